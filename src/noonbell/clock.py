@@ -1,0 +1,78 @@
+"""Time, as this house tells it: the only module that reads the machine's wall clock.
+
+An *instant* is an integer: microseconds since 1970-01-01 UTC. A *slot* is an integer too, in whole seconds.
+Integers compare the same way in Python and in every database, never carry a wrong zone, and stay below 2^53.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import NewType, Protocol
+
+Instant = NewType("Instant", int)
+"""Microseconds since 1970-01-01 UTC."""
+
+Slot = NewType("Slot", int)
+"""Seconds since 1970-01-01 UTC: a moment that a schedule names."""
+
+SECOND = 1_000_000
+"""One second in the unit of an Instant."""
+
+
+class Clock(Protocol):
+    def now(self) -> Instant:
+        """The present instant. Never used to decide what is due: that is the store's clock."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> Instant:
+        return Instant(time.time_ns() // 1000)
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move. For tests and simulations."""
+
+    def __init__(self, start: Instant | datetime) -> None:
+        self._now = from_datetime(start) if isinstance(start, datetime) else start
+
+    def now(self) -> Instant:
+        return self._now
+
+    def set(self, instant: Instant | datetime) -> None:
+        self._now = from_datetime(instant) if isinstance(instant, datetime) else instant
+
+    def advance(self, seconds: float) -> None:
+        self._now = Instant(self._now + round(seconds * SECOND))
+
+
+def from_datetime(moment: datetime) -> Instant:
+    """Exact for any aware datetime; a naive one is refused, because nobody knows what it means."""
+    if moment.tzinfo is None:
+        raise ValueError("a datetime needs a time zone")
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return Instant((delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds)
+
+
+def to_datetime(instant: int) -> datetime:
+    seconds, micros = divmod(instant, SECOND)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+
+
+def slot_of(instant: int) -> Slot:
+    """The slot that an instant lies in: whole seconds, rounded down."""
+    return Slot(instant // SECOND)
+
+
+def instant_of(slot: int) -> Instant:
+    return Instant(slot * SECOND)
+
+
+def rfc3339(instant: int) -> str:
+    """UTC with `Z`; fractions only where there are any."""
+    moment = to_datetime(instant)
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    if moment.microsecond:
+        text += f".{moment.microsecond:06d}".rstrip("0")
+    return text + "Z"

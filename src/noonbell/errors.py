@@ -1,0 +1,116 @@
+"""Every error that Noonbell raises on purpose, each with the stable code that API and command line show.
+
+    NoonbellError                 INTERNAL
+    ├── InvalidArgument           INVALID_ARGUMENT    a field is wrong; `details` names each one
+    │   └── ScheduleError         INVALID_ARGUMENT    a schedule names no moment, or cannot be read
+    ├── InvalidJson               INVALID_JSON
+    ├── InvalidId                 INVALID_ID
+    ├── Unauthorized              UNAUTHORIZED
+    ├── Forbidden                 FORBIDDEN
+    ├── NotFound                  NOT_FOUND
+    ├── AlreadyExists             ALREADY_EXISTS
+    ├── ConcurrencyLimit          CONCURRENCY_LIMIT   the task is at its limit and its policy is SKIP
+    ├── InvalidState              INVALID_STATE       allowed, but not in the state it is in now
+    ├── LeaseLost                 LEASE_LOST          the fencing token is no longer the current one
+    ├── VersionConflict           VERSION_CONFLICT    somebody else changed it first
+    ├── PayloadTooLarge           PAYLOAD_TOO_LARGE
+    ├── RateLimited               RATE_LIMITED
+    ├── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
+    │   └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
+    └── SettingsError             INVALID_ARGUMENT    a setting is wrong; `details` names its path
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class NoonbellError(Exception):
+    """The root. `message` is one line for people: what is wrong, which value, what to do."""
+
+    code: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = dict(details or {})
+
+
+class InvalidArgument(NoonbellError):
+    """`details` maps each wrong field to what is wrong with it."""
+
+    code = "INVALID_ARGUMENT"
+
+    @classmethod
+    def field(cls, name: str, problem: str) -> InvalidArgument:
+        return cls(f"{name}: {problem}", details={name: problem})
+
+    @classmethod
+    def fields(cls, problems: Mapping[str, str]) -> InvalidArgument:
+        text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        return cls(text, details=problems)
+
+
+class ScheduleError(InvalidArgument):
+    pass
+
+
+class InvalidJson(NoonbellError):
+    code = "INVALID_JSON"
+
+
+class InvalidId(NoonbellError):
+    code = "INVALID_ID"
+
+
+class Unauthorized(NoonbellError):
+    code = "UNAUTHORIZED"
+
+
+class Forbidden(NoonbellError):
+    code = "FORBIDDEN"
+
+
+class NotFound(NoonbellError):
+    code = "NOT_FOUND"
+
+
+class AlreadyExists(NoonbellError):
+    code = "ALREADY_EXISTS"
+
+
+class ConcurrencyLimit(NoonbellError):
+    code = "CONCURRENCY_LIMIT"
+
+
+class InvalidState(NoonbellError):
+    code = "INVALID_STATE"
+
+
+class LeaseLost(NoonbellError):
+    code = "LEASE_LOST"
+
+
+class VersionConflict(NoonbellError):
+    code = "VERSION_CONFLICT"
+
+
+class PayloadTooLarge(NoonbellError):
+    code = "PAYLOAD_TOO_LARGE"
+
+
+class RateLimited(NoonbellError):
+    code = "RATE_LIMITED"
+
+
+class StoreUnavailable(NoonbellError):
+    code = "UNAVAILABLE"
+
+
+class SchemaMismatch(StoreUnavailable):
+    pass
+
+
+class SettingsError(InvalidArgument):
+    pass
