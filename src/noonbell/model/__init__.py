@@ -1,0 +1,1 @@
+"""The nouns: task, run, attempt, worker, queue, event. Frozen values that know nothing of storage or time."""

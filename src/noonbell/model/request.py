@@ -1,0 +1,198 @@
+"""What is asked of a store, and what it answers, where an argument or two would not do."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.run import Lease, Origin, RunId, RunStatus
+from noonbell.model.settlement import Expect
+from noonbell.model.task import TaskId, TaskSpec, TaskStatus
+from noonbell.model.worker import LeaseOrder, WorkerState
+
+
+T = TypeVar("T")
+
+
+class IfFinished(enum.StrEnum):
+    """What a publish does when its key belongs to a run that is final."""
+
+    KEEP = "keep"
+    RERUN = "rerun"
+    RERUN_FAILED = "rerun_failed"
+    RERUN_SUCCEEDED = "rerun_succeeded"
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """One run to be born outside the schedule."""
+
+    task_id: TaskId
+    origin: Origin = Origin.PUBLISH
+    payload: Any = msgspec.UNSET
+    """UNSET: the task's own payload."""
+    overrides: dict[str, Any] | None = None
+    """`override_body`, `force_async`: what a trigger changes for this run alone."""
+    key: str | None = None
+    if_finished: IfFinished = IfFinished.KEEP
+    update_waiting: bool = False
+    delay_seconds: float = 0
+    run_at: Instant | None = None
+    priority: int | None = None
+    specific_worker_ids: tuple[str, ...] | None = None
+    scheduled_time: Instant | None = None
+    retry_of_run_id: RunId | None = None
+    trace_id: str | None = None
+
+
+class Outcome(enum.StrEnum):
+    CREATED = "created"
+    EXISTS = "exists"
+    RUNNING = "running"
+    UPDATED = "updated"
+    REFUSED = "refused"
+    """The task is at its limit and does not queue; no run was made."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    run_id: RunId | None
+    outcome: Outcome
+    reason: str | None = None
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    queues: tuple[str, ...]
+    max: int
+    job_types: tuple[str, ...] | None = None
+    """None: any."""
+    version: int = 0
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    leases: list[Lease]
+    next_at: Instant | None = None
+    """When a limit that held something back may let it go; None = nothing is held back by time."""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    now: Instant
+    tasks: int = 0
+    """Tasks that were due in this pass; a full batch means: come again at once."""
+    born: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    canceled: tuple[RunId, ...] = ()
+    queues: tuple[str, ...] = ()
+    """Queues that something was put on."""
+    next_at: Instant | None = None
+    """The next cursor that will be due."""
+
+
+class Promoted(msgspec.Struct, frozen=True, kw_only=True):
+    count: int
+    next_at: Instant | None = None
+
+
+class Canceled(msgspec.Struct, frozen=True):
+    run_id: RunId
+    status: RunStatus
+    canceled: bool
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    orders: list[LeaseOrder]
+    state: WorkerState
+    concurrency: int | None
+
+
+class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that time has run out on. What follows is decided outside and written by `settle`."""
+
+    run_id: RunId
+    task_id: TaskId
+    token: int
+    expect: Expect
+    attempt: int
+    retry_count: int
+    lost_count: int
+    worker_id: str | None
+    begun: bool
+    """At most once: its attempt was marked as begun."""
+
+
+class CallbackIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A callback at the door: by token, or by task and run."""
+
+    token: str | None = None
+    task_id: TaskId | None = None
+    run_id: RunId | None = None
+    headers: dict[str, str] = {}
+    body: str = ""
+
+
+class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a callback speaks of, as it stands."""
+
+    run_id: RunId
+    task_id: TaskId
+    status: RunStatus
+    token: int
+    retry_count: int
+    lost_count: int
+    worker_id: str | None
+
+
+class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of tasks. `sort` is a key of `stores.sql.read.TASK_ORDERS`; a leading `-` turns it round."""
+
+    status: TaskStatus | None = None
+    name: str | None = None
+    """A part of the name."""
+    label: tuple[str, str] | None = None
+    queue: str | None = None
+    managed_by: str | None = None
+    include_system: bool = False
+    include_deleted: bool = False
+    sort: str = "id"
+    page: int = 1
+    page_size: int = 20
+    cursor: str | None = None
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of runs, newest first unless `sort` says otherwise. Parts of a fan-out only with `parent_id`."""
+
+    task_id: TaskId | None = None
+    status: tuple[RunStatus, ...] = ()
+    queue: str | None = None
+    worker_id: str | None = None
+    key: str | None = None
+    origin: Origin | None = None
+    label: tuple[str, str] | None = None
+    text: str | None = None
+    """A part of the task's name or of the error message."""
+    since: Instant | None = None
+    """On `scheduled_time`, inclusive."""
+    until: Instant | None = None
+    parent_id: RunId | None = None
+    sort: str = "-id"
+    page: int = 1
+    page_size: int = 20
+    cursor: str | None = None
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    items: list[T]
+    total: int | None
+    """None where counting was not asked for (cursor paging)."""
+    next_cursor: str | None
+
+
+class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The new spec and status that an edit asks for."""
+
+    spec: TaskSpec
+    status: TaskStatus

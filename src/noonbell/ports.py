@@ -1,0 +1,270 @@
+"""The seams. A protocol's docstrings are laws: the conformance suite tests each sentence on every implementation.
+
+`Store` is a list of named transitions. Each is one transaction: all of it happens, or nothing does. Each is fenced: it
+names the state, version or token that it expects, and where that no longer holds it changes nothing and says so. So any
+number of nodes may call them at the same time, and none of them needs to be the leader.
+
+Time is the store's clock (the database's, or the clock it was built with). Where a law says *now*, it means that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from noonbell.clock import Instant
+from noonbell.model.event import Callback, Event, LogLine
+from noonbell.model.request import (
+    CallbackIn,
+    CallbackSubject,
+    Canceled,
+    Claimed,
+    ClaimRequest,
+    Heartbeat,
+    Overdue,
+    Page,
+    Planned,
+    Promoted,
+    Publication,
+    Published,
+    RunQuery,
+    TaskChange,
+    TaskQuery,
+)
+from noonbell.model.run import Attempt, DroppedRange, Lease, Run, RunBodies, RunId
+from noonbell.model.settlement import Settled, Settlement
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.worker import Queue, Worker, WorkerState
+
+
+class Store(Protocol):
+    # Life
+
+    async def open(self) -> None:
+        """Connect. The schema is brought up to date; one that is newer than this code raises SchemaMismatch."""
+
+    async def close(self) -> None:
+        """Let go of every connection and thread. What was called before has finished or failed."""
+
+    async def now(self) -> Instant:
+        """The store's clock."""
+
+    # Tasks
+
+    async def create_task(
+        self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED, by: str | None = None, system: bool = False
+    ) -> Task:
+        """A new task, version 1, with its cursor at the first slot after now.
+
+        A name or external id that a task not deleted has already raises AlreadyExists, and nothing is written.
+        The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED.
+        """
+
+    async def change_task(
+        self,
+        task_id: TaskId,
+        edit: Callable[[Task], TaskChange],
+        *,
+        by: str | None = None,
+        expect_version: int | None = None,
+    ) -> Task:
+        """Apply `edit`, after every slot up to now has been accounted for under the old version.
+
+        The version rises by one, the old version stays readable. With another `expect_version`: VersionConflict and
+        nothing is written. A change of schedule, zone or bounds, and enabling, put the cursor at the first slot after
+        now and start the repeat count anew; other edits keep both. The cursor never moves back. An edit that changes
+        nothing writes nothing. A raised `max_concurrency` lets waiting runs be claimed at once. A worker that is no
+        longer in `specific_worker_ids` gets the order to cancel at its next heartbeat, and a new `ping_interval_ms`
+        with it; other changes touch no run that is executing, and are used at the next claim.
+        """
+
+    async def delete_task(
+        self, task_id: TaskId, *, by: str | None = None, cancel_running: bool = False, purge: bool = False
+    ) -> Task:
+        """Account for every slot up to now, then end the task: no further slot, its name is free again.
+
+        Waiting runs are CANCELED; executing ones finish, unless `cancel_running`. History stays, unless `purge`, which
+        removes every row of the task. A system task is refused with InvalidState.
+        """
+
+    async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
+        """The next `count` slots become SKIPPED runs with reason `operator`. 0 takes it back, -1 is until then."""
+
+    async def task(self, task_id: TaskId) -> Task | None:
+        """The task, deleted ones too; None if there never was one or it was purged."""
+
+    async def task_named(self, name: str) -> Task | None:
+        """The task of that name that is not deleted."""
+
+    async def tasks(self, query: TaskQuery) -> Page[Task]: ...
+
+    async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:
+        """Oldest first. Every change of status, schedule or policy is there, with its moment and who made it."""
+
+    async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
+        """The ranges of dropped slots that touch the stretch, oldest first."""
+
+    # From slots to runs
+
+    async def plan(self, limit: int, *, cap: int = 100) -> Planned:
+        """Take up to `limit` tasks whose cursor is due, and account for each of their slots up to now.
+
+        Runs, skips, dropped ranges and the new cursor are written in one transaction. A slot becomes one run at most,
+        whatever races: (task, slot) is unique. Tasks that another planner holds are left to it. A schedule without a
+        further slot turns its task COMPLETED. The work grows with what is due, never with the number of tasks.
+        """
+
+    async def promote(self, limit: int) -> Promoted:
+        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first."""
+
+    async def publish(self, publications: Sequence[Publication]) -> list[Published]:
+        """Runs outside the schedule, all in one transaction, answers in the order of the requests.
+
+        No key: always a new run. A key that a run of the task has already: nothing changes and the answer is `running`
+        if that run is not final, else `exists`; unless `if_finished` says rerun: then a fresh run takes the key over.
+        `update_waiting` replaces payload, priority and run_at of a run with the key that was never claimed: `updated`.
+        A task at its limit that does not queue: `refused`, no run, and the key stays free. An unknown or deleted task
+        raises NotFound, a task in ERROR raises InvalidState; then nothing of the whole batch is written.
+        """
+
+    # Claim, execute, settle
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Up to `max` runs that are due, RUNNING and leased to this worker from now on: no two claims get the same.
+
+        Order: priority, then runs that name this worker, then `run_at`, then id. A paused queue gives nothing. Over all
+        nodes, a task never has more than `max_concurrency` runs executing or awaiting their callback, nor a queue more
+        than its own; and no stretch of `per_seconds` sees more starts than a rate limit allows. What a limit holds back
+        does not stand in the way of others. Runs pinned to other workers, or that ask for a newer worker, are left. A
+        part of a fan-out goes to a worker that has had no other part of it. Each claim gives a token that is larger
+        than any before it for that run, counts one attempt, and sets the lease and the deadline.
+        """
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Write how attempts ended, and their events, in one transaction; answers in the order of the requests.
+
+        DONE if this call made the change. LOST if the token is not the current one, the worker another, or what
+        was expected no longer holds: then nothing of the run changes, and the refusal is recorded. Repeating a call
+        that was DONE is LOST. One that is LOST does not disturb the others of the batch.
+        """
+
+    async def settle_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[Settled], Claimed]:
+        """Both, in one transaction: what a busy worker calls."""
+
+    async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
+        """Mark attempts of at-most-once runs as begun, before the first byte is sent. Returns those still held.
+
+        A begun run whose lease runs out is never handed to another worker.
+        """
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "") -> Heartbeat:
+        """Renew the leases that are still held with these tokens, and bring back an order for each of them.
+
+        CONTINUE with the new expiry; CANCEL if the run was canceled or this worker may not have it any longer; LOST if
+        the lease is somebody else's or the run is final. Runs that are not listed are not renewed. The worker is
+        alive from now on; its state and concurrency come back as an operator has set them.
+        """
+
+    async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
+        """Move deadline and lease of an attempt that is held with this token to `seconds` from now. False if lost."""
+
+    async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
+        """CANCELED at once, from any status that is not final; the token is void and the place free from then on.
+
+        A final run stays as it is and is answered with its status. Unknown ids are left out.
+        """
+
+    async def overdue(self, limit: int) -> list[Overdue]:
+        """Leases run out, attempts past their deadline, callbacks that never came. Reads only; the oldest first."""
+
+    # Callbacks
+
+    async def callback(
+        self, callback: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
+    ) -> tuple[CallbackSubject | None, Callback]:
+        """Record a callback, and settle its run as `decide` says, in one transaction.
+
+        `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
+        on a final run is IGNORED, whatever it says. An unknown token, or a run that is not the task's, gives no
+        subject; the callback is recorded as IGNORED all the same. Any attempt's token speaks for the run. It may come
+        while the run is RUNNING still.
+        """
+
+    async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
+        """The deadline of a CALLBACK_PENDING run becomes `seconds` from now."""
+
+    async def callbacks(self, run_id: RunId | None, limit: int = 100) -> list[Callback]:
+        """Those of a run, or (None) those that found no run; newest first."""
+
+    # Log and progress
+
+    async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:
+        """Append (level, message) lines. False, and nothing written, if the token is not the current one."""
+
+    async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
+        """The newest progress replaces the last. False, and nothing written, if the token is not the current one."""
+
+    async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]: ...
+
+    # Reading runs
+
+    async def run(self, run_id: RunId) -> Run | None: ...
+
+    async def runs(self, query: RunQuery) -> Page[Run]: ...
+
+    async def attempts(self, run_id: RunId) -> list[Attempt]:
+        """Every attempt, oldest first, the one under way included; each as it was recorded when it ended."""
+
+    async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies | None:
+        """Of one attempt; None means the newest."""
+
+    async def payload(self, run_id: RunId) -> Any:
+        """What the run carries: its own payload, or its task's."""
+
+    # Runs, by operators
+
+    async def promote_run(self, run_id: RunId) -> bool:
+        """A delayed or retrying run becomes due now. False if it was not waiting for its time."""
+
+    # Workers and queues
+
+    async def register_worker(self, worker: Worker) -> Worker:
+        """A worker says who it is. One with the same id, another incarnation and a fresh heartbeat: AlreadyExists."""
+
+    async def set_worker(
+        self, worker_id: str, *, state: WorkerState | None = None, concurrency: int | None = None
+    ) -> Worker:
+        """An operator's wish, brought to the worker by its next heartbeat. Unknown: NotFound."""
+
+    async def workers(self) -> list[Worker]:
+        """All, by id. One whose heartbeat is older than three of its intervals is `lost`."""
+
+    async def remove_worker(self, worker_id: str, incarnation: str) -> None:
+        """A worker says goodbye. Another incarnation's row is left alone."""
+
+    async def queues(self) -> list[Queue]:
+        """Every queue that has a setting or a run that is not final, by name, with its depth."""
+
+    async def set_queue(
+        self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None
+    ) -> Queue:
+        """Pause, resume or limit a queue; it takes effect with the next claim, on every node."""
+
+    # Upkeep
+
+    async def clean(self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None) -> int:
+        """Remove up to `limit` final runs that ended before, with all that belongs to them; how many it was.
+
+        Never a run that is not final. With `keep`, the newest `keep` runs of each task stay.
+        """
+
+    async def recount(self) -> int:
+        """Set every counter right that a limit relies on; how many were wrong. A sound store answers 0."""
+
+    async def events(self, after: int, limit: int = 1000) -> list[Event]:
+        """What happened after number `after`, in the order of commit. Nothing is ever added behind what was read."""
+
+    async def counts(self) -> Mapping[str, int]:
+        """Rows by table and runs by place, for metrics and diagnosis. May be an estimate for large tables."""
