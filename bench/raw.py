@@ -50,6 +50,8 @@ TASK_INSERTED = (
     "updated_at, max_attempts, target, payload"
 )
 
+SETTLED = f"select count(*) from runs where status = {DONE}"
+
 
 def batches(count: int, size: int = BATCH, first: int = 1) -> Iterator[list[int]]:
     """Ids `first` to `first + count - 1`, cut into lists of at most `size`."""
@@ -57,13 +59,13 @@ def batches(count: int, size: int = BATCH, first: int = 1) -> Iterator[list[int]
         yield list(range(start, min(start + size, first + count)))
 
 
-# -- PostgreSQL --------------------------------------------------------------------------------------------------
-
 PG_INSERT = (
     f"insert into runs ({INSERTED}) select id, 1, 1, 'default', 0, {WAITING}, 1, null, at, at, at, 0, 3, 0, 0, payload "
     "from unnest($1::bigint[], $2::bigint[], $3::bytea[]) as new(id, at, payload)"
 )
-PG_SETTLE = f"update runs set status = {DONE}, ended_at = $2, updated_at = $2, outcome = 1, duration_us = 1 where id = any($1)"
+PG_SETTLE = (
+    f"update runs set status = {DONE}, ended_at = $2, updated_at = $2, outcome = 1, duration_us = 1 where id = any($1)"
+)
 PG_CLAIM = (
     "with picked as (select id from runs where queue = 'default' and status = 0 order by priority desc, id "
     "limit $1 for update skip locked) "
@@ -107,7 +109,8 @@ async def postgres(url: str, one: int, drain: int, due: int) -> Sample:
             count += len(rows)
         return count
 
-    drained = await rate(drain, lambda: gather(drain, [lane(link) for link in lanes]))
+    drained = await rate(drain, lambda: gather([lane(link) for link in lanes]))
+    settled(drain, await link.fetchval(SETTLED))
 
     await link.execute(
         f"insert into tasks ({TASK_INSERTED}) select id, 'task-' || id, 1, 1, 'default', 0, '* * * * *', 'UTC', "
@@ -135,9 +138,6 @@ async def postgres(url: str, one: int, drain: int, due: int) -> Sample:
         await each.close()
     settings = f"asyncpg, cycle of {CYCLE['postgres']}, {LANES} connections"
     return Sample("raw driver", version("asyncpg"), singles, batched, drained, drain, settings, planned)
-
-
-# -- MariaDB -----------------------------------------------------------------------------------------------------
 
 
 async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
@@ -215,7 +215,8 @@ async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
             await link.commit()
             count += len(rows)
 
-    drained = await rate(drain, lambda: gather(drain, [lane(link) for link in lanes]))
+    drained = await rate(drain, lambda: gather([lane(link) for link in lanes]))
+    settled(drain, (await run(link, SETTLED))[0][0])
 
     task = "(%s, %s, 1, 1, 'default', 0, '* * * * *', 'UTC', %s, 0, 0, 0, 0, 3, 'job:noop', %s)"
     for ids in batches(due * 2):
@@ -254,17 +255,20 @@ async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
     return Sample("raw driver", version("asyncmy"), singles, batched, drained, drain, settings, plans)
 
 
-# -- SQLite ------------------------------------------------------------------------------------------------------
-
-
 async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
     link = sqlite3.connect(url, isolation_level=None)
     link.execute("pragma journal_mode = wal")
     link.execute("pragma synchronous = full")
     link.execute("pragma wal_autocheckpoint = 4000")
-    link.execute(f"create table runs ({RUN_COLUMNS.format(bytes='blob')})".replace("id bigint primary", "id integer primary", 1))
+    link.execute(
+        f"create table runs ({RUN_COLUMNS.format(bytes='blob')})".replace("id bigint primary", "id integer primary", 1)
+    )
     link.execute(f"create index claim on runs (queue, priority desc, id) where status = {WAITING}")
-    link.execute(f"create table tasks ({TASK_COLUMNS.format(bytes='blob')})".replace("id bigint primary", "id integer primary", 1))
+    link.execute(
+        f"create table tasks ({TASK_COLUMNS.format(bytes='blob')})".replace(
+            "id bigint primary", "id integer primary", 1
+        )
+    )
     link.execute("create index due on tasks (next_fire_at)")
     insertion = (
         f"insert into runs ({INSERTED}) values (?, 1, 1, 'default', 0, {WAITING}, 1, null, ?, ?, ?, 0, 3, 0, 0, ?)"
@@ -279,10 +283,10 @@ async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
     singles = await rate(one, lambda: publish(insert, one, 1))
     link.execute("delete from runs")
     batched = await rate(drain, lambda: publish(insert, drain, BATCH))
-    link.execute("analyze")
 
     async def lane() -> int:
-        count, held = 0, []
+        count = 0
+        held: list[int] = []
         while True:
             at = time.time_ns() // 1000
             link.execute("begin immediate")
@@ -305,7 +309,8 @@ async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
             if not held:
                 return count
 
-    drained = await rate(drain, lambda: gather(drain, [lane()]))
+    drained = await rate(drain, lane)
+    settled(drain, link.execute(SETTLED).fetchone()[0])
 
     link.execute("begin immediate")
     link.executemany(
@@ -343,18 +348,21 @@ async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
     return Sample("raw driver", sqlite3.sqlite_version, singles, batched, drained, drain, settings, planned)
 
 
-# -- shared ------------------------------------------------------------------------------------------------------
-
-
 async def publish(insert: Callable[[list[int]], Awaitable[None]], count: int, size: int) -> int:
     for ids in batches(count, size):
         await insert(ids)
     return count
 
 
-async def gather(expected: int, lanes: Sequence[Awaitable[int]]) -> int:
-    """Rows that all lanes took together; a lost or doubled row voids the measurement."""
+async def gather(lanes: Sequence[Awaitable[int]]) -> int:
+    """Rows that all lanes took together."""
     return sum(await asyncio.gather(*lanes))
+
+
+def settled(expected: int, found: int) -> None:
+    """A lost row voids the measurement."""
+    if found != expected:
+        raise SystemExit(f"bench: {found} rows settled instead of {expected}")
 
 
 async def rate(expected: int, work: Callable[[], Awaitable[int]]) -> float:

@@ -34,6 +34,8 @@ class Expect(enum.StrEnum):
     """The lease has run out: the sweep speaks."""
     OVERTIME = "overtime"
     """The attempt ran past its deadline: the sweep speaks."""
+    ANSWERED = "answered"
+    """RUNNING or CALLBACK_PENDING: a callback speaks."""
     UNANSWERED = "unanswered"
     """CALLBACK_PENDING and past the callback's deadline: the sweep speaks."""
 

@@ -1,0 +1,72 @@
+"""Where the databases differ in what they are asked. Everything that is not here, they have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_PARAM = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    name: str
+    lock: str
+    """Ends a select that will be followed by an update of the same rows."""
+    skip_locked: str
+    """The same, leaving alone what another transaction holds."""
+    upsert: Callable[[str, Sequence[str]], str]
+    """Ends an insert: (key, columns) → replace those columns where the key exists."""
+    isin: Callable[[str, str, str], str]
+    """(column, parameter, type) → the column is one of the values of a list parameter."""
+    pack: Callable[[Sequence[Any]], Any]
+    """A list as that parameter wants it."""
+    parse: Callable[[str], tuple[str, tuple[str, ...]]]
+    """`:name` parameters as the driver writes them, and the names in order."""
+
+    def ids(self, column: str, parameter: str) -> str:
+        return self.isin(column, parameter, "bigint")
+
+    def names(self, column: str, parameter: str) -> str:
+        return self.isin(column, parameter, "text")
+
+
+def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """`$1, $2 …`, each name once."""
+    order: dict[str, int] = {}
+
+    def place(match: re.Match[str]) -> str:
+        return f"${order.setdefault(match[1], len(order) + 1)}"
+
+    text = _PARAM.sub(place, sql)
+    return text, tuple(order)
+
+
+def percent(sql: str) -> tuple[str, tuple[str, ...]]:
+    """`%s`, a name as often as it is used."""
+    names: list[str] = []
+
+    def place(match: re.Match[str]) -> str:
+        names.append(match[1])
+        return "%s"
+
+    text = _PARAM.sub(place, sql.replace("%", "%%"))
+    return text, tuple(names)
+
+
+def named(sql: str) -> tuple[str, tuple[str, ...]]:
+    """As it is."""
+    return sql, ()
+
+
+def on_conflict(key: str, columns: Sequence[str]) -> str:
+    sets = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    return f" on conflict ({key}) do update set {sets}"
+
+
+def on_duplicate(key: str, columns: Sequence[str]) -> str:
+    del key  # the database finds the key by itself
+    sets = ", ".join(f"{column} = values({column})" for column in columns)
+    return f" on duplicate key update {sets}"

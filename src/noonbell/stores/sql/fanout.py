@@ -1,0 +1,88 @@
+"""Fan-out: a parent run splits into parts when it starts, and is over when their ends decide it.
+
+The parent keeps one place at its task's gate and has no lease. Parts are runs of their own, each for another worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noonbell.clock import Instant
+from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunStatus
+from noonbell.policy import fanout as policy
+from noonbell.stores.sql import live as narrow
+from noonbell.stores.sql.births import Newborn, bear
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.known import known_tasks
+from noonbell.stores.sql.live import Live
+from noonbell.stores.sql.place import Place
+from noonbell.stores.sql.rows import TaskCache, from_json
+from noonbell.stores.sql.statement import Fetch, Work
+
+Verdict = tuple[list[Live], Live, RunStatus]
+
+
+def split(
+    q: Dialect, cache: TaskCache, now: Instant, parent: Live, workers: Sequence[str]
+) -> Work[list[int] | None]:
+    """Make the parts of a parent that starts now, for the `workers` alive on its queue and allowed; the parts' ids.
+
+    None if it must wait: "all" of nobody. The parent's row is taken to PARENT; its attempt is counted by the caller.
+    """
+    tasks = yield from known_tasks(q, cache, [parent.task_id])
+    task = tasks[parent.task_id].task
+    if task.spec.fanout is None:
+        return None
+    chosen: Sequence[str | None]
+    if task.spec.fanout.workers == "all":
+        chosen = list(workers)
+        if not chosen:
+            return None
+    else:
+        chosen = [None] * int(task.spec.fanout.workers)
+    rows = yield Fetch(
+        "select r.scheduled_time, r.priority, i.payload, i.overrides from runs r"
+        " left join inputs i on i.run_id = r.id where r.id = :id",
+        {"id": parent.run_id},
+    )
+    scheduled_time, priority, payload, overrides = rows[0]
+    parts = []
+    for index, worker in enumerate(chosen):
+        part = Newborn(
+            task=task,
+            origin=Origin.PUBLISH,
+            scheduled_time=scheduled_time,
+            run_at=now,
+            priority=priority,
+            parent_id=parent.run_id,
+            shard=(index, len(chosen)),
+            workers=task.spec.specific_worker_ids if worker is None else (worker,),
+            overrides=from_json(overrides),
+        )
+        if payload is not None:
+            part.payload = from_json(payload)
+        parts.append(part)
+    yield from bear(q, now, parts)
+    return [part.id for part in parts]
+
+
+def decide(q: Dialect, cache: TaskCache, parent_id: int) -> Work[Verdict | None]:
+    """After a part has ended: (the parts still under way, the parent, its status), or None if it is open still."""
+    rows = yield from narrow.load(q, [parent_id])
+    parent = rows.get(parent_id)
+    if parent is None or parent.place != Place.PARENT:
+        return None
+    tasks = yield from known_tasks(q, cache, [parent.task_id])
+    spec = tasks[parent.task_id].task.spec
+    ended = yield Fetch(
+        "select status, count(*), max(shard_total) from runs where parent_id = :id group by status", {"id": parent_id}
+    )
+    total = max(row[2] for row in ended)
+    succeeded = sum(row[1] for row in ended if row[0] in SUCCEEDED)
+    failed = sum(row[1] for row in ended if row[0] in FINAL and row[0] not in SUCCEEDED)
+    rule = spec.fanout.success if spec.fanout is not None else "all"
+    verdict = policy.verdict(rule, total, succeeded, failed)
+    if verdict == "undecided":
+        return None
+    rest = yield from narrow.load_where(q, "parent_id = :parent", parent=parent_id)
+    return rest, parent, RunStatus.SUCCESS if verdict == "success" else RunStatus.FAILED

@@ -1,0 +1,226 @@
+"""Gates: the row of each limited task that its runs wait behind, and what a claim may take from there.
+
+A gate is open while somebody waits and there is room; only open gates are looked at, so a task with a million waiting
+runs and no room costs a claim nothing. Whoever holds the row of a gate is the only one that takes from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.request import ClaimRequest
+from noonbell.model.task import RateLimit
+from noonbell.policy import rate
+from noonbell.stores.sql import rates
+from noonbell.stores.sql.births import count_at_gates
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.live import Live, load, move, waits
+from noonbell.stores.sql.place import Flag, Place
+from noonbell.stores.sql.rows import from_json
+from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work
+
+_UNLIMITED = 1 << 30
+_SHORT = 32
+"""Gates with at most this many waiting are read together, by rank; a longer line is read from its head alone."""
+_LOOK_PAST = 50
+"""How far a claim looks past heads that it may not have: pinned to others, or held back by the rate of their key."""
+
+
+@dataclass(slots=True)
+class Gate:
+    task_id: int
+    limit: int | None
+    used: int
+    waiting: int
+    top: int
+    rate_limit: RateLimit | None = None
+    states: dict[str, rate.RateState] = field(default_factory=dict)
+    """By scope: one for the task, or one for each value of the key."""
+    granted: int = _UNLIMITED
+    blocked_until: int | None = None
+
+    @property
+    def places(self) -> int:
+        return _UNLIMITED if self.limit is None else max(0, self.limit - self.used)
+
+    @property
+    def room(self) -> int:
+        return min(self.places, self.granted)
+
+    def scope(self, row: Live) -> str:
+        return f"task:{self.task_id}" if row.rate_key is None else f"task:{self.task_id}:{row.rate_key}"
+
+
+class Gates:
+    def __init__(self, gates: Sequence[Gate], next_at: Instant | None) -> None:
+        self._gates = {gate.task_id: gate for gate in gates}
+        self.next_at = next_at
+
+    def get(self, row: Live) -> Gate | None:
+        """The gate that this row waits behind; None for one that passed."""
+        return self._gates.get(row.task_id) if row.place == Place.GATED else None
+
+    def heads(self, q: Dialect, now: Instant, request: ClaimRequest) -> Work[list[Live]]:
+        """What may be taken from the open gates, in order within each."""
+        if not self._gates:
+            return []
+        listed = yield from self._listed(q, request.max)
+        allowed = yield from _allowed(q, request, listed)
+        found: list[Live] = []
+        for gate in self._gates.values():
+            rows = allowed.get(gate.task_id, [])
+            if gate.rate_limit is not None:
+                rows = yield from self._within_rate(q, now, gate, rows)
+            found += rows[: min(gate.room, request.max)]
+        return found
+
+    def write(self, q: Dialect, now: Instant, taken: Sequence[Live]) -> Work[None]:
+        """Count what was taken at the gates, the rates and the priorities of what is next in line."""
+        used: dict[int, int] = defaultdict(int)
+        waiting: dict[int, int] = defaultdict(int)
+        passed: dict[int, int] = defaultdict(int)
+        for row in taken:
+            if row.gate is not None:
+                used[row.gate] += 1
+                (waiting if row.place == Place.GATED else passed)[row.gate] -= 1
+        yield from count_at_gates(used=used, waiting=waiting, passed=passed)
+        yield from self._write_rates(now, taken)
+        blocked = [(gate.task_id, gate.blocked_until) for gate in self._gates.values() if gate.blocked_until]
+        if blocked:
+            yield UpdateMany("gates", "task_id", ("blocked_until",), blocked)
+        yield from self._write_tops(q, taken)
+
+    def _listed(self, q: Dialect, limit: int) -> Work[dict[int, list[Live]]]:
+        """The heads of each line, held, so that a cancel waits for us or we for it."""
+        short = [gate.task_id for gate in self._gates.values() if gate.waiting <= _SHORT]
+        ids: list[int] = []
+        if short:
+            rows = yield Fetch(
+                "select run_id from (select run_id, row_number() over (partition by gate order by turn, run_at, run_id)"
+                f" as line from live where place = {int(Place.GATED)} and {q.ids('gate', 'gates')}) heads"
+                " where line <= :limit",
+                {"gates": q.pack(sorted(short)), "limit": min(limit, _SHORT)},
+            )
+            ids += [row[0] for row in rows]
+        for gate in self._gates.values():
+            if gate.waiting > _SHORT:
+                rows = yield Fetch(
+                    f"select run_id from live where place = {int(Place.GATED)} and gate = :gate"
+                    " order by turn, run_at, run_id limit :limit",
+                    {"gate": gate.task_id, "limit": min(limit, gate.room) + _LOOK_PAST},
+                )
+                ids += [row[0] for row in rows]
+        rows_by_id = yield from load(q, ids)
+        listed: dict[int, list[Live]] = defaultdict(list)
+        for row in sorted(rows_by_id.values(), key=lambda row: (row.turn, row.run_at, row.run_id)):
+            if row.place == Place.GATED:
+                listed[row.task_id].append(row)
+        return listed
+
+    def _within_rate(self, q: Dialect, now: Instant, gate: Gate, rows: list[Live]) -> Work[list[Live]]:
+        """Those that the rate lets start now. With a key, the others step aside until their key has room again."""
+        limit = gate.rate_limit
+        if limit is None or not rows:
+            return rows
+        by_scope: dict[str, list[Live]] = defaultdict(list)
+        for row in rows:
+            by_scope[gate.scope(row)].append(row)
+        kept: list[Live] = []
+        aside: list[tuple[Live, Live]] = []
+        for scope, line in sorted(by_scope.items()):
+            state = yield from rates.load(q, scope)
+            gate.states[scope] = state
+            wanted = gate.waiting if limit.key is None else len(line)
+            granted = rate.grant(limit, state, now, wanted)
+            kept += line[: granted.count]
+            if granted.next_at is None:
+                continue
+            self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+            if limit.key is None:
+                gate.blocked_until = granted.next_at
+            else:
+                aside += [(row, waits(row, at=granted.next_at)) for row in line[granted.count :]]
+        yield from move(aside)
+        gate.granted = len(kept)
+        return sorted(kept, key=lambda row: (row.turn, row.run_at, row.run_id))
+
+    def _write_rates(self, now: Instant, taken: Sequence[Live]) -> Work[None]:
+        for gate in self._gates.values():
+            if gate.rate_limit is None:
+                continue
+            counts = Counter(gate.scope(row) for row in taken if row.gate == gate.task_id)
+            for scope, count in sorted(counts.items()):
+                if scope in gate.states:
+                    granted = rate.grant(gate.rate_limit, gate.states[scope], now, count)
+                    yield from rates.save(scope, granted.state)
+
+    def _write_tops(self, q: Dialect, taken: Sequence[Live]) -> Work[None]:
+        """A gate that promised a more urgent head than it now has is put back in its place."""
+        for gate_id in sorted({row.gate for row in taken if row.gate is not None}):
+            gate = self._gates.get(gate_id)
+            if gate is None or gate.top >= min(row.turn for row in taken if row.gate == gate_id):
+                continue
+            rows = yield Fetch(
+                f"select turn from live where place = {int(Place.GATED)} and gate = :gate"
+                " order by turn, run_at, run_id limit 2",
+                {"gate": gate_id},
+            )
+            if rows:
+                yield Execute(
+                    "update gates set top = :top where task_id = :gate", {"top": rows[-1][0], "gate": gate_id}
+                )
+        del q
+
+
+def open_gates(q: Dialect, queues: Sequence[str], limit: int) -> Work[Gates]:
+    """Those of these queues that have somebody waiting and room, the most urgent first, held.
+
+    A gate that another claim holds is left to it. One that its rate has shut is looked at again when it opens.
+    """
+    if not queues:
+        return Gates([], None)
+    now = yield Now()
+    here = {"queues": q.pack(list(queues)), "now": now}
+    rows = yield Fetch(
+        "select g.task_id, g.lim, g.used, g.waiting, g.top, g.rated from gates g where g.open = 1"
+        f" and {q.names('g.queue', 'queues')} and g.blocked_until <= :now order by g.top, g.task_id"
+        f" limit :limit{q.skip_locked}",
+        {**here, "limit": max(limit, 64)},
+    )
+    shut = yield Fetch(
+        f"select min(blocked_until) from gates where open = 1 and {q.names('queue', 'queues')} and blocked_until > :now",
+        here,
+    )
+    limits: dict[int, RateLimit] = {}
+    rated = [row[0] for row in rows if row[5]]
+    if rated:
+        found = yield Fetch(f"select id, rate_limit from tasks where {q.ids('id', 'ids')}", {"ids": q.pack(rated)})
+        limits = {row[0]: msgspec.convert(from_json(row[1]), RateLimit) for row in found if row[1] is not None}
+    gates = [Gate(row[0], row[1], row[2], row[3], row[4], limits.get(row[0])) for row in rows]
+    return Gates(gates, shut[0][0])
+
+
+def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -> Work[dict[int, list[Live]]]:
+    """Without what this worker may not have: another job type, a newer version, other workers' pins."""
+    pinned = [row.run_id for rows in listed.values() for row in rows if row.flags & Flag.PINNED]
+    mine: set[int] = set()
+    if pinned:
+        found = yield Fetch(
+            f"select run_id from pins where worker_id = :worker and {q.ids('run_id', 'ids')}",
+            {"worker": request.worker_id, "ids": q.pack(pinned)},
+        )
+        mine = {row[0] for row in found}
+
+    def fits(row: Live) -> bool:
+        if row.flags & Flag.PINNED and row.run_id not in mine:
+            return False
+        if request.job_types is not None and row.job_type is not None and row.job_type not in request.job_types:
+            return False
+        return row.min_version <= request.version
+
+    return {task_id: [row for row in rows if fits(row)] for task_id, rows in listed.items()}

@@ -1,0 +1,250 @@
+"""From slots to runs: take what is due, account for it, write it, move the cursor. One transaction for the lot.
+
+    died before the commit   nothing is written; the cursor is still due, and another pass does it again
+    died after the commit    the runs are there and the cursor has moved; nobody plans those slots again
+    two planners at once     each holds the cursors that it took; the other leaves those alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, instant_of
+from noonbell.model.request import Planned
+from noonbell.model.run import Origin, RunId, RunStatus
+from noonbell.model.task import Round, Task, TaskStatus
+from noonbell.policy.account import Account, Birth, Facts, account, needs
+from noonbell.stores.sql import rounds
+from noonbell.stores.sql.births import Newborn, bear, gate_limit
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.endings import Ending, finish
+from noonbell.stores.sql.events import tell_all
+from noonbell.stores.sql.known import known_tasks, soft_delete, turn_status
+from noonbell.stores.sql.live import load_where
+from noonbell.stores.sql.place import DUE, STARTED, Flag, Place
+from noonbell.stores.sql.rows import Known, TaskCache
+from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
+
+DROPPED_COLUMNS = ("task_id", "first", "last", "count", "reason", "at")
+
+
+@dataclass(slots=True)
+class Accounted:
+    """What a pass wrote, for the answer and for the events."""
+
+    newborns: list[Newborn] = field(default_factory=list)
+    dropped: int = 0
+    canceled: list[RunId] = field(default_factory=list)
+
+    @property
+    def born(self) -> list[Newborn]:
+        return [newborn for newborn in self.newborns if newborn.skip_reason is None]
+
+
+def plan(q: Dialect, cache: TaskCache, limit: int, cap: int, *, careful: bool = False) -> Work[Planned]:
+    now = yield Now()
+    rows = yield Fetch(
+        "select task_id, version, next_fire_at, fired, skip_next from cursors where next_fire_at <= :now"
+        f" order by next_fire_at limit :limit{q.skip_locked}",
+        {"now": now, "limit": limit},
+    )
+    due: list[tuple[Known, Task]] = []
+    tasks = yield from _known(q, cache, [(row[0], row[1]) for row in rows])
+    for task_id, _, next_fire_at, fired, skip_next in rows:
+        known = tasks[task_id]
+        due.append(
+            (
+                known,
+                msgspec.structs.replace(known.task, next_fire_at=next_fire_at, fired=fired, skip_next=skip_next),
+            )
+        )
+    done = yield from account_for(q, cache, now, due, cap, careful=careful)
+    following = yield Fetch("select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1",
+                            {"now": now})  # fmt: skip
+    born = done.born
+    return Planned(
+        now=now,
+        tasks=len(rows),
+        born=len(born),
+        skipped=len(done.newborns) - len(born),
+        dropped=done.dropped,
+        canceled=tuple(done.canceled),
+        queues=tuple(sorted({newborn.task.spec.queue for newborn in born})),
+        next_at=following[0][0] if following else None,
+    )
+
+
+def account_for(
+    q: Dialect, cache: TaskCache, now: Instant, due: Sequence[tuple[Known, Task]], cap: int, *, careful: bool = False
+) -> Work[Accounted]:
+    """Account for every slot of these tasks up to now. Their cursors are held by the caller."""
+    done = Accounted()
+    if not due:
+        return done
+    facts = yield from _facts(q, [task for _, task in due])
+    cursors: list[tuple[int, int | None, int, int]] = []
+    dropped: list[tuple[object, ...]] = []
+    answers: dict[int, int] = {}
+    replacing: list[int] = []
+    completed: list[tuple[Task, bool]] = []
+    for known, task in due:
+        if known.schedule is None:
+            continue
+        result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap)
+        done.newborns.extend(_newborns(task, result))
+        for gone in result.dropped:
+            dropped.append((task.id, instant_of(gone.first), instant_of(gone.last), gone.count, gone.reason, now))
+            done.dropped += gone.count
+        for outcome in result.outcomes:
+            if isinstance(outcome, Birth):
+                if outcome.cancel_previous:
+                    replacing.append(task.id)
+            elif outcome.answers_run_id is not None:
+                answers[task.id] = outcome.answers_run_id
+        cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next))
+        if result.completed:
+            completed.append((task, not any(isinstance(outcome, Birth) for outcome in result.outcomes)))
+    if careful:
+        done.newborns = yield from _not_born_yet(q, done.newborns)
+    for task_id in replacing:
+        done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
+    yield from bear(q, now, done.newborns)
+    if dropped:
+        yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
+    yield from rounds.answer(answers)
+    yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next"), sorted(cursors))
+    yield from _tell(now, done, dropped)
+    for task, never_again in completed:
+        yield from _complete(q, cache, now, task, alone=never_again)
+    return done
+
+
+_AT_REST = Facts()
+
+
+def _known(q: Dialect, cache: TaskCache, wanted: Sequence[tuple[int, int]]) -> Work[dict[int, Known]]:
+    """By id and version: the cursor carries the version, so a known task costs no query."""
+    found: dict[int, Known] = {}
+    missing: list[int] = []
+    for task_id, version in wanted:
+        known = cache.get(task_id, version)  # type: ignore[arg-type]
+        if known is None:
+            missing.append(task_id)
+        else:
+            found[task_id] = known
+    if missing:
+        found.update((yield from known_tasks(q, cache, missing)))
+    return found
+
+
+def _facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
+    """Only what the policies of these tasks ask for: most ask for nothing, and cost no query."""
+    wanted = {task.id: needs(task.spec) for task in tasks}
+    by_round = [task.id for task in tasks if wanted[task.id].round]
+    previous: dict[int, Round] = {}
+    if by_round:
+        previous = yield from rounds.load(q, by_round)
+    gated = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is not None]
+    free = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is None]
+    counts: dict[int, tuple[int, int]] = {}
+    if gated:
+        rows = yield Fetch(
+            f"select task_id, used, waiting, passed from gates where {q.ids('task_id', 'ids')} order by task_id{q.lock}",
+            {"ids": q.pack(sorted(gated))},
+        )
+        counts.update({row[0]: (row[1], row[2] + row[3]) for row in rows})
+    if free:
+        rows = yield Fetch(
+            f"select round_of, place, count(*) from live where {q.ids('round_of', 'ids')} group by round_of, place",
+            {"ids": q.pack(sorted(free))},
+        )
+        for task_id, place, count in rows:
+            used, waiting = counts.get(task_id, (0, 0))
+            counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
+    facts = {}
+    for task_id in {*previous, *counts}:
+        used, waiting = counts.get(task_id, (0, 0))
+        facts[task_id] = Facts(round=previous.get(task_id), occupied=used + waiting, waiting=waiting)
+    return facts
+
+
+def _newborns(task: Task, result: Account) -> list[Newborn]:
+    newborns = []
+    for outcome in result.outcomes:
+        slot = instant_of(outcome.slot)
+        if isinstance(outcome, Birth):
+            newborn = Newborn(
+                task=task,
+                origin=Origin.SCHEDULE,
+                scheduled_time=slot,
+                run_at=outcome.run_at,
+                gated=outcome.gated or task.spec.rate_limit is not None,
+                attempt=outcome.attempt_base,
+                retry_of_run_id=outcome.retry_of_run_id,
+            )
+        else:
+            newborn = Newborn(
+                task=task, origin=Origin.SCHEDULE, scheduled_time=slot, run_at=slot, skip_reason=outcome.reason
+            )
+        newborns.append(newborn)
+    return newborns
+
+
+def _not_born_yet(q: Dialect, newborns: Sequence[Newborn]) -> Work[list[Newborn]]:
+    """Without those whose slot has a run already: a cursor that was restored from a backup must not stop the pass."""
+    if not newborns:
+        return []
+    rows = yield Fetch(
+        f"select task_id, slot from runs where {q.ids('task_id', 'tasks')} and {q.ids('slot', 'slots')}",
+        {
+            "tasks": q.pack(sorted({newborn.task.id for newborn in newborns})),
+            "slots": q.pack(sorted({newborn.scheduled_time for newborn in newborns})),
+        },
+    )
+    taken = {(row[0], row[1]) for row in rows}
+    return [newborn for newborn in newborns if (newborn.task.id, newborn.scheduled_time) not in taken]
+
+
+def _cancel_started(q: Dialect, cache: TaskCache, now: Instant, task_id: int) -> Work[list[RunId]]:
+    """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
+    rows = yield from load_where(q, "round_of = :task", task=task_id)
+    started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & Flag.RETRIED)]
+    endings = [
+        Ending(
+            live=row,
+            status=RunStatus.CANCELED,
+            start_time=None if row.claimed_at is None else Instant(row.claimed_at),
+            replaced=True,
+            report=(None, None, "canceled by the next round of its task (overlap_action CANCEL_PREV)", None),
+        )
+        for row in started
+    ]
+    yield from finish(q, cache, now, endings)
+    return [RunId(row.run_id) for row in started]
+
+
+def _tell(now: Instant, done: Accounted, dropped: Sequence[tuple[object, ...]]) -> Work[None]:
+    born, skipped = [], []
+    for newborn in done.newborns:
+        if newborn.skip_reason is None:
+            born.append((newborn.task.id, newborn.id, RunStatus.SCHEDULED))
+        else:
+            skipped.append((newborn.task.id, newborn.id, {"reason": newborn.skip_reason}))
+    gone = [(row[0], None, {"first": row[1], "last": row[2], "count": row[3], "reason": row[4]}) for row in dropped]
+    yield from tell_all(now, {"run.scheduled": born, "run.skipped": skipped, "task.misfired": gone})
+
+
+def _complete(q: Dialect, cache: TaskCache, now: Instant, task: Task, *, alone: bool) -> Work[None]:
+    """The schedule is used up. With nothing left to run, `delete_on_complete` is due at once."""
+    turned = yield from turn_status(q, cache, now, task, TaskStatus.COMPLETED, by="noonbell")
+    if turned is not None and alone and task.spec.delete_on_complete:
+        others = yield Fetch("select 1 from live where task_id = :task limit 1", {"task": task.id})
+        if not others:
+            yield from soft_delete(q, cache, now, turned, by="noonbell")
+
+
+def after(seconds: float, now: Instant) -> Instant:
+    return Instant(now + round(seconds * SECOND))

@@ -1,0 +1,310 @@
+"""Tasks: create, change, delete, skip. Whoever changes one first accounts for its slots under the old version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from noonbell import when
+from noonbell.clock import Instant, instant_of, slot_of
+from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
+from noonbell.model.request import TaskChange
+from noonbell.model.run import RunStatus
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.stores.sql import live as narrow
+from noonbell.stores.sql.births import gate_limit
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.endings import Ending, finish
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
+from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
+from noonbell.stores.sql.planning import account_for
+from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskCache, bounds_of, spec_values
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
+from noonbell.when import due
+
+_TASK_COLUMNS = (
+    *SPEC_COLUMNS,
+    "id",
+    "version",
+    "status",
+    "live_name",
+    "live_external_id",
+    "created_by",
+    "created_at",
+    "updated_at",
+)
+CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next")
+_WHEN = ("schedule", "timezone", "start_at", "end_at")
+
+
+def first_slot(spec: TaskSpec, now: Instant) -> Instant | None:
+    """Where the cursor of a task starts that is created, rescheduled or enabled now."""
+    if spec.schedule is None:
+        return None
+    slot = due.initial(when.parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now))
+    return None if slot is None else instant_of(slot)
+
+
+def create(
+    q: Dialect, cache: TaskCache, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool
+) -> Work[Task]:
+    yield from _check_free(spec)
+    name = "system_tasks" if system else "tasks"
+    rows = yield Fetch("select value from counters where name = :name" + q.lock, {"name": name})
+    task_id = TaskId(int(rows[0][0]) + 1)
+    yield Execute("update counters set value = :value where name = :name", {"value": task_id, "name": name})
+    now = yield Now()
+    cursor = first_slot(spec, now) if status is TaskStatus.ENABLED else None
+    if status is TaskStatus.ENABLED and spec.schedule is not None and cursor is None:
+        status = TaskStatus.COMPLETED
+    task = Task(
+        id=task_id,
+        version=1,
+        status=status,
+        spec=spec,
+        created_at=now,
+        updated_at=now,
+        created_by=by,
+        next_fire_at=cursor,
+    )
+    row = (*spec_values(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now)
+    yield InsertMany("tasks", _TASK_COLUMNS, [row])
+    yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0)])
+    yield from _write_labels(task)
+    yield from _write_gate(q, cache, None, task)
+    yield from record_version(task, now, by)
+    yield from tell(now, "task.created", [(task_id, None, {"by": by})])
+    cache.put(task)
+    return task
+
+
+def change(
+    q: Dialect,
+    cache: TaskCache,
+    task_id: TaskId,
+    edit: Callable[[Task], TaskChange],
+    by: str | None,
+    expect_version: int | None,
+) -> Work[Task]:
+    now, task = yield from _accounted(q, cache, task_id, expect_version)
+    wanted = edit(task)
+    if wanted.spec == task.spec and wanted.status is task.status:
+        return task
+    yield from _check_free(wanted.spec, besides=task)
+    changed = _changed(task, wanted, now)
+    sets = ", ".join(f"{column} = :{column}" for column in SPEC_COLUMNS)
+    yield Execute(
+        f"update tasks set {sets}, version = :version, status = :status, updated_at = :now, live_name = :name,"
+        " live_external_id = :external_id where id = :id",
+        {
+            **dict(zip(SPEC_COLUMNS, spec_values(changed.spec), strict=True)),
+            "version": changed.version,
+            "status": changed.status,
+            "now": now,
+            "id": task_id,
+        },
+    )
+    yield from _write_cursor(changed)
+    yield from _write_labels(changed)
+    yield from _write_gate(q, cache, task, changed)
+    yield from _touch_live(q, task, changed)
+    yield from record_version(changed, now, by)
+    yield from tell(now, _event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
+    cache.put(changed)
+    return changed
+
+
+def _event_of(task: Task, changed: Task) -> str:
+    if changed.status is task.status:
+        return "task.changed"
+    return {TaskStatus.ENABLED: "task.enabled", TaskStatus.DISABLED: "task.disabled"}.get(
+        changed.status, f"task.{changed.status.lower()}"
+    )
+
+
+def _accounted(
+    q: Dialect, cache: TaskCache, task_id: TaskId, expect_version: int | None = None
+) -> Work[tuple[Instant, Task]]:
+    """The task, held, with every slot up to now accounted for."""
+    task = yield from lock_task(q, task_id)
+    if task is None or task.deleted_at is not None:
+        raise NotFound(f"there is no task {task_id}")
+    if expect_version is not None and task.version != expect_version:
+        raise VersionConflict(
+            f"task {task_id} is at version {task.version}, not {expect_version}; read it again and repeat the change",
+            details={"version": task.version},
+        )
+    now = yield Now()
+    while task.next_fire_at is not None and task.next_fire_at <= now:
+        yield from account_for(q, cache, now, [(cache.put(task), task)], cap=100)
+        reloaded = yield from load_task(task_id)
+        if reloaded is None or reloaded.deleted_at is not None:
+            raise NotFound(f"there is no task {task_id}")
+        task = reloaded
+    return now, task
+
+
+def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
+    """The next version: a change of schedule, or being enabled, starts from now; anything else keeps the cursor."""
+    rescheduled = any(getattr(task.spec, name) != getattr(wanted.spec, name) for name in _WHEN)
+    status, cursor, fired, skip_next = wanted.status, task.next_fire_at, task.fired, task.skip_next
+    was_off = task.status is not TaskStatus.ENABLED
+    if rescheduled and status is TaskStatus.COMPLETED and task.status is TaskStatus.COMPLETED:
+        status = TaskStatus.ENABLED  # a finished task that gets a new schedule has slots again
+    if status is not TaskStatus.ENABLED:
+        cursor = None
+    elif rescheduled or was_off:
+        cursor = first_slot(wanted.spec, now)
+        if rescheduled or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR):
+            fired, skip_next = 0, max(skip_next, 0)
+        if cursor is None and wanted.spec.schedule is not None:
+            status = TaskStatus.COMPLETED
+    return msgspec.structs.replace(
+        task,
+        version=task.version + 1,
+        status=status,
+        spec=wanted.spec,
+        updated_at=now,
+        next_fire_at=cursor,
+        fired=fired,
+        skip_next=skip_next,
+    )
+
+
+def delete(
+    q: Dialect, cache: TaskCache, task_id: TaskId, by: str | None, *, cancel_running: bool, purge: bool
+) -> Work[Task]:
+    now, task = yield from _accounted(q, cache, task_id)
+    if task.id > SYSTEM_TASK_IDS:
+        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted; disable it instead")
+    rows = yield from narrow.load_where(q, "task_id = :task", task=task_id)
+    if not (cancel_running or purge):
+        rows = [row for row in rows if not row.started and row.parent_id is None]
+    endings = [
+        Ending(
+            live=row,
+            status=RunStatus.CANCELED,
+            start_time=None if row.claimed_at is None else Instant(row.claimed_at),
+            report=(None, None, "its task was deleted", None),
+        )
+        for row in sorted(rows, key=lambda row: row.parent_id is None)
+    ]
+    parts = {row.run_id for row in rows if row.parent_id is not None}
+    yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
+    if parts:
+        left = yield from narrow.load(q, parts)
+        yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
+    ended = yield from soft_delete(q, cache, now, task, by=by)
+    if purge:
+        yield from _purge(task_id)
+    return ended
+
+
+_BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
+
+
+def _purge(task_id: TaskId) -> Work[None]:
+    here = {"task": task_id}
+    for table in _BELONGINGS:
+        yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
+    for table in ("runs", "task_versions", "task_labels", "dropped", "rounds", "gates", "cursors"):
+        yield Execute(f"delete from {table} where task_id = :task", here)
+    yield Execute("delete from tasks where id = :task", here)
+
+
+def skip_next(q: Dialect, cache: TaskCache, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
+    now, task = yield from _accounted(q, cache, task_id)
+    wanted = msgspec.structs.replace(task, skip_next=count)
+    yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task_id})
+    yield from tell(now, "task.skip_next", [(task_id, None, {"count": count, "by": by})])
+    return wanted
+
+
+def _check_free(spec: TaskSpec, besides: Task | None = None) -> Work[None]:
+    for column, value in (("name", spec.name), ("external_id", spec.external_id)):
+        if value is None or (besides is not None and getattr(besides.spec, column) == value):
+            continue
+        rows = yield Fetch(f"select id from tasks where live_{column} = :value", {"value": value})
+        if rows:
+            raise AlreadyExists(
+                f"{column}: task {rows[0][0]} has the {column} {value!r} already",
+                details={column: "is taken", "id": rows[0][0]},
+            )
+
+
+def _write_cursor(task: Task) -> Work[None]:
+    yield UpdateMany(
+        "cursors",
+        "task_id",
+        CURSOR_COLUMNS[1:],
+        [(task.id, task.version, task.next_fire_at, task.fired, task.skip_next)],
+    )
+
+
+def _write_labels(task: Task) -> Work[None]:
+    yield Execute("delete from task_labels where task_id = :id", {"id": task.id})
+    if task.spec.labels:
+        rows = [(task.id, name, value) for name, value in sorted(task.spec.labels.items())]
+        yield InsertMany("task_labels", ("task_id", "name", "value"), rows)
+
+
+def _write_gate(q: Dialect, cache: TaskCache, old: Task | None, new: Task) -> Work[None]:
+    """The gate of a task follows its limits. Where one appears or goes, the runs under way are counted into or out."""
+    del cache
+    before = None if old is None else gate_limit(old.spec)
+    after = gate_limit(new.spec)
+    here = {"task": new.id, "queue": new.spec.queue, "top": -new.spec.priority}
+    if before is not None and after is not None:
+        yield Execute(
+            "update gates set lim = :lim, rated = :rated, queue = :queue, blocked_until = 0 where task_id = :task",
+            {"lim": after[0], "rated": int(after[1]), "queue": new.spec.queue, "task": new.id},
+        )
+        return
+    if before is None and after is None:
+        return
+    rows = [] if old is None else (yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id))
+    gate = new.id if after is not None else None
+    moved = []
+    for row in rows:
+        flags = row.flags & ~int(Flag.PASSED)
+        place = due_place(flags, gate, row.min_version) if row.place in _LINED_UP else row.place
+        moved.append((row.run_id, int(place), gate, flags))
+    if moved:
+        yield UpdateMany("live", "run_id", ("place", "gate", "flags"), moved)
+    if after is None:
+        yield Execute("delete from gates where task_id = :task", here)
+        return
+    used = sum(row.place in STARTED for row in rows)
+    waiting = sum(row.place in _LINED_UP for row in rows)
+    yield Execute(
+        "insert into gates (task_id, queue, lim, rated, used, waiting, passed, top, blocked_until)"
+        " values (:task, :queue, :lim, :rated, :used, :waiting, 0, :top, 0)",
+        {**here, "lim": after[0], "rated": int(after[1]), "used": used, "waiting": waiting},
+    )
+
+
+_LINED_UP = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
+
+
+def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
+    """A change of allowed workers acts on the runs that wait, and stops those under way in the wrong hands."""
+    if old.spec.specific_worker_ids == new.spec.specific_worker_ids:
+        return
+    allowed = new.spec.specific_worker_ids
+    rows = yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id)
+    if not rows:
+        return
+    yield Execute(f"delete from pins where {q.ids('run_id', 'ids')}", {"ids": q.pack([row.run_id for row in rows])})
+    if allowed:
+        pins = [(row.run_id, worker) for row in rows for worker in allowed]
+        yield InsertMany("pins", ("run_id", "worker_id"), pins)
+    moved = []
+    for row in rows:
+        flags = row.flags | Flag.PINNED if allowed else row.flags & ~int(Flag.PINNED)
+        if allowed and row.place == Place.LEASED and row.worker_id not in allowed:
+            flags |= Flag.STOP
+        place = due_place(flags, row.gate, row.min_version) if row.place in _LINED_UP else row.place
+        moved.append((row.run_id, int(place), int(flags)))
+    yield UpdateMany("live", "run_id", ("place", "flags"), moved)

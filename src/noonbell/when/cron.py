@@ -1,0 +1,173 @@
+"""`cron`: five fields, six with seconds first, or a nickname such as @daily.
+
+Stored as six fields. Daylight saving depends on the rule, never on how many fields it was written with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from noonbell.when import describe, notes
+from noonbell.when.cron_days import days_of, ever
+from noonbell.when.cron_fields import KINDS, BadField, Dialect, Field, read
+from noonbell.when.fields import Fields
+from noonbell.when.local import LocalSlots
+from noonbell.when.schedule import CalendarKind, Note, shown
+from noonbell.when.wall import Days, Wall
+from noonbell.when.zones import Zone
+
+MAX_LENGTH = 1024
+"""Enough to list every second and every minute, and little enough to read in no time."""
+
+NICKNAMES = {
+    "@YEARLY": "0 0 0 1 1 *",
+    "@ANNUALLY": "0 0 0 1 1 *",
+    "@MONTHLY": "0 0 0 1 * *",
+    "@WEEKLY": "0 0 0 * * 0",
+    "@DAILY": "0 0 0 * * *",
+    "@MIDNIGHT": "0 0 0 * * *",
+    "@HOURLY": "0 0 * * * *",
+}
+
+_WHAT = "a cron expression of 5 fields, 6 with seconds first, or a nickname such as @daily"
+
+
+@dataclass(frozen=True, slots=True)
+class Cron(CalendarKind):
+    kind: ClassVar[str] = "cron"
+
+    expr: str
+    """Six fields, in capitals."""
+    dialect: Dialect
+    timezone: str
+    repeat: int | None
+    source: str
+    """What was written; decides nothing, but the notes look at it."""
+    fields: tuple[Field, ...] = field(compare=False, repr=False)
+    slots: LocalSlots = field(compare=False, repr=False)
+
+    @classmethod
+    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Cron:
+        del now
+        dialect = Dialect(given.choice("dialect", tuple(Dialect), Dialect.STANDARD))
+        source = given.text("expr", _WHAT)
+        expr = _six_fields(given, source, seconds_field)
+        fields = _read_fields(given, expr, dialect)
+        # A schedule that is edited and sent back may carry the source of its former expression.
+        if given.given("source"):
+            former = given.text("source", "the text that the expression was written as")
+            if _expanded(former) == expr:
+                source = former
+        repeat = given.repeat()
+        _check_some_day(given, fields, dialect)
+        given.finish(cls.kind)
+        return cls(expr, dialect, zone.name, repeat, source.strip(), fields, _slots(fields, dialect, zone))
+
+    def next(self, after: int) -> int | None:
+        return self.slots.next(after)
+
+    def previous(self, before: int) -> int | None:
+        return self.slots.previous(before)
+
+    def count(self, start: int, stop: int) -> int:
+        return self.slots.count(start, stop)
+
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {"type": "cron", "expr": self.expr, "dialect": str(self.dialect), "repeat": self.repeat}
+        if self.source != self.expr:
+            spec["source"] = self.source
+        return spec
+
+    def describe(self, lang: str = "en") -> str:
+        words = describe.words(lang)
+        return words.in_zone(words.cron(self.fields, _both_days(self.fields, self.dialect)), self._shown_zone())
+
+    def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
+        found = notes.of_cron(self.fields, self.dialect, self.source, _both_days(self.fields, self.dialect))
+        if not self.fields[2].is_any:
+            found += notes.of_clock_changes(self.slots, after)
+        return notes.worded(found, lang)
+
+    def _shown_zone(self) -> str:
+        """Empty where the zone makes no difference that people would look for."""
+        return "" if all(each.is_any for each in self.fields[2:]) else self.timezone
+
+
+def _expanded(text: str) -> str:
+    """Six fields if there are five or six or a nickname; else whatever there is, its spaces evened out."""
+    parts = text.upper().split()
+    if len(parts) == 1 and parts[0] in NICKNAMES:
+        return NICKNAMES[parts[0]]
+    if len(parts) == len(KINDS) - 1:
+        parts.insert(0, "0")
+    return " ".join(parts)
+
+
+def _six_fields(given: Fields, source: str, seconds_field: bool) -> str:
+    """The six fields of the source, or "" after a problem."""
+    if not source:
+        given.wrong("expr", f"is empty; expected {_WHAT}")
+    elif len(source) > MAX_LENGTH:
+        given.wrong("expr", f"has {len(source):,} characters; expected at most {MAX_LENGTH:,}")
+    elif source.strip().startswith("@"):
+        return _nickname(given, source)
+    elif len(source.split()) not in (5, 6):
+        given.wrong("expr", f"is {shown(source)}, {len(source.split())} fields; expected {_WHAT}")
+    elif len(source.split()) == len(KINDS) and not seconds_field:
+        given.wrong("expr", f"is {shown(source)}, 6 fields; expected 5, because scheduler.enable_seconds_field is off")
+    else:
+        return _expanded(source)
+    return ""
+
+
+def _nickname(given: Fields, source: str) -> str:
+    expr = _expanded(source)
+    if "@" not in expr:
+        return expr
+    if expr == "@REBOOT":
+        hint = "a scheduler of many nodes has no moment of reboot: use a once schedule, or trigger the task"
+    elif expr.startswith("@EVERY"):
+        hint = 'use a schedule of type interval: {"type": "interval", "every": 5, "unit": "minute"}'
+    else:
+        hint = "expected " + ", ".join(name.lower() for name in NICKNAMES)
+    given.wrong("expr", f"is {shown(source)}; {hint}")
+    return ""
+
+
+def _read_fields(given: Fields, expr: str, dialect: Dialect) -> tuple[Field, ...]:
+    """The six fields, or none after a problem. All bad fields are named."""
+    if not expr:
+        return ()
+    found: list[Field] = []
+    problems: list[str] = []
+    for kind, text in zip(KINDS, expr.split(), strict=True):
+        try:
+            found.append(read(kind, text, dialect))
+        except BadField as bad:
+            problems.append(str(bad))
+    if problems:
+        given.wrong("expr", "; ".join(problems))
+        return ()
+    return tuple(found)
+
+
+def _both_days(fields: tuple[Field, ...], dialect: Dialect) -> bool:
+    """Debian cron: either day field is enough, unless one of them starts with a star."""
+    return dialect is Dialect.CRONJOB or fields[3].starts_with_star or fields[5].starts_with_star
+
+
+def _days(fields: tuple[Field, ...], dialect: Dialect) -> Days:
+    return days_of(fields[3], fields[4], fields[5], _both_days(fields, dialect))
+
+
+def _check_some_day(given: Fields, fields: tuple[Field, ...], dialect: Dialect) -> None:
+    if fields and not ever(_days(fields, dialect)):
+        texts = " ".join(each.text for each in fields[3:])
+        given.wrong("expr", f"never fires: no day matches {shown(texts)} (day of month, month, day of week)")
+
+
+def _slots(fields: tuple[Field, ...], dialect: Dialect, zone: Zone) -> LocalSlots:
+    second, minute, hour = fields[:3]
+    fixed = not (minute.starts_with_star or hour.starts_with_star)
+    return LocalSlots(Wall(second.mask, minute.mask, hour.mask, _days(fields, dialect)), zone, fixed)

@@ -1,0 +1,207 @@
+"""One cron field: its text, read into a bit mask.
+
+    field = item {"," item}
+    item  = ("*" | "?" | value | value "-" value) ["/" step]
+    day of month also:  L   L-n   LW   nW
+    day of week also:   n#k   nL
+
+A value is a number or, for months and weekdays, a name in any case. A range may wrap (22-2, DEC-FEB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_DIGITS = 4
+_WEEKS = range(1, 6)
+_LAST_OFFSETS = range(31)
+
+
+class Dialect(StrEnum):
+    STANDARD = "standard"
+    CRONJOB = "cronjob"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKind:
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+    syntax: str = "a list, a range or a step"
+
+    @property
+    def size(self) -> int:
+        """How many different values there are. Sunday is one, though it is written 0 or 7."""
+        return 7 if self.name == "day of week" else self.high - self.low + 1
+
+
+SECOND = FieldKind("second", 0, 59)
+MINUTE = FieldKind("minute", 0, 59)
+HOUR = FieldKind("hour", 0, 23)
+DAY = FieldKind("day of month", 1, 31, syntax="a list, a range, a step, L, L-n, LW or nW")
+MONTH = FieldKind("month", 1, 12, _MONTHS, "JAN-DEC, a list, a range or a step")
+WEEKDAY = FieldKind("day of week", 0, 7, _WEEKDAYS, "SUN-SAT, a list, a range, a step, n#k or nL")
+KINDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+
+class BadField(Exception):
+    """The text is no such field. The message says which item is wrong and what was expected."""
+
+    def __init__(self, kind: FieldKind, item: str, hint: str = "") -> None:
+        shown = item if len(item) <= 40 else item[:39] + "…"
+        super().__init__(f"{kind.name} {shown!r} is wrong; expected {kind.low}-{kind.high}, {kind.syntax}{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field that was read. The sets after `mask` hold what depends on the month."""
+
+    kind: FieldKind
+    text: str
+    mask: int
+    steps: tuple[int, ...] = ()
+    """The steps that begin at the field's lowest value: the ones that people expect to go round evenly."""
+    from_last: frozenset[int] = frozenset()
+    """L-n: days before the last day of the month; 0 for L."""
+    last_workday: bool = False
+    nearest: frozenset[int] = frozenset()
+    """nW: the Monday to Friday nearest to day n, in the same month."""
+    nth: frozenset[tuple[int, int]] = frozenset()
+    """n#k: (weekday, k)."""
+    last_of: frozenset[int] = frozenset()
+    """nL: the last such weekday of the month."""
+
+    @property
+    def starts_with_star(self) -> bool:
+        return self.text[0] in "*?"
+
+    @property
+    def is_any(self) -> bool:
+        """Every value matches."""
+        return self.mask.bit_count() == self.kind.size
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing depends on the month: `mask` says it all."""
+        return not (self.from_last or self.last_workday or self.nearest or self.nth or self.last_of)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    mask: int = 0
+    last_workday: bool = False
+    steps: list[int] = field(default_factory=list)
+    from_last: set[int] = field(default_factory=set)
+    nearest: set[int] = field(default_factory=set)
+    nth: set[tuple[int, int]] = field(default_factory=set)
+    last_of: set[int] = field(default_factory=set)
+
+
+def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Field:
+    """The field that `text`, in capitals, stands for; raises BadField."""
+    found = _Gathered()
+    for item in text.split(","):
+        if not _read_special(kind, item, found):
+            found.mask |= _read_item(kind, item, dialect, found)
+    if kind is WEEKDAY:
+        found.mask = (found.mask | found.mask >> 7) & 0x7F
+    return Field(
+        kind,
+        text,
+        found.mask,
+        tuple(found.steps),
+        frozenset(found.from_last),
+        found.last_workday,
+        frozenset(found.nearest),
+        frozenset(found.nth),
+        frozenset(found.last_of),
+    )
+
+
+def _read_special(kind: FieldKind, item: str, found: _Gathered) -> bool:
+    """Whether the item is one that depends on the month; if so it is now in `found`."""
+    if kind is DAY:
+        if item == "LW":
+            found.last_workday = True
+        elif item == "L":
+            found.from_last.add(0)
+        elif item.startswith("L-"):
+            found.from_last.add(_number(kind, item[2:], item, _LAST_OFFSETS))
+        elif item.endswith("W"):
+            found.nearest.add(_number(kind, item[:-1], item, range(1, 32)))
+        else:
+            return False
+        return True
+    if kind is WEEKDAY:
+        if "#" in item:
+            day, _, nth = item.partition("#")
+            if len(nth) > 1:
+                raise BadField(kind, item)
+            found.nth.add((_value(kind, day, item) % 7, _number(kind, nth, item, _WEEKS)))
+        elif item.endswith("L") and len(item) > 1:
+            found.last_of.add(_value(kind, item[:-1], item) % 7)
+        else:
+            return False
+        return True
+    return False
+
+
+def _read_item(kind: FieldKind, item: str, dialect: Dialect, found: _Gathered) -> int:
+    span, slash, step_text = item.partition("/")
+    step = 1
+    if slash:
+        step = _number(kind, step_text, item, range(1, 10**_DIGITS))
+    if span == "*" or (span == "?" and kind in (DAY, WEEKDAY)):
+        if step > 1:
+            found.steps.append(step)
+        return _every(kind, step, dialect)
+    if span == "?":
+        raise BadField(kind, item, "; '?' is for the day fields only")
+    first, dash, last = span.partition("-")
+    low = _value(kind, first, item)
+    if dash:
+        return _range(kind, low, _value(kind, last, item), step)
+    if not slash:
+        return 1 << low
+    if step > 1 and low == kind.low:
+        found.steps.append(step)
+    return _range(kind, low, kind.high, step)
+
+
+def _every(kind: FieldKind, step: int, dialect: Dialect) -> int:
+    start = kind.low
+    if dialect is Dialect.CRONJOB and start % step:
+        start = step
+    return _bits(range(start, kind.high + 1, step))
+
+
+def _range(kind: FieldKind, low: int, high: int, step: int) -> int:
+    if low <= high:
+        return _bits(range(low, high + 1, step))
+    # The range wraps: count on past the end and come back in at the start. A week wraps from Saturday to Sunday.
+    return _bits((value - kind.low) % kind.size + kind.low for value in range(low, high + kind.size + 1, step))
+
+
+def _bits(values: Iterable[int]) -> int:
+    mask = 0
+    for value in values:
+        mask |= 1 << value
+    return mask
+
+
+def _value(kind: FieldKind, text: str, item: str) -> int:
+    if text in kind.names:
+        return kind.names.index(text) + kind.low
+    return _number(kind, text, item, range(kind.low, kind.high + 1))
+
+
+def _number(kind: FieldKind, text: str, item: str, allowed: range) -> int:
+    # str.isdigit alone would let ¹ and ٣ through.
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS) or int(text) not in allowed:
+        raise BadField(kind, item)
+    return int(text)

@@ -1,0 +1,148 @@
+"""Schedules in Chinese."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from noonbell.when.cron_fields import Field
+from noonbell.when.shapes import Every, Hourly, Parts, Shape, Times, clock, progression, runs, time_shape, values
+
+_WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日")
+_UNITS = {"second": "秒", "minute": "分钟", "hour": "小时", "day": "天"}
+_WORKDAYS = 0b0111110
+
+NOTES: Mapping[str, str] = {
+    "both_day_fields": "“日”（{day}）和“星期”（{weekday}）都有限定：满足其中任意一个就会触发。",
+    "both_day_fields_and": "“日”（{day}）和“星期”（{weekday}）都有限定：两者同时满足才会触发。",
+    "uneven_step": "{field}字段的 {item} 不能整除 {size}：{again}重新计数，最后一段间隔会更短。",
+    "uneven_step_days": "“日”字段的 {item} 每月 1 日重新计数，跨月时的间隔不同。",
+    "single_step": "{field}字段的 {item} 超出了该字段的范围：只匹配 {first}。",
+    "looks_like_six_fields": "五个字段不含秒：这里是每 {step} 小时，不是每 {step} 分钟。要按分钟请写 {instead}。",
+    "every_second": "秒字段是 {item}：在每个匹配的分钟内会触发 {count} 次。如每分钟只需一次，请写 0。",
+    "missing_days": "没有 {day} 日的月份不会触发。如需每月最后一天，请写 L。",
+    "clamped_day": "没有 {day} 日的月份改为最后一天。",
+    "dst_gap": "{date} 时钟会跳过 {time}：改在 {instead} 触发一次。",
+    "dst_gap_skipped": "{date} 时钟会跳过 {time}：该时段不会触发。",
+    "dst_overlap": "{date} 时钟会出现两次 {time}：只在第一次触发。",
+    "dialect_differs": "cronjob 方言中 */N 表示能被 N 整除的值，且“日”和“星期”必须同时满足；标准 cron 的触发时间会不同。",
+    "fixed_delay": "每次都从上一次运行结束时起算，因此只有第一个时间是确定的。",
+    "elapsed_days": "这里一天是 86,400 秒：夏令时切换后当地时刻会变。如需固定时刻，请用 cron、weekly 或 monthly。",
+    "in_the_past": "该时间已经过去。",
+}
+
+FIELDS: Mapping[str, str] = {"second": "秒", "minute": "分", "hour": "时", "day of month": "日", "month": "月", "day of week": "星期"}
+AGAIN: Mapping[str, str] = {"second": "每分钟", "minute": "每小时", "hour": "每天", "month": "每年", "day of week": "每周"}
+
+
+def cron(fields: Sequence[Field], both_days: bool) -> str:
+    shape = time_shape(fields)
+    days = _days(fields, both_days, isinstance(shape, Times))
+    return f"{days} {_time(shape)}" if days else _time(shape)
+
+
+def once(at: datetime | None) -> str:
+    return "立即执行一次" if at is None else f"{at:%Y-%m-%d %H:%M:%S} 执行一次"
+
+
+def interval(every: int, unit: str, fixed_delay: bool) -> str:
+    if fixed_delay:
+        return f"上一次运行结束后 {every} {_UNITS[unit]}"
+    return f"每 {every} {_UNITS[unit]}" if every > 1 else f"每{_UNITS[unit]}"
+
+
+def weekly(weekday: int, time: int) -> str:
+    return f"每{_WEEKDAYS[weekday]} {clock(time)}"
+
+
+def monthly(day: int, time: int) -> str:
+    if day > 28:
+        return f"每月 {day} 日（不足则为最后一天）{clock(time)}"
+    if day > 0:
+        return f"每月 {day} 日 {clock(time)}"
+    if day == 0:
+        return f"每月最后一天 {clock(time)}"
+    return f"每月最后一天的前 {-day} 天 {clock(time)}"
+
+
+def in_zone(sentence: str, zone: str) -> str:
+    return f"{sentence}（{zone}）" if zone else sentence
+
+
+def _time(shape: Shape) -> str:
+    match shape:
+        case Times(times):
+            return "、".join(clock(time) for time in times)
+        case Every(step, unit, hours):
+            between = f"{hours[0]:02d}:00 至 {hours[1]:02d}:59 " if hours else ""
+            return f"{between}{interval(step, unit, fixed_delay=False)}"
+        case Hourly(step, minute, second, hours):
+            between = f"{hours[0]} 至 {hours[1]} 点" if hours else ""
+            place = f"第 {minute} 分" + (f" {second} 秒" if second else "") if minute or second else "整点"
+            return f"{between}{interval(step, 'hour', fixed_delay=False)}{place if place == '整点' else '的' + place}"
+        case Parts(second, minute, hour):
+            return _parts(second, minute, hour)
+
+
+def _parts(second: tuple[int, ...] | None, minute: tuple[int, ...] | None, hour: tuple[int, ...] | None) -> str:
+    phrases = []
+    if hour is not None:
+        phrases.append(_numbers(hour, "点"))
+    phrases.append("每分钟" if minute is None else f"第 {_numbers(minute, '分')}")
+    if second is None:
+        phrases.append("每秒")
+    elif second != (0,):
+        phrases.append(f"第 {_numbers(second, '秒')}")
+    return "的".join(phrases)
+
+
+def _numbers(numbers: tuple[int, ...], unit: str) -> str:
+    step = progression(numbers)
+    if step is not None:
+        return f"{numbers[0]} 至 {numbers[-1]} {unit}（步长 {step}）"
+    return "、".join(str(low) if low == high else f"{low} 至 {high}" for low, high in runs(numbers)) + f" {unit}"
+
+
+def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> str:
+    day, month, weekday = fields[3:]
+    by_date = "" if day.is_any else _dates(day)
+    by_weekday = "" if weekday.is_any else _weekdays(weekday)
+    months = "" if month.is_any else f"每年 {_numbers(values(month), '月')}"
+    if by_date and not by_weekday:
+        return f"{months or '每月'}{' ' if months or by_date[0].isdigit() else ''}{by_date}".replace("月 最", "月最")
+    if by_date and by_weekday:
+        joined = f"{by_date}且为{by_weekday}" if both_days else f"{by_date}或{by_weekday}"
+        return f"{months or '每月'} {joined}"
+    if by_weekday:
+        prefix = "" if weekday.mask == _WORKDAYS and weekday.is_plain else "每"
+        if not weekday.is_plain:
+            prefix = "" if months else "每月"
+        return f"{months}{' ' if months else ''}{prefix}{by_weekday}"
+    return months + ("每天" if daily else "") if months else ("每天" if daily else "")
+
+
+def _dates(day: Field) -> str:
+    pieces = []
+    if day.mask:
+        pieces.append(_numbers(values(day), "日"))
+    pieces += ["最后一天" if back == 0 else f"最后一天的前 {back} 天" for back in sorted(day.from_last)]
+    if day.last_workday:
+        pieces.append("最后一个工作日（周一至周五）")
+    pieces += [f"离 {n} 日最近的工作日（周一至周五）" for n in sorted(day.nearest)]
+    return "、".join(pieces)
+
+
+def _weekdays(weekday: Field) -> str:
+    pieces = []
+    if weekday.mask == _WORKDAYS and weekday.is_plain:
+        return "工作日"
+    if weekday.mask:
+        order = [n for n in (1, 2, 3, 4, 5, 6, 7) if weekday.mask >> n % 7 & 1]
+        names = [
+            _WEEKDAYS[low] if low == high else f"{_WEEKDAYS[low]}{'、' if high == low + 1 else '至'}{_WEEKDAYS[high]}"
+            for low, high in runs(order)
+        ]
+        pieces.append("、".join(names))
+    pieces += [f"第 {nth} 个{_WEEKDAYS[n]}" for n, nth in sorted(weekday.nth)]
+    pieces += [f"最后一个{_WEEKDAYS[n]}" for n in sorted(weekday.last_of)]
+    return "、".join(pieces)

@@ -1,0 +1,161 @@
+"""Time zones, as stretches of constant offset.
+
+A zone is cut into *stretches*: spans of UTC during which the local clock runs evenly. Inside one, everything is
+integer arithmetic; daylight saving happens only where two of them meet. `zoneinfo` does not tell where that is, so the
+cuts are found by asking it for the offset of each day, a year at a time and once only.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from noonbell.errors import ScheduleError
+from noonbell.when.schedule import EARLIEST, LATEST, shown
+
+DAY = 86_400
+YEAR = 31_556_952
+"""The mean Gregorian year: stretches are cached by slices of this many seconds."""
+
+_FAR = 10**15
+_OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+_OFFSET_LIKE = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII | re.IGNORECASE)
+_MACHINE_NAMES = ("localtime", "posixrules", "Factory")
+_OTHER_TREES = ("posix/", "right/")
+
+
+class Stretch(NamedTuple):
+    """Constant offset in start <= t < stop (UTC seconds)."""
+
+    start: int
+    stop: int
+    offset: int
+    seen: int
+    """The local second that the clock would have shown next, had the offset not changed: greater than start + offset
+    after a clock went back (those local times have been seen before), less after it went forward (the gap)."""
+
+
+class Zone:
+    """A zone and its stretches. One object per name: compare by identity or by `name`."""
+
+    def __init__(self, name: str, tz: tzinfo) -> None:
+        self.name = name
+        self.tzinfo = tz
+        self.constant: int | None = None
+        """The offset in seconds of a zone that has only one."""
+        fixed = tz.utcoffset(None)
+        if fixed is not None:
+            self.constant = int(fixed.total_seconds())
+            self._whole = Stretch(-_FAR, _FAR, self.constant, -_FAR + self.constant)
+        self._slices: dict[int, tuple[list[int], list[Stretch]]] = {}
+
+    def stretch(self, at: int) -> Stretch:
+        """The stretch that holds the instant `at`; cut short where the cached slices meet."""
+        if self.constant is not None:
+            return self._whole
+        held = self._slices.get(at // YEAR)
+        if held is None:
+            held = self._cut(at // YEAR)
+        starts, stretches = held
+        return stretches[bisect_right(starts, at) - 1]
+
+    def local(self, slot: int) -> datetime:
+        return datetime.fromtimestamp(slot, self.tzinfo)
+
+    def first_showing(self, wall: datetime) -> int:
+        """The slot at which the zone's clock first shows a naive `wall`, or passes it by in a gap."""
+        local = int((wall - datetime(1970, 1, 1)).total_seconds() // 1)  # noqa: DTZ001 a reading, not an instant
+        held = self.stretch(local - 2 * DAY)
+        while local >= held.stop + held.offset:
+            held = self.stretch(held.stop)
+        return max(local - held.offset, held.start)
+
+    def offset(self, at: int) -> int:
+        held = min(max(at, EARLIEST), LATEST)
+        offset = datetime.fromtimestamp(held, self.tzinfo).utcoffset()
+        return int(offset.total_seconds()) if offset is not None else 0
+
+    def _cut(self, index: int) -> tuple[list[int], list[Stretch]]:
+        first, last = index * YEAR, (index + 1) * YEAR
+        # Start some days early: a clock that went back just before the slice has still to catch up inside it.
+        start = first - 3 * DAY
+        offset = self.offset(start)
+        seen = start + offset
+        stretches: list[Stretch] = []
+        for probe in range(start, last, DAY):
+            end = min(probe + DAY, last)
+            if self.offset(end) != offset:
+                change = self._change(probe, end, offset)
+                stretches.append(Stretch(start, change, offset, seen))
+                seen = max(seen, change + offset)
+                start, offset = change, self.offset(change)
+        stretches.append(Stretch(start, last, offset, seen))
+        stretches = [self._clipped(held, first) for held in stretches if held.stop > first]
+        held = ([held.start for held in stretches], stretches)
+        if len(self._slices) > 512:
+            self._slices.clear()
+        self._slices[index] = held
+        return held
+
+    def _change(self, low: int, high: int, offset: int) -> int:
+        """The first second in low < t <= high that no longer has `offset`."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.offset(middle) == offset:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    @staticmethod
+    def _clipped(held: Stretch, first: int) -> Stretch:
+        if held.start >= first:
+            return held
+        return held._replace(start=first, seen=max(held.seen, first + held.offset))
+
+
+def zone(name: str) -> tzinfo:
+    """The tzinfo of an IANA name, "UTC" or a fixed offset such as "+08:00"; ScheduleError names the field `timezone`."""
+    return find(name).tzinfo
+
+
+def find(name: object) -> Zone:
+    """Like `zone`, with its stretches."""
+    if not isinstance(name, str):
+        raise _refused(name, "")
+    return _find(name)
+
+
+@lru_cache(maxsize=1024)
+def _find(name: str) -> Zone:
+    if name == "UTC":
+        return Zone(name, UTC)
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        return Zone(name, _fixed(*offset.groups()))
+    almost = _OFFSET_LIKE.fullmatch(name)
+    if almost is not None:
+        sign, hours, minutes = almost.groups("00")
+        raise _refused(name, f"; for that offset write {sign}{int(hours):02d}:{minutes}")
+    if name in _MACHINE_NAMES or name.startswith(_OTHER_TREES):
+        raise _refused(name, "")
+    try:
+        return Zone(name, ZoneInfo(name))
+    except (KeyError, ValueError, OSError):
+        raise _refused(name, "") from None
+
+
+def _fixed(sign: str, hours: str, minutes: str) -> timezone:
+    span = timedelta(hours=int(hours), minutes=int(minutes))
+    return timezone(-span if sign == "-" else span)
+
+
+def _refused(name: object, hint: str) -> ScheduleError:
+    problem = (
+        f"is {shown(name)}; expected an IANA name such as Europe/Berlin, UTC, or an offset such as +08:00{hint}"
+    )
+    return ScheduleError(f"timezone {problem}", details={"timezone": problem})

@@ -1,0 +1,83 @@
+"""The tests' own ground: every test has databases to itself, and the closing count is right."""
+
+from __future__ import annotations
+
+import sqlite3
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from services.probe import connect_mysql
+
+
+async def fill_postgres(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE bell (id int)")
+    await connection.close()
+
+
+async def bells_in_postgres(url: str) -> str | None:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval("SELECT to_regclass('bell')::text")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_each_test_has_an_empty_postgres_database(postgres_url, turn):
+    assert await bells_in_postgres(postgres_url) is None
+    await fill_postgres(postgres_url)
+
+
+async def test_a_postgres_template_is_prepared_once_and_copied(fresh_postgres):
+    prepared = []
+
+    async def prepare(url):
+        prepared.append(url)
+        await fill_postgres(url)
+
+    first, second = fresh_postgres("bell", prepare), fresh_postgres("bell", prepare)
+    assert await bells_in_postgres(first) == await bells_in_postgres(second) == "bell"
+    assert len({first, second, *prepared}) == 3
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_each_test_has_an_empty_mysql_database(mysql_url, turn):
+    connection = await connect_mysql(mysql_url)
+    async with connection.cursor() as cursor:
+        await cursor.execute("SHOW TABLES")
+        assert list(await cursor.fetchall()) == []
+        await cursor.execute("CREATE TABLE bell (id int)")
+        await cursor.execute("SELECT database()")
+        assert (await cursor.fetchone())[0] == urlsplit(mysql_url).path[1:]
+        await cursor.execute("BEGIN")
+        await cursor.execute("INSERT INTO bell VALUES (1)")  # Left open on purpose: the drop must manage.
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_each_test_has_a_redis_number_to_itself(redis_url, turn):
+    async with Redis.from_url(redis_url) as client:
+        assert not await client.exists("bell")
+        await client.set("bell", "1")
+
+
+def test_sqlite_has_a_file_in_the_folder_of_the_test(sqlite_url, tmp_path):
+    path = sqlite_url.removeprefix("sqlite:///")
+    sqlite3.connect(path).close()
+    assert list(tmp_path.iterdir()) == [tmp_path / "noonbell.db"]
+    assert path == str(tmp_path / "noonbell.db")
+
+
+def test_the_closing_count_reads_the_store_from_the_parameters(pytestconfig):
+    conftest = pytestconfig.pluginmanager.get_plugin(str(pytestconfig.rootpath / "tests" / "conftest.py"))
+    reports = {
+        "passed": ["a.py::test_x[memory]", "a.py::test_x[postgres]", "a.py::test_y[postgres-3]", "a.py::test_z"],
+        "failed": ["a.py::test_y[late-sqlite]", "a.py::test_y[late-sqlite]"],
+        "skipped": ["a.py::test_x[mariadb]"],
+    }
+    stats = {outcome: [SimpleNamespace(nodeid=nodeid) for nodeid in nodeids] for outcome, nodeids in reports.items()}
+    assert conftest.count_per_store(stats) == ("tests per store: memory 1, sqlite 1, postgres 2, mariadb 0 (1 skipped)")

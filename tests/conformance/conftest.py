@@ -1,0 +1,181 @@
+"""One fixture, four stores: whoever asks for `store` is run on each of them, empty and with a clock that stands still.
+
+A database server's schema is made once for each test process; between tests its tables are emptied, which is many
+times quicker than a new database. After each test that asked for `store`, its counters must be right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
+
+import asyncpg
+import pytest
+
+from conformance.store.builders import START, Node
+from noonbell.clock import ManualClock
+from noonbell.ports import Store
+from noonbell.stores import open_store
+from services.databases import MysqlDatabases, PostgresDatabases
+from services.probe import connect_mysql
+
+STORES = ("memory", "sqlite", "postgres", "mariadb")
+
+KEPT = "schema_steps"
+"""The table that says how new the schema is: it outlives the emptying."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture(params=STORES)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which store the test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def store_url(kind: str, request: pytest.FixtureRequest) -> str:
+    """An empty database for this test."""
+    match kind:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return str(request.getfixturevalue("sqlite_url"))
+        case _:
+            server: Emptied = request.getfixturevalue(f"emptied_{kind}")
+            return await server.url_of_empty()
+
+
+@pytest.fixture
+async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    store = open_store(store_url, clock=clock)
+    await store.open()
+    try:
+        yield store
+        assert await store.recount() == 0, "a counter that a limit relies on is wrong"
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def another_node(kind: str, store: Store, store_url: str, clock: ManualClock) -> AsyncIterator[Node]:
+    """For what must hold over all nodes. The memory store has no second node: there it is the same store again."""
+    async with contextlib.AsyncExitStack() as cleanup:
+
+        async def open_another() -> Store:
+            if kind == "memory":
+                return store
+            node = open_store(store_url, clock=clock)
+            await node.open()
+            cleanup.push_async_callback(node.close)
+            return node
+
+        yield open_another
+
+
+# ---- servers, one database for each test process
+
+
+class Emptied(Protocol):
+    async def url_of_empty(self) -> str: ...
+
+
+class EmptiedPostgres:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Any = None
+        self._statement = ""
+
+    async def url_of_empty(self) -> str:
+        if self._connection is None:
+            await migrate(self._url)
+            self._connection = await asyncpg.connect(self._url)
+            found = await self._connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+            self._statement = await self._emptying([row[0] for row in found if row[0] != KEPT])
+        await self._connection.execute(self._statement)
+        return self._url
+
+    async def _emptying(self, tables: list[str]) -> str:
+        """Deletes everything, and puts back what the migrations had written."""
+        statements = [f'delete from "{table}"' for table in tables]
+        for table in tables:
+            if await self._connection.fetchval(f'select count(*) from "{table}"'):
+                await self._connection.execute(f'create temporary table "seed_{table}" as select * from "{table}"')
+                statements.append(f'insert into "{table}" select * from "seed_{table}"')
+        return ";".join(statements)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class EmptiedMariadb:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Any = None
+        self._statements: list[str] = []
+
+    async def url_of_empty(self) -> str:
+        if self._connection is None:
+            await migrate(self._url)
+            self._connection = await connect_mysql(self._url)
+            found = await self._run("show full tables where table_type = 'BASE TABLE'")
+            self._statements = await self._emptying([row[0] for row in found if row[0] != KEPT])
+        await self._run("begin", *self._statements, "commit")
+        return self._url
+
+    async def _emptying(self, tables: list[str]) -> list[str]:
+        statements = ["set foreign_key_checks = 0", *(f"delete from `{table}`" for table in tables)]
+        for table in tables:
+            if (await self._run(f"select count(*) from `{table}`"))[0][0]:
+                await self._run(f"create temporary table `seed_{table}` as select * from `{table}`")
+                statements.append(f"insert into `{table}` select * from `seed_{table}`")
+        return statements
+
+    async def _run(self, *statements: str) -> list[tuple[Any, ...]]:
+        async with self._connection.cursor() as cursor:
+            for statement in statements:
+                await cursor.execute(statement)
+            return list(await cursor.fetchall()) if cursor.description else []
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+async def migrate(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    await store.close()
+
+
+@pytest.fixture(scope="session")
+def conformance_postgres_url(postgres_databases: PostgresDatabases) -> Iterator[str]:
+    url = postgres_databases.create()
+    yield url
+    postgres_databases.drop(url)
+
+
+@pytest.fixture(scope="session")
+def conformance_mariadb_url(mysql_databases: MysqlDatabases) -> Iterator[str]:
+    url = mysql_databases.create()
+    yield url
+    mysql_databases.drop(url)
+
+
+@pytest.fixture(scope="session")
+async def emptied_postgres(conformance_postgres_url: str) -> AsyncIterator[EmptiedPostgres]:
+    server = EmptiedPostgres(conformance_postgres_url)
+    yield server
+    await server.close()
+
+
+@pytest.fixture(scope="session")
+async def emptied_mariadb(conformance_mariadb_url: str) -> AsyncIterator[EmptiedMariadb]:
+    server = EmptiedMariadb(conformance_mariadb_url)
+    yield server
+    await server.close()

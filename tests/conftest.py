@@ -1,0 +1,149 @@
+"""What every test may ask for: a fresh database of each kind; and the closing count of tests per store.
+
+A missing server skips the tests that need it, loudly; with CI=true the run does not even start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from services import KINDS, Services, new_folder
+from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
+from services.probe import Kind
+
+STORES = ("memory", "sqlite", "postgres", "mariadb")
+SERVICES = pytest.StashKey[Services]()
+
+Fresh = Callable[..., str]
+"""`fresh()` is the address of an empty database; `fresh(template, prepare)` of a copy of a prepared one."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (handed := getattr(config, "workerinput", None)) is not None:
+        config.stash[SERVICES] = Services(Path(handed["services_folder"]), handed["services_owner"])
+        return
+    services = config.stash[SERVICES] = Services(new_folder(), os.getpid())
+    if in_ci() and not config.option.collectonly:
+        missing = [service for kind in KINDS if (service := services.get(kind)).url is None]
+        if missing:
+            reasons = "\n".join(f"  {service.kind}: {service.story}" for service in missing)
+            raise pytest.UsageError(f"CI=true, and these servers are missing:\n{reasons}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    """pytest-xdist: tell a worker where the servers of this run are noted down."""
+    services = node.config.stash[SERVICES]
+    node.workerinput["services_folder"] = str(services.folder)
+    node.workerinput["services_owner"] = services.owner_pid
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and SERVICES in config.stash:
+        config.stash[SERVICES].stop()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> Iterator[None]:
+    """Last of all summaries, so that only pytest's closing line comes after it."""
+    yield
+    missing = [service for service in config.stash[SERVICES].known() if service.url is None]
+    if missing:
+        terminalreporter.section("MISSING SERVERS: their tests did not run", sep="!", red=True, bold=True)
+        for service in missing:
+            terminalreporter.line(f"{service.kind}: {service.story}", red=True)
+    terminalreporter.line(count_per_store(terminalreporter.stats))
+
+
+def count_per_store(stats: dict[str, list]) -> str:
+    """`tests per store: memory 12, sqlite 12, …`, from pytest's reports by outcome."""
+    ran: dict[str, set[str]] = {store: set() for store in STORES}
+    skipped: dict[str, set[str]] = {store: set() for store in STORES}
+    for outcome in ("passed", "failed", "error", "xfailed", "xpassed", "skipped"):
+        for report in stats.get(outcome, []):
+            if store := store_of(getattr(report, "nodeid", "")):
+                (skipped if outcome == "skipped" else ran)[store].add(report.nodeid)
+    counts = [
+        f"{store} {len(ran[store])}" + (f" ({len(skipped[store])} skipped)" if skipped[store] else "")
+        for store in STORES
+    ]
+    return f"tests per store: {', '.join(counts)}"
+
+
+def store_of(nodeid: str) -> str | None:
+    """The store that stands among a test's parameters: `[postgres]`, `[postgres-…]`, `[…-postgres]`."""
+    _, bracket, parameters = nodeid.partition("[")
+    words = parameters.removesuffix("]").split("-") if bracket else []
+    return next((word for word in words if word in STORES), None)
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+def url_of(config: pytest.Config, kind: Kind) -> str:
+    service = config.stash[SERVICES].get(kind)
+    if service.url is None:
+        (pytest.fail if in_ci() else pytest.skip)(f"no {kind}: {service.story}")
+    return service.url
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(pytestconfig: pytest.Config) -> Iterator[PostgresDatabases]:
+    databases = PostgresDatabases(url_of(pytestconfig, "postgres"))
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(scope="session")
+def mysql_databases(pytestconfig: pytest.Config) -> MysqlDatabases:
+    return MysqlDatabases(url_of(pytestconfig, "mysql"))
+
+
+@pytest.fixture
+def fresh_postgres(postgres_databases: PostgresDatabases) -> Iterator[Fresh]:
+    """Call it for as many databases as the test needs; they are dropped after it."""
+    yield from fresh_from(postgres_databases)
+
+
+@pytest.fixture
+def fresh_mysql(mysql_databases: MysqlDatabases) -> Iterator[Fresh]:
+    """Like `fresh_postgres`."""
+    yield from fresh_from(mysql_databases)
+
+
+def fresh_from(databases: PostgresDatabases | MysqlDatabases) -> Iterator[Fresh]:
+    with ExitStack() as cleanup:
+
+        def fresh(template: str | None = None, prepare: Prepare | None = None) -> str:
+            url = databases.create(template, prepare)
+            cleanup.callback(databases.drop, url)
+            return url
+
+        yield fresh
+
+
+@pytest.fixture
+def postgres_url(fresh_postgres: Fresh) -> str:
+    return fresh_postgres()
+
+
+@pytest.fixture
+def mysql_url(fresh_mysql: Fresh) -> str:
+    return fresh_mysql()
+
+
+@pytest.fixture
+def redis_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    with redis_database(url_of(pytestconfig, "redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'noonbell.db'}"
