@@ -8,8 +8,8 @@ Two rules, both kept in one small state that a store holds in one row per limite
 - **The pace** keeps a backlog flowing instead of stopping after one burst per stretch. It applies from `max` 20 on.
   Each start moves the theoretical arrival time (`tat`) by one step; it may be ahead of now by a sixteenth of `max`, the
   burst. As long as somebody waits, `tat` moves by whole steps and nothing else, so a caller who comes a little late
-  finds what it missed still there. The step is 1/64 longer than per_seconds / max: that is the room in which late
-  callers do not run into the log, and the price is a steady flow of 98.4 % of the limit.
+  finds what it missed still there. The step is 1/64 longer than per_seconds / max: a flow that keeps just clear of the
+  log is not thrown out of step by it each time a caller is late. The price is a steady flow of 98.5 % of the limit.
 
 Lock the row, then read the clock, then ask. If the clock was set back, the log is moved back with it: the limit still
 holds, and nobody waits longer than one stretch.
@@ -62,6 +62,8 @@ def grant(limit: RateLimit, state: RateState, now_us: int, wanted: int) -> Grant
     missing = wanted - count
     if missing <= 0:
         return Grant(count, state, None)
+    if limit.max <= 0:
+        return Grant(0, state, Instant(now_us + window))  # in case it has been raised by then
     # Wake for half a burst at once: not for every single start, and early enough that a late caller loses nothing.
     worthwhile = min(missing, pace.half_burst if pace else 1)
     at = _log_frees(limit, state, window, worthwhile)

@@ -54,13 +54,15 @@ def parse(spec: Mapping[str, Any], timezone: str = "UTC", *, seconds_field: bool
         return _read(spec, timezone, None, seconds_field)
 
 
-def normalise(spec: Mapping[str, Any], timezone: str = "UTC", now: int | None = None) -> dict[str, Any]:
+def normalise(
+    spec: Mapping[str, Any], timezone: str = "UTC", now: int | None = None, *, seconds_field: bool = True
+) -> dict[str, Any]:
     """The canonical JSON form, to be stored: every default filled in, cron as six fields.
 
     `now` is the slot of creation: what "at": null and "anchor": null stand for. What a cron expression was written as is
     kept as "source" where it differs. Raises like `parse`; what it returns is a fixed point of itself.
     """
-    return _read(spec, timezone, now, seconds_field=True).spec()
+    return _read(spec, timezone, now, seconds_field).spec()
 
 
 @lru_cache(maxsize=16_384)

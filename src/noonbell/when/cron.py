@@ -51,14 +51,9 @@ class Cron(CalendarKind):
     def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Cron:
         del now
         dialect = Dialect(given.choice("dialect", tuple(Dialect), Dialect.STANDARD))
-        source = given.text("expr", _WHAT)
+        source = _source(given, given.text("expr", _WHAT))
         expr = _six_fields(given, source, seconds_field)
         fields = _read_fields(given, expr, dialect)
-        # A schedule that is edited and sent back may carry the source of its former expression.
-        if given.given("source"):
-            former = given.text("source", "the text that the expression was written as")
-            if _expanded(former) == expr:
-                source = former
         repeat = given.repeat()
         _check_some_day(given, fields, dialect)
         given.finish(cls.kind)
@@ -81,10 +76,10 @@ class Cron(CalendarKind):
 
     def describe(self, lang: str = "en") -> str:
         words = describe.words(lang)
-        return words.in_zone(words.cron(self.fields, _both_days(self.fields, self.dialect)), self._shown_zone())
+        return words.in_zone(words.cron(self.fields, both_days(self.fields, self.dialect)), self._shown_zone())
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
-        found = notes.of_cron(self.fields, self.dialect, self.source, _both_days(self.fields, self.dialect))
+        found = notes.of_cron(self.fields, self.dialect, self.source, both_days(self.fields, self.dialect))
         if not self.fields[2].is_any:
             found += notes.of_clock_changes(self.slots, after)
         return notes.worded(found, lang)
@@ -92,6 +87,15 @@ class Cron(CalendarKind):
     def _shown_zone(self) -> str:
         """Empty where the zone makes no difference that people would look for."""
         return "" if all(each.is_any for each in self.fields[2:]) else self.timezone
+
+
+def _source(given: Fields, expr: str) -> str:
+    """What the expression was written as: kept beside the stored form, which may come back without being touched."""
+    if not given.given("source"):
+        return expr
+    source = given.text("source", "the text that the expression was written as")
+    # A schedule that was edited and sent back carries the source of its former expression.
+    return source if len(source) <= MAX_LENGTH and _expanded(source) == _expanded(expr) else expr
 
 
 def _expanded(text: str) -> str:
@@ -152,13 +156,13 @@ def _read_fields(given: Fields, expr: str, dialect: Dialect) -> tuple[Field, ...
     return tuple(found)
 
 
-def _both_days(fields: tuple[Field, ...], dialect: Dialect) -> bool:
+def both_days(fields: tuple[Field, ...], dialect: Dialect) -> bool:
     """Debian cron: either day field is enough, unless one of them starts with a star."""
     return dialect is Dialect.CRONJOB or fields[3].starts_with_star or fields[5].starts_with_star
 
 
 def _days(fields: tuple[Field, ...], dialect: Dialect) -> Days:
-    return days_of(fields[3], fields[4], fields[5], _both_days(fields, dialect))
+    return days_of(fields[3], fields[4], fields[5], both_days(fields, dialect))
 
 
 def _check_some_day(given: Fields, fields: tuple[Field, ...], dialect: Dialect) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -26,7 +27,7 @@ class Dialect(StrEnum):
     CRONJOB = "cronjob"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FieldKind:
     name: str
     low: int
@@ -57,9 +58,12 @@ class BadField(Exception):
         super().__init__(f"{kind.name} {shown!r} is wrong; expected {kind.low}-{kind.high}, {kind.syntax}{hint}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """A field that was read. The sets after `mask` hold what depends on the month."""
+    """A field that was read. The sets after `mask` hold what depends on the month.
+
+    Compared by identity, because `read` gives the same object for the same text.
+    """
 
     kind: FieldKind
     text: str
@@ -102,6 +106,7 @@ class _Gathered:
     last_of: set[int] = field(default_factory=set)
 
 
+@lru_cache(maxsize=8192)
 def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Field:
     """The field that `text`, in capitals, stands for; raises BadField."""
     found = _Gathered()

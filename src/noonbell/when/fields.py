@@ -12,9 +12,7 @@ from noonbell.errors import ScheduleError
 from noonbell.when.schedule import EARLIEST, LATEST, SHOWN, shown
 from noonbell.when.zones import Zone
 
-_MOMENT = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE
-)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE)
 _CLOCK_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 
 
@@ -144,5 +142,3 @@ def clock_text(time: int) -> str:
 
 def rfc3339(slot: int) -> str:
     return datetime.fromtimestamp(slot, UTC).isoformat().replace("+00:00", "Z")
-
-

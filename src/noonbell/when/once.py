@@ -55,7 +55,9 @@ class Once(CalendarKind):
 
     def describe(self, lang: str = "en") -> str:
         words = describe.words(lang)
-        return words.once(None) if self.at is None else words.in_zone(words.once(find(self.timezone).local(self.at)), self.timezone)
+        if self.at is None:
+            return words.once(None)
+        return words.in_zone(words.once(find(self.timezone).local(self.at)), self.timezone)
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
         past = after is not None and self.at is not None and self.at < after

@@ -98,12 +98,20 @@ def _time(shape: Shape) -> str:
             return f"At {_and([clock(time) for time in times])}"
         case Every(step, unit, hours):
             return f"Every {_span(step, unit)}{_between(hours)}"
-        case Hourly(step, minute, second, hours):
-            place = f" at minute {minute}" if minute or second else ""
-            place += f", second {second}" if second else ""
-            return f"Every {_span(step, 'hour')}{place}{_hours(hours)}"
+        case Hourly():
+            return _hourly(shape)
         case Parts(second, minute, hour):
             return _parts(second, minute, hour)
+
+
+def _hourly(shape: Hourly) -> str:
+    past = shape.minute * 60 + shape.second
+    if shape.hours is not None:
+        first, last = (clock(hour * 3600 + past) for hour in shape.hours)
+        return f"Every hour from {first} to {last}"
+    place = f" at minute {shape.minute}" if past else ""
+    place += f", second {shape.second}" if shape.second else ""
+    return f"Every {_span(shape.step, 'hour')}{place}"
 
 
 def _parts(second: tuple[int, ...] | None, minute: tuple[int, ...] | None, hour: tuple[int, ...] | None) -> str:
@@ -136,14 +144,9 @@ def _shown_runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> list[str]:
     day, month, weekday = fields[3:]
-    phrases: list[str] = []
-    by_date = "" if day.is_any else f"on {_dates(day)}"
-    by_weekday = "" if weekday.is_any else f"on {_weekdays(weekday)}"
-    if both_days:
-        phrases += [" if also ".join(each for each in (by_date, by_weekday) if each)]
-    elif by_date and by_weekday:
-        phrases += [f"{by_date} or {by_weekday}"]
-    phrases = [each for each in phrases if each]
+    told = [f"on {tell(field)}" for field, tell in ((day, _dates), (weekday, _weekdays)) if not field.is_any]
+    # Where either is enough, a field that matches every day leaves nothing to say.
+    phrases = [(" if also " if both_days else " or ").join(told)] if len(told) == 2 or (told and both_days) else []
     if not phrases and daily:
         phrases = ["every day"]
     if not month.is_any:
@@ -181,10 +184,6 @@ def _names(names: Sequence[str], numbers: Sequence[int]) -> str:
 
 def _between(hours: tuple[int, int] | None) -> str:
     return f" from {hours[0]:02d}:00 to {hours[1]:02d}:59" if hours else ""
-
-
-def _hours(hours: tuple[int, int] | None) -> str:
-    return f" from hour {hours[0]} to {hours[1]}" if hours else ""
 
 
 def _span(number: int, unit: str) -> str:

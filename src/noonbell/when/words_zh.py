@@ -31,14 +31,27 @@ NOTES: Mapping[str, str] = {
     "in_the_past": "该时间已经过去。",
 }
 
-FIELDS: Mapping[str, str] = {"second": "秒", "minute": "分", "hour": "时", "day of month": "日", "month": "月", "day of week": "星期"}
-AGAIN: Mapping[str, str] = {"second": "每分钟", "minute": "每小时", "hour": "每天", "month": "每年", "day of week": "每周"}
+FIELDS: Mapping[str, str] = {
+    "second": "秒",
+    "minute": "分",
+    "hour": "时",
+    "day of month": "日",
+    "month": "月",
+    "day of week": "星期",
+}
+AGAIN: Mapping[str, str] = {
+    "second": "每分钟",
+    "minute": "每小时",
+    "hour": "每天",
+    "month": "每年",
+    "day of week": "每周",
+}
 
 
 def cron(fields: Sequence[Field], both_days: bool) -> str:
     shape = time_shape(fields)
     days = _days(fields, both_days, isinstance(shape, Times))
-    return f"{days} {_time(shape)}" if days else _time(shape)
+    return f"{days}{'' if not days or days.endswith('）') else ' '}{_time(shape)}"
 
 
 def once(at: datetime | None) -> str:
@@ -76,12 +89,20 @@ def _time(shape: Shape) -> str:
         case Every(step, unit, hours):
             between = f"{hours[0]:02d}:00 至 {hours[1]:02d}:59 " if hours else ""
             return f"{between}{interval(step, unit, fixed_delay=False)}"
-        case Hourly(step, minute, second, hours):
-            between = f"{hours[0]} 至 {hours[1]} 点" if hours else ""
-            place = f"第 {minute} 分" + (f" {second} 秒" if second else "") if minute or second else "整点"
-            return f"{between}{interval(step, 'hour', fixed_delay=False)}{place if place == '整点' else '的' + place}"
+        case Hourly():
+            return _hourly(shape)
         case Parts(second, minute, hour):
             return _parts(second, minute, hour)
+
+
+def _hourly(shape: Hourly) -> str:
+    past = shape.minute * 60 + shape.second
+    if shape.hours is not None:
+        first, last = (clock(hour * 3600 + past) for hour in shape.hours)
+        return f"{first} 至 {last} 每小时"
+    place = f"的第 {shape.minute} 分" if past else "整点"
+    place += f" {shape.second} 秒" if shape.second else ""
+    return f"{interval(shape.step, 'hour', fixed_delay=False)}{place}"
 
 
 def _parts(second: tuple[int, ...] | None, minute: tuple[int, ...] | None, hour: tuple[int, ...] | None) -> str:
@@ -105,20 +126,30 @@ def _numbers(numbers: tuple[int, ...], unit: str) -> str:
 
 def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> str:
     day, month, weekday = fields[3:]
-    by_date = "" if day.is_any else _dates(day)
-    by_weekday = "" if weekday.is_any else _weekdays(weekday)
     months = "" if month.is_any else f"每年 {_numbers(values(month), '月')}"
-    if by_date and not by_weekday:
-        return f"{months or '每月'}{' ' if months or by_date[0].isdigit() else ''}{by_date}".replace("月 最", "月最")
-    if by_date and by_weekday:
-        joined = f"{by_date}且为{by_weekday}" if both_days else f"{by_date}或{by_weekday}"
-        return f"{months or '每月'} {joined}"
-    if by_weekday:
-        prefix = "" if weekday.mask == _WORKDAYS and weekday.is_plain else "每"
-        if not weekday.is_plain:
-            prefix = "" if months else "每月"
-        return f"{months}{' ' if months else ''}{prefix}{by_weekday}"
-    return months + ("每天" if daily else "") if months else ("每天" if daily else "")
+    told = [field for field in (day, weekday) if not field.is_any]
+    if not both_days and len(told) < 2:
+        # Either is enough: a field that matches every day leaves nothing to say.
+        told = []
+    if len(told) == 2:
+        joined = f"{_dates(day)}且为{_weekdays(weekday)}" if both_days else f"{_dates(day)}或{_each(weekday)}"
+        return _after(months or "每月", joined)
+    if told == [day]:
+        return _after(months or "每月", _dates(day))
+    if told == [weekday]:
+        monthly = "" if months or weekday.is_plain else "每月"
+        return _after(months + monthly, _each(weekday))
+    return _after(months, "每天") if daily else months
+
+
+def _after(start: str, rest: str) -> str:
+    """A space only where a number begins."""
+    return f"{start} {rest}" if start and rest[0].isdigit() else f"{start}{rest}"
+
+
+def _each(weekday: Field) -> str:
+    named = _weekdays(weekday)
+    return f"每{named}" if weekday.is_plain and weekday.mask != _WORKDAYS else named
 
 
 def _dates(day: Field) -> str:

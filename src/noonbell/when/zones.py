@@ -155,7 +155,5 @@ def _fixed(sign: str, hours: str, minutes: str) -> timezone:
 
 
 def _refused(name: object, hint: str) -> ScheduleError:
-    problem = (
-        f"is {shown(name)}; expected an IANA name such as Europe/Berlin, UTC, or an offset such as +08:00{hint}"
-    )
+    problem = f"is {shown(name)}; expected an IANA name such as Europe/Berlin, UTC, or an offset such as +08:00{hint}"
     return ScheduleError(f"timezone {problem}", details={"timezone": problem})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import Any
 
-from conformance.schedules.expressions import SINCE, ZONES, clock_changes, random_expression, random_start
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from conformance.schedules.expressions import SINCE, ZONES, clock_changes, random_expression, random_start
 from noonbell.errors import ScheduleError
 from noonbell.when import KINDS, LATEST, Schedule, normalise, parse
 from noonbell.when.due import Bounds, Due, due, first, shortest_gap
@@ -30,13 +31,17 @@ specs: st.SearchStrategy[dict[str, Any]] = st.one_of(
     crons.map(lambda spec: {**spec, "dialect": "cronjob"}),
     st.fixed_dictionaries({"type": st.just("weekly"), "weekday": st.integers(0, 6), "time": times, "repeat": repeats}),
     st.fixed_dictionaries({"type": st.just("monthly"), "day": st.integers(-31, 31), "time": times, "repeat": repeats}),
-    st.fixed_dictionaries({
-        "type": st.just("interval"),
-        "every": st.integers(1, 400),
-        "unit": st.sampled_from(("second", "minute", "hour", "day")),
-        "repeat": repeats,
-    }),
-    st.fixed_dictionaries({"type": st.just("once"), "at": st.just("2026-03-29T02:30:00"), "run_if_late": st.booleans()}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("interval"),
+            "every": st.integers(1, 400),
+            "unit": st.sampled_from(("second", "minute", "hour", "day")),
+            "repeat": repeats,
+        }
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("once"), "at": st.just("2026-03-29T02:30:00"), "run_if_late": st.booleans()}
+    ),
 )
 zones = st.sampled_from((*ZONES, "Africa/Casablanca", "+05:45"))
 CHANGES = {tz: clock_changes(tz, SINCE, SINCE + 8 * YEAR) for tz in (*ZONES, "Africa/Casablanca", "+05:45")}
@@ -75,7 +80,7 @@ def test_next_is_later_and_previous_is_its_mirror(spec: dict[str, Any], tz: str,
     slots = walk(schedule, start, LATEST, 5)
     assert slots == sorted(set(slots))
     assert all(slot > start for slot in slots)
-    for earlier, later in zip(slots, slots[1:], strict=False):
+    for earlier, later in itertools.pairwise(slots):
         assert schedule.previous(later) == earlier
         assert schedule.previous(earlier + 1) == earlier
         assert schedule.next(later - 1) == later
@@ -218,4 +223,4 @@ def test_no_two_slots_are_nearer_than_the_shortest_gap(spec: dict[str, Any], tz:
     assume(len(slots) > 1)
     gap = shortest_gap(schedule, start)
     assert gap is not None
-    assert gap <= min(later - earlier for earlier, later in zip(slots, slots[1:], strict=False))
+    assert gap <= min(later - earlier for earlier, later in itertools.pairwise(slots))

@@ -114,7 +114,7 @@ def test_one_who_wants_one_more_is_woken_for_one():
 def test_a_limit_of_0_grants_nothing():
     answer = grant(RateLimit(max=0, per_seconds=1), RateState(), START, 5)
     assert answer.count == 0
-    assert answer.next_at is not None
+    assert answer.next_at == START + SECOND, "not at once: nobody should spin on it"
 
 
 def test_wanting_nothing_changes_nothing():
@@ -139,6 +139,14 @@ def test_the_log_stays_small_when_starts_come_one_by_one():
         state, granted = answer.state, granted + answer.count
     assert granted == 12_000
     assert len(state.log) <= 130
+
+
+def test_starts_that_share_an_entry_weigh_until_the_later_one_is_out_of_the_stretch():
+    limit, bucket = RateLimit(max=12_800, per_seconds=1), SECOND // 128
+    early = START // bucket * bucket
+    state = grant(limit, RateState(), early, 3).state
+    assert grant(limit, state, early + bucket - 1, 2).state.log == ((early + bucket - 1, 5),)
+    assert grant(limit, state, early + bucket, 2).state.log == ((early, 3), (early + bucket, 2))
 
 
 def saturated(limit: RateLimit, *, callers: int, late: tuple[int, int], seconds: int, wanted: int) -> list[int]:
@@ -172,6 +180,13 @@ def test_a_saturated_limit_flows_evenly_in_every_second(callers, late, wanted):
     assert most_in_a_stretch(starts, SECOND) <= 100
     assert fewest_in_a_stretch(starts, SECOND) >= 90
     assert len(starts) >= 0.97 * 100 * 30
+
+
+@pytest.mark.parametrize("wanted", [1, 50])
+def test_once_the_first_burst_has_worn_off_the_flow_keeps_clear_of_the_limit(wanted):
+    starts = saturated(RateLimit(max=100, per_seconds=1), callers=4, late=(0, 10_000), seconds=40, wanted=wanted)
+    settled = [one for one in starts if one > START + 10 * SECOND]
+    assert fewest_in_a_stretch(settled, SECOND) >= 94
 
 
 @pytest.mark.parametrize("most", [20, 200, 1000, 20_000])

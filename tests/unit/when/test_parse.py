@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -102,9 +103,7 @@ def test_a_long_wrong_value_is_not_echoed_whole():
     assert len(problems({"type": "cron", "expr": "@" + "x" * 1000})["schedule.expr"]) < 300
 
 
-@pytest.mark.parametrize(
-    "expr", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31 4 */2", "0 0 30W 2 *"]
-)
+@pytest.mark.parametrize("expr", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31 4 */2", "0 0 30W 2 *"])
 def test_an_expression_that_never_fires_is_refused(expr):
     assert "never fires" in problems({"type": "cron", "expr": expr})["schedule.expr"]
 
@@ -131,16 +130,15 @@ def test_hostile_expressions_are_read_in_bounded_time(expr):
     best = 1.0
     for attempt in range(3):
         started = time.perf_counter()
-        try:
+        with contextlib.suppress(ScheduleError):
             parse({"type": "cron", "expr": expr, "repeat": attempt + 1}).next(NOW)
-        except ScheduleError:
-            pass
         best = min(best, time.perf_counter() - started)
     assert best < 0.010
 
 
 def test_six_fields_are_refused_where_the_seconds_field_is_off():
-    assert "enable_seconds_field" in problems({"type": "cron", "expr": "0 0 2 * * *"}, seconds_field=False)["schedule.expr"]
+    said = problems({"type": "cron", "expr": "0 0 2 * * *"}, seconds_field=False)["schedule.expr"]
+    assert "enable_seconds_field" in said
     assert parse({"type": "cron", "expr": "0 2 * * *"}, seconds_field=False).next(0) == 7200
 
 

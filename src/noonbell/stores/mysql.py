@@ -1,0 +1,274 @@
+"""MariaDB and MySQL, over asyncmy.
+
+A run stays in its row of `live` and changes place there: moving rows between tables made deadlocks in measurements,
+updating in place did not. Reads are READ COMMITTED, which takes fewer locks and sees afresh with each statement. There
+is no `update … returning`, so a batch is read for update and then written by a join with `json_table`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import warnings
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import asyncmy
+import asyncmy.errors as mysql_errors
+
+from noonbell.clock import Clock, Instant
+from noonbell.errors import StoreUnavailable
+from noonbell.stores import migrations
+from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent
+from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
+from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.rows import to_json
+from noonbell.stores.sql.statement import (
+    Conflict,
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Params,
+    Statement,
+    UpdateMany,
+    Work,
+)
+from noonbell.stores.sql.store import SqlStore
+
+T = TypeVar("T")
+
+NOW = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+_ROWS_AT_ONCE = 1_000
+"""Rows in one insert: well below the packet that a server takes by default."""
+
+MYSQL = Dialect(
+    name="mysql",
+    lock=" for update",
+    skip_locked=" for update skip locked",
+    upsert=on_duplicate,
+    isin=lambda column, parameter, _: f"{column} in :{parameter}",
+    pack=tuple,
+    parse=percent,
+)
+
+_INIT = "set session transaction isolation level read committed"
+_SQL_MODE = "ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
+_AGAIN = frozenset({1205, 1213, 1020})
+_DUPLICATE = 1062
+_AWAY = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 1114, 1021})
+
+parse = functools.lru_cache(maxsize=1024)(percent)
+
+
+class MysqlStore(SqlStore):
+    dialect = MYSQL
+
+    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 8) -> None:
+        super().__init__(clock)
+        self._where = _address(url)
+        self._connections = connections
+        self._pool: Any = None
+        self._types: dict[str, dict[str, str]] = {}
+        self._ids = IdBlock()
+        self._reserving = asyncio.Lock()
+        self._bulk: dict[tuple[Any, ...], str] = {}
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncmy.create_pool(
+                **self._where,
+                minsize=1,
+                maxsize=self._connections,
+                charset="utf8mb4",
+                autocommit=True,
+                init_command=_INIT,
+                sql_mode=_SQL_MODE,
+                client_flag=2,  # FOUND_ROWS: count the rows that were met, not those that came out different
+            )
+        except (OSError, mysql_errors.MySQLError) as error:
+            raise _translated(error) from error
+        await self._bring_up_to_date()
+        await self._learn_types()
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.close()
+            await pool.wait_closed()
+
+    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
+        """DDL commits by itself here, so a step that was cut off is finished by hand-over-hand `if not exists`."""
+        taken = await super().migrate(to)
+        self._bulk.clear()
+        await self._learn_types()
+        return taken
+
+    async def _learn_types(self) -> None:
+        rows = await self.fetch(
+            "select table_name, column_name, column_type from information_schema.columns"
+            " where table_schema = database()"
+        )
+        self._types = {}
+        for table, column, type_ in rows:
+            self._types.setdefault(table, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
+
+    async def _write(self, work: Callable[[], Work[T]]) -> T:
+        async def once() -> T:
+            async with self._cursor() as (connection, cursor):
+                await connection.begin()
+                try:
+                    result = await drive(work, functools.partial(self._do, cursor))
+                except BaseException:
+                    await _quietly(connection.rollback())
+                    raise
+                await connection.commit()
+                return result
+
+        return await until_it_holds(once)
+
+    async def _read(self, work: Callable[[], Work[T]]) -> T:
+        async def once() -> T:
+            async with self._cursor() as (_, cursor):
+                return await drive(work, functools.partial(self._do, cursor))
+
+        return await until_it_holds(once)
+
+    @asynccontextmanager
+    async def _cursor(self) -> AsyncIterator[tuple[Any, Any]]:
+        if self._pool is None:
+            raise StoreUnavailable("the store is closed")
+        try:
+            async with self._pool.acquire() as connection, connection.cursor() as cursor:
+                try:
+                    yield connection, cursor
+                except asyncio.CancelledError:
+                    # Its answer may still be on the way: nobody else may read it.
+                    connection.close()
+                    raise
+        except (OSError, mysql_errors.MySQLError) as error:
+            raise _translated(error) from error
+
+    async def _do(self, cursor: Any, statement: Statement) -> Any:
+        match statement:
+            case Fetch(sql, params):
+                text, names = parse(sql)
+                if not _nothing(params, names):
+                    await cursor.execute(text, _values(params, names))
+                    return await cursor.fetchall()
+                return []
+            case Execute(sql, params):
+                text, names = parse(sql)
+                if _nothing(params, names):
+                    return 0
+                return await cursor.execute(text, _values(params, names))
+            case InsertMany(table, columns, rows):
+                return await self._insert(cursor, table, columns, rows)
+            case UpdateMany(table, key, columns, rows, add):
+                return await self._update(cursor, table, key, columns, rows, add=add)
+            case Now():
+                return await self._now(cursor)
+            case NewIds(count):
+                return await self._new_ids(count)
+
+    async def _now(self, cursor: Any) -> Instant:
+        if self._clock is not None:
+            return self._clock.now()
+        await cursor.execute(f"select {NOW}")
+        return Instant((await cursor.fetchone())[0])
+
+    async def _insert(self, cursor: Any, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> int:
+        marks = f"({', '.join(['%s'] * len(columns))})"
+        changed = 0
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[start : start + _ROWS_AT_ONCE]
+            sql = f"insert into {table} ({', '.join(columns)}) values {', '.join([marks] * len(part))}"
+            changed += await cursor.execute(sql, [value for row in part for value in row])
+        return changed
+
+    async def _update(
+        self, cursor: Any, table: str, key: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]], *, add: bool
+    ) -> int:
+        if len(rows) == 1:
+            sets = ", ".join(f"{column} = {f'{column} + ' if add else ''}%s" for column in columns)
+            sql = f"update {table} set {sets} where {key} = %s"
+            return int(await cursor.execute(sql, [*rows[0][1:], rows[0][0]]))
+        name = (table, key, columns, add)
+        sql = self._bulk.get(name) or self._bulk.setdefault(name, self._joined(table, key, columns, add=add))
+        changed = 0
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            changed += await cursor.execute(sql, [to_json(rows[start : start + _ROWS_AT_ONCE])])
+        return changed
+
+    def _joined(self, table: str, key: str, columns: tuple[str, ...], *, add: bool) -> str:
+        types = self._types[table]
+        shape = ", ".join(f"c{n} {types[column]} path '$[{n}]'" for n, column in enumerate((key, *columns)))
+        sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
+        return (
+            f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
+        )
+
+    async def _new_ids(self, count: int) -> range:
+        """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""
+        taken = self._ids.take(count)
+        while taken is None:
+            async with self._reserving:
+                taken = self._ids.take(count)
+                if taken is None:
+                    await self._reserve(count)
+                    taken = self._ids.take(count)
+        return taken
+
+    async def _reserve(self, count: int) -> None:
+        size = self._ids.size_for(count)
+
+        def work() -> Work[int]:
+            now = yield Now()
+            yield Execute(RESERVE, {"floor": floor_at(now), "size": size})
+            rows = yield Fetch(RESERVED)
+            return int(rows[0][0])
+
+        self._ids.fill(await self._write(work), size)
+
+
+def _address(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "host": parts.hostname or "127.0.0.1",
+        "port": parts.port or 3306,
+        "user": unquote(parts.username or "root"),
+        "password": unquote(parts.password or ""),
+        "db": unquote(parts.path.lstrip("/")),
+    }
+
+
+def _values(params: Params, names: Sequence[str]) -> list[Any] | None:
+    return [params[name] for name in names] if names else None
+
+
+def _nothing(params: Params, names: Sequence[str]) -> bool:
+    """An empty list is in nothing, and `in ()` is no SQL."""
+    return any(params[name] == () for name in names)
+
+
+async def _quietly(closing: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            await closing
+        except (OSError, mysql_errors.MySQLError):
+            return  # the connection is gone, and with it the transaction
+
+
+def _translated(error: Exception) -> Exception:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    if code in _AGAIN:
+        return TryAgain(str(error))
+    if code == _DUPLICATE:
+        return Conflict(str(error))
+    if isinstance(error, OSError | mysql_errors.InterfaceError) or code in _AWAY:
+        return StoreUnavailable(f"MySQL: {error}")
+    return error

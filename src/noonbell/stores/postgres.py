@@ -1,0 +1,259 @@
+"""PostgreSQL, over asyncpg.
+
+Rows change by sets: a batch is one statement over `unnest`, never one statement a row. Connections plan every statement
+anew (`plan_cache_mode`): a plan made while a queue was empty would be kept and cost several times as much when it is
+full. What follows a claim is found by primary key, with state and token as plain filters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from noonbell.clock import Clock, Instant
+from noonbell.errors import StoreUnavailable
+from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict
+from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
+from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
+from noonbell.stores.sql.statement import (
+    Conflict,
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Params,
+    Statement,
+    UpdateMany,
+    Work,
+)
+from noonbell.stores.sql.store import SqlStore
+
+T = TypeVar("T")
+
+NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+
+POSTGRES = Dialect(
+    name="postgres",
+    lock=" for update",
+    skip_locked=" for update skip locked",
+    upsert=on_conflict,
+    isin=lambda column, parameter, type_: f"{column} = any(:{parameter}::{type_}[])",
+    pack=list,
+    parse=numbered,
+)
+
+_SETTINGS = {
+    "application_name": "noonbell",
+    "plan_cache_mode": "force_custom_plan",
+    "jit": "off",
+    "timezone": "UTC",
+    "idle_in_transaction_session_timeout": "60s",
+    "lock_timeout": "30s",
+}
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_AWAY = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
+
+parse = functools.lru_cache(maxsize=1024)(numbered)
+
+
+class PostgresStore(SqlStore):
+    dialect = POSTGRES
+
+    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 8) -> None:
+        super().__init__(clock)
+        self._url = url
+        self._connections = connections
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._types: dict[str, dict[str, str]] = {}
+        self._ids = IdBlock()
+        self._reserving = asyncio.Lock()
+        self._bulk: dict[tuple[Any, ...], str] = {}
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                server_settings=_SETTINGS,
+                statement_cache_size=512,
+                command_timeout=60,
+            )
+        except (*_AWAY, asyncpg.PostgresError) as error:
+            raise _translated(error) from error
+        await self._bring_up_to_date()
+        await self._learn_types()
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    async def migrate(self, to: int = -1) -> list[int]:
+        taken = await (super().migrate() if to < 0 else super().migrate(to))
+        self._bulk.clear()
+        pool = self._pool
+        if pool is not None:
+            await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
+        await self._learn_types()
+        return taken
+
+    async def _learn_types(self) -> None:
+        rows = await self.fetch(
+            "select table_name::text, column_name::text, udt_name::text from information_schema.columns"
+            " where table_schema = current_schema()"
+        )
+        self._types = {}
+        for table, column, type_ in rows:
+            self._types.setdefault(table, {})[column] = type_
+
+    async def _read_version(self) -> int:
+        # One at a time: two nodes that start together must not both create the first table.
+        def work() -> Work[int]:
+            yield Fetch("select 1 from pg_advisory_xact_lock(7031170001)")
+            from noonbell.stores import migrations
+
+            return (yield from migrations.version())
+
+        return await self._write(work)
+
+    async def _write(self, work: Callable[[], Work[T]]) -> T:
+        async def once(connection: asyncpg.Connection[asyncpg.Record]) -> T:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                result = await drive(work, functools.partial(self._do, connection))
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+            return result
+
+        return await self._with_connection(once)
+
+    async def _read(self, work: Callable[[], Work[T]]) -> T:
+        return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
+
+    async def _with_connection(self, use: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
+        """Use a connection of the pool, again where the database asks for it; its errors in our words."""
+
+        async def once() -> T:
+            if self._pool is None:
+                raise StoreUnavailable("the store is closed")
+            try:
+                async with self._pool.acquire() as connection:
+                    return await use(connection)  # type: ignore[arg-type]
+            except (*_AWAY, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+                raise _translated(error) from error
+
+        return await until_it_holds(once)
+
+    async def _do(self, connection: asyncpg.Connection[asyncpg.Record], statement: Statement) -> Any:
+        match statement:
+            case Fetch(sql, params):
+                text, names = parse(sql)
+                return await connection.fetch(text, *_values(params, names))
+            case Execute(sql, params):
+                text, names = parse(sql)
+                return _changed(await connection.execute(text, *_values(params, names)))
+            case InsertMany(table, columns, rows):
+                return _changed(await connection.execute(self._insert(table, columns), *zip(*rows, strict=True)))
+            case UpdateMany(table, key, columns, rows, add):
+                sql = self._update(table, key, columns, add)
+                return _changed(await connection.execute(sql, *zip(*rows, strict=True)))
+            case Now():
+                return self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
+            case NewIds(count):
+                return await self._new_ids(count)
+
+    def _insert(self, table: str, columns: tuple[str, ...]) -> str:
+        """`insert … select * from unnest(…)`: one statement for any number of rows."""
+        key = (table, columns)
+        sql = self._bulk.get(key)
+        if sql is None:
+            sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
+            self._bulk[key] = sql
+        return sql
+
+    def _update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
+        key = (table, key_column, columns, add)
+        sql = self._bulk.get(key)
+        if sql is None:
+            arrays = self._arrays(table, (key_column, *columns))
+            names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
+            before = f"{table}." if add else None
+            sets = ", ".join(
+                f"{column} = {f'{before}{column} + ' if before else ''}v.c{index}"
+                for index, column in enumerate(columns)
+            )
+            sql = f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
+            self._bulk[key] = sql
+        return sql
+
+    def _arrays(self, table: str, columns: Sequence[str]) -> str:
+        types = self._types.get(table) or _EARLY[table]
+        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, 1))
+
+    async def _new_ids(self, count: int) -> range:
+        """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""
+        taken = self._ids.take(count)
+        while taken is None:
+            async with self._reserving:
+                taken = self._ids.take(count)
+                if taken is None:
+                    await self._reserve(count)
+                    taken = self._ids.take(count)
+        return taken
+
+    async def _reserve(self, count: int) -> None:
+        size = self._ids.size_for(count)
+
+        async def reserve(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+            now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
+            text, names = parse(RESERVE + " returning value")
+            values = _values({"floor": floor_at(Instant(now)), "size": size}, names)
+            self._ids.fill(await connection.fetchval(text, *values), size)
+
+        await self._with_connection(reserve)
+
+
+_EARLY = {"counters": {"name": "text", "value": "int8"}}
+"""What the first migration writes before the types of the tables are known."""
+
+
+def _values(params: Params, names: Sequence[str]) -> list[Any]:
+    return [params[name] for name in names]
+
+
+def _changed(tag: str) -> int:
+    """The count at the end of a command tag such as `UPDATE 3`."""
+    last = tag.rpartition(" ")[2]
+    return int(last) if last.isdigit() else 0
+
+
+def _translated(error: BaseException) -> Exception:
+    if isinstance(error, _AGAIN):
+        return TryAgain(str(error))
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return Conflict(str(error))
+    if isinstance(error, _AWAY):
+        return StoreUnavailable(f"PostgreSQL: {str(error) or type(error).__name__}")
+    if isinstance(error, asyncpg.InvalidCatalogNameError | asyncpg.InvalidAuthorizationSpecificationError):
+        return StoreUnavailable(f"PostgreSQL: {error}")
+    return error if isinstance(error, Exception) else StoreUnavailable(str(error))

@@ -1,0 +1,130 @@
+"""Callbacks: found by token or by task and run, recorded whatever they say, settled where they may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from noonbell.clock import SECOND, Instant
+from noonbell.model.event import Callback
+from noonbell.model.request import CallbackIn, CallbackSubject
+from noonbell.model.run import FINAL, RunId, RunStatus
+from noonbell.model.settlement import Settled, Settlement
+from noonbell.model.task import TaskId
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.leasing import token_hash
+from noonbell.stores.sql.live import Live, load
+from noonbell.stores.sql.place import Place
+from noonbell.stores.sql.rows import TaskCache, from_json, to_json
+from noonbell.stores.sql.settling import apply
+from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, UpdateMany, Work
+
+_COLUMNS = ("id", "run_id", "task_id", "received_at", "status", "reason", "headers", "body")
+
+
+def callback(
+    q: Dialect, cache: TaskCache, given: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
+) -> Work[tuple[CallbackSubject | None, Callback]]:
+    run_id, reason = yield from _find(given)
+    if run_id is None:
+        now = yield Now()
+        return None, (yield from _record(now, given, None, None, reason))
+    rows = yield from load(q, [run_id])
+    now = yield Now()
+    live = rows.get(run_id)
+    found = yield Fetch("select task_id, status from runs where id = :id", {"id": run_id})
+    if not found:
+        return None, (yield from _record(now, given, None, None, "unknown run"))
+    task_id, stored = TaskId(found[0][0]), RunStatus(found[0][1])
+    subject = _subject(RunId(run_id), task_id, stored, live)
+    if live is None or subject.status in FINAL:
+        reason = f"the run is {subject.status} already"
+        return subject, (yield from _record(now, given, run_id, task_id, reason))
+    answer = decide(subject)
+    if isinstance(answer, str):
+        ignored = answer or None
+        return subject, (yield from _record(now, given, run_id, task_id, ignored))
+    settled = yield from apply(q, cache, now, rows, [answer])
+    reason = "" if settled[0] is Settled.DONE else f"the run is {subject.status} and takes no callback"
+    standing = yield Fetch("select status from runs where id = :id", {"id": run_id})
+    after = CallbackSubject(
+        run_id=subject.run_id,
+        task_id=task_id,
+        status=RunStatus(standing[0][0]) if settled[0] is Settled.DONE else subject.status,
+        token=subject.token,
+        retry_count=subject.retry_count,
+        lost_count=subject.lost_count,
+        worker_id=subject.worker_id,
+    )
+    return after, (yield from _record(now, given, run_id, task_id, reason or None))
+
+
+def _find(given: CallbackIn) -> Work[tuple[int | None, str]]:
+    if given.token is not None:
+        rows = yield Fetch(
+            "select run_id from callback_tokens where hash = :hash", {"hash": token_hash(given.token)}
+        )
+        return (rows[0][0], "") if rows else (None, "unknown token")
+    rows = yield Fetch("select task_id from runs where id = :id", {"id": given.run_id})
+    if not rows:
+        return None, "unknown run"
+    if rows[0][0] != given.task_id:
+        return None, "the run is not of this task"
+    return given.run_id, ""
+
+
+def _subject(run_id: RunId, task_id: TaskId, stored: RunStatus, live: Live | None) -> CallbackSubject:
+    running = live is not None and live.place == Place.LEASED
+    return CallbackSubject(
+        run_id=run_id,
+        task_id=task_id,
+        status=RunStatus.RUNNING if running else stored,
+        token=0 if live is None else live.token,
+        retry_count=0 if live is None else live.retry_count,
+        lost_count=0 if live is None else live.lost_count,
+        worker_id=None if live is None else live.worker_id,
+    )
+
+
+def _record(
+    now: Instant, given: CallbackIn, run_id: int | None, task_id: TaskId | None, reason: str | None
+) -> Work[Callback]:
+    ids = yield NewIds(1)
+    status = "RECEIVED" if reason is None else "IGNORED"
+    row = (ids[0], run_id, task_id, now, status, reason, to_json(given.headers), given.body)
+    yield InsertMany("callbacks", _COLUMNS, [row])
+    return Callback(
+        id=ids[0],
+        run_id=None if run_id is None else RunId(run_id),
+        task_id=task_id,
+        received_at=now,
+        status=status,
+        reason=reason,
+        headers=given.headers,
+        body=given.body,
+    )
+
+
+def extend_callback(q: Dialect, run_id: RunId, seconds: float) -> Work[bool]:
+    rows = yield from load(q, [run_id])
+    live = rows.get(run_id)
+    if live is None or live.place != Place.PARKED:
+        return False
+    now = yield Now()
+    deadline = now + round(seconds * SECOND)
+    yield UpdateMany("live", "run_id", ("at",), [(run_id, deadline)])
+    yield UpdateMany("runs", "id", ("callback_deadline", "updated_at"), [(run_id, deadline, now)])
+    return True
+
+
+def callbacks(run_id: RunId | None, limit: int) -> Work[list[Callback]]:
+    condition = "run_id is null" if run_id is None else "run_id = :run"
+    params = {"limit": limit} if run_id is None else {"run": run_id, "limit": limit}
+    rows = yield Fetch(
+        f"select {', '.join(_COLUMNS)} from callbacks where {condition} order by id desc limit :limit", params
+    )
+    found = []
+    for row in rows:
+        fields = dict(zip(_COLUMNS, row, strict=True))
+        fields["headers"] = from_json(fields["headers"])
+        found.append(Callback(**fields))
+    return found

@@ -1,0 +1,68 @@
+"""Ids of runs: below 2^53, roughly ordered by time, unique over all nodes.
+
+One counter row is the source. A node takes a block of ids at a time, so that a batch costs no trip of its own. A block
+starts at the present: its upper 41 bits are the milliseconds since 2025, which leaves 4,096 ids to each, and room until
+2094. What a node has not used of its block after two seconds is thrown away, so that ids stay in order to about that.
+"""
+
+from __future__ import annotations
+
+import time
+
+EPOCH_MS = 1_735_689_600_000
+"""2025-01-01T00:00:00Z."""
+
+FRESH_SECONDS = 2.0
+_LEAST = 256
+
+
+def floor_at(now: int) -> int:
+    """The smallest id that a block taken at this instant may have."""
+    return max(0, now // 1000 - EPOCH_MS) << 12
+
+
+def instant_floor(run_id: int) -> int:
+    """The instant that an id was taken at, to about two seconds."""
+    return ((run_id >> 12) + EPOCH_MS) * 1000
+
+
+class IdBlock:
+    """What is left of the block in hand. Not shared between threads."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._end = 0
+        self._taken_at = 0.0
+        self._last_size = 0
+
+    def take(self, count: int) -> range | None:
+        """`count` ids in a row, or None: then get a new block first."""
+        if self._end - self._next < count or time.monotonic() - self._taken_at > FRESH_SECONDS:
+            return None
+        start = self._next
+        self._next += count
+        return range(start, start + count)
+
+    def size_for(self, count: int) -> int:
+        """How large the next block should be: twice as large as the last where that was used up while it was fresh."""
+        hungry = time.monotonic() - self._taken_at <= FRESH_SECONDS
+        grown = min(self._last_size * 2, 65_536) if hungry else _LEAST
+        return max(count, grown, _LEAST)
+
+    def fill(self, end: int, size: int) -> None:
+        """The block that ends with `end` is ours."""
+        self._next, self._end = end - size + 1, end + 1
+        self._last_size = size
+        self._taken_at = time.monotonic()
+
+    def drop(self) -> None:
+        """The transaction that took the block was rolled back: it is nobody's."""
+        self._next = self._end = 0
+
+
+RESERVE = (
+    "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"
+)
+RESERVED = "select value from counters where name = 'ids'"
+SEED = (("ids", 0), ("events", 0), ("tasks", 0), ("system_tasks", 1 << 52))
+"""The counters that a new store starts with."""

@@ -1,0 +1,281 @@
+"""Reading tasks and runs: one, or a page of them, filtered and sorted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.event import LogLine
+from noonbell.model.request import Page, RunQuery, TaskQuery
+from noonbell.model.run import Attempt, DroppedRange, DropReason, Run, RunBodies, RunId, RunStatus
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.stores.sql import paging
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.place import Place
+from noonbell.stores.sql.rows import RUN_SELECT, TASK_SELECT, from_json, run_from, task_from
+from noonbell.stores.sql.statement import Fetch, Row, Work
+
+TASK_ORDERS = {
+    "id": "t.id",
+    "name": "t.name",
+    "created_at": "t.created_at",
+    "updated_at": "t.updated_at",
+    "next_fire_at": "coalesce(c.next_fire_at, 9000000000000000)",
+}
+RUN_ORDERS = {"id": "r.id", "scheduled_time": "r.scheduled_time", "created_at": "r.created_at"}
+_RUNNING = (Place.LEASED, Place.PARENT)
+_TROUBLES = (
+    RunStatus.FAILED,
+    RunStatus.TIMEOUT,
+    RunStatus.FAILED_TIMEOUT,
+    RunStatus.CANCELED,
+    RunStatus.SKIPPED,
+)
+
+
+def tasks(query: TaskQuery) -> Work[Page[Task]]:
+    paging.check(query.page, query.page_size)
+    order = paging.Order.read(query.sort, TASK_ORDERS, "t.id")
+    params: dict[str, Any] = {}
+    conditions = _task_conditions(query, params)
+    total: int | None = None
+    if query.cursor is None:
+        rows = yield Fetch(f"select count(*) from tasks t{paging.where(conditions)}", params)
+        total = rows[0][0]
+    else:
+        conditions.append(order.after(query.cursor, params))
+    skip = 0 if query.cursor is not None else (query.page - 1) * query.page_size
+    rows = yield Fetch(
+        f"{TASK_SELECT}{paging.where(conditions)}{order.clause} limit :limit offset :skip",
+        {**params, "limit": query.page_size + 1, "skip": skip},
+    )
+    found = [task_from(row) for row in rows[: query.page_size]]
+    more = len(rows) > query.page_size
+    return Page(found, total, order.cursor(_task_key(order.name, found[-1]), found[-1].id) if more else None)
+
+
+def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
+    conditions = []
+    if not query.include_deleted:
+        conditions.append("t.deleted_at is null")
+    if not query.include_system:
+        conditions.append(f"t.id <= {SYSTEM_TASK_IDS}")
+    for name in ("status", "queue", "managed_by"):
+        value = getattr(query, name)
+        if value is not None:
+            conditions.append(f"t.{name} = :{name}")
+            params[name] = value
+    if query.name is not None:
+        conditions.append("lower(t.name) like :name escape '!'")
+        params["name"] = paging.like(query.name)
+    if query.label is not None:
+        conditions.append(_label(query.label, params))
+    return conditions
+
+
+def _label(label: tuple[str, str], params: dict[str, Any]) -> str:
+    params["label"], params["label_value"] = label
+    return "t.id in (select task_id from task_labels where name = :label and value = :label_value)"
+
+
+def _task_key(name: str, task: Task) -> Any:
+    if name == "next_fire_at":
+        return 9_000_000_000_000_000 if task.next_fire_at is None else task.next_fire_at
+    return getattr(task, name)
+
+
+def task_named(name: str) -> Work[Task | None]:
+    rows = yield Fetch(f"{TASK_SELECT} where t.live_name = :name", {"name": name})
+    return task_from(rows[0]) if rows else None
+
+
+def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
+    rows = yield Fetch(
+        "select version, valid_from, status, deleted, changed_by, spec from task_versions"
+        " where task_id = :id order by version",
+        {"id": task_id},
+    )
+    return [
+        TaskVersion(
+            task_id=task_id,
+            version=version,
+            valid_from=valid_from,
+            status=TaskStatus(status),
+            deleted=bool(deleted),
+            changed_by=changed_by,
+            spec=msgspec.json.decode(spec, type=TaskSpec),
+        )
+        for version, valid_from, status, deleted, changed_by, spec in rows
+    ]
+
+
+def dropped(task_id: TaskId, since: Instant, until: Instant) -> Work[list[DroppedRange]]:
+    rows = yield Fetch(
+        "select first, last, count, reason, at from dropped"
+        " where task_id = :id and last >= :since and first <= :until order by first",
+        {"id": task_id, "since": since, "until": until},
+    )
+    return [
+        DroppedRange(task_id=task_id, first=first, last=last, count=count, reason=DropReason(reason), at=at)
+        for first, last, count, reason, at in rows
+    ]
+
+
+def run(run_id: RunId) -> Work[Run | None]:
+    rows = yield Fetch(f"{RUN_SELECT} where r.id = :id", {"id": run_id})
+    return run_from(rows[0]) if rows else None
+
+
+def runs(q: Dialect, query: RunQuery) -> Work[Page[Run]]:
+    paging.check(query.page, query.page_size)
+    order = paging.Order.read(query.sort, RUN_ORDERS, "r.id")
+    params: dict[str, Any] = {}
+    conditions = _run_conditions(q, query, params)
+    total: int | None = None
+    if query.cursor is None:
+        rows = yield Fetch(
+            "select count(*) from runs r join tasks t on t.id = r.task_id left join live l on l.run_id = r.id"
+            + paging.where(conditions),
+            params,
+        )
+        total = rows[0][0]
+    else:
+        conditions.append(order.after(query.cursor, params))
+    skip = 0 if query.cursor is not None else (query.page - 1) * query.page_size
+    rows = yield Fetch(
+        f"{RUN_SELECT}{paging.where(conditions)}{order.clause} limit :limit offset :skip",
+        {**params, "limit": query.page_size + 1, "skip": skip},
+    )
+    found = [run_from(row) for row in rows[: query.page_size]]
+    more = len(rows) > query.page_size
+    return Page(found, total, order.cursor(getattr(found[-1], order.name), found[-1].id) if more else None)
+
+
+def _run_conditions(q: Dialect, query: RunQuery, params: dict[str, Any]) -> list[str]:
+    conditions = []
+    for name, column in (("task_id", "r.task_id"), ("queue", "r.queue"), ("key", 'r."key"'), ("origin", "r.origin")):
+        value = getattr(query, name)
+        if value is not None:
+            conditions.append(f"{column} = :{name}")
+            params[name] = value
+    if query.parent_id is None:
+        conditions.append("r.parent_id is null")
+    else:
+        conditions.append("r.parent_id = :parent_id")
+        params["parent_id"] = query.parent_id
+    if query.worker_id is not None:
+        conditions.append("coalesce(l.worker_id, r.worker_id) = :worker_id")
+        params["worker_id"] = query.worker_id
+    if query.since is not None:
+        conditions.append("r.scheduled_time >= :since")
+        params["since"] = query.since
+    if query.until is not None:
+        conditions.append("r.scheduled_time <= :until")
+        params["until"] = query.until
+    if query.label is not None:
+        conditions.append(_label(query.label, params))
+    if query.text is not None:
+        conditions.append("(lower(t.name) like :text escape '!' or lower(r.error_message) like :text escape '!')")
+        params["text"] = paging.like(query.text)
+    if query.status:
+        conditions.append(_in_status(q, query.status, params))
+    return conditions
+
+
+def _in_status(q: Dialect, wanted: tuple[RunStatus, ...], params: dict[str, Any]) -> str:
+    """RUNNING is told by the narrow row; what went wrong by `trouble`, which has an index; the rest by `status`."""
+    ways = []
+    troubles = [status for status in wanted if status in _TROUBLES]
+    if troubles:
+        params["troubles"] = q.pack([str(status) for status in troubles])
+        ways.append(q.names("r.trouble", "troubles"))
+    running = f"place in ({', '.join(str(int(place)) for place in _RUNNING)})"
+    if RunStatus.RUNNING in wanted:
+        ways.append(f"r.id in (select run_id from live where {running})")
+    waiting = [status for status in wanted if status in (RunStatus.SCHEDULED, RunStatus.RETRYING)]
+    if waiting:
+        params["waiting"] = q.pack([str(status) for status in waiting])
+        ways.append(
+            f"({q.names('r.status', 'waiting')} and r.id in (select run_id from live where not ({running})))"
+        )
+    plain = [status for status in wanted if status not in (*troubles, *waiting, RunStatus.RUNNING)]
+    if plain:
+        params["plain"] = q.pack([str(status) for status in plain])
+        ways.append(f"({q.names('r.status', 'plain')} and (l.place is null or not (l.{running})))")
+    return f"({' or '.join(ways)})"
+
+
+_ATTEMPT_COLUMNS = (
+    "attempt",
+    "status",
+    "worker_id",
+    "start_time",
+    "end_time",
+    "response_code",
+    "result",
+    "error_message",
+    "error_details",
+)
+
+
+def attempts(run_id: RunId) -> Work[list[Attempt]]:
+    rows = yield Fetch(
+        f"select {', '.join(_ATTEMPT_COLUMNS)} from attempts where run_id = :id order by attempt", {"id": run_id}
+    )
+    found = [_attempt(run_id, row) for row in rows]
+    current = yield from run(run_id)
+    waiting = (RunStatus.SCHEDULED, RunStatus.RETRYING, RunStatus.SKIPPED)
+    if current is not None and current.status not in waiting and current.start_time is not None:
+        own = {name: getattr(current, name) for name in _ATTEMPT_COLUMNS}
+        found = [attempt for attempt in found if attempt.attempt != current.attempt]
+        found.append(Attempt(run_id=run_id, **own))
+    return found
+
+
+def _attempt(run_id: RunId, row: Row) -> Attempt:
+    fields = dict(zip(_ATTEMPT_COLUMNS, row, strict=True))
+    fields["result"] = from_json(fields["result"])
+    fields["error_details"] = from_json(fields["error_details"])
+    return Attempt(run_id=run_id, **fields)
+
+
+def bodies(run_id: RunId, attempt: int | None) -> Work[RunBodies | None]:
+    which = "" if attempt is None else " and attempt = :attempt"
+    params = {"id": run_id} if attempt is None else {"id": run_id, "attempt": attempt}
+    rows = yield Fetch(
+        "select request_headers, request_body, response_headers, response_body, truncated from bodies"
+        f" where run_id = :id{which} order by attempt desc limit 1",
+        params,
+    )
+    if not rows:
+        return None
+    sent, request_body, received, response_body, truncated = rows[0]
+    return RunBodies(
+        request_headers=from_json(sent),
+        request_body=request_body,
+        response_headers=from_json(received),
+        response_body=response_body,
+        truncated=bool(truncated),
+    )
+
+
+def payload(run_id: RunId) -> Work[Any]:
+    rows = yield Fetch(
+        "select i.payload, t.payload from runs r join tasks t on t.id = r.task_id"
+        " left join inputs i on i.run_id = r.id where r.id = :id",
+        {"id": run_id},
+    )
+    if not rows:
+        return None
+    own, of_task = rows[0]
+    return from_json(of_task if own is None else own)
+
+
+def log_lines(run_id: RunId, after: int, limit: int) -> Work[list[LogLine]]:
+    rows = yield Fetch(
+        "select seq, at, level, message from run_log where run_id = :id and seq > :after order by seq limit :limit",
+        {"id": run_id, "after": after, "limit": limit},
+    )
+    return [LogLine(run_id=run_id, seq=seq, at=at, level=level, message=text) for seq, at, level, text in rows]

@@ -1,0 +1,302 @@
+"""The port, as the SQL stores keep it: each method runs one transition in one transaction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from noonbell.clock import Clock, Instant
+from noonbell.model.event import Callback, Event, LogLine
+from noonbell.model.request import (
+    CallbackIn,
+    CallbackSubject,
+    Canceled,
+    Claimed,
+    ClaimRequest,
+    Heartbeat,
+    Overdue,
+    Page,
+    Planned,
+    Promoted,
+    Publication,
+    Published,
+    RunQuery,
+    TaskChange,
+    TaskQuery,
+)
+from noonbell.model.run import Attempt, DroppedRange, Lease, Run, RunBodies, RunId
+from noonbell.model.settlement import Settled, Settlement
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.stores import migrations
+from noonbell.stores.sql import (
+    calling,
+    canceling,
+    claiming,
+    events,
+    holding,
+    known,
+    planning,
+    publishing,
+    reading,
+    registry,
+    settling,
+    tasks,
+    upkeep,
+)
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.ids import SEED
+from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.statement import Conflict, Fetch, InsertMany, Now, Work
+
+T = TypeVar("T")
+
+
+class SqlStore(ABC):
+    """Subclasses bring the connection: how to run a transition, and how to open and close."""
+
+    dialect: Dialect
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._cache = TaskCache()
+
+    @abstractmethod
+    async def _write(self, work: Callable[[], Work[T]]) -> T:
+        """Run a transition in a transaction of its own, again if the database breaks a deadlock. Raises Conflict."""
+
+    @abstractmethod
+    async def _read(self, work: Callable[[], Work[T]]) -> T:
+        """Run a transition that only reads."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def _settled(self, work: Callable[[], Work[T]]) -> T:
+        """Run a transition that may meet another about the same new key: whoever comes second finds it there."""
+        for _ in range(5):
+            try:
+                return await self._write(work)
+            except Conflict:
+                continue
+        return await self._write(work)
+
+    async def _bring_up_to_date(self) -> None:
+        found = await self._read_version()
+        migrations.check(found)
+        if found < migrations.LATEST:
+            await self.migrate()
+
+    async def _read_version(self) -> int:
+        return await self._write(migrations.version)
+
+    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
+        """Go to a step of the schema, forward or back; the steps that were taken."""
+
+        def work() -> Work[list[int]]:
+            taken = yield from migrations.migrate(self.dialect.name, to)
+            if to >= 1 and 1 in taken:
+                yield InsertMany("counters", ("name", "value"), SEED)
+            return taken
+
+        return await self._write(work)
+
+    async def now(self) -> Instant:
+        def work() -> Work[Instant]:
+            return (yield Now())
+
+        return await self._read(work)
+
+    # Tasks
+
+    async def create_task(
+        self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED, by: str | None = None, system: bool = False
+    ) -> Task:
+        return await self._settled(
+            lambda: tasks.create(self.dialect, self._cache, spec, status, by, system=system)
+        )
+
+    async def change_task(
+        self,
+        task_id: TaskId,
+        edit: Callable[[Task], TaskChange],
+        *,
+        by: str | None = None,
+        expect_version: int | None = None,
+    ) -> Task:
+        return await self._settled(
+            lambda: tasks.change(self.dialect, self._cache, task_id, edit, by, expect_version)
+        )
+
+    async def delete_task(
+        self, task_id: TaskId, *, by: str | None = None, cancel_running: bool = False, purge: bool = False
+    ) -> Task:
+        return await self._write(
+            lambda: tasks.delete(
+                self.dialect, self._cache, task_id, by, cancel_running=cancel_running, purge=purge
+            )
+        )
+
+    async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
+        return await self._write(lambda: tasks.skip_next(self.dialect, self._cache, task_id, count, by))
+
+    async def task(self, task_id: TaskId) -> Task | None:
+        return await self._read(lambda: known.load_task(task_id))
+
+    async def task_named(self, name: str) -> Task | None:
+        return await self._read(lambda: reading.task_named(name))
+
+    async def tasks(self, query: TaskQuery) -> Page[Task]:
+        return await self._read(lambda: reading.tasks(query))
+
+    async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:
+        return await self._read(lambda: reading.task_versions(task_id))
+
+    async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
+        return await self._read(lambda: reading.dropped(task_id, since, until))
+
+    # From slots to runs
+
+    async def plan(self, limit: int, *, cap: int = 100) -> Planned:
+        try:
+            return await self._write(lambda: planning.plan(self.dialect, self._cache, limit, cap))
+        except Conflict:
+            # A slot has its run already, though the cursor says otherwise: look before writing, this time.
+            return await self._write(lambda: planning.plan(self.dialect, self._cache, limit, cap, careful=True))
+
+    async def promote(self, limit: int) -> Promoted:
+        return await self._write(lambda: canceling.promote(self.dialect, limit))
+
+    async def publish(self, publications: Sequence[Publication]) -> list[Published]:
+        if not publications:
+            return []
+        return await self._settled(lambda: publishing.publish(self.dialect, self._cache, publications))
+
+    # Claim, execute, settle
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        return await self._settled(lambda: claiming.claim(self.dialect, self._cache, request))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        return await self._write(lambda: settling.settle(self.dialect, self._cache, settlements))
+
+    async def settle_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[Settled], Claimed]:
+        def work() -> Work[tuple[list[Settled], Claimed]]:
+            settled = yield from settling.settle(self.dialect, self._cache, settlements)
+            return settled, (yield from claiming.claim(self.dialect, self._cache, request))
+
+        return await self._settled(work)
+
+    async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
+        return await self._write(lambda: holding.begin(self.dialect, leases))
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "") -> Heartbeat:
+        return await self._write(lambda: holding.heartbeat(self.dialect, worker_id, held, incarnation))
+
+    async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
+        return await self._write(lambda: holding.extend(self.dialect, run_id, token, seconds))
+
+    async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
+        return await self._write(lambda: canceling.cancel(self.dialect, self._cache, run_ids, by, reason))
+
+    async def overdue(self, limit: int) -> list[Overdue]:
+        return await self._read(lambda: holding.overdue(limit))
+
+    # Callbacks
+
+    async def callback(
+        self, callback: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
+    ) -> tuple[CallbackSubject | None, Callback]:
+        return await self._write(lambda: calling.callback(self.dialect, self._cache, callback, decide))
+
+    async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
+        return await self._write(lambda: calling.extend_callback(self.dialect, run_id, seconds))
+
+    async def callbacks(self, run_id: RunId | None, limit: int = 100) -> list[Callback]:
+        return await self._read(lambda: calling.callbacks(run_id, limit))
+
+    # Log and progress
+
+    async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:
+        return await self._write(lambda: holding.log(self.dialect, run_id, token, lines))
+
+    async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
+        return await self._write(lambda: holding.progress(self.dialect, run_id, token, progress))
+
+    async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]:
+        return await self._read(lambda: reading.log_lines(run_id, after, limit))
+
+    # Reading runs
+
+    async def run(self, run_id: RunId) -> Run | None:
+        return await self._read(lambda: reading.run(run_id))
+
+    async def runs(self, query: RunQuery) -> Page[Run]:
+        return await self._read(lambda: reading.runs(self.dialect, query))
+
+    async def attempts(self, run_id: RunId) -> list[Attempt]:
+        return await self._read(lambda: reading.attempts(run_id))
+
+    async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies | None:
+        return await self._read(lambda: reading.bodies(run_id, attempt))
+
+    async def payload(self, run_id: RunId) -> Any:
+        return await self._read(lambda: reading.payload(run_id))
+
+    async def promote_run(self, run_id: RunId) -> bool:
+        return await self._write(lambda: canceling.promote_run(self.dialect, run_id))
+
+    # Workers and queues
+
+    async def register_worker(self, worker: Worker) -> Worker:
+        return await self._settled(lambda: registry.register(self.dialect, worker))
+
+    async def set_worker(
+        self, worker_id: str, *, state: WorkerState | None = None, concurrency: int | None = None
+    ) -> Worker:
+        return await self._write(lambda: registry.set_worker(self.dialect, worker_id, state, concurrency))
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(registry.workers)
+
+    async def remove_worker(self, worker_id: str, incarnation: str) -> None:
+        await self._write(lambda: registry.remove_worker(worker_id, incarnation))
+
+    async def queues(self) -> list[Queue]:
+        return await self._read(registry.queues)
+
+    async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
+        return await self._settled(lambda: registry.set_queue(self.dialect, name, change, by))
+
+    # Upkeep
+
+    async def clean(
+        self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None
+    ) -> int:
+        return await self._write(lambda: upkeep.clean(self.dialect, before, limit, task_id, keep))
+
+    async def recount(self) -> int:
+        return await self._write(lambda: upkeep.recount(self.dialect))
+
+    async def events(self, after: int, limit: int = 1000) -> list[Event]:
+        return await self._write(lambda: events.read(self.dialect, after, limit))
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self._read(upkeep.counts)
+
+    async def fetch(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        """Rows for tools and tests that look at the tables themselves. Not part of the port."""
+
+        def work() -> Work[list[tuple[Any, ...]]]:
+            rows = yield Fetch(sql, params)
+            return [tuple(row) for row in rows]
+
+        return await self._read(work)

@@ -1,0 +1,99 @@
+"""Upkeep: old history goes in small batches, counters are checked, sizes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noonbell.clock import Instant
+from noonbell.model.run import FINAL
+from noonbell.model.task import TaskId
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.place import STARTED, Place
+from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work
+
+_BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
+_LOOKS = 20
+"""How many batches one call looks through when most of what it finds must stay."""
+
+
+def clean(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, keep: int | None) -> Work[int]:
+    ids = yield from _old(q, before, limit, task_id, keep)
+    if ids:
+        params = {"ids": q.pack(ids)}
+        parts = yield Fetch(f"select id from runs where {q.ids('parent_id', 'ids')}", params)
+        params = {"ids": q.pack([*ids, *(row[0] for row in parts)])}
+        for table in _BELONGINGS:
+            yield Execute(f"delete from {table} where {q.ids('run_id', 'ids')}", params)
+        yield Execute(f"delete from runs where {q.ids('id', 'ids')}", params)
+    return len(ids)
+
+
+def _old(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, keep: int | None) -> Work[list[int]]:
+    found: list[int] = []
+    after, thresholds = 0, dict[int, int]()
+    params: dict[str, object] = {
+        "before": before,
+        "final": q.pack(sorted(FINAL)),
+        "limit": limit,
+    }
+    one = ""
+    if task_id is not None:
+        one, params["task"] = " and task_id = :task", task_id
+    for _ in range(_LOOKS):
+        rows = yield Fetch(
+            f"select id, task_id from runs where id > :after and {q.names('status', 'final')} and end_time < :before"
+            f" and parent_id is null{one} order by id limit :limit",
+            {**params, "after": after},
+        )
+        for run_id, of_task in rows:
+            if keep is not None and of_task not in thresholds:
+                thresholds[of_task] = yield from _oldest_kept(of_task, keep)
+            if keep is None or run_id < thresholds[of_task]:
+                found.append(run_id)
+        if len(found) >= limit or len(rows) < limit:
+            break
+        after = rows[-1][0]
+    return found[:limit]
+
+
+def _oldest_kept(task_id: int, keep: int) -> Work[int]:
+    """The id of the oldest run among the newest `keep` of a task; all are kept if there are not more."""
+    if keep <= 0:
+        return 1 << 62
+    rows = yield Fetch(
+        "select id from runs where task_id = :task and parent_id is null order by id desc limit 1 offset :skip",
+        {"task": task_id, "skip": keep - 1},
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def recount(q: Dialect) -> Work[int]:
+    gates = yield Fetch(f"select task_id, used, waiting, passed from gates order by task_id{q.lock}")
+    rows = yield Fetch("select gate, place, count(*) from live where gate is not null group by gate, place")
+    real: dict[int, list[int]] = {row[0]: [0, 0, 0] for row in gates}
+    for gate, place, count in rows:
+        counts = real.get(gate)
+        if counts is None:
+            continue
+        if place in STARTED:
+            counts[0] += count
+        elif place == Place.GATED:
+            counts[1] += count
+        elif place != Place.LATER:
+            counts[2] += count
+    wrong = [(gate, *real[gate]) for gate, *counted in gates if list(counted) != real[gate]]
+    if wrong:
+        yield UpdateMany("gates", "task_id", ("used", "waiting", "passed"), wrong)
+    return len(wrong)
+
+
+def counts() -> Work[Mapping[str, int]]:
+    found: dict[str, int] = {}
+    for table in ("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers"):
+        rows = yield Fetch(f"select count(*) from {table}")
+        found[table] = rows[0][0]
+    for place in Place:
+        found[f"live.{place.name.lower()}"] = 0
+    for place, count in (yield Fetch("select place, count(*) from live group by place")):
+        found[f"live.{Place(place).name.lower()}"] = count
+    return found

@@ -1,0 +1,299 @@
+"""SQLite: one file, one writer thread, full durability.
+
+Every transaction is a closure on the writer's queue. The writer takes all that wait, runs them in one database
+transaction, each in a savepoint of its own, and commits once: a flush to disk serves them all. A caller hears of its
+result after the commit, never before. Readers have a thread and a connection of their own, and see what is committed.
+
+    died before the commit   none of the batch happened, and nobody was told that it did
+    died after the commit    all of it happened; a caller that was not told asks again and finds its token used up
+    the disk is full         the batch is rolled back, its callers get StoreUnavailable, the thread lives on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from noonbell.clock import Clock, Instant, SystemClock
+from noonbell.errors import NoonbellError, StoreUnavailable
+from noonbell.stores.sql.dialect import Dialect, named, on_conflict
+from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.statement import (
+    Conflict,
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Statement,
+    UpdateMany,
+    Work,
+)
+from noonbell.stores.sql.store import SqlStore
+
+T = TypeVar("T")
+
+_AT_ONCE = 200
+"""The most transactions that share a commit."""
+
+_PRAGMAS = (
+    "pragma journal_mode = wal",
+    "pragma synchronous = full",
+    "pragma wal_autocheckpoint = 4000",
+    "pragma cache_size = -65536",
+    "pragma temp_store = memory",
+)
+
+
+def _pack(values: Sequence[Any]) -> str:
+    return json.dumps(list(values), separators=(",", ":"))
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    lock="",
+    skip_locked="",
+    upsert=on_conflict,
+    isin=lambda column, parameter, _: f"{column} in (select value from json_each(:{parameter}))",
+    pack=_pack,
+    parse=named,
+)
+
+
+class Connection:
+    """Drives transitions on one sqlite3 connection. Belongs to one thread."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=512)
+        self._clock = clock
+        self._ids = IdBlock()
+        for pragma in _PRAGMAS:
+            self._db.execute(pragma)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def run(self, work: Callable[[], Work[T]]) -> T:
+        """Drive a transition to its end inside the transaction that is open."""
+        steps = work()
+        try:
+            statement = next(steps)
+            while True:
+                try:
+                    answer = self._do(statement)
+                except Exception as error:
+                    statement = steps.throw(_translated(error))
+                else:
+                    statement = steps.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def begin(self) -> None:
+        self._db.execute("begin immediate")
+
+    def commit(self) -> None:
+        self._db.execute("commit")
+
+    def rollback(self) -> None:
+        self._ids.drop()
+        if self._db.in_transaction:
+            self._db.execute("rollback")
+
+    def attempt(self, work: Callable[[], Work[T]]) -> T:
+        """Drive a transition in a savepoint: if it fails, the others of the batch stand."""
+        self._db.execute("savepoint one")
+        try:
+            result = self.run(work)
+        except BaseException:
+            self._ids.drop()
+            if self._db.in_transaction:  # a full disk ends the transaction by itself
+                self._db.execute("rollback to one")
+                self._db.execute("release one")
+            raise
+        self._db.execute("release one")
+        return result
+
+    def _do(self, statement: Statement) -> Any:
+        match statement:
+            case Fetch(sql, params):
+                return self._db.execute(sql, params).fetchall()
+            case Execute(sql, params):
+                return self._db.execute(sql, params).rowcount
+            case InsertMany(table, columns, rows):
+                marks = ", ".join("?" * len(columns))
+                sql = f"insert into {table} ({', '.join(columns)}) values ({marks})"
+                return self._db.executemany(sql, rows).rowcount
+            case UpdateMany(table, key, columns, rows, add):
+                sets = ", ".join(f"{c} = {c} + ?" if add else f"{c} = ?" for c in columns)
+                sql = f"update {table} set {sets} where {key} = ?"
+                return self._db.executemany(sql, [(*row[1:], row[0]) for row in rows]).rowcount
+            case Now():
+                return self._clock.now()
+            case NewIds(count):
+                return self._new_ids(count)
+
+    def _new_ids(self, count: int) -> range:
+        taken = self._ids.take(count)
+        if taken is None:
+            size = self._ids.size_for(count)
+            self._db.execute(RESERVE, {"floor": floor_at(self._clock.now()), "size": size})
+            self._ids.fill(self._db.execute(RESERVED).fetchone()[0], size)
+            taken = self._ids.take(count)
+            assert taken is not None  # noqa: S101 - the block was made large enough
+        return taken
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError):
+        return Conflict(str(error))
+    if isinstance(error, sqlite3.OperationalError):
+        return StoreUnavailable(f"SQLite: {error}")
+    return error
+
+
+_Job = tuple[Callable[[], Work[Any]], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+_Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class _Thread(threading.Thread):
+    """Takes closures from a queue and runs them on a connection of its own."""
+
+    def __init__(self, name: str, path: str, clock: Clock, *, writes: bool) -> None:
+        super().__init__(name=name, daemon=True)
+        self._path, self._clock, self._writes = path, clock, writes
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+
+    async def run_work(self, work: Callable[[], Work[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((work, loop, future))
+        return await future
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+
+    def run(self) -> None:
+        connection = Connection(self._path, self._clock)
+        try:
+            ending = False
+            while not ending:
+                batch, ending = self._next_batch()
+                if batch:
+                    (self._write_batch if self._writes else self._read_batch)(connection, batch)
+        finally:
+            connection.close()
+
+    def _next_batch(self) -> tuple[list[_Job], bool]:
+        first = self._jobs.get()
+        if first is None:
+            return [], True
+        batch = [first]
+        while len(batch) < _AT_ONCE:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return batch, True
+            batch.append(job)
+        return batch, False
+
+    def _write_batch(self, connection: Connection, batch: list[_Job]) -> None:
+        results: list[_Result] = []
+        try:
+            connection.begin()
+            for work, _, future in batch:
+                try:
+                    results.append((future, connection.attempt(work), None))
+                except Exception as error:
+                    results.append((future, None, error))
+            connection.commit()
+        except Exception as error:
+            connection.rollback()
+            failure = _translated(error)
+            results = [(future, None, failure) for _, _, future in batch]
+        _deliver(batch, results)
+
+    def _read_batch(self, connection: Connection, batch: list[_Job]) -> None:
+        results: list[_Result] = []
+        for work, _, future in batch:
+            try:
+                results.append((future, connection.run(work), None))
+            except Exception as error:
+                results.append((future, None, error))
+        _deliver(batch, results)
+
+
+def _deliver(batch: list[_Job], results: list[_Result]) -> None:
+    """Tell every caller, with one hop to each event loop that waits."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
+    for (_, loop, _), result in zip(batch, results, strict=True):
+        loops.setdefault(loop, []).append(result)
+    for loop, told in loops.items():
+        try:
+            loop.call_soon_threadsafe(_tell, told)
+        except RuntimeError:
+            continue  # that loop has closed: nobody waits any longer
+
+
+def _tell(results: list[_Result]) -> None:
+    for future, value, error in results:
+        if future.done():
+            continue  # the caller has gone; what was committed stands
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+class SqliteStore(SqlStore):
+    dialect = SQLITE
+
+    def __init__(self, path: str, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._path = path
+        self._time: Clock = clock or SystemClock()
+        self._writer: _Thread | None = None
+        self._reader: _Thread | None = None
+
+    async def open(self) -> None:
+        if sqlite3.sqlite_version_info < (3, 35):
+            raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+        folder = Path(self._path).resolve().parent
+        if not folder.is_dir():
+            raise StoreUnavailable(f"SQLite: there is no folder {folder}")
+        self._writer = _Thread("noonbell-writer", self._path, self._time, writes=True)
+        self._writer.start()
+        await self._bring_up_to_date()
+        self._reader = _Thread("noonbell-reader", self._path, self._time, writes=False)
+        self._reader.start()
+
+    async def close(self) -> None:
+        for thread in (self._reader, self._writer):
+            if thread is not None:
+                thread.stop()
+                await asyncio.to_thread(thread.join)
+        self._writer = self._reader = None
+
+    async def _write(self, work: Callable[[], Work[T]]) -> T:
+        if self._writer is None:
+            raise StoreUnavailable("the store is closed")
+        return await self._writer.run_work(work)
+
+    async def _read(self, work: Callable[[], Work[T]]) -> T:
+        if self._reader is None:
+            raise StoreUnavailable("the store is closed")
+        return await self._reader.run_work(work)
+
+    async def now(self) -> Instant:
+        return self._time.now()
+
+
+__all__ = ["SQLITE", "Connection", "NoonbellError", "SqliteStore"]
