@@ -38,8 +38,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def store_url(kind: str, request: pytest.FixtureRequest) -> str:
-    """An empty database for this test."""
+def database(kind: str, request: pytest.FixtureRequest) -> Emptied | str:
+    """Where the test's store is: an address that nobody has used, or a server that has to be emptied first."""
     match kind:
         case "memory":
             return "memory://"
@@ -47,7 +47,13 @@ async def store_url(kind: str, request: pytest.FixtureRequest) -> str:
             return str(request.getfixturevalue("sqlite_url"))
         case _:
             server: Emptied = request.getfixturevalue(f"emptied_{kind}")
-            return await server.url_of_empty()
+            return server
+
+
+@pytest.fixture
+async def store_url(database: Emptied | str) -> str:
+    """An empty database for this test."""
+    return database if isinstance(database, str) else await database.url_of_empty()
 
 
 @pytest.fixture

@@ -121,6 +121,8 @@ class Fanout(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the parts must succeed, "all" or "any"."""
 
 
+NEVER = Instant(0)
+
 _BY_KIND = -1
 
 
@@ -225,6 +227,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Slots accounted for since creation, change of schedule or reset: what `repeat` counts."""
     skip_next: int = 0
     """How many of the coming slots an operator wants skipped."""
+    accounted_to: Instant = NEVER
+    """The last slot that is accounted for: no cursor goes back to it, whatever the clock does."""
 
     @property
     def name(self) -> str:

@@ -56,7 +56,7 @@ MYSQL = Dialect(
 )
 
 _INIT = "set session transaction isolation level read committed"
-_SQL_MODE = "ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
+_SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
 _AGAIN = frozenset({1205, 1213, 1020})
 _DUPLICATE = 1062
 _AWAY = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 1114, 1021})

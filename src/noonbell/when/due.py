@@ -76,8 +76,9 @@ def due(
 ) -> Due:
     """Account for the slots from the cursor to `until`, both inclusive.
 
-    `cursor` is the stored `next_fire_at`, itself a slot. `remaining` is what is left of the repeat count: slots beyond
-    it do not exist. `budget` limits the steps of a kind that cannot count.
+    `cursor` is the stored `next_fire_at`; it is a slot, unless the rules of its zone have changed since: then it is not
+    due, and the slots after it are. `remaining` is what is left of the repeat count: slots beyond it do not exist.
+    `budget` limits the steps of a kind that cannot count.
     """
     if schedule.is_fixed_delay:
         return _due_after_run(bounds, cursor, until, keep, remaining)
@@ -88,6 +89,11 @@ def due(
     until = min(until, LATEST)
     if remaining is not None and remaining <= 0:
         return Due((), 0, None, None, None)
+    # Nearly always the cursor is the only slot that is due.
+    if cursor <= until and keep > 0 and schedule.next(cursor - 1) == cursor:
+        following = schedule.next(cursor)
+        if following is None or following > until:
+            return Due((cursor,), 0, None, None, None if remaining == 1 else _within(following, bounds))
     count: Callable[[int, int], int] | None = getattr(schedule, "count", None)
     if count is None:
         return _due_by_walking(schedule, bounds, cursor, until, keep, remaining, budget)

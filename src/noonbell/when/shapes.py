@@ -93,8 +93,6 @@ def _even_step(field: Field) -> int | None:
     """n, if the values are 0, n, 2n … and go round without a shorter last step."""
     found = values(field)
     size = field.kind.size
-    if found[0] != 0 or size % len(found):
-        return None
     step = size // len(found)
     return step if found == tuple(range(0, size, step)) else None
 

@@ -45,7 +45,7 @@ class Days:
     def __init__(self, mask: DayMask) -> None:
         self._mask = mask
         self._months: dict[int, tuple[int, int]] = {}
-        self._later: dict[int, int | None] = {}
+        self._later: dict[int, int] = {}
 
     def month(self, index: int) -> tuple[int, int]:
         """The day mask of month `index` (year * 12 + month - 1), and the day number of its day 0."""
@@ -66,8 +66,10 @@ class Days:
         rest = mask >> when.day
         if rest:
             return day + (rest & -rest).bit_length() - 1
-        later = self._later[index] if index in self._later else self._next_month(index)
+        later = self._later.get(index)
         if later is None:
+            later = self._next_month(index)
+        if later > _LAST_MONTH:
             return None
         mask, origin = self.month(later)
         return origin + (mask & -mask).bit_length() - 1
@@ -95,16 +97,18 @@ class Days:
             total += self.month(index)[0].bit_count()
         return total + (self.month(high)[0] & ((1 << last.day) - 1)).bit_count()
 
-    def _next_month(self, index: int) -> int | None:
-        """The first month after `index` that has a picked day: remembered, because leap days are far apart."""
+    def _next_month(self, index: int) -> int:
+        """The first month after `index` that has a picked day: remembered, because leap days are far apart.
+
+        Beyond the last month if there is none.
+        """
         later = index + 1
         while later <= _LAST_MONTH and not self.month(later)[0]:
             later += 1
         if len(self._later) > _KEPT:
             self._later.clear()
-        found = later if later <= _LAST_MONTH else None
-        self._later[index] = found
-        return found
+        self._later[index] = later
+        return later
 
 
 class Wall:

@@ -88,8 +88,8 @@ class Zone:
         stretches: list[Stretch] = []
         for probe in range(start, last, DAY):
             end = min(probe + DAY, last)
-            if self.offset(end) != offset:
-                change = self._change(probe, end, offset)
+            while self.offset(end) != offset:
+                change = self._change(max(probe, start), end, offset)
                 stretches.append(Stretch(start, change, offset, seen))
                 seen = max(seen, change + offset)
                 start, offset = change, self.offset(change)

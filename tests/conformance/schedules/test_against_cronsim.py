@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from random import Random
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from cronsim import CronSim, CronSimError
@@ -140,3 +140,21 @@ def test_rules_with_a_star_follow_the_clock_through_odd_changes(tz: str, year: i
         if schedule is not None and not is_fixed(expr):
             stop = start + 2 * DAY
             assert between(schedule, start, stop) == stepped(expr, tz, start, stop), (expr, start)
+
+
+def test_every_zone_agrees_with_cronsim() -> None:
+    """Twelve expressions before a clock change of each zone there is, and any time where there is none."""
+    random = Random("every zone")
+    expressions = [random_expression(random) for _ in range(12)]
+    zones = sorted(available_timezones() - {"Factory", "localtime", "GMT+0", "GMT-0"})
+    for tz in zones:
+        changes = clock_changes(tz, SINCE, SINCE + 7 * YEAR)
+        for expr in expressions:
+            start = random.choice(changes).start - DAY if changes else SINCE + random.randrange(7 * YEAR)
+            if ours(expr, tz, start) != theirs(expr, tz, start):
+                schedule = cron(expr, tz)
+                assert schedule is not None
+                assert not is_fixed(expr), (tz, expr, start)
+                stop = start + 2 * DAY
+                assert between(schedule, start, stop) == stepped(expr, tz, start, stop), (tz, expr, start)
+    assert len(zones) > 400

@@ -213,7 +213,7 @@ def claimed_ids(leases: Sequence[Lease]) -> list[RunId]:
 
 
 def settlement(lease: Lease, move: Move, **more: Any) -> Settlement:
-    fields = {
+    fields: dict[str, Any] = {
         "run_id": lease.run_id,
         "token": lease.token,
         "worker_id": lease.worker_id,

@@ -40,7 +40,6 @@ from conformance.store.builders import (
     started,
     trigger,
 )
-
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.run import DropReason, Origin, SkipReason
 from noonbell.model.task import MisfirePolicy, TaskStatus
@@ -62,7 +61,12 @@ EVERY_SECOND = cron("* * * * * *")
     ],
 )
 async def test_the_worked_example_of_each_misfire_policy(
-    store: Store, clock: ManualClock, policy: MisfirePolicy, more: dict[str, int], born: list[int], left_out: list[tuple]
+    store: Store,
+    clock: ManualClock,
+    policy: MisfirePolicy,
+    more: dict[str, int],
+    born: list[int],
+    left_out: list[tuple],
 ):
     task = await store.create_task(job(schedule=EVERY_SECOND, misfire_policy=policy, **more))
     clock.advance(5)
@@ -204,9 +208,7 @@ async def test_a_second_pass_makes_no_second_run(store: Store, clock: ManualCloc
     assert await born_at(store, task) == [10]
 
 
-async def test_racing_planners_make_one_run_for_each_slot(
-    store: Store, another_node: Node, clock: ManualClock
-):
+async def test_racing_planners_make_one_run_for_each_slot(store: Store, another_node: Node, clock: ManualClock):
     nodes = [store, await another_node()]
     tasks = [await store.create_task(job(f"t{number}", schedule=every(10))) for number in range(20)]
     clock.advance(30)

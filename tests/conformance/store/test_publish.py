@@ -238,9 +238,7 @@ async def test_racing_publishers_of_one_key_make_one_run(store: Store, another_n
 async def test_racing_reruns_of_one_key_make_one_run(store: Store):
     task = await store.create_task(job())
     await ended(store, task, "k", S.FAILED)
-    answers = await asyncio.gather(
-        *(publish_as(store, task, "k", if_finished=IfFinished.RERUN) for _ in range(6))
-    )
+    answers = await asyncio.gather(*(publish_as(store, task, "k", if_finished=IfFinished.RERUN) for _ in range(6)))
     assert sorted(answer.outcome.value for answer in answers) == ["created"] + ["running"] * 5
 
 
@@ -326,7 +324,7 @@ async def test_a_delayed_run_waits_for_its_time(store: Store, clock: ManualClock
     task = await store.create_task(job())
     run_id = await publish(store, task, delay_seconds=30.5)
     run = await run_of(store, run_id)
-    assert (run.status, run.run_at, run.scheduled_time) == (S.SCHEDULED, at(30.5), at(0))
+    assert (run.status, run.run_at) == (S.SCHEDULED, at(30.5))
     promoted = await store.promote(10)
     assert (promoted.count, promoted.next_at) == (0, at(30.5))
     clock.set(at(30.499_999))
@@ -393,7 +391,7 @@ async def test_unset_is_the_tasks_payload_and_none_is_none(store: Store):
 
 async def test_a_payload_may_be_large_and_of_any_script(store: Store):
     task = await store.create_task(job())
-    payload = {"text": "ünïcødé 漢字 🔔\x7f\t\"\\" * 20_000, "numbers": list(range(1000))}
+    payload = {"text": 'ünïcødé 漢字 🔔\x7f\t"\\' * 20_000, "numbers": list(range(1000))}
     lease = await started(store, task, payload=payload)
     assert lease.payload == payload
     assert await store.payload(lease.run_id) == payload

@@ -50,8 +50,8 @@ from noonbell.model.task import (
     Circuit,
     ConcurrencyPolicy,
     Delivery,
-    Fanout,
     FailureAction,
+    Fanout,
     MisfirePolicy,
     OnExhausted,
     OnLost,
@@ -446,9 +446,7 @@ async def test_after_a_step_back_of_the_clock_the_cursor_waits(store: Store, clo
 
 
 @pytest.mark.parametrize("how", ["reschedule", "enable"])
-async def test_the_cursor_never_moves_back_to_a_slot_that_was_accounted_for(
-    store: Store, clock: ManualClock, how: str
-):
+async def test_the_cursor_never_moves_back_to_a_slot_that_was_accounted_for(store: Store, clock: ManualClock, how: str):
     task = await store.create_task(job(schedule=every(1)))
     clock.advance(5)
     await store.plan(10)

@@ -93,9 +93,7 @@ async def refusals_may_raise() -> AsyncIterator[None]:
         yield
 
 
-async def try_to_reach(
-    store: Store, clock: ManualClock, run_id: RunId, lease: Lease | None, frm: S, to: S
-) -> None:
+async def try_to_reach(store: Store, clock: ManualClock, run_id: RunId, lease: Lease | None, frm: S, to: S) -> None:
     """Every way through the port that might lead there."""
     if to is S.CANCELED:
         await store.cancel([run_id])

@@ -91,6 +91,13 @@ def test_a_cursor_in_the_future_has_nothing_due():
     assert due(cron("@daily"), ALWAYS, cursor, NOW, keep=9, remaining=None) == Due((), 0, None, None, cursor)
 
 
+def test_a_cursor_that_is_no_longer_a_slot_is_not_due():
+    """As when a country changes its clocks by decree after the cursor was stored."""
+    account = due(cron("0 * * * *"), ALWAYS, NOW - 1800, NOW - 60, keep=9, remaining=None)
+    assert account == Due((), 0, None, None, NOW)
+    assert due(cron("0 * * * *"), ALWAYS, NOW - 1800, NOW, keep=9, remaining=None).newest == (NOW,)
+
+
 def test_a_fixed_delay_has_one_slot_and_no_next_before_its_run_ended():
     schedule = parse(normalise({"type": "interval", "every": 1, "unit": "minute", "mode": "fixed_delay"}, "UTC", NOW))
     assert due(schedule, ALWAYS, NOW + 60, NOW + 9000, keep=9, remaining=None) == Due((NOW + 60,), 0, None, None, None)

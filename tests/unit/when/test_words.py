@@ -102,6 +102,8 @@ def cron(expr, tz="Asia/Shanghai"):
             "At minutes 1, 2 and 40 to 45 of hours 1 and 5 in June to August, Asia/Shanghai",
             "每年 6 至 8 月 1、5 点的第 1 至 2、40 至 45 分（Asia/Shanghai）",
         ),
+        ("0 0 1-31 * MON", "At 00:00 every day, Asia/Shanghai", "每天 00:00（Asia/Shanghai）"),
+        ("0 0 13 * 0-6", "At 00:00 every day, Asia/Shanghai", "每天 00:00（Asia/Shanghai）"),
         ("0,30 2 * * *", "At 02:00 and 02:30 every day, Asia/Shanghai", "每天 02:00、02:30（Asia/Shanghai）"),
         ("5 30 2 * * *", "At 02:30:05 every day, Asia/Shanghai", "每天 02:30:05（Asia/Shanghai）"),
     ],

@@ -9,7 +9,9 @@ import pytest
 
 from noonbell.errors import ScheduleError
 from noonbell.when import LATEST, zone
-from noonbell.when.zones import DAY, YEAR, find
+from noonbell.when.local import LocalSlots
+from noonbell.when.wall import Days, Wall
+from noonbell.when.zones import DAY, YEAR, Zone, find
 
 
 @pytest.mark.parametrize("name", ["Europe/Berlin", "Asia/Kolkata", "Etc/UTC", "America/Argentina/Ushuaia"])
@@ -94,3 +96,52 @@ def test_many_years_do_not_fill_the_memory():
     for year in range(600):
         held.stretch(year * YEAR)
     assert len(held._slices) <= 513
+
+
+class Invented(Zone):
+    """UTC until `change`, then the offsets that follow, each from so many seconds after it."""
+
+    def __init__(self, change, *offsets):
+        super().__init__("Nowhere/Invented", ZoneInfo("Europe/Berlin"))
+        self.change, self.offsets = change, offsets
+
+    def offset(self, at):
+        return next((offset for since, offset in reversed(self.offsets) if at >= self.change + since), 0)
+
+
+HOURLY = Wall(1, 1, (1 << 24) - 1, Days(lambda year, month: 0xFFFFFFFE))
+
+
+def local_hours(zone, start, many):
+    """Hours of the slots of a fixed rule that names every hour, as the clock shows them."""
+    slots, at, shown = LocalSlots(HOURLY, zone, fixed=True), start, []
+    for _ in range(many):
+        at = slots.next(at)
+        shown.append((at + zone.offset(at)) // 3600 % 24)
+    assert slots.count(start + 1, at + 1) == many
+    return shown
+
+
+def test_a_clock_that_changes_twice_in_a_night_repeats_nothing():
+    change = 50 * YEAR // DAY * DAY + DAY // 2
+    zone = Invented(change, (0, -3 * 3600), (3600, -2 * 3600))
+    assert local_hours(zone, change - 3601, 4) == [11, 12, 13, 14]
+    assert [zone.stretch(change + after).offset for after in (-1, 0, 3599, 3600, DAY)] == [
+        0,
+        -10800,
+        -10800,
+        -7200,
+        -7200,
+    ]
+
+
+@pytest.mark.parametrize("lead", [1, 1800, 3599, 3600])
+def test_an_overlap_that_runs_over_into_the_next_slice_is_remembered(lead):
+    """The clock goes back two hours, less than that before the end of a cached slice."""
+    change = 51 * YEAR - lead
+    zone = Invented(change, (0, -7200))
+    shown = local_hours(zone, change - 3 * 3600, 6)
+    assert shown == [(shown[0] + n) % 24 for n in range(6)]
+    zone = Invented(change, (0, -7200))
+    zone.stretch(51 * YEAR + 5)
+    assert local_hours(zone, change - 3 * 3600, 6) == shown

@@ -88,7 +88,8 @@ _TABLES = {
         version {int} not null,
         next_fire_at {id},
         fired {id} not null,
-        skip_next {int} not null""",
+        skip_next {int} not null,
+        accounted_to {id} not null""",
     "task_versions": """
         task_id {id} not null,
         version {int} not null,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from noonbell.clock import SECOND, Instant
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackIn, CallbackSubject
 from noonbell.model.run import FINAL, RunId, RunStatus
-from noonbell.model.settlement import Settled, Settlement
+from noonbell.model.settlement import Expect, Settled, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.leasing import token_hash
@@ -43,7 +45,8 @@ def callback(
     if isinstance(answer, str):
         ignored = answer or None
         return subject, (yield from _record(now, given, run_id, task_id, ignored))
-    settled = yield from apply(q, cache, now, rows, [answer])
+    spoken = msgspec.structs.replace(answer, expect=Expect.ANSWERED, worker_id=None)
+    settled = yield from apply(q, cache, now, rows, [spoken])
     reason = "" if settled[0] is Settled.DONE else f"the run is {subject.status} and takes no callback"
     standing = yield Fetch("select status from runs where id = :id", {"id": run_id})
     after = CallbackSubject(

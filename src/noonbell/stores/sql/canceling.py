@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from noonbell.clock import Instant
 from noonbell.model.request import Canceled, Promoted
@@ -28,11 +29,12 @@ def cancel(
         found = yield Fetch(f"select id, start_time from runs where {q.ids('id', 'ids')}", {"ids": q.pack(parked)})
         starts = {row[0]: row[1] for row in found}
     message = reason or (f"canceled by {by}" if by else "canceled")
-    endings = {row.run_id: _ending(row, message, starts.get(row.run_id)) for row in rows.values()}
+    note = {"by": by, "reason": reason}
+    endings = {row.run_id: _ending(row, message, starts.get(row.run_id), note) for row in rows.values()}
     for row in rows.values():
         if row.place == Place.PARENT:
             parts = yield from load_where(q, "parent_id = :parent", parent=row.run_id)
-            family = [_ending(part, message, None) for part in parts]
+            family = [_ending(part, message, None, note) for part in parts]
             yield from finish_family(q, cache, now, family, endings.pop(row.run_id))
             for part in parts:
                 endings.pop(part.run_id, None)
@@ -48,13 +50,14 @@ def cancel(
     ]
 
 
-def _ending(row: Live, message: str, start: int | None) -> Ending:
+def _ending(row: Live, message: str, start: int | None, note: dict[str, Any]) -> Ending:
     begun = row.claimed_at if start is None else start
     return Ending(
         live=row,
         status=RunStatus.CANCELED,
         start_time=None if begun is None else Instant(begun),
         report=(None, None, message, '{"kind":"canceled"}'),
+        note=note,
     )
 
 

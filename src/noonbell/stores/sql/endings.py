@@ -62,6 +62,8 @@ class Ending:
     bodies: RunBodies | None = None
     replaced: bool = False
     """Canceled by the next round of its own task."""
+    note: dict[str, Any] | None = None
+    """More for its event than the status."""
 
 
 def report_of(code: int | None, result: Any, message: str | None, details: Any) -> tuple[Any, ...]:
@@ -81,9 +83,14 @@ def finish(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[Ending]
     yield from write_bodies([(ending.live, ending.bodies) for ending in endings if ending.bodies is not None])
     facts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for ending in endings:
-        facts[EVENT_OF[ending.status]].append((ending.live.task_id, ending.live.run_id, ending.status))
+        facts[EVENT_OF[ending.status]].append(_fact(ending))
     yield from tell_all(now, facts)
     yield from _follow_up(q, cache, now, endings)
+
+
+def _fact(ending: Ending) -> tuple[Any, ...]:
+    told = ending.status if ending.note is None else {"status": ending.status, **ending.note}
+    return (ending.live.task_id, ending.live.run_id, told)
 
 
 def write_bodies(bodies: Sequence[tuple[Live, RunBodies]]) -> Work[None]:
@@ -149,8 +156,7 @@ def finish_family(
     if parts:
         yield from remove(q, [part.live for part in parts])
         yield from _write_history(now, parts)
-        facts = [(part.live.task_id, part.live.run_id, part.status) for part in parts]
-        yield from tell_all(now, {"run.canceled": facts})
+        yield from tell_all(now, {"run.canceled": [_fact(part) for part in parts]})
     yield from finish(q, cache, now, [parent])
 
 

@@ -27,8 +27,11 @@ from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work
 _UNLIMITED = 1 << 30
 _SHORT = 32
 """Gates with at most this many waiting are read together, by rank; a longer line is read from its head alone."""
-_LOOK_PAST = 50
+_LOOK_PAST = 200
 """How far a claim looks past heads that it may not have: pinned to others, or held back by the rate of their key."""
+
+_LOOKS = 20
+"""How often it does so in one claim."""
 
 
 @dataclass(slots=True)
@@ -69,15 +72,29 @@ class Gates:
         """What may be taken from the open gates, in order within each."""
         if not self._gates:
             return []
-        listed = yield from self._listed(q, request.max)
+        listed = yield from self._listed(q, list(self._gates.values()), request.max)
         allowed = yield from _allowed(q, request, listed)
         found: list[Live] = []
         for gate in self._gates.values():
             rows = allowed.get(gate.task_id, [])
             if gate.rate_limit is not None:
-                rows = yield from self._within_rate(q, now, gate, rows)
+                rows = yield from self._rated_heads(q, now, gate, rows, request)
             found += rows[: min(gate.room, request.max)]
         return found
+
+    def _rated_heads(
+        self, q: Dialect, now: Instant, gate: Gate, rows: list[Live], request: ClaimRequest
+    ) -> Work[list[Live]]:
+        """With a key: as long as whole heads of the line step aside, what stands behind them is looked at too."""
+        kept = yield from self._within_rate(q, now, gate, rows)
+        for _ in range(_LOOKS):
+            if kept or not rows or gate.rate_limit is None or gate.rate_limit.key is None:
+                break
+            listed = yield from self._listed(q, [gate], request.max)
+            allowed = yield from _allowed(q, request, listed)
+            rows = allowed.get(gate.task_id, [])
+            kept = yield from self._within_rate(q, now, gate, rows)
+        return kept
 
     def write(self, q: Dialect, now: Instant, taken: Sequence[Live]) -> Work[None]:
         """Count what was taken at the gates, the rates and the priorities of what is next in line."""
@@ -95,9 +112,9 @@ class Gates:
             yield UpdateMany("gates", "task_id", ("blocked_until",), blocked)
         yield from self._write_tops(q, taken)
 
-    def _listed(self, q: Dialect, limit: int) -> Work[dict[int, list[Live]]]:
+    def _listed(self, q: Dialect, gates: Sequence[Gate], limit: int) -> Work[dict[int, list[Live]]]:
         """The heads of each line, held, so that a cancel waits for us or we for it."""
-        short = [gate.task_id for gate in self._gates.values() if gate.waiting <= _SHORT]
+        short = [gate.task_id for gate in gates if gate.waiting <= _SHORT]
         ids: list[int] = []
         if short:
             rows = yield Fetch(
@@ -107,7 +124,7 @@ class Gates:
                 {"gates": q.pack(sorted(short)), "limit": min(limit, _SHORT)},
             )
             ids += [row[0] for row in rows]
-        for gate in self._gates.values():
+        for gate in gates:
             if gate.waiting > _SHORT:
                 rows = yield Fetch(
                     f"select run_id from live where place = {int(Place.GATED)} and gate = :gate"

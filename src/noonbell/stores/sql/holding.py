@@ -105,28 +105,28 @@ def overdue(limit: int) -> Work[list[Overdue]]:
     found = []
     for place in (Place.LEASED, Place.PARKED):
         rows = yield Fetch(
-            "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at from live"
+            "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at from live"
             f" where place = {int(place)} and at <= :now order by at limit :limit",
-            {"now": now, "limit": limit - len(found)},
+            {"now": now, "limit": limit},
         )
-        for run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at in rows:
+        for run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at in rows:
             expect = Expect.UNANSWERED
             if place is Place.LEASED:
                 expect = Expect.OVERTIME if deadline_at <= now else Expect.EXPIRED
-            found.append(
-                Overdue(
-                    run_id=RunId(run_id),
-                    task_id=TaskId(task_id),
-                    token=token,
-                    expect=expect,
-                    attempt=attempt,
-                    retry_count=retry_count,
-                    lost_count=lost_count,
-                    worker_id=worker_id,
-                    begun=bool(flags & Flag.BEGUN),
-                )
+            late = Overdue(
+                run_id=RunId(run_id),
+                task_id=TaskId(task_id),
+                token=token,
+                expect=expect,
+                attempt=attempt,
+                retry_count=retry_count,
+                lost_count=lost_count,
+                worker_id=worker_id,
+                begun=bool(flags & Flag.BEGUN),
             )
-    return found
+            found.append((at, late))
+    found.sort(key=lambda entry: entry[0])
+    return [late for _, late in found[:limit]]
 
 
 def log(q: Dialect, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> Work[bool]:

@@ -10,7 +10,7 @@ from typing import Any
 from noonbell.errors import InvalidArgument
 from noonbell.stores.sql.rows import from_json, to_json
 
-MAX_PAGE = 500
+MAX_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,20 +47,16 @@ class Accounted:
 def plan(q: Dialect, cache: TaskCache, limit: int, cap: int, *, careful: bool = False) -> Work[Planned]:
     now = yield Now()
     rows = yield Fetch(
-        "select task_id, version, next_fire_at, fired, skip_next from cursors where next_fire_at <= :now"
+        "select task_id, version, next_fire_at, fired, skip_next, accounted_to from cursors where next_fire_at <= :now"
         f" order by next_fire_at limit :limit{q.skip_locked}",
         {"now": now, "limit": limit},
     )
     due: list[tuple[Known, Task]] = []
     tasks = yield from _known(q, cache, [(row[0], row[1]) for row in rows])
-    for task_id, _, next_fire_at, fired, skip_next in rows:
+    for task_id, _, next_fire_at, fired, skip_next, accounted_to in rows:
         known = tasks[task_id]
-        due.append(
-            (
-                known,
-                msgspec.structs.replace(known.task, next_fire_at=next_fire_at, fired=fired, skip_next=skip_next),
-            )
-        )
+        cursor = {"next_fire_at": next_fire_at, "fired": fired, "skip_next": skip_next, "accounted_to": accounted_to}
+        due.append((known, msgspec.structs.replace(known.task, **cursor)))
     done = yield from account_for(q, cache, now, due, cap, careful=careful)
     following = yield Fetch("select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1",
                             {"now": now})  # fmt: skip
@@ -85,7 +81,7 @@ def account_for(
     if not due:
         return done
     facts = yield from _facts(q, [task for _, task in due])
-    cursors: list[tuple[int, int | None, int, int]] = []
+    cursors: list[tuple[int, int | None, int, int, int]] = []
     dropped: list[tuple[object, ...]] = []
     answers: dict[int, int] = {}
     replacing: list[int] = []
@@ -104,7 +100,7 @@ def account_for(
                     replacing.append(task.id)
             elif outcome.answers_run_id is not None:
                 answers[task.id] = outcome.answers_run_id
-        cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next))
+        cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result)))
         if result.completed:
             completed.append((task, not any(isinstance(outcome, Birth) for outcome in result.outcomes)))
     if careful:
@@ -115,7 +111,7 @@ def account_for(
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
     yield from rounds.answer(answers)
-    yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next"), sorted(cursors))
+    yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next", "accounted_to"), sorted(cursors))
     yield from _tell(now, done, dropped)
     for task, never_again in completed:
         yield from _complete(q, cache, now, task, alone=never_again)
@@ -123,6 +119,11 @@ def account_for(
 
 
 _AT_REST = Facts()
+
+
+def _last_slot(task: Task, result: Account) -> int:
+    slots = [outcome.slot for outcome in result.outcomes[-1:]] + [gone.last for gone in result.dropped[-1:]]
+    return max((task.accounted_to, *(instant_of(slot) for slot in slots)))
 
 
 def _known(q: Dialect, cache: TaskCache, wanted: Sequence[tuple[int, int]]) -> Work[dict[int, Known]]:

@@ -98,7 +98,7 @@ def make(
     return Newborn(
         task=task,
         origin=publication.origin,
-        scheduled_time=publication.scheduled_time or run_at,
+        scheduled_time=publication.scheduled_time or now,
         run_at=max(run_at, now) if publication.run_at is None else run_at,
         gated=admitted.gated or spec.rate_limit is not None,
         key=publication.key,

@@ -37,7 +37,9 @@ class OpenQueues:
             room = _UNLIMITED
             if concurrency is not None:
                 rows = yield Fetch(
-                    f"select count(*) from live where place = {int(Place.LEASED)} and queue = :queue", {"queue": name}
+                    f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
+                    " and queue = :queue and parent_id is null",
+                    {"queue": name},
                 )
                 room = max(0, concurrency - int(rows[0][0]))
             if limit is not None:
@@ -45,17 +47,21 @@ class OpenQueues:
                 granted = rate.grant(limit, state, now, limit.max)
                 self._states[name] = state
                 room = min(room, granted.count)
-                if granted.count == 0 and granted.next_at is not None:
-                    self.next_at = min(self.next_at or granted.next_at, granted.next_at)
             self._room[name] = room
 
     def write(self, now: Instant, chosen: Sequence[Live]) -> Work[None]:
         taken = Counter(row.queue for row in chosen)
         for name, state in self._states.items():
             limit = self._limits[name][1]
-            if limit is not None and taken[name]:
-                granted = rate.grant(limit, state, now, taken[name])
+            if limit is None:
+                continue
+            granted = rate.grant(limit, state, now, taken[name])
+            if taken[name]:
                 yield from rates.save(_scope(name), granted.state)
+            if taken[name] >= self.room(name):  # it may hold more: say when to ask again
+                again = rate.grant(limit, granted.state, now, 1).next_at
+                if again is not None:
+                    self.next_at = min(self.next_at or again, again)
 
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:

@@ -11,7 +11,7 @@ import msgspec
 from noonbell import when
 from noonbell.clock import SECOND
 from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.statement import Row
 from noonbell.when.due import Bounds
@@ -39,7 +39,7 @@ TASK_COLUMNS = (*SPEC_COLUMNS, *_STATE_COLUMNS)
 TASK_SELECT = (
     "select "
     + ", ".join(f"t.{column}" for column in TASK_COLUMNS)
-    + ", c.next_fire_at, c.fired, c.skip_next from tasks t left join cursors c on c.task_id = t.id"
+    + ", c.next_fire_at, c.fired, c.skip_next, c.accounted_to from tasks t left join cursors c on c.task_id = t.id"
 )
 
 encoder = msgspec.json.Encoder()
@@ -82,9 +82,8 @@ def spec_from(row: Row) -> TaskSpec:
 def task_from(row: Row) -> Task:
     """From the columns of TASK_SELECT."""
     width = len(SPEC_COLUMNS)
-    task_id, version, status, created_by, created_at, updated_at, deleted_at, next_fire_at, fired, skip_next = row[
-        width : width + 10
-    ]
+    task_id, version, status, created_by, created_at, updated_at, deleted_at = row[width : width + 7]
+    next_fire_at, fired, skip_next, accounted_to = row[width + 7 : width + 11]
     return Task(
         id=task_id,
         version=version,
@@ -97,6 +96,7 @@ def task_from(row: Row) -> Task:
         next_fire_at=next_fire_at,
         fired=fired or 0,
         skip_next=skip_next or 0,
+        accounted_to=accounted_to or NEVER,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.run import RunStatus
+from noonbell.model.run import TRANSITIONS, RunStatus
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.stores.sql import rounds
 from noonbell.stores.sql.dialect import Dialect
@@ -88,7 +88,10 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
         return False
     if settlement.worker_id is not None and live.worker_id != settlement.worker_id:
         return False
-    if settlement.move is Move.RELEASE and live.flags & Flag.BEGUN:
+    if live.flags & Flag.BEGUN and settlement.move in _SENDS_AGAIN:
+        return False
+    status = RunStatus.CALLBACK_PENDING if live.place == Place.PARKED else RunStatus.RUNNING
+    if _TARGET.get(settlement.move, settlement.status) not in TRANSITIONS[status]:
         return False
     leased = live.place == Place.LEASED
     match settlement.expect:
@@ -104,6 +107,16 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
             return live.place == Place.PARKED and live.at is not None and live.at <= now
         case _:
             assert_never(settlement.expect)
+
+
+_SENDS_AGAIN = (Move.RELEASE, Move.LOSE, Move.RETRY)
+"""What at-most-once forbids once an attempt has begun."""
+_TARGET = {
+    Move.RETRY: RunStatus.RETRYING,
+    Move.PARK: RunStatus.CALLBACK_PENDING,
+    Move.RELEASE: RunStatus.SCHEDULED,
+    Move.LOSE: RunStatus.SCHEDULED,
+}
 
 
 def _parked_starts(q: Dialect, rows: dict[int, Live]) -> Work[dict[int, int]]:

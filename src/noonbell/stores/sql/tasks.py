@@ -11,7 +11,7 @@ from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
 from noonbell.model.request import TaskChange
 from noonbell.model.run import RunStatus
-from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.stores.sql import live as narrow
 from noonbell.stores.sql.births import gate_limit
 from noonbell.stores.sql.dialect import Dialect
@@ -35,15 +35,21 @@ _TASK_COLUMNS = (
     "created_at",
     "updated_at",
 )
-CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next")
+CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 _WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
-def first_slot(spec: TaskSpec, now: Instant) -> Instant | None:
-    """Where the cursor of a task starts that is created, rescheduled or enabled now."""
+def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> Instant | None:
+    """Where the cursor of a task starts that is created, rescheduled or enabled now.
+
+    Never at or before a slot that is accounted for already: the clock may have been set back.
+    """
     if spec.schedule is None:
         return None
-    slot = due.initial(when.parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now))
+    schedule, bounds, moment = when.parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now)
+    slot = due.initial(schedule, bounds, moment)
+    if slot is not None and instant_of(slot) <= accounted_to:
+        slot = due.first(schedule, bounds, max(moment, slot_of(accounted_to)))
     return None if slot is None else instant_of(slot)
 
 
@@ -71,7 +77,7 @@ def create(
     )
     row = (*spec_values(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now)
     yield InsertMany("tasks", _TASK_COLUMNS, [row])
-    yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0)])
+    yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0, NEVER)])
     yield from _write_labels(task)
     yield from _write_gate(q, cache, None, task)
     yield from record_version(task, now, by)
@@ -156,7 +162,7 @@ def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
     if status is not TaskStatus.ENABLED:
         cursor = None
     elif rescheduled or was_off:
-        cursor = first_slot(wanted.spec, now)
+        cursor = first_slot(wanted.spec, now, task.accounted_to)
         if rescheduled or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR):
             fired, skip_next = 0, max(skip_next, 0)
         if cursor is None and wanted.spec.schedule is not None:
@@ -239,7 +245,7 @@ def _write_cursor(task: Task) -> Work[None]:
         "cursors",
         "task_id",
         CURSOR_COLUMNS[1:],
-        [(task.id, task.version, task.next_fire_at, task.fired, task.skip_next)],
+        [(task.id, task.version, task.next_fire_at, task.fired, task.skip_next, task.accounted_to)],
     )
 
 
@@ -302,7 +308,9 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     moved = []
     for row in rows:
-        flags = row.flags | Flag.PINNED if allowed else row.flags & ~int(Flag.PINNED)
+        flags = row.flags & ~int(Flag.PINNED | Flag.STOP)
+        if allowed:
+            flags |= Flag.PINNED
         if allowed and row.place == Place.LEASED and row.worker_id not in allowed:
             flags |= Flag.STOP
         place = due_place(flags, row.gate, row.min_version) if row.place in _LINED_UP else row.place

@@ -1,0 +1,145 @@
+"""Open, close, and open again: what was written is there, and a newer schema is refused."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from conformance.store.builders import (
+    S,
+    at,
+    born_at,
+    claim,
+    done,
+    every,
+    finish,
+    job,
+    publish_many,
+    run_of,
+    runs_of,
+    started,
+)
+from noonbell.clock import SECOND, ManualClock
+from noonbell.errors import SchemaMismatch
+from noonbell.ports import Store
+from noonbell.stores import open_store
+from services.probe import connect_mysql
+
+NEWER = "insert into schema_steps (number, title) values (9999, 'from the future')"
+
+
+@pytest.fixture
+def lasting(kind: str) -> str:
+    if kind == "memory":
+        pytest.skip("the memory store lives as long as it is open")
+    return kind
+
+
+async def test_what_was_written_is_there_after_closing_and_opening(lasting: str, store_url: str, clock: ManualClock):
+    first = open_store(store_url, clock=clock)
+    await first.open()
+    task = await first.create_task(job(schedule=every(10)))
+    lease = await started(first, task)
+    waiting = await publish_many(first, task, 2)
+    await first.close()
+    clock.advance(25)
+    second = open_store(store_url, clock=clock)
+    await second.open()
+    try:
+        assert await second.task(task.id) == task
+        assert (await run_of(second, lease.run_id)).status is S.RUNNING
+        await done(second, finish(lease))
+        await second.plan(10)
+        assert await born_at(second, task) == [0, 0, 0, 10, 20]
+        leases = await claim(second)
+        assert [lease.run_id for lease in leases][:2] == waiting
+        assert await second.recount() == 0
+    finally:
+        await second.close()
+
+
+async def test_ids_and_tokens_never_come_twice(lasting: str, store_url: str, clock: ManualClock):
+    seen: set[int] = set()
+    for _ in range(3):
+        store = open_store(store_url, clock=clock)
+        await store.open()
+        task = await store.task_named("j") or await store.create_task(job())
+        run_ids = await publish_many(store, task, 3)
+        assert not seen & set(run_ids)
+        seen |= set(run_ids)
+        await store.close()
+
+
+async def test_opening_twice_changes_nothing(lasting: str, store: Store, store_url: str, clock: ManualClock):
+    task = await store.create_task(job())
+    node = open_store(store_url, clock=clock)
+    await node.open()
+    assert await node.task(task.id) == task
+    await node.close()
+    assert await store.task(task.id) == task
+
+
+async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, tmp_path, request: pytest.FixtureRequest):
+    if kind == "memory":
+        pytest.skip("the memory store has no schema that could outlive the code")
+    # A database of its own: this one must not be used by anybody else.
+    url = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}[kind])
+    store = open_store(url)
+    await store.open()
+    await store.close()
+    await execute(kind, url, NEWER)
+    store = open_store(url)
+    with pytest.raises(SchemaMismatch):
+        await store.open()
+    await store.close()
+
+
+async def execute(kind: str, url: str, statement: str) -> None:
+    if kind == "sqlite":
+        import sqlite3
+        from contextlib import closing
+
+        with closing(sqlite3.connect(urlsplit(url).path)) as connection:
+            connection.execute(statement)
+            connection.commit()
+    elif kind == "postgres":
+        connection = await asyncpg.connect(url)
+        await connection.execute(statement)
+        await connection.close()
+    else:
+        connection = await connect_mysql(url)
+        async with connection.cursor() as cursor:
+            await cursor.execute(statement)
+        connection.close()
+
+
+async def test_without_a_clock_of_its_own_a_store_goes_by_the_databases(store_url: str):
+    store = open_store(store_url)
+    await store.open()
+    try:
+        first, second = await store.now(), await store.now()
+        assert first <= second
+        assert abs(first - time.time() * SECOND) < 60 * SECOND
+        task = await store.create_task(job(schedule=every(3600)))
+        assert abs(task.created_at - first) < 60 * SECOND
+        assert task.next_fire_at is not None
+        assert first < task.next_fire_at <= first + 3700 * SECOND
+        lease = await started(store, task)
+        assert first <= lease.claimed_at < lease.expires_at
+        await done(store, finish(lease))
+        (run,) = await runs_of(store, task)
+        assert run.end_time is not None
+        assert run.end_time >= first
+    finally:
+        await store.close()
+
+
+async def test_closing_twice_is_harmless(store_url: str, clock: ManualClock):
+    store = open_store(store_url, clock=clock)
+    await store.open()
+    assert await store.now() == at(0)
+    await store.close()
+    await store.close()

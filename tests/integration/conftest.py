@@ -1,0 +1,52 @@
+"""The servers that many connections can meet on, each as a fresh database; and stores that are closed afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.support import Crew
+from noonbell.stores import open_store
+from noonbell.stores.sql.store import SqlStore
+
+Open = Callable[..., Awaitable[SqlStore]]
+"""`await opened(url)` is an open store; `await opened(url, clock=…)` one with that clock."""
+
+FRESH = {"postgres": "postgres_url", "mariadb": "mysql_url", "sqlite": "sqlite_url"}
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server_url(request: pytest.FixtureRequest) -> str:
+    """An empty database on each of the servers."""
+    return str(request.getfixturevalue(FRESH[request.param]))
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def sql_url(request: pytest.FixtureRequest) -> str:
+    """An empty database of each kind that outlives its process."""
+    return str(request.getfixturevalue(FRESH[request.param]))
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Open]:
+    async with contextlib.AsyncExitStack() as cleanup:
+
+        async def open_one(url: str, **more: Any) -> SqlStore:
+            store = open_store(url, **more)
+            await store.open()
+            cleanup.push_async_callback(store.close)
+            return store
+
+        yield open_one
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    """Processes of `integration.crew`, none of which outlives the test."""
+    crew = Crew(tmp_path)
+    yield crew
+    crew.end()

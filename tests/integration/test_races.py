@@ -1,0 +1,186 @@
+"""Many processes on one database, some of them killed: nothing is lost, nothing is doubled, no limit is passed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+
+import pytest
+
+from integration.conftest import Open
+from integration.support import (
+    Crew,
+    create_many,
+    every_second,
+    facts_of,
+    job,
+    most_at_once,
+    publish_many,
+    until,
+)
+from noonbell.clock import SECOND, Instant, ManualClock, SystemClock
+from noonbell.model.run import RunStatus
+from noonbell.model.settlement import Settled
+from noonbell.model.task import RateLimit, TaskStatus
+from noonbell.stores.sql.store import SqlStore
+
+pytestmark = pytest.mark.slow
+
+S = RunStatus
+RUNS = 20_000
+TASKS, SLOTS = 2_000, 20
+
+
+# ---- claim and settle
+
+
+async def test_killed_workers_lose_no_run_and_double_none(server_url: str, opened: Open, crew: Crew):
+    store = await opened(server_url)
+    task = await store.create_task(job("work", worker_timeout_ms=1_500, max_lost=100))
+    ids = await publish_many(store, task, RUNS)
+    members = crew.start("work", 8, url=server_url, batch=60)
+    line = len(f"done {ids[0]} {10**15}\n")
+
+    for part, replaced in ((0.2, True), (0.5, False)):
+        await until(lambda part=part: crew.written() > part * line * RUNS, 60, f"{part:.0%} of the runs to be done")
+        await asyncio.sleep(random.random() * 0.05)  # any moment of a claim or settle
+        members.pop(random.randrange(len(members))).kill()
+        if replaced:
+            members += crew.start("work", 1, url=server_url, batch=60)
+    zombie = random.choice(members)
+    zombie.freeze()
+    await until(lambda: all(line[0] != "held" for line in zombie.lines()), 1, "the zombie's notes")
+    await asyncio.sleep(2)  # longer than its leases
+    zombie.thaw()
+    await crew.finish(members, 60)
+
+    told = Counter(int(line[1]) for line in crew.lines() if line[0] == Settled.DONE)
+    assert max(told.values()) == 1, "a run was settled twice"
+    assert len(told) >= RUNS - 2 * 60, "more settlements unheard of than two killed processes can have had in hand"
+    assert set(told) <= set(ids)
+    assert await store.fetch("select status, count(*) from runs group by status") == [(S.SUCCESS, RUNS)]
+    assert (await store.fetch("select count(*) from live"))[0][0] == 0
+    assert (await store.fetch("select count(*) from runs where attempt <> lost_count + 1"))[0][0] == 0
+    swept = sum(line[0] == "swept" for line in crew.lines())
+    lost = (await store.fetch("select coalesce(sum(lost_count), 0) from runs"))[0][0]
+    assert lost >= swept > 0
+    assert (await store.fetch("select count(*) from attempts where status = 'LOST'"))[0][0] == lost
+    facts = await facts_of(store, "run.succeeded", "run.scheduled", "run.lost")
+    assert facts["run.succeeded"] == facts["run.scheduled"] == Counter(ids)
+    assert facts["run.lost"].total() == lost
+
+
+# ---- planning
+
+
+async def tasks_in_arrears(store: SqlStore, count: int) -> Instant:
+    """So many tasks, each with SLOTS slots that are due and none after; the instant before the first slot."""
+    assert isinstance(store._clock, ManualClock)
+    since = store._clock.now()
+    schedule = every_second(since, repeat=SLOTS)
+    await create_many(store, [job(f"t{n}", schedule=schedule) for n in range(count)])
+    return since
+
+
+async def check_slots(store: SqlStore, since: int, tasks: int) -> None:
+    rows = await store.fetch(
+        "select task_id, count(*), count(distinct slot), min(slot), max(slot) from runs group by task_id"
+    )
+    assert len(rows) == tasks
+    expected = (SLOTS, SLOTS, since + SECOND, since + SLOTS * SECOND)
+    assert {tuple(row[1:]) for row in rows} == {expected}, "a slot was lost or doubled"
+    completed = "select count(*) from tasks t join cursors c on c.task_id = t.id where c.fired = :fired and status = :status"
+    found = await store.fetch(completed, fired=SLOTS, status=str(TaskStatus.COMPLETED))
+    assert found[0][0] == tasks
+    facts = await facts_of(store, "run.scheduled")
+    assert len(facts["run.scheduled"]) == facts["run.scheduled"].total() == tasks * SLOTS
+    assert await store.recount() == 0
+
+
+@pytest.fixture
+def long_ago() -> ManualClock:
+    now = SystemClock().now()
+    return ManualClock(Instant(now - now % SECOND - 3600 * SECOND))
+
+
+async def test_four_planners_make_one_run_of_each_slot(
+    server_url: str, opened: Open, crew: Crew, long_ago: ManualClock
+):
+    store = await opened(server_url, clock=long_ago)
+    since = await tasks_in_arrears(store, TASKS)
+    planners = crew.start("plan", 4, url=server_url, batch=50)
+    await crew.finish(planners, 60)
+    assert sum(int(line[1]) for line in crew.lines()) == TASKS * SLOTS
+    assert sum(bool(planner.lines()) for planner in planners) > 1, "they did not share the work"
+    await check_slots(store, since, TASKS)
+
+
+async def test_a_planner_that_is_killed_loses_no_slot_and_doubles_none(
+    server_url: str, opened: Open, crew: Crew, long_ago: ManualClock
+):
+    store = await opened(server_url, clock=long_ago)
+    since = await tasks_in_arrears(store, TASKS)
+    planners = crew.start("plan", 4, url=server_url, batch=50)
+    for part, replaced in ((0.2, True), (0.5, False)):
+        passes = part * TASKS / 50
+        await until(lambda passes=passes: crew.written() >= passes * len("born 1000\n"), 60, f"{passes} passes")
+        await asyncio.sleep(random.random() * 0.02)
+        planners.pop(random.randrange(len(planners))).kill()
+        if replaced:
+            planners += crew.start("plan", 1, url=server_url, batch=50)
+    await crew.finish(planners, 60)
+    await check_slots(store, since, TASKS)
+
+
+# ---- limits
+
+
+async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(
+    server_url: str, opened: Open, crew: Crew
+):
+    store = await opened(server_url)
+    three = await store.create_task(job("three", max_concurrency=3))
+    one = await store.create_task(job("one", max_concurrency=1))
+    ids = {three.id: await publish_many(store, three, 2_000), one.id: await publish_many(store, one, 300)}
+    members = crew.start("take_turns", 5, url=server_url, claimers=10)
+    await crew.finish(members, 100)
+
+    assert {line[0] for line in crew.lines()} == {Settled.DONE}
+    held: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for _, task_id, _, taken, given, _ in crew.lines():
+        held[int(task_id)].append((int(taken), int(given)))
+    assert most_at_once(held[three.id]) == 3, "as the claimers saw it"
+    assert most_at_once(held[one.id]) == 1, "as the claimers saw it"
+    for task, limit in ((three, 3), (one, 1)):
+        rows = await store.fetch(
+            "select start_time, run_at, id, end_time from runs where task_id = :task order by start_time, run_at, id",
+            task=task.id,
+        )
+        assert most_at_once((row[0], row[3]) for row in rows) == limit, "as the store saw it"
+        assert sorted(row[2] for row in rows) == ids[task.id]
+        assert [tuple(row[1:3]) for row in rows] == sorted(tuple(row[1:3]) for row in rows), "not first in, first out"
+    assert await store.fetch("select status, count(*) from runs group by status") == [(S.SUCCESS, 2_300)]
+    assert await store.recount() == 0
+
+
+async def test_a_rate_of_a_hundred_a_second_is_kept_and_used_by_four_processes(
+    server_url: str, opened: Open, crew: Crew
+):
+    store = await opened(server_url)
+    task = await store.create_task(job("rated", rate_limit=RateLimit(max=100, per_seconds=1)))
+    await publish_many(store, task, 2_600)
+    members = crew.start("keep_the_rate", 4, url=server_url, seconds=20)
+    await crew.finish(members, 40)
+
+    rows = await store.fetch("select start_time from runs where start_time is not null order by start_time")
+    starts = [int(row[0]) for row in rows]
+    most = max(bisect_right(starts, start + SECOND) - place for place, start in enumerate(starts))
+    assert most <= 100, f"{most} starts in a second"
+    steady = [start for start in starts if starts[0] + SECOND <= start <= starts[-1] - 2 * SECOND]
+    assert steady[-1] - steady[0] > 15 * SECOND
+    sums = [bisect_left(starts, start + SECOND) - bisect_right(starts, start) for start in steady]
+    assert min(sums) >= 90, f"only {min(sums)} starts in a second, {sum(n < 90 for n in sums)} of {len(sums)} stretches"
+    shared = await store.fetch("select worker_id, count(*) from runs where start_time is not null group by worker_id")
+    assert len(shared) > 1
