@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noonbell.clock import Instant
+from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.event import Callback, Event, LogLine
 from noonbell.model.request import (
     CallbackIn,
@@ -152,7 +153,7 @@ class Store(Protocol):
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[Settled], Claimed]:
-        """Both, in one transaction: what a busy worker calls."""
+        """The settlements, then a claim: what a busy worker calls. In one transaction where nothing stands in the way."""
 
     async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
         """Mark attempts of at-most-once runs as begun, before the first byte is sent. Returns those still held.
@@ -269,3 +270,28 @@ class Store(Protocol):
 
     async def counts(self) -> Mapping[str, int]:
         """Rows by table and runs by place, for metrics and diagnosis. May be an estimate for large tables."""
+
+
+class Target(Protocol):
+    """How a run is carried out: an HTTP call, or a job handler."""
+
+    async def execute(self, assignment: Assignment) -> Outcome:
+        """Carry out one attempt and say how it ended. Never raises for the attempt's own failure.
+
+        It ends by the task's timeout on its own account. Canceled (asyncio), it lets go of what it has in hand: a request
+        in flight is dropped, a handler is told; then CancelledError goes on.
+        """
+
+
+class Wakeup(Protocol):
+    """Who waits for work is woken, so that polling is only the net. Losing a signal costs a poll, never a run."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def signal(self, topic: str) -> None:
+        """Something may be there for whoever waits on the topic: `plan`, or `queue:NAME`. Returns at once."""
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:
+        """True as soon as one of the topics is signalled, also if that was since the last wait; False after timeout."""

@@ -10,15 +10,21 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
+import msgspec
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
+from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
+from noonbell.model.settlement import Settled, Settlement
+from noonbell.stores import migrations
+from noonbell.stores import postgres_hot as hot
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
+from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
@@ -34,6 +40,7 @@ from noonbell.stores.sql.statement import (
 from noonbell.stores.sql.store import SqlStore
 
 T = TypeVar("T")
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -105,14 +112,97 @@ class PostgresStore(SqlStore):
             pool, self._pool = self._pool, None
             await pool.close()
 
-    async def migrate(self, to: int = -1) -> list[int]:
-        taken = await (super().migrate() if to < 0 else super().migrate(to))
+    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
+        taken = await super().migrate(to)
         self._bulk.clear()
         pool = self._pool
         if pool is not None:
             await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
         await self._learn_types()
         return taken
+
+    # The short way, where it applies: see stores.postgres_hot
+
+    async def publish(self, publications: Sequence[Publication]) -> list[Published]:
+        tasks = hot.plain_known(publications, self._cache) if publications else None
+        if tasks is None:
+            return await super().publish(publications)
+        ids = await self._new_ids(len(publications) + 1)
+        arrays = hot.publish_arrays(ids[1:], publications, tasks)
+
+        async def send(connection: Connection) -> bool:
+            origin = publications[0].origin
+            return bool(
+                await connection.fetchval(hot.PUBLISH, *arrays, origin, self._told_now(), ids[0], len(publications))
+            )
+
+        if await self._with_connection(send):
+            return hot.published(ids[1:])
+        return await super().publish(publications)  # a task has changed since this node last saw it
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        if request.max <= 0 or not request.queues:
+            return Claimed([])
+        event = await self._new_ids(1)
+        arguments = self._claim_arguments(request, event[0])
+        rows = await self._with_connection(lambda connection: connection.fetch(hot.CLAIM, *arguments))
+        return await self._claimed(rows, request)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements or not all(map(hot.is_plain, settlements)):
+            return await super().settle(settlements)
+        events = await self._new_ids(hot.EVENTS_PER_SETTLE)
+        arguments = (*hot.settle_arrays(settlements), events[0], self._told_now())
+        rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE, *arguments))
+        return await self._answers(settlements, {row[0] for row in rows})
+
+    async def settle_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[Settled], Claimed]:
+        if not settlements or request.max <= 0 or not request.queues or not all(map(hot.is_plain, settlements)):
+            return await super().settle_and_claim(settlements, request)
+        events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
+        claim = self._claim_arguments(request, events[-1])
+        arguments = (*claim, *hot.settle_arrays(settlements), events[0])
+        rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE_AND_CLAIM, *arguments))
+        settled = await self._answers(settlements, set(rows[0][-1] or ()))
+        return settled, await self._claimed(rows, request)
+
+    def _claim_arguments(self, request: ClaimRequest, event: int) -> tuple[Any, ...]:
+        types = None if request.job_types is None else list(request.job_types)
+        return (list(request.queues), request.max, request.worker_id, self._told_now(), types, event)
+
+    async def _claimed(self, rows: Sequence[asyncpg.Record], request: ClaimRequest) -> Claimed:
+        claimed = hot.claimed_from(rows, request, self._cache)
+        if claimed is None:
+            return await super().claim(request)
+        strangers = [lease.task_id for lease in claimed.leases if lease.payload is hot.MISSING]
+        if not strangers:
+            return claimed
+        tasks = await self._read(lambda: known_tasks(self.dialect, self._cache, strangers))
+        leases = [
+            msgspec.structs.replace(lease, payload=tasks[lease.task_id].task.spec.payload)
+            if lease.payload is hot.MISSING
+            else lease
+            for lease in claimed.leases
+        ]
+        return Claimed(leases, claimed.next_at)
+
+    async def _answers(self, settlements: Sequence[Settlement], done: set[int]) -> list[Settled]:
+        """What the short way did not settle is asked again the long way, which says and records why."""
+        answers: dict[int, Settled] = {}
+        rest = [settlement for settlement in settlements if settlement.run_id not in done]
+        if rest:
+            late = await super().settle(rest)
+            answers = {settlement.run_id: answer for settlement, answer in zip(rest, late, strict=True)}
+        found: list[Settled] = []
+        for settlement in settlements:
+            found.append(answers.get(settlement.run_id, Settled.DONE))
+            answers.setdefault(settlement.run_id, Settled.LOST)  # the same run twice in a batch: the first one counts
+        return found
+
+    def _told_now(self) -> Instant | None:
+        return None if self._clock is None else self._clock.now()
 
     async def _learn_types(self) -> None:
         rows = await self.fetch(
@@ -127,14 +217,12 @@ class PostgresStore(SqlStore):
         # One at a time: two nodes that start together must not both create the first table.
         def work() -> Work[int]:
             yield Fetch("select 1 from pg_advisory_xact_lock(7031170001)")
-            from noonbell.stores import migrations
-
             return (yield from migrations.version())
 
         return await self._write(work)
 
     async def _write(self, work: Callable[[], Work[T]]) -> T:
-        async def once(connection: asyncpg.Connection[asyncpg.Record]) -> T:
+        async def once(connection: Connection) -> T:
             transaction = connection.transaction()
             await transaction.start()
             try:
@@ -150,7 +238,7 @@ class PostgresStore(SqlStore):
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
 
-    async def _with_connection(self, use: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
+    async def _with_connection(self, use: Callable[[Connection], Awaitable[T]]) -> T:
         """Use a connection of the pool, again where the database asks for it; its errors in our words."""
 
         async def once() -> T:
@@ -164,7 +252,7 @@ class PostgresStore(SqlStore):
 
         return await until_it_holds(once)
 
-    async def _do(self, connection: asyncpg.Connection[asyncpg.Record], statement: Statement) -> Any:
+    async def _do(self, connection: Connection, statement: Statement) -> Any:
         match statement:
             case Fetch(sql, params):
                 text, names = parse(sql)
@@ -224,7 +312,7 @@ class PostgresStore(SqlStore):
     async def _reserve(self, count: int) -> None:
         size = self._ids.size_for(count)
 
-        async def reserve(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        async def reserve(connection: Connection) -> None:
             now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
             text, names = parse(RESERVE + " returning value")
             values = _values({"floor": floor_at(Instant(now)), "size": size}, names)

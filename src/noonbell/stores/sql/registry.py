@@ -134,8 +134,8 @@ def queues() -> Work[list[Queue]]:
             queue = msgspec.structs.replace(queue, waiting=queue.waiting + count, oldest_at=oldest_at)
         elif place == Place.LATER:
             queue = msgspec.structs.replace(queue, delayed=count)
-        elif place == Place.LEASED:
-            queue = msgspec.structs.replace(queue, running=count)
+        else:
+            queue = msgspec.structs.replace(queue, running=queue.running + count)
         found[name] = queue
     return [found[name] for name in sorted(found)]
 

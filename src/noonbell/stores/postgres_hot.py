@@ -1,0 +1,285 @@
+"""PostgreSQL's short way for the ordinary run: no limit, no key, no follow-up. One statement, one round trip, a batch.
+
+These statements do what the shared transitions do, for rows on which nothing else hangs (READY, flags 0, no gate). Each
+says by its answer whether it applied; where it did not, the store takes the long way. A run moves from `live_ready` to
+`live_leased` by delete and insert, which is what an update of its place would do, without the detour. The rows that
+were picked are deleted by their physical place: they are locked, so it cannot change, and no join has to be planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, Published
+from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.settlement import Expect, Move, Settlement
+from noonbell.model.task import TaskId, TaskStatus
+from noonbell.stores.sql.births import gate_limit
+from noonbell.stores.sql.place import flags_for
+from noonbell.stores.sql.rows import Known, TaskCache, from_json, to_json
+
+_NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"
+
+# $1 queues, $2 most, $3 worker, $4 now or null, $5 job types or null, $6 id of the event
+_CLAIM = """
+special as (
+    select exists (select 1 from gates where open = 1 and queue = any($1::text[]))
+        or exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))
+        or exists (select 1 from pins p join live_rest l on l.run_id = p.run_id
+                   where p.worker_id = $3 and l.place = 7 and l.queue = any($1::text[]))
+        or exists (select 1 from queues where name = any($1::text[])
+                   and (paused = 1 or concurrency is not null or rate_limit is not null)) as yes
+),
+picked as materialized (
+    select l.row from unnest($1::text[]) as wanted(queue)
+    cross join lateral (
+        select r.ctid as row, r.run_id, r.turn, r.run_at from live_ready r
+        where r.queue = wanted.queue and not (select yes from special)
+          and ($5::text[] is null or r.job_type is null or r.job_type = any($5::text[]))
+        order by r.turn, r.run_at, r.run_id limit $2 for update skip locked
+    ) l
+    order by l.turn, l.run_at, l.run_id limit $2
+),
+taken as (
+    delete from live_ready r where r.ctid = any(array(select row from picked)) returning r.*
+),
+leased as (
+    insert into live_leased (run_id, place, task_id, queue, turn, run_at, at, job_type, flags, min_version, attempt,
+        retry_count, lost_count, token, worker_id, claimed_at, expires_at, deadline_at)
+    select r.run_id, 4, r.task_id, r.queue, r.turn, r.run_at,
+        now.at + least(t.worker_timeout_ms * 1000, (t.timeout_seconds * 1000000)::bigint), r.job_type, 0, 0, r.attempt + 1,
+        r.retry_count, r.lost_count, greatest(r.token + 1, now.at), $3, now.at,
+        now.at + t.worker_timeout_ms * 1000, now.at + (t.timeout_seconds * 1000000)::bigint
+    from taken r join tasks t on t.id = r.task_id cross join now
+    returning run_id, task_id, token, attempt, retry_count, lost_count, queue, turn, run_at, claimed_at, expires_at,
+        deadline_at
+),
+started as (
+    insert into events (id, at, type, data)
+    select $6, (select at from now), 'run.started',
+        '[' || string_agg('[' || task_id || ',' || run_id || ',"RUNNING"]', ',') || ']'
+    from leased having count(*) > 0
+)"""
+_LEASES = """
+    select (select yes from special), l.run_id, l.task_id, t.version, l.token, l.attempt, l.retry_count, l.lost_count,
+        l.queue, -l.turn, r.origin, r.scheduled_time, l.claimed_at, l.expires_at, l.deadline_at, r."key", i.payload,
+        i.overrides, r.trace_id{settled}
+    from (values (1)) one(row)
+    left join (leased l join runs r on r.id = l.run_id join tasks t on t.id = l.task_id
+               left join inputs i on i.run_id = l.run_id) on true
+    order by l.turn, l.run_at, l.run_id"""
+
+CLAIM = f"with now as (select {_NOW.format(now='$4')} as at),{_CLAIM}{_LEASES.format(settled='')}"
+
+# from ${n}: run ids, tokens, statuses, codes, results, messages, details, versions; then the id of the event
+_SETTLE = """
+reported as (
+    select * from unnest(${0}::bigint[], ${1}::bigint[], ${2}::text[], ${3}::int[], ${4}::text[], ${5}::text[],
+        ${6}::text[], ${7}::int[]) as s(run_id, token, status, code, result, message, details, version)
+),
+ended as (
+    delete from live_leased l using reported s
+    where l.run_id = any(${0}::bigint[]) and s.run_id = l.run_id and s.token = l.token
+      and l.flags + 0 = 0 and l.gate is null
+    returning l.run_id, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, s.status, s.code, s.result,
+        s.message, s.details, s.version
+),
+written as (
+    update runs r set status = e.status,
+        trouble = case when e.status in ('SUCCESS', 'CALLBACK_SUCCESS') then r.trouble else e.status end,
+        start_time = e.claimed_at, end_time = now.at, updated_at = now.at, attempt = e.attempt,
+        lost_count = e.lost_count, worker_id = e.worker_id, next_retry_time = null, response_code = e.code,
+        result = e.result, error_message = e.message, error_details = e.details, task_version = e.version
+    from ended e cross join now where r.id = e.run_id
+),
+told as (
+    insert into events (id, at, type, data)
+    select ${8} + row_number() over () - 1, (select at from now), kind, '[' || facts || ']' from (
+        select case when status in ('SUCCESS', 'CALLBACK_SUCCESS') then 'run.succeeded'
+                    when status = 'CANCELED' then 'run.canceled' else 'run.failed' end as kind,
+            string_agg('[' || task_id || ',' || run_id || ',"' || status || '"]', ',') as facts
+        from ended group by 1) by_kind
+)"""
+
+
+def _numbered(text: str, first: int) -> str:
+    for index in range(9):
+        text = text.replace(f"${{{index}}}", f"${first + index}")
+    return text
+
+
+SETTLE = f"with now as (select {_NOW.format(now='$10')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
+SETTLE_AND_CLAIM = (
+    f"with now as (select {_NOW.format(now='$4')} as at),{_numbered(_SETTLE, 7)},{_CLAIM}"
+    + _LEASES.format(settled=", (select array_agg(run_id) from ended)")
+)
+EVENTS_PER_SETTLE = 3
+"""Ids to keep ready for the events of a settle: one for each kind of ending."""
+
+# $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count
+PUBLISH = f"""
+with now as (select {_NOW.format(now="$7")} as at),
+given as materialized (
+    select v.id, t.id as task_id, t.version, t.queue, t.job_type, coalesce(v.priority, t.priority) as priority, v.payload
+    from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[]) as v(id, task_id, version, priority, payload)
+    join tasks t on t.id = v.task_id and t.version = v.version
+),
+fits as (select count(*) = $9 as yes from given),
+born as (
+    insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
+        priority, attempt, retry_count, lost_count)
+    select g.id, g.task_id, g.version, $6, 'SCHEDULED', now.at, now.at, now.at, now.at, g.queue, g.priority, 0, 0, 0
+    from given g cross join now where (select yes from fits)
+),
+waiting as (
+    insert into live_ready (run_id, place, task_id, queue, turn, run_at, job_type, flags, min_version, attempt,
+        retry_count, lost_count, token)
+    select g.id, 1, g.task_id, g.queue, -g.priority, now.at, g.job_type, 0, 0, 0, 0, 0, 0
+    from given g cross join now where (select yes from fits)
+),
+carried as (
+    insert into inputs (run_id, payload)
+    select g.id, g.payload from given g where g.payload is not null and (select yes from fits)
+),
+told as (
+    insert into events (id, at, type, data)
+    select $8, (select at from now), 'run.scheduled',
+        '[' || string_agg('[' || task_id || ',' || id || ',"SCHEDULED"]', ',') || ']'
+    from given where (select yes from fits) having count(*) > 0
+)
+select yes from fits"""
+
+
+def is_plain(settlement: Settlement) -> bool:
+    """Whether the short way can settle it: a lease without limits or follow-ups that ends for good."""
+    return (
+        settlement.plain
+        and settlement.move is Move.FINISH
+        and settlement.status is not None
+        and settlement.expect is Expect.HELD
+        and settlement.bodies is None
+        and settlement.task_version is not None
+    )
+
+
+def settle_arrays(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]:
+    return (
+        [s.run_id for s in settlements],
+        [s.token for s in settlements],
+        [s.status for s in settlements],
+        [s.response_code for s in settlements],
+        [None if s.result is None else to_json(s.result) for s in settlements],
+        [s.error_message for s in settlements],
+        [None if s.error_details is None else to_json(s.error_details) for s in settlements],
+        [s.task_version for s in settlements],
+    )
+
+
+def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: TaskCache) -> Claimed | None:
+    """The leases of a claim; None if something special waits that only the long way can give out."""
+    if rows[0][0]:
+        return None
+    leases = []
+    for row in rows:
+        if row[1] is None:
+            continue
+        payload = row[16]
+        leases.append(
+            Lease(
+                run_id=row[1],
+                task_id=row[2],
+                task_version=row[3],
+                worker_id=request.worker_id,
+                token=row[4],
+                attempt=row[5],
+                retry_count=row[6],
+                lost_count=row[7],
+                queue=row[8],
+                priority=row[9],
+                origin=_ORIGINS[row[10]],
+                scheduled_time=row[11],
+                claimed_at=row[12],
+                expires_at=row[13],
+                deadline_at=row[14],
+                key=row[15],
+                payload=_own_payload(cache, row[2], row[3]) if payload is None else from_json(payload),
+                overrides=from_json(row[17]),
+                trace_id=row[18],
+                plain=True,
+            )
+        )
+    return Claimed(leases)
+
+
+_ORIGINS = {str(origin): origin for origin in Origin}
+
+
+def _own_payload(cache: TaskCache, task_id: TaskId, version: int) -> Any:
+    known = cache.get(task_id, version)
+    return MISSING if known is None else known.task.spec.payload
+
+
+class _Missing:
+    """A payload that has to be fetched: its task is not known here yet."""
+
+
+MISSING = _Missing()
+
+
+def plain_known(publications: Sequence[Publication], cache: TaskCache) -> dict[int, Known] | None:
+    """The tasks of a batch if all of it can take the short way, as far as this node knows; else None."""
+    tasks: dict[int, Known] = {}
+    origin = publications[0].origin
+    for publication in publications:
+        if not _is_plain_publication(publication) or publication.origin is not origin:
+            return None
+        if publication.task_id not in tasks:
+            known = cache.newest(publication.task_id)
+            if known is None or not _is_plain_task(known, origin):
+                return None
+            tasks[publication.task_id] = known
+    return tasks
+
+
+def _is_plain_publication(publication: Publication) -> bool:
+    return (
+        publication.key is None
+        and publication.run_at is None
+        and publication.delay_seconds <= 0
+        and publication.overrides is None
+        and publication.specific_worker_ids is None
+        and publication.scheduled_time is None
+        and publication.retry_of_run_id is None
+        and publication.trace_id is None
+    )
+
+
+def _is_plain_task(known: Known, origin: Origin) -> bool:
+    spec = known.task.spec
+    return (
+        known.task.deleted_at is None
+        and known.task.status is not TaskStatus.ERROR
+        and gate_limit(spec) is None
+        and spec.max_concurrency is None
+        and spec.min_worker_version == 0
+        and not flags_for(spec, origin, pinned=bool(spec.specific_worker_ids))
+    )
+
+
+def publish_arrays(
+    ids: Sequence[int], publications: Sequence[Publication], tasks: dict[int, Known]
+) -> tuple[list[Any], ...]:
+    return (
+        list(ids),
+        [publication.task_id for publication in publications],
+        [tasks[publication.task_id].task.version for publication in publications],
+        [publication.priority for publication in publications],
+        [None if p.payload is msgspec.UNSET else to_json(p.payload) for p in publications],
+    )
+
+
+def published(ids: Sequence[int]) -> list[Published]:
+    return [Published(RunId(run_id), Outcome.CREATED) for run_id in ids]
