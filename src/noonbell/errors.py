@@ -1,23 +1,23 @@
 """Every error that Noonbell raises on purpose, each with the stable code that API and command line show.
 
-    NoonbellError                 INTERNAL
-    ├── InvalidArgument           INVALID_ARGUMENT    a field is wrong; `details` names each one
-    │   └── ScheduleError         INVALID_ARGUMENT    a schedule names no moment, or cannot be read
-    ├── InvalidJson               INVALID_JSON
-    ├── InvalidId                 INVALID_ID
-    ├── Unauthorized              UNAUTHORIZED
-    ├── Forbidden                 FORBIDDEN
-    ├── NotFound                  NOT_FOUND
-    ├── AlreadyExists             ALREADY_EXISTS
-    ├── ConcurrencyLimit          CONCURRENCY_LIMIT   the task is at its limit and its policy is SKIP
-    ├── InvalidState              INVALID_STATE       allowed, but not in the state it is in now
-    ├── LeaseLost                 LEASE_LOST          the fencing token is no longer the current one
-    ├── VersionConflict           VERSION_CONFLICT    somebody else changed it first
-    ├── PayloadTooLarge           PAYLOAD_TOO_LARGE
-    ├── RateLimited               RATE_LIMITED
-    ├── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
-    │   └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
-    └── SettingsError             INVALID_ARGUMENT    a setting is wrong; `details` names its path
+NoonbellError                 INTERNAL
+├── InvalidArgument           INVALID_ARGUMENT    a field is wrong; `details` names each one
+│   ├── ScheduleError         INVALID_ARGUMENT    a schedule names no moment, or cannot be read
+│   └── SettingsError         INVALID_ARGUMENT    a setting is wrong; `details` names its path
+├── InvalidJson               INVALID_JSON
+├── InvalidId                 INVALID_ID
+├── Unauthorized              UNAUTHORIZED
+├── Forbidden                 FORBIDDEN
+├── NotFound                  NOT_FOUND
+├── AlreadyExists             ALREADY_EXISTS
+├── ConcurrencyLimit          CONCURRENCY_LIMIT   the task is at its limit and its policy is SKIP
+├── InvalidState              INVALID_STATE       allowed, but not in the state it is in now
+├── LeaseLost                 LEASE_LOST          the fencing token is no longer the current one
+├── VersionConflict           VERSION_CONFLICT    somebody else changed it first
+├── PayloadTooLarge           PAYLOAD_TOO_LARGE
+├── RateLimited               RATE_LIMITED
+└── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
+    └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
 """
 
 from __future__ import annotations

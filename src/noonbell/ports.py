@@ -122,7 +122,7 @@ class Store(Protocol):
         """Runs outside the schedule, all in one transaction, answers in the order of the requests.
 
         No key: always a new run. A key that a run of the task has already: nothing changes and the answer is `running`
-        if that run has started and is not final, else `exists`; but a final one is run again where `if_finished` says
+        if that run was claimed and is not final, else `exists`; but a final one is run again where `if_finished` says
         so: a fresh run takes the key over.
         `update_waiting` replaces payload, priority and run_at of a run with the key that was never claimed: `updated`.
         A task at its limit that does not queue: `refused`, no run, and the key stays free. An unknown or deleted task

@@ -100,29 +100,31 @@ async def plan(store: SqlStore, witness: Witness, orders: dict[str, Any]) -> Non
 
 async def take_turns(store: SqlStore, witness: Witness, orders: dict[str, Any]) -> None:
     """Many claimers at once, each of which holds what it got for a moment; until all runs have ended."""
-    running = 0
     left = True
 
     async def claimer(number: int) -> None:
-        nonlocal running, left
+        nonlocal left
         request = ClaimRequest(worker_id=f"{orders['name']}-{number}", queues=("default",), max=5)
         while left:
             leases = (await store.claim(request)).leases
             taken = time.monotonic_ns()
-            running += len(leases)
             if not leases:
-                if (await store.fetch("select count(*) from live"))[0][0] == 0:
+                await asyncio.sleep(random.random() * orders["pause"])
+                if number == 0 and (await store.fetch("select count(*) from live"))[0][0] == 0:
                     left = False
-                await asyncio.sleep(random.random() * 0.02)
                 continue
-            seen = running
             await asyncio.sleep(random.random() * 0.002)
             random.shuffle(leases)
-            for lease in leases:
+            middle = random.randint(0, len(leases))
+            for part in filter(None, (leases[:middle], leases[middle:])):
                 given = time.monotonic_ns()
-                running -= 1
-                (answer,) = await store.settle([success(lease)])
-                witness.write(f"{answer} {lease.task_id} {lease.run_id} {taken} {given} {seen}")
+                answers = await store.settle([success(lease) for lease in part])
+                witness.write(
+                    *(
+                        f"{answer} {lease.task_id} {lease.run_id} {taken} {given}"
+                        for lease, answer in zip(part, answers, strict=True)
+                    )
+                )
 
     await asyncio.gather(*(claimer(number) for number in range(orders["claimers"])))
 
@@ -164,6 +166,8 @@ ROLES = {"work": work, "plan": plan, "take_turns": take_turns, "keep_the_rate": 
 
 async def main(role: str, orders: dict[str, Any]) -> None:
     store = open_store(orders["url"])
+    if "connections" in orders:
+        store._connections = orders["connections"]  # type: ignore[attr-defined]
     await store.open()
     try:
         sys.stdout.write("ready\n")

@@ -51,7 +51,6 @@ async def test_killed_workers_lose_no_run_and_double_none(server_url: str, opene
             members += crew.start("work", 1, url=server_url, batch=60)
     zombie = random.choice(members)
     zombie.freeze()
-    await until(lambda: all(line[0] != "held" for line in zombie.lines()), 1, "the zombie's notes")
     await asyncio.sleep(2)  # longer than its leases
     zombie.thaw()
     await crew.finish(members, 60)
@@ -144,12 +143,12 @@ async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(
     three = await store.create_task(job("three", max_concurrency=3))
     one = await store.create_task(job("one", max_concurrency=1))
     ids = {three.id: await publish_many(store, three, 2_000), one.id: await publish_many(store, one, 300)}
-    members = crew.start("take_turns", 5, url=server_url, claimers=10)
+    members = crew.start("take_turns", 5, url=server_url, claimers=10, connections=12, pause=0.4)
     await crew.finish(members, 100)
 
     assert {line[0] for line in crew.lines()} == {Settled.DONE}
     held: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for _, task_id, _, taken, given, _ in crew.lines():
+    for _, task_id, _, taken, given in crew.lines():
         held[int(task_id)].append((int(taken), int(given)))
     assert most_at_once(held[three.id]) == 3, "as the claimers saw it"
     assert most_at_once(held[one.id]) == 1, "as the claimers saw it"

@@ -91,6 +91,8 @@ class MysqlStore(SqlStore):
             )
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
+        version = await self.fetch("select version()")
+        self._schema = "mariadb" if "mariadb" in version[0][0].lower() else "mysql"
         await self._bring_up_to_date()
         await self._learn_types()
 
@@ -205,7 +207,7 @@ class MysqlStore(SqlStore):
 
     def _joined(self, table: str, key: str, columns: tuple[str, ...], *, add: bool) -> str:
         types = self._types[table]
-        shape = ", ".join(f"c{n} {types[column]} path '$[{n}]'" for n, column in enumerate((key, *columns)))
+        shape = ", ".join(f"c{n} {_json_type(types[column])} path '$[{n}]'" for n, column in enumerate((key, *columns)))
         sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
         return (
             f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
@@ -232,6 +234,11 @@ class MysqlStore(SqlStore):
             return int(rows[0][0])
 
         self._ids.fill(await self._write(work), size)
+
+
+def _json_type(type_: str) -> str:
+    """A text column would get the character set of the database, which may not hold every text."""
+    return f"{type_} character set utf8mb4" if "char" in type_ or "text" in type_ else type_
 
 
 def _address(url: str) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class PostgresStore(SqlStore):
         if not settlements or not all(map(hot.is_plain, settlements)):
             return await super().settle(settlements)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE)
-        arguments = (*hot.settle_arrays(settlements), events[0], self._told_now())
+        arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
         rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE, *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
 
@@ -163,7 +163,7 @@ class PostgresStore(SqlStore):
             return await super().settle_and_claim(settlements, request)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
-        arguments = (*claim, *hot.settle_arrays(settlements), events[0])
+        arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
         rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE_AND_CLAIM, *arguments))
         settled = await self._answers(settlements, set(rows[0][-1] or ()))
         return settled, await self._claimed(rows, request)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, Published
-from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus
 from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import TaskId, TaskStatus
 from noonbell.stores.sql.births import gate_limit
@@ -74,16 +74,17 @@ _LEASES = """
 
 CLAIM = f"with now as (select {_NOW.format(now='$4')} as at),{_CLAIM}{_LEASES.format(settled='')}"
 
-# from ${n}: run ids, tokens, statuses, codes, results, messages, details, versions; then the id of the event
+# from ${0}: run ids, tokens, statuses, codes, results, messages, details, versions, the id of the event, workers
 _SETTLE = """
 reported as (
     select * from unnest(${0}::bigint[], ${1}::bigint[], ${2}::text[], ${3}::int[], ${4}::text[], ${5}::text[],
-        ${6}::text[], ${7}::int[]) as s(run_id, token, status, code, result, message, details, version)
+        ${6}::text[], ${7}::int[], ${9}::text[])
+        as s(run_id, token, status, code, result, message, details, version, worker_id)
 ),
 ended as (
     delete from live_leased l using reported s
     where l.run_id = any(${0}::bigint[]) and s.run_id = l.run_id and s.token = l.token
-      and l.flags + 0 = 0 and l.gate is null
+      and l.flags + 0 = 0 and l.gate is null and (s.worker_id is null or s.worker_id = l.worker_id)
     returning l.run_id, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, s.status, s.code, s.result,
         s.message, s.details, s.version
 ),
@@ -106,12 +107,12 @@ told as (
 
 
 def _numbered(text: str, first: int) -> str:
-    for index in range(9):
+    for index in range(10):
         text = text.replace(f"${{{index}}}", f"${first + index}")
     return text
 
 
-SETTLE = f"with now as (select {_NOW.format(now='$10')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
+SETTLE = f"with now as (select {_NOW.format(now='$11')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
 SETTLE_AND_CLAIM = (
     f"with now as (select {_NOW.format(now='$4')} as at),{_numbered(_SETTLE, 7)},{_CLAIM}"
     + _LEASES.format(settled=", (select array_agg(run_id) from ended)")
@@ -153,19 +154,22 @@ told as (
 select yes from fits"""
 
 
+_ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
+
+
 def is_plain(settlement: Settlement) -> bool:
     """Whether the short way can settle it: a lease without limits or follow-ups that ends for good."""
     return (
         settlement.plain
         and settlement.move is Move.FINISH
-        and settlement.status is not None
+        and settlement.status in _ENDINGS
         and settlement.expect is Expect.HELD
         and settlement.bodies is None
         and settlement.task_version is not None
     )
 
 
-def settle_arrays(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]:
+def settle_arguments(settlements: Sequence[Settlement], event: int) -> tuple[Any, ...]:
     return (
         [s.run_id for s in settlements],
         [s.token for s in settlements],
@@ -175,6 +179,8 @@ def settle_arrays(settlements: Sequence[Settlement]) -> tuple[list[Any], ...]:
         [s.error_message for s in settlements],
         [None if s.error_details is None else to_json(s.error_details) for s in settlements],
         [s.task_version for s in settlements],
+        event,
+        [s.worker_id for s in settlements],
     )
 
 

@@ -1,11 +1,12 @@
 """`cron`: five fields, six with seconds first, or a nickname such as @daily.
 
-Stored as six fields. Daylight saving depends on the rule, never on how many fields it was written with.
+Stored as six fields. Daylight saving depends on the rule and on `dst`, never on how many fields it was written with.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from noonbell.when import describe, notes
@@ -33,6 +34,13 @@ NICKNAMES = {
 _WHAT = "a cron expression of 5 fields, 6 with seconds first, or a nickname such as @daily"
 
 
+class Dst(StrEnum):
+    DEBIAN = "debian"
+    """A fixed time in the gap is done right after it; a repeated one counts the first time only."""
+    WALL = "wall"
+    """Whenever the clock on the wall shows it: never in a gap, both times in an overlap."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cron(CalendarKind):
     kind: ClassVar[str] = "cron"
@@ -40,6 +48,7 @@ class Cron(CalendarKind):
     expr: str
     """Six fields, in capitals."""
     dialect: Dialect
+    dst: Dst
     timezone: str
     repeat: int | None
     source: str
@@ -51,13 +60,16 @@ class Cron(CalendarKind):
     def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Cron:
         del now
         dialect = Dialect(given.choice("dialect", tuple(Dialect), Dialect.STANDARD))
+        dst = Dst(given.choice("dst", tuple(Dst), Dst.DEBIAN))
         source = _source(given, given.text("expr", _WHAT))
         expr = _six_fields(given, source, seconds_field)
         fields = _read_fields(given, expr, dialect)
         repeat = given.repeat()
         _check_some_day(given, fields, dialect)
         given.finish(cls.kind)
-        return cls(expr, dialect, zone.name, repeat, source.strip(), fields, _slots(fields, dialect, zone))
+        wall = Wall(fields[0].mask, fields[1].mask, fields[2].mask, _days(fields, dialect))
+        slots = LocalSlots(wall, zone, fixed=dst is Dst.DEBIAN and names_times(fields))
+        return cls(expr, dialect, dst, zone.name, repeat, source.strip(), fields, slots)
 
     def next(self, after: int) -> int | None:
         return self.slots.next(after)
@@ -70,19 +82,27 @@ class Cron(CalendarKind):
 
     def spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"type": "cron", "expr": self.expr, "dialect": str(self.dialect), "repeat": self.repeat}
+        if self.dst is not Dst.DEBIAN:
+            spec["dst"] = str(self.dst)
         if self.source != self.expr:
             spec["source"] = self.source
         return spec
 
     def describe(self, lang: str = "en") -> str:
         words = describe.words(lang)
-        return words.in_zone(words.cron(self.fields, both_days(self.fields, self.dialect)), self._shown_zone())
+        said = words.cron(self.fields, both_days(self.fields, self.dialect))
+        return words.in_zone(said, self._shown_zone(), wall=self._wall_decides and self.slots.zone.constant is None)
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
         found = notes.of_cron(self.fields, self.dialect, self.source, both_days(self.fields, self.dialect))
         if not self.fields[2].is_any:
-            found += notes.of_clock_changes(self.slots, after)
+            found += notes.of_clock_changes(self.slots, after, wall=self._wall_decides)
         return notes.worded(found, lang)
+
+    @property
+    def _wall_decides(self) -> bool:
+        """Whether `dst` makes a difference: a rule that names no times of day goes by the wall clock anyway."""
+        return self.dst is Dst.WALL and names_times(self.fields)
 
     def _shown_zone(self) -> str:
         """Empty where the zone makes no difference that people would look for."""
@@ -171,7 +191,6 @@ def _check_some_day(given: Fields, fields: tuple[Field, ...], dialect: Dialect) 
         given.wrong("expr", f"never fires: no day matches {shown(texts)} (day of month, month, day of week)")
 
 
-def _slots(fields: tuple[Field, ...], dialect: Dialect, zone: Zone) -> LocalSlots:
-    second, minute, hour = fields[:3]
-    fixed = not (minute.starts_with_star or hour.starts_with_star)
-    return LocalSlots(Wall(second.mask, minute.mask, hour.mask, _days(fields, dialect)), zone, fixed)
+def names_times(fields: tuple[Field, ...]) -> bool:
+    """Debian cron: a rule names times of day, unless its minute or its hour starts with a star."""
+    return not (fields[1].starts_with_star or fields[2].starts_with_star)

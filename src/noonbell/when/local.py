@@ -3,6 +3,7 @@
 Debian cron's rules. A *fixed* rule names times of day: what falls into the hour that the clock skips is done once,
 right after the gap; an hour that the clock shows twice counts the first time only. A rule that is not fixed runs every
 so often and follows elapsed time: nothing happens for a skipped hour, and a repeated hour is an hour like any other.
+Where a cron schedule says `dst: wall`, no rule is fixed.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ _VARIANTS = {
     "uneven_step_days": "uneven_step",
     "single_step": "uneven_step",
     "dst_gap_skipped": "dst_gap",
+    "dst_overlap_both": "dst_overlap",
 }
 
 
@@ -48,8 +49,11 @@ def of_cron(fields: Sequence[Field], dialect: Dialect, source: str, both_days: b
     return found
 
 
-def of_clock_changes(slots: LocalSlots, after: int | None) -> list[Found]:
-    """The next gap and the next overlap, within a year, that a moment of the schedule falls into."""
+def of_clock_changes(slots: LocalSlots, after: int | None, *, wall: bool = False) -> list[Found]:
+    """The next gap and the next overlap, within a year, that a moment of the schedule falls into.
+
+    A rule that runs every so often surprises nobody in an overlap; times of day that go by the wall clock may.
+    """
     if after is None:
         return []
     found: list[Found] = []
@@ -58,9 +62,9 @@ def of_clock_changes(slots: LocalSlots, after: int | None) -> list[Found]:
         local, slot = gap
         facts = {**_reading(local), "instead": f"{slots.zone.local(slot):%H:%M}"}
         found.append(("dst_gap" if slots.fixed else "dst_gap_skipped", facts))
-    overlap = slots.in_overlaps(after + 1, after + YEAR) if slots.fixed else None
+    overlap = slots.in_overlaps(after + 1, after + YEAR) if slots.fixed or wall else None
     if overlap is not None:
-        found.append(("dst_overlap", _reading(overlap[0])))
+        found.append(("dst_overlap_both" if wall else "dst_overlap", _reading(overlap[0])))
     return found
 
 

@@ -33,6 +33,7 @@ NOTES: Mapping[str, str] = {
     "dst_gap": "On {date} the clock skips {time}: it fires once, at {instead}.",
     "dst_gap_skipped": "On {date} the clock skips {time}: what falls there does not happen.",
     "dst_overlap": "On {date} the clock shows {time} twice: it fires the first time only.",
+    "dst_overlap_both": "On {date} the clock shows {time} twice: it fires both times.",
     "dialect_differs": "In the cronjob dialect */N means a value that N divides, and both day fields must match; standard "
     "cron would fire at other times.",
     "fixed_delay": "Each slot is counted from the end of the run before it, so only the first one is certain.",
@@ -88,8 +89,8 @@ def monthly(day: int, time: int) -> str:
     return f"At {clock(time)} on the day {_plural(-day, 'day')} before the last of every month"
 
 
-def in_zone(sentence: str, zone: str) -> str:
-    return f"{sentence}, {zone}" if zone else sentence
+def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
+    return ", ".join(filter(None, (sentence, zone, "by the wall clock alone" if wall else "")))
 
 
 def _time(shape: Shape) -> str:

@@ -25,6 +25,7 @@ NOTES: Mapping[str, str] = {
     "dst_gap": "{date} 时钟会跳过 {time}：改在 {instead} 触发一次。",
     "dst_gap_skipped": "{date} 时钟会跳过 {time}：该时段不会触发。",
     "dst_overlap": "{date} 时钟会出现两次 {time}：只在第一次触发。",
+    "dst_overlap_both": "{date} 时钟会出现两次 {time}：两次都会触发。",
     "dialect_differs": "cronjob 方言中 */N 表示能被 N 整除的值，且“日”和“星期”必须同时满足；标准 cron 的触发时间会不同。",
     "fixed_delay": "每次都从上一次运行结束时起算，因此只有第一个时间是确定的。",
     "elapsed_days": "这里一天是 86,400 秒：夏令时切换后当地时刻会变。如需固定时刻，请用 cron、weekly 或 monthly。",
@@ -78,8 +79,9 @@ def monthly(day: int, time: int) -> str:
     return f"每月最后一天的前 {-day} 天 {clock(time)}"
 
 
-def in_zone(sentence: str, zone: str) -> str:
-    return f"{sentence}（{zone}）" if zone else sentence
+def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
+    place = "，".join(filter(None, (zone, "只看当地时钟" if wall else "")))
+    return f"{sentence}（{place}）" if place else sentence
 
 
 def _time(shape: Shape) -> str:

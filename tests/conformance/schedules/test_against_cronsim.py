@@ -9,12 +9,20 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 from cronsim import CronSim, CronSimError
 
-from conformance.schedules.expressions import SINCE, ZONES, clock_changes, random_expression, random_start
+from conformance.schedules.expressions import (
+    SINCE,
+    ZONES,
+    clock_changes,
+    random_expression,
+    random_field,
+    random_start,
+)
 from noonbell.errors import ScheduleError
 from noonbell.when import Schedule, parse
 from noonbell.when.zones import DAY, YEAR, Stretch
 
 EXPRESSIONS = 5000
+BY_THE_WALL = 1500
 SLOTS = 4
 
 ODD_CHANGES = (
@@ -39,15 +47,15 @@ def theirs(expr: str, tz: str, start: int) -> list[int] | None:
         return None
 
 
-def cron(expr: str, tz: str) -> Schedule | None:
+def cron(expr: str, tz: str, dst: str = "debian") -> Schedule | None:
     try:
-        return parse({"type": "cron", "expr": expr}, tz)
+        return parse({"type": "cron", "expr": expr, "dst": dst}, tz)
     except ScheduleError:
         return None
 
 
-def ours(expr: str, tz: str, start: int) -> list[int] | None:
-    schedule = cron(expr, tz)
+def ours(expr: str, tz: str, start: int, dst: str = "debian") -> list[int] | None:
+    schedule = cron(expr, tz, dst)
     if schedule is None:
         return None
     slots: list[int] = []
@@ -117,6 +125,35 @@ def test_random_expressions_agree_with_cronsim(tz: str) -> None:
         differences += [(text, start, expected, found) for text, found in answers.items() if found != expected]
     assert differences == []
     assert compared > EXPRESSIONS * 0.6
+
+
+@pytest.mark.parametrize("tz", ["Europe/Berlin", "America/New_York", "Africa/Casablanca", "Asia/Kolkata"])
+def test_by_the_wall_six_fields_agree_with_cronsim(tz: str) -> None:
+    """cronsim's six fields have no rules for daylight saving: whatever the clock shows, happens."""
+    random = Random(f"wall {tz}")
+    changes = clock_changes(tz, SINCE, SINCE + 8 * YEAR)
+    differences = []
+    unlike = 0
+    for _ in range(BY_THE_WALL):
+        expr = f"{random_field(random, 'second', 0.1)} {random_expression(random)}"
+        start = random_start(random, changes)
+        expected, found = theirs(expr, tz, start), ours(expr, tz, start, "wall")
+        differences += [(expr, start, expected, found)] if found != expected else []
+        unlike += found != ours(expr, tz, start)
+    assert differences == []
+    assert not changes or unlike > 10, "too few of them meet a clock change to prove anything"
+
+
+@pytest.mark.parametrize(("tz", "year"), ODD_CHANGES)
+def test_by_the_wall_every_rule_follows_the_clock_through_odd_changes(tz: str, year: int) -> None:
+    random = Random(f"wall {tz} {year}")
+    changes = clock_changes(tz, SINCE + (year - 2024) * YEAR, SINCE + (year - 2023) * YEAR)
+    for _ in range(25):
+        expr, start = random_expression(random), random.choice(changes).start - random.randrange(DAY)
+        schedule = cron(expr, tz, "wall")
+        if schedule is not None:
+            stop = start + 2 * DAY
+            assert between(schedule, start, stop) == stepped(expr, tz, start, stop), (expr, start)
 
 
 @pytest.mark.parametrize(("tz", "year"), ODD_CHANGES)

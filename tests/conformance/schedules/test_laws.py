@@ -29,6 +29,7 @@ crons = st.builds(
 specs: st.SearchStrategy[dict[str, Any]] = st.one_of(
     crons,
     crons.map(lambda spec: {**spec, "dialect": "cronjob"}),
+    crons.map(lambda spec: {**spec, "dst": "wall"}),
     st.fixed_dictionaries({"type": st.just("weekly"), "weekday": st.integers(0, 6), "time": times, "repeat": repeats}),
     st.fixed_dictionaries({"type": st.just("monthly"), "day": st.integers(-31, 31), "time": times, "repeat": repeats}),
     st.fixed_dictionaries(

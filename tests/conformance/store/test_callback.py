@@ -201,8 +201,8 @@ async def test_a_decision_that_raises_leaves_nothing_behind(store: Store):
     assert (await call(store, lease)).status == "RECEIVED"
 
 
-@pytest.mark.parametrize("kind", ["made up", "empty", "other case", "cut", "padded"])
-async def test_a_forged_token_gives_no_subject_and_is_recorded(store: Store, kind: str):
+@pytest.mark.parametrize("forgery", ["made up", "empty", "other case", "cut", "padded"])
+async def test_a_forged_token_gives_no_subject_and_is_recorded(store: Store, forgery: str):
     lease = await parked(store)
     token = lease.callback_token or ""
     forged = {
@@ -211,7 +211,7 @@ async def test_a_forged_token_gives_no_subject_and_is_recorded(store: Store, kin
         "other case": token.swapcase(),
         "cut": token[:-1],
         "padded": token + " ",
-    }[kind]
+    }[forgery]
     asked: list[CallbackSubject] = []
 
     def decide(subject: CallbackSubject) -> Settlement | str:

@@ -385,13 +385,15 @@ async def test_concurrency_skip_skips_at_the_limit(store: Store, clock: ManualCl
     spec = http(schedule=every(1), max_concurrency=2, concurrency_policy=ConcurrencyPolicy.SKIP)
     task = await store.create_task(spec)
     for _ in range(2):
-        run = await next_slot(store, clock, task)
+        await next_slot(store, clock, task)
         if status is not S.SCHEDULED:
             lease = await claim_one(store)
             if status is S.CALLBACK_PENDING:
                 await done(store, park(lease))
+    holder = (await runs_of(store, task))[-1]
+    assert holder.status is status
     assert decided(await next_slot(store, clock, task)) is SkipReason.CONCURRENCY
-    await store.cancel([run.id])
+    await store.cancel([holder.id])
     assert decided(await next_slot(store, clock, task)) is None
 
 

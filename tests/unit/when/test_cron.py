@@ -167,6 +167,34 @@ def test_a_fixed_time_in_the_overlap_fires_the_first_time_only(expr):
     assert schedule.previous(moment("2025-10-26T02:59:00+01:00")) == first
 
 
+@pytest.mark.parametrize("expr", ["30 2 * * *", "0 30 2 * * *"])
+def test_by_the_wall_a_time_in_the_gap_does_not_occur(expr):
+    schedule = cron(expr, "Europe/Berlin", dst="wall")
+    before, after = moment("2025-03-29T02:30:00+01:00"), moment("2025-03-31T02:30:00+02:00")
+    assert schedule.next(before) == after
+    assert schedule.previous(after) == before
+    assert schedule.count(before, after + 1) == 2
+
+
+@pytest.mark.parametrize("expr", ["30 2 * * *", "0 30 2 * * *"])
+def test_by_the_wall_a_repeated_time_occurs_in_both_passes(expr):
+    schedule = cron(expr, "Europe/Berlin", dst="wall")
+    first, second = moment("2025-10-26T02:30:00+02:00"), moment("2025-10-26T02:30:00+01:00")
+    after = moment("2025-10-27T02:30:00+01:00")
+    assert [schedule.next(slot) for slot in (first - 1, first, second)] == [first, second, after]
+    assert [schedule.previous(slot) for slot in (after, second)] == [second, first]
+    assert schedule.count(first, after) == 2
+
+
+def test_a_rule_with_a_star_goes_by_the_wall_anyway():
+    for expr in ("30 * * * *", "0 */2 * * *", "*/5 2 * * *"):
+        wall, debian = cron(expr, "Europe/Berlin", dst="wall"), cron(expr, "Europe/Berlin", dst="debian")
+        slot = moment("2025-03-29T20:00:00+01:00")
+        for _ in range(40):
+            assert wall.next(slot) == debian.next(slot)
+            slot = wall.next(slot)
+
+
 def test_all_the_seconds_of_one_gap_are_one_slot():
     schedule = cron("*/10 15,45 2,3 * * *", "Europe/Berlin")
     start = moment("2025-03-30T01:59:59+01:00")

@@ -35,6 +35,9 @@ def problems(spec, timezone="UTC", **options):
         ({"type": "cron", "expr": ""}, ["schedule.expr"]),
         ({"type": "cron", "expr": "   "}, ["schedule.expr"]),
         ({"type": "cron", "expr": "@daily", "dialect": "quartz"}, ["schedule.dialect"]),
+        ({"type": "cron", "expr": "@daily", "dst": "skip"}, ["schedule.dst"]),
+        ({"type": "cron", "expr": "@daily", "dst": True}, ["schedule.dst"]),
+        ({"type": "weekly", "weekday": 1, "time": "10:00", "dst": "wall"}, ["schedule.dst"]),
         ({"type": "cron", "expr": "@daily", "every": 5}, ["schedule.every"]),
         ({"type": "cron", "expr": "@daily", "repeat": 0}, ["schedule.repeat"]),
         ({"type": "cron", "expr": "@daily", "repeat": -2}, ["schedule.repeat"]),
@@ -152,6 +155,12 @@ def test_true_is_not_the_same_schedule_as_one():
     assert list(problems({"type": "interval", "every": True, "unit": "day"})) == ["schedule.every"]
 
 
+def test_the_rule_for_daylight_saving_tells_two_schedules_apart():
+    spec = {"type": "cron", "expr": "30 2 * * *"}
+    assert parse(spec) == parse({**spec, "dst": "debian"})
+    assert parse(spec) != parse({**spec, "dst": "wall"})
+
+
 def test_parsing_twice_gives_the_same_object():
     spec = {"type": "cron", "expr": "*/5 * * * *"}
     assert parse(spec) is parse(MappingProxyType(dict(spec)))
@@ -184,6 +193,18 @@ def test_the_table_names_each_kind_once():
         (
             {"type": "cron", "expr": "@Weekly", "dialect": "cronjob"},
             {"type": "cron", "expr": "0 0 0 * * 0", "dialect": "cronjob", "repeat": None, "source": "@Weekly"},
+        ),
+        (
+            {"type": "cron", "expr": "0 0 2 * * *", "dst": "wall"},
+            {"type": "cron", "expr": "0 0 2 * * *", "dialect": "standard", "repeat": None, "dst": "wall"},
+        ),
+        (
+            {"type": "cron", "expr": "0 0 2 * * *", "dst": "debian"},
+            {"type": "cron", "expr": "0 0 2 * * *", "dialect": "standard", "repeat": None},
+        ),
+        (
+            {"type": "cron", "expr": "0 0 2 * * *", "dst": None},
+            {"type": "cron", "expr": "0 0 2 * * *", "dialect": "standard", "repeat": None},
         ),
         ({"type": "once"}, {"type": "once", "at": "2026-11-15T09:00:00Z", "run_if_late": True}),
         (

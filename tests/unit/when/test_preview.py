@@ -86,6 +86,9 @@ def test_notes_stand_where_people_go_wrong(expr, expected):
     [
         ("30 2 * * *", "Europe/Berlin", ["dst_gap", "dst_overlap"]),
         ("30 4 * * *", "Europe/Berlin", []),
+        ({"type": "cron", "expr": "30 2 * * *", "dst": "wall"}, "Europe/Berlin", ["dst_gap", "dst_overlap"]),
+        ({"type": "cron", "expr": "*/30 2 * * *", "dst": "wall"}, "Europe/Berlin", ["dst_gap"]),
+        ({"type": "cron", "expr": "30 2 * * *", "dst": "wall"}, "UTC", []),
         ("30 2 * * 1-5", "Europe/Berlin", []),
         ("30 1 * * *", "America/New_York", ["dst_overlap"]),
         ("*/30 2 * * *", "Europe/Berlin", ["dst_gap"]),
@@ -118,6 +121,18 @@ def test_a_note_says_what_happens():
     assert gap.message == "On 2027-03-28 the clock skips 02:30: it fires once, at 03:00."
     assert overlap.message == "On 2027-10-31 the clock shows 02:30 twice: it fires the first time only."
     assert message("*/7 * * * *", lang="zh") == "分字段的 */7 不能整除 60：每小时重新计数，最后一段间隔会更短。"
+
+
+def test_a_note_says_what_the_wall_clock_does():
+    spec = {"type": "cron", "expr": "30 2 * * *", "dst": "wall"}
+    assert [note.message for note in preview(spec, "Europe/Berlin", 1, NOW).notes] == [
+        "On 2027-03-28 the clock skips 02:30: what falls there does not happen.",
+        "On 2027-10-31 the clock shows 02:30 twice: it fires both times.",
+    ]
+    assert [note.message for note in preview(spec, "Europe/Berlin", 1, NOW, "zh").notes] == [
+        "2027-03-28 时钟会跳过 02:30：该时段不会触发。",
+        "2027-10-31 时钟会出现两次 02:30：两次都会触发。",
+    ]
 
 
 def test_the_notes_of_a_stored_schedule_are_those_of_its_source():

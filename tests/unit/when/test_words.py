@@ -158,6 +158,24 @@ def test_the_other_kinds_in_words(spec, english, chinese):
     assert told(spec, "Europe/Berlin") == (english, chinese)
 
 
+@pytest.mark.parametrize(
+    ("expr", "tz", "english", "chinese"),
+    [
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "At 02:30 every day, Europe/Berlin, by the wall clock alone",
+            "每天 02:30（Europe/Berlin，只看当地时钟）",
+        ),
+        ("0 0-23 * * *", "Europe/Berlin", "Every hour, by the wall clock alone", "每小时整点（只看当地时钟）"),
+        ("0 */2 * * *", "Europe/Berlin", "Every 2 hours, Europe/Berlin", "每 2 小时整点（Europe/Berlin）"),
+        ("30 2 * * *", "+01:00", "At 02:30 every day, +01:00", "每天 02:30（+01:00）"),
+    ],
+)
+def test_the_wall_clock_is_told_where_it_makes_a_difference(expr, tz, english, chinese):
+    assert told({"type": "cron", "expr": expr, "dst": "wall"}, tz) == (english, chinese)
+
+
 @pytest.mark.parametrize(("lang", "first"), [("zh-CN", "每"), ("ZH", "每"), ("en-GB", "E"), ("fr", "E"), ("", "E")])
 def test_a_language_tag_finds_its_language(lang, first):
     assert parse({"type": "cron", "expr": "*/5 * * * *"}).describe(lang)[0] == first

@@ -20,8 +20,10 @@ _TYPES = {
                  "key": "text", "text": "text", "long": "text", "end": ""},
     "mysql": {"id": "bigint", "int": "integer", "small": "smallint", "real": "double",
               "key": "varchar(255)", "text": "text", "long": "longtext",
-              "end": " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_bin"},
+              "end": " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_0900_bin"},
 }  # fmt: skip
+_TYPES["mariadb"] = {**_TYPES["mysql"], "end": " engine=InnoDB default charset=utf8mb4 collate=utf8mb4_nopad_bin"}
+# Both collations tell apart whatever differs, down to a space at the end.
 
 _TABLES = {
     "counters": """
@@ -339,7 +341,7 @@ def up(dialect: str) -> list[str]:
             else:
                 body += ",\n        primary key (run_id)"
         statements.append(f"create table {table} ({body}){end}")
-    live = {"sqlite": _LIVE_SQLITE, "postgres": _LIVE_POSTGRES, "mysql": _LIVE_MYSQL}[dialect]
+    live = {"sqlite": _LIVE_SQLITE, "postgres": _LIVE_POSTGRES}.get(dialect, _LIVE_MYSQL)
     return [*statements, *_INDEXES, *live]
 
 

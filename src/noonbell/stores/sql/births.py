@@ -168,7 +168,7 @@ def _pinned(newborn: Newborn) -> tuple[str, ...]:
     return newborn.task.spec.specific_worker_ids if newborn.workers is None else newborn.workers
 
 
-def _flags(newborn: Newborn) -> Flag:
+def _flags(newborn: Newborn) -> int:
     spec = newborn.task.spec
     force_async = bool((newborn.overrides or {}).get("force_async"))
     flags = flags_for(spec, newborn.origin, pinned=bool(_pinned(newborn)), force_async=force_async)
@@ -230,7 +230,7 @@ def _live_row(newborn: Newborn, now: Instant) -> tuple[Any, ...]:
         gate,
         newborn.task.id if flags & Flag.ROUND else None,
         rate_key(spec, payload),
-        int(flags),
+        flags,
         spec.min_worker_version,
         newborn.parent_id,
         newborn.attempt,

@@ -176,7 +176,7 @@ def _lease(
                 expires_at=expires,
                 deadline_at=deadline,
                 attempt=row.attempt + 1,
-                flags=row.flags & ~int(Flag.RETRIED | Flag.STOP | Flag.BEGUN),
+                flags=row.flags & ~(Flag.RETRIED | Flag.STOP | Flag.BEGUN),
             )
         )
     yield UpdateMany(

@@ -88,7 +88,7 @@ def waits(live: Live, *, at: Instant | None = None, flags: int = 0) -> Live:
     return live._replace(
         place=int(place),
         at=at,
-        flags=(live.flags & int(STANDING)) | flags,
+        flags=(live.flags & STANDING) | flags,
         worker_id=None,
         claimed_at=None,
         expires_at=None,

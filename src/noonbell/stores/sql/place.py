@@ -35,7 +35,9 @@ WAITING = (Place.LATER, *DUE)
 STARTED = (Place.LEASED, Place.PARKED, Place.PARENT)
 
 
-class Flag(enum.IntFlag):
+class Flag:
+    """Bits of `flags`. Plain integers: drivers would take a set of members for a list."""
+
     FOLLOW = 1
     """Its end touches its task: fixed delay, ERROR, deletion on completion."""
     ROUND = 2
@@ -63,8 +65,8 @@ STANDING = ~(Flag.BEGUN | Flag.STOP | Flag.RETRIED)
 """What stays with a run from attempt to attempt."""
 
 
-def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool = False) -> Flag:
-    flags = Flag(0)
+def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool = False) -> int:
+    flags = 0
     is_round = origin in (Origin.SCHEDULE, Origin.TRIGGER)
     fixed_delay = (spec.schedule or {}).get("mode") == "fixed_delay"
     if spec.on_exhausted is OnExhausted.ERROR or spec.delete_on_complete or (fixed_delay and is_round):

@@ -18,7 +18,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.live import Live, load, move
-from noonbell.stores.sql.place import STARTED, Flag, Place
+from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.rows import Known, TaskCache, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work
 
@@ -35,10 +35,7 @@ class _Holder:
 
     @property
     def outcome(self) -> Outcome:
-        if self.live is None:
-            return Outcome.EXISTS
-        started = self.live.place in STARTED or self.live.flags & Flag.RETRIED
-        return Outcome.RUNNING if started else Outcome.EXISTS
+        return Outcome.RUNNING if self.live is not None and self.live.was_claimed else Outcome.EXISTS
 
 
 def publish(q: Dialect, cache: TaskCache, publications: Sequence[Publication]) -> Work[list[Published]]:

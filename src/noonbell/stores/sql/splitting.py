@@ -47,7 +47,7 @@ def split_parents(
                 token=max(parent.token + 1, now),
                 claimed_at=now,
                 attempt=parent.attempt + 1,
-                flags=parent.flags & ~int(Flag.RETRIED),
+                flags=parent.flags & ~Flag.RETRIED,
             )
         )
         yield from fanout.split(q, cache, now, parent, sorted(alive))

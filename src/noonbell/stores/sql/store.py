@@ -61,6 +61,8 @@ class SqlStore(ABC):
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._cache = TaskCache()
+        self._schema = self.dialect.name
+        """Which variant of the migrations is ours."""
 
     @abstractmethod
     async def _write(self, work: Callable[[], Work[T]]) -> T:
@@ -98,7 +100,7 @@ class SqlStore(ABC):
         """Go to a step of the schema, forward or back; the steps that were taken."""
 
         def work() -> Work[list[int]]:
-            taken = yield from migrations.migrate(self.dialect.name, to)
+            taken = yield from migrations.migrate(self._schema, to)
             if to >= 1 and 1 in taken:
                 yield InsertMany("counters", ("name", "value"), SEED)
             return taken

@@ -274,7 +274,7 @@ def _write_gate(q: Dialect, cache: TaskCache, old: Task | None, new: Task) -> Wo
     gate = new.id if after is not None else None
     moved = []
     for row in rows:
-        flags = row.flags & ~int(Flag.PASSED)
+        flags = row.flags & ~Flag.PASSED
         place = due_place(flags, gate, row.min_version) if row.place in _LINED_UP else row.place
         moved.append((row.run_id, int(place), gate, flags))
     if moved:
@@ -308,11 +308,11 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     moved = []
     for row in rows:
-        flags = row.flags & ~int(Flag.PINNED | Flag.STOP)
+        flags = row.flags & ~(Flag.PINNED | Flag.STOP)
         if allowed:
             flags |= Flag.PINNED
         if allowed and row.place == Place.LEASED and row.worker_id not in allowed:
             flags |= Flag.STOP
         place = due_place(flags, row.gate, row.min_version) if row.place in _LINED_UP else row.place
-        moved.append((row.run_id, int(place), int(flags)))
+        moved.append((row.run_id, int(place), flags))
     yield UpdateMany("live", "run_id", ("place", "flags"), moved)
