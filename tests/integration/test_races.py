@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from integration.conftest import Open
+from integration.crew import success
 from integration.support import (
     Crew,
     create_many,
@@ -21,6 +25,7 @@ from integration.support import (
     until,
 )
 from noonbell.clock import SECOND, Instant, ManualClock, SystemClock
+from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.settlement import Settled
 from noonbell.model.task import RateLimit, TaskStatus
@@ -183,3 +188,69 @@ async def test_a_rate_of_a_hundred_a_second_is_kept_and_used_by_four_processes(
     assert min(sums) >= 90, f"only {min(sums)} starts in a second, {sum(n < 90 for n in sums)} of {len(sums)} stretches"
     shared = await store.fetch("select worker_id, count(*) from runs where start_time is not null group by worker_id")
     assert len(shared) > 1
+
+
+async def test_a_claim_keeps_the_gate_that_its_own_settlement_holds(server_url: str, opened: Open):
+    """Another claim that finds the gate held must leave nothing behind that keeps the holder itself away from it."""
+    store, other = await opened(server_url), await opened(server_url)
+    task = await store.create_task(job("two", max_concurrency=2))
+    first, second = await publish_many(store, task, 2)
+    (lease,) = (await store.claim(ask("w1", 1))).leases
+    assert lease.run_id == first
+    counted, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def after_counting(statement: object) -> None:
+        if getattr(statement, "table", "") == "gates" and not counted.is_set():
+            counted.set()
+            await soon(looked)
+
+    async def after_looking(statement: object) -> None:
+        if "from gates" in getattr(statement, "sql", "") and not looked.is_set():
+            looked.set()
+            await soon(ended)
+
+    watch(store, after_counting)
+    watch(other, after_looking)
+    holder = asyncio.create_task(store.settle_and_claim([success(lease)], ask("w1", 1)))
+    await soon(counted)
+    late = asyncio.create_task(other.claim(ask("w2", 1)))
+    late.add_done_callback(lambda _: looked.set())
+    answers, claimed = await asyncio.wait_for(holder, 15)
+    ended.set()
+    leases = claimed.leases + (await asyncio.wait_for(late, 15)).leases
+    assert answers == [Settled.DONE]
+    assert [lease.run_id for lease in leases] == [second], "both went away with nothing, and there is room"
+
+
+async def soon(event: asyncio.Event) -> None:
+    """Wait for it, but not for ever: whether it comes at all is the store's business."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), 2)
+
+
+async def test_more_callers_than_connections_do_not_wait_for_each_other_for_ever(server_url: str, opened: Open):
+    store = await opened(server_url)
+    task = await store.create_task(job("crowd"))
+    store._ids.drop()  # type: ignore[attr-defined]  # as after two idle seconds: all of them need fresh ids
+    calls = [asyncio.create_task(publish_many(store, task, 1)) for _ in range(50)]
+    done, waiting = await asyncio.wait(calls, timeout=10)
+    for call in waiting:
+        call.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert len(done) == 50, f"{len(waiting)} calls wait for a connection that others hold"
+
+
+def ask(worker: str, count: int = 10) -> ClaimRequest:
+    return ClaimRequest(worker_id=worker, queues=("default",), max=count)
+
+
+def watch(store: SqlStore, after: Callable[[object], Awaitable[None]]) -> None:
+    """Call `after` when a statement has been answered, with its transaction still open."""
+    do = store._do  # type: ignore[attr-defined]
+
+    async def watched(connection: Any, statement: Any) -> Any:
+        answer = await do(connection, statement)
+        await after(statement)
+        return answer
+
+    store._do = watched  # type: ignore[attr-defined]

@@ -149,7 +149,7 @@ class PostgresStore(SqlStore):
         return await self._claimed(rows, request)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        if not settlements or not all(map(hot.is_plain, settlements)):
+        if not settlements or not hot.all_plain(settlements):
             return await super().settle(settlements)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
@@ -159,7 +159,7 @@ class PostgresStore(SqlStore):
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[Settled], Claimed]:
-        if not settlements or request.max <= 0 or not request.queues or not all(map(hot.is_plain, settlements)):
+        if not settlements or request.max <= 0 or not request.queues or not hot.all_plain(settlements):
             return await super().settle_and_claim(settlements, request)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])

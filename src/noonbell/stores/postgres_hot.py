@@ -3,11 +3,14 @@
 These statements do what the shared transitions do, for rows on which nothing else hangs (READY, flags 0, no gate). Each
 says by its answer whether it applied; where it did not, the store takes the long way. A run moves from `live_ready` to
 `live_leased` by delete and insert, which is what an update of its place would do, without the detour. The rows that
-were picked are deleted by their physical place: they are locked, so it cannot change, and no join has to be planned.
+were picked are deleted by their physical place: they are locked, so it cannot change, and no join has to be planned. A
+join would be planned by statistics from when the table was empty, which is its usual state, and then compares every row
+of the batch with every other.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,19 +77,26 @@ _LEASES = """
 
 CLAIM = f"with now as (select {_NOW.format(now='$4')} as at),{_CLAIM}{_LEASES.format(settled='')}"
 
-# from ${0}: run ids, tokens, statuses, codes, results, messages, details, versions, the id of the event, workers
+# from ${0}: run ids, tokens, then statuses, codes, results, messages, details, versions (each empty if all are alike),
+# the id of the event, the worker, and the status and version that all have in common.
 _SETTLE = """
 reported as (
-    select * from unnest(${0}::bigint[], ${1}::bigint[], ${2}::text[], ${3}::int[], ${4}::text[], ${5}::text[],
-        ${6}::text[], ${7}::int[], ${9}::text[])
-        as s(run_id, token, status, code, result, message, details, version, worker_id)
+    select s.run_id, s.token, coalesce(s.status, ${10}) as status, s.code, s.result, s.message, s.details,
+        coalesce(s.version, ${11}) as version
+    from unnest(${0}::bigint[], ${1}::bigint[], ${2}::text[], ${3}::int[], ${4}::text[], ${5}::text[], ${6}::text[],
+        ${7}::int[]) as s(run_id, token, status, code, result, message, details, version)
 ),
-ended as (
-    delete from live_leased l using reported s
-    where l.run_id = any(${0}::bigint[]) and s.run_id = l.run_id and s.token = l.token
-      and l.flags + 0 = 0 and l.gate is null and (s.worker_id is null or s.worker_id = l.worker_id)
-    returning l.run_id, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, s.status, s.code, s.result,
-        s.message, s.details, s.version
+ended as materialized (
+    select s.*, l.row, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at from reported s
+    cross join lateral (
+        select l.ctid as row, l.* from live_leased l
+        where l.run_id = s.run_id and l.token + 0 = s.token and l.flags + 0 = 0 and l.gate is null
+          and (${9}::text is null or l.worker_id = ${9})
+        for update
+    ) l
+),
+gone as (
+    delete from live_leased l where l.ctid = any(array(select row from ended))
 ),
 written as (
     update runs r set status = e.status,
@@ -107,12 +117,10 @@ told as (
 
 
 def _numbered(text: str, first: int) -> str:
-    for index in range(10):
-        text = text.replace(f"${{{index}}}", f"${first + index}")
-    return text
+    return re.sub(r"\$\{(\d+)\}", lambda match: f"${first + int(match[1])}", text)
 
 
-SETTLE = f"with now as (select {_NOW.format(now='$11')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
+SETTLE = f"with now as (select {_NOW.format(now='$13')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
 SETTLE_AND_CLAIM = (
     f"with now as (select {_NOW.format(now='$4')} as at),{_numbered(_SETTLE, 7)},{_CLAIM}"
     + _LEASES.format(settled=", (select array_agg(run_id) from ended)")
@@ -157,8 +165,13 @@ select yes from fits"""
 _ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 
 
-def is_plain(settlement: Settlement) -> bool:
-    """Whether the short way can settle it: a lease without limits or follow-ups that ends for good."""
+def all_plain(settlements: Sequence[Settlement]) -> bool:
+    """Whether the short way can settle them: leases of one worker, without limits or follow-ups, that end for good."""
+    worker_id = settlements[0].worker_id
+    return all(settlement.worker_id == worker_id and _is_plain(settlement) for settlement in settlements)
+
+
+def _is_plain(settlement: Settlement) -> bool:
     return (
         settlement.plain
         and settlement.move is Move.FINISH
@@ -170,18 +183,28 @@ def is_plain(settlement: Settlement) -> bool:
 
 
 def settle_arguments(settlements: Sequence[Settlement], event: int) -> tuple[Any, ...]:
+    first = settlements[0]
+    statuses = [s.status for s in settlements if s.status is not first.status]
+    versions = [s.task_version for s in settlements if s.task_version != first.task_version]
     return (
         [s.run_id for s in settlements],
         [s.token for s in settlements],
-        [s.status for s in settlements],
-        [s.response_code for s in settlements],
-        [None if s.result is None else to_json(s.result) for s in settlements],
-        [s.error_message for s in settlements],
-        [None if s.error_details is None else to_json(s.error_details) for s in settlements],
-        [s.task_version for s in settlements],
+        [s.status for s in settlements] if statuses else [],
+        _column([s.response_code for s in settlements]),
+        _column([None if s.result is None else to_json(s.result) for s in settlements]),
+        _column([s.error_message for s in settlements]),
+        _column([None if s.error_details is None else to_json(s.error_details) for s in settlements]),
+        [s.task_version for s in settlements] if versions else [],
         event,
-        [s.worker_id for s in settlements],
+        first.worker_id,
+        first.status,
+        first.task_version,
     )
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Nothing at all where every value is null: a missing element of an array reads as null, and costs nothing."""
+    return [] if values.count(None) == len(values) else values
 
 
 def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: TaskCache) -> Claimed | None:

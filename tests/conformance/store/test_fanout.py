@@ -290,3 +290,12 @@ async def test_an_http_target_can_fan_out_too(store: Store):
     for worker in ("w1", "w2"):
         await done(store, finish(await take_one(store, worker)))
     assert await status_of(store, parent) is S.SUCCESS
+
+
+async def test_all_waits_until_a_worker_comes(store: Store):
+    await register(store, "elsewhere", queues=("other",))
+    parent = await publish(store, await fan(store, "all"))
+    assert await claim_due(store, "elsewhere", queues=("other",)) == []
+    assert await status_of(store, parent) is S.SCHEDULED
+    await register(store, "w1")
+    assert (await take_one(store, "w1")).shard_total == 1

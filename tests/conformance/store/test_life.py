@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import time
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -23,7 +26,8 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import SECOND, ManualClock
-from noonbell.errors import SchemaMismatch
+from noonbell.errors import NoonbellError, SchemaMismatch
+from noonbell.model.request import Publication
 from noonbell.ports import Store
 from noonbell.stores import open_store
 from services.probe import connect_mysql
@@ -82,11 +86,10 @@ async def test_opening_twice_changes_nothing(lasting: str, store: Store, store_u
     assert await store.task(task.id) == task
 
 
-async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, tmp_path, request: pytest.FixtureRequest):
+async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, request: pytest.FixtureRequest):
     if kind == "memory":
         pytest.skip("the memory store has no schema that could outlive the code")
-    # A database of its own: this one must not be used by anybody else.
-    url = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}[kind])
+    url = own_database(kind, request)
     store = open_store(url)
     await store.open()
     await store.close()
@@ -97,18 +100,46 @@ async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, tmp_pa
     await store.close()
 
 
+async def test_nodes_that_open_an_empty_database_at_once_agree(kind: str, request: pytest.FixtureRequest):
+    if kind == "memory":
+        pytest.skip("the memory store has no second node")
+    nodes = [open_store(own_database(kind, request)) for _ in range(3)]
+    try:
+        await asyncio.gather(*(node.open() for node in nodes))
+        task = await nodes[0].create_task(job())
+        assert task.id == 1
+        assert [await node.task(task.id) for node in nodes] == [task] * 3
+    finally:
+        for node in nodes:
+            await node.close()
+
+
+def own_database(kind: str, request: pytest.FixtureRequest) -> str:
+    """One that was never opened, and that nobody else uses."""
+    name = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}[kind]
+    return str(request.getfixturevalue(name))
+
+
+async def test_what_was_called_before_the_close_has_finished_or_failed(store_url: str, clock: ManualClock):
+    store = open_store(store_url, clock=clock)
+    await store.open()
+    task = await store.create_task(job())
+    calls = [asyncio.ensure_future(store.publish([Publication(task_id=task.id)])) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(store.close(), 20)
+    answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+    assert all(isinstance(answer, list | NoonbellError) for answer in answers), answers
+
+
 async def execute(kind: str, url: str, statement: str) -> None:
     if kind == "sqlite":
-        import sqlite3
-        from contextlib import closing
-
-        with closing(sqlite3.connect(urlsplit(url).path)) as connection:
-            connection.execute(statement)
-            connection.commit()
+        with closing(sqlite3.connect(urlsplit(url).path)) as file:
+            file.execute(statement)
+            file.commit()
     elif kind == "postgres":
-        connection = await asyncpg.connect(url)
-        await connection.execute(statement)
-        await connection.close()
+        server = await asyncpg.connect(url)
+        await server.execute(statement)
+        await server.close()
     else:
         connection = await connect_mysql(url)
         async with connection.cursor() as cursor:

@@ -773,6 +773,23 @@ async def test_keep_keeps_a_task_whose_runs_fail(store: Store):
     assert (await reread(store, task)).status is TaskStatus.ENABLED
 
 
+async def test_delete_on_complete_waits_for_the_last_run_and_then_the_task_is_gone(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(10, repeat=2), delete_on_complete=True))
+    clock.advance(20)
+    await store.plan(10)
+    first, last = await claim(store)
+    await done(store, finish(last))
+    assert await store.task_named("j") is not None
+    await done(store, retry(first, delay=0))
+    assert await store.task_named("j") is not None
+    await store.promote(10)
+    await done(store, finish(await claim_one(store)))
+    assert await store.task_named("j") is None
+    assert (await store.tasks(TaskQuery())).items == []
+    await store.create_task(job())
+    assert task.spec.delete_on_complete
+
+
 async def test_editing_a_fixed_delay_task_does_not_start_a_second_round(store: Store, clock: ManualClock):
     task = await store.create_task(job(schedule=after_each(10)))
     clock.advance(10)

@@ -1,0 +1,239 @@
+"""What a setting takes: each kind reads a value as it stands in a file, a variable or a flag, or says what it takes."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    takes: str
+    """In words, for the message and the reference: `a whole number from 0 to 65535`."""
+    read: Callable[[Any], Any]
+    """The value in its own type. ValueError where it is none; what it has read before, it reads again unchanged."""
+    write: Callable[[Any], Any] = lambda value: value
+    """As it would stand in a file."""
+
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_YES = frozenset({"true", "yes", "on", "1"})
+_NO = frozenset({"false", "no", "off", "0"})
+_NOTHING = frozenset({"", "null", "none"})
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OWNED_HEADERS = frozenset({"host", "content-length", "transfer-encoding"})
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or any(ord(char) < 32 for char in value):
+        raise ValueError
+    return value.strip()
+
+
+text = Kind("a text of one line", _read_text)
+
+
+def number(least: int, most: int) -> Kind:
+    def read(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number from {least} to {most}", read)
+
+
+def fraction(least: float, most: float) -> Kind:
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+        found = float(value)
+        if not least <= found <= most:
+            raise ValueError
+        return found
+
+    return Kind(f"a number from {least:g} to {most:g}", read)
+
+
+def _read_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word in _YES:
+        return True
+    if word in _NO:
+        return False
+    raise ValueError
+
+
+boolean = Kind("true or false", _read_boolean)
+
+
+def _read_switch(value: Any) -> bool | None:
+    if value is None or (isinstance(value, str) and value.strip().lower() == "auto"):
+        return None
+    return _read_boolean(value)
+
+
+switch = Kind("auto, true or false", _read_switch, lambda value: "auto" if value is None else value)
+"""Three ways: None stands for `auto`."""
+
+
+def choice(*words: str) -> Kind:
+    def read(value: Any) -> str:
+        word = value.strip().lower() if isinstance(value, str) else None
+        if word not in words:
+            raise ValueError
+        return word
+
+    return Kind(f"{', '.join(words[:-1])} or {words[-1]}", read)
+
+
+def seconds_of(value: Any) -> float:
+    """10, 10.0, "10", "10s", "500ms", "5m", "1h30m" → seconds."""
+    if isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+    if isinstance(value, int | float):
+        return float(value)
+    if not isinstance(value, str):
+        raise ValueError  # noqa: TRY004
+    words = value.replace(" ", "").lower()
+    if _DURATION.fullmatch(words):
+        return sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(words))
+    return float(words)
+
+
+def duration_text(seconds: float) -> str:
+    if seconds and seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    return f"{seconds:g}s"
+
+
+def duration(least: float, most: float = 366 * 86_400.0) -> Kind:
+    def read(value: Any) -> float:
+        seconds = seconds_of(value)
+        if not math.isfinite(seconds) or not least <= seconds <= most:
+            raise ValueError
+        return seconds
+
+    limits = f"{duration_text(least)} or more" if least else "0 or more"
+    return Kind(f"a duration of {limits}, such as 10s, 500ms or 5m; a bare number is seconds", read, duration_text)
+
+
+def optional(kind: Kind) -> Kind:
+    """The kind, or nothing: null, none or an empty text."""
+
+    def read(value: Any) -> Any:
+        if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
+            return None
+        return kind.read(value)
+
+    return Kind(f"{kind.takes}; or null", read, lambda value: None if value is None else kind.write(value))
+
+
+def _read_web_address(value: Any) -> str:
+    address = _read_text(value)
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError
+    _ = parts.port  # ValueError for one out of range
+    return address.rstrip("/")
+
+
+web_address = Kind("an address such as https://cron.example.com, without ? or #", _read_web_address)
+
+
+def _read_store_address(value: Any) -> str:
+    address = _read_text(value)
+    scheme, mark, rest = address.partition("://")
+    if not mark or scheme not in ("sqlite", "postgresql", "postgres", "mysql", "mariadb", "memory"):
+        raise ValueError
+    if scheme == "sqlite" and not rest.removeprefix("/"):
+        raise ValueError
+    if scheme not in ("sqlite", "memory"):
+        _ = urlsplit(address).port
+        if not urlsplit(address).path.strip("/"):
+            raise ValueError
+    return address
+
+
+store_address = Kind(
+    "sqlite:///FILE, postgresql://USER:PASSWORD@HOST:PORT/DATABASE, mysql://… or memory://", _read_store_address
+)
+
+
+def _as_items(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        value = (
+            json.loads(value) if value.lstrip().startswith("[") else [part for part in value.split(",") if part.strip()]
+        )
+    if not isinstance(value, list | tuple):
+        raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+    return list(value)
+
+
+def _read_networks(value: Any) -> tuple[str, ...]:
+    found = [_read_text(item) for item in _as_items(value)]
+    return tuple(str(ipaddress.ip_network(item, strict=False)) for item in found)
+
+
+networks = Kind("a list of networks such as [10.0.0.0/8, '::1']", _read_networks, list)
+
+
+def words(*known: str) -> Kind:
+    def read(value: Any) -> tuple[str, ...]:
+        found = tuple(_read_text(item) for item in _as_items(value))
+        if any(word not in known for word in found):
+            raise ValueError
+        return found
+
+    return Kind(f"a list of {', '.join(known)}", read, list)
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ValueError
+    return dict(value)
+
+
+def _read_headers(value: Any) -> Mapping[str, str]:
+    headers: dict[str, str] = {}
+    for name, given in _as_mapping(value).items():
+        # A bare yes in YAML is a boolean: better refused than sent as "True".
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+        content = str(given)
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWNED_HEADERS:
+            raise ValueError
+        if any(ord(char) < 32 or ord(char) == 127 for char in content):
+            raise ValueError
+        headers[name] = content
+    return headers
+
+
+headers = Kind(
+    "a mapping of header names to texts of one line (not Host, Content-Length, Transfer-Encoding)", _read_headers, dict
+)
+mapping = Kind("a mapping", _as_mapping, dict)
+
+
+def _read_mappings(value: Any) -> tuple[dict[str, Any], ...]:
+    return tuple(_as_mapping(item) if isinstance(item, Mapping) else _refuse() for item in _as_items(value))
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+mappings = Kind("a list of mappings", _read_mappings, list)

@@ -1,0 +1,182 @@
+"""From layers to Settings: defaults, then files, then the environment, then flags; the later wins, key by key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noonbell.errors import SettingsError
+from noonbell.settings.aliases import ALIASES
+from noonbell.settings.files import read_file
+from noonbell.settings.masking import is_secret_name, masked
+from noonbell.settings.sections import SECTIONS, Declared, Key, Settings, keys
+
+PREFIX = "NOONBELL_"
+
+KEYS: Mapping[str, Key] = {key.path: key for key in keys()}
+_SECTION_PATHS = frozenset(SECTIONS) | {path.split(".")[0] for path in ALIASES}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    settings: Settings
+    origins: Mapping[str, str]
+    """For every key: `default`, `file NAME`, the environment variable, or the flag."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    tasks: dict[Any, Declared] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def load(files: Sequence[str | Path], env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+    """Settings from all layers. `flags` maps key paths to values; None is a flag that was not given.
+
+    Raises SettingsError, whose details name every problem there is, each under its key's path.
+    """
+    draft = _Draft()
+    for file in files:
+        _add_file(draft, Path(file))
+    _add_layer(draft, {path: (value, name) for name, path, value in _variables(env)})
+    _add_layer(draft, {path: (value, _flag_name(path)) for path, value in flags.items() if value is not None})
+    settings = _build(draft)
+    if draft.problems:
+        raise SettingsError.fields(draft.problems)
+    origins = {path: draft.origins.get(path, "default") for path in KEYS}
+    origins["tasks"] = ", ".join(dict.fromkeys(f"file {task.file}" for task in draft.tasks.values())) or "default"
+    return Loaded(settings, origins)
+
+
+def _add_file(draft: _Draft, file: Path) -> None:
+    try:
+        content = read_file(file)
+    except SettingsError as error:
+        draft.problems.update(error.details)
+        return
+    _add_tasks(draft, file, content.pop("tasks", None))
+    origin = f"file {file}"
+    _add_layer(draft, {path: (value, origin) for path, value in _flat(content, "", draft, origin)})
+
+
+def _add_tasks(draft: _Draft, file: Path, tasks: Any) -> None:
+    if tasks is None:
+        return
+    if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
+        draft.problems["tasks"] = f"in file {file} is not a list of mappings; takes tasks, each with a name"
+        return
+    seen: set[Any] = set()
+    for number, fields in enumerate(tasks):
+        name = fields.get("name")
+        if not isinstance(name, str) or not name:
+            draft.problems[f"tasks[{number}].name"] = f"in file {file} is {name!r}; takes a name, to know the task by"
+        elif name in seen:
+            draft.problems[f"tasks[{number}].name"] = f"in file {file} is {name!r} a second time; names are unique"
+        else:
+            seen.add(name)
+            draft.tasks[name] = Declared(file.name, dict(fields))
+
+
+def _flat(content: Mapping[Any, Any], prefix: str, draft: _Draft, origin: str) -> Iterator[tuple[str, Any]]:
+    """Key paths and values; sections are walked into, values that are mappings themselves are not."""
+    for name, value in content.items():
+        path = f"{prefix}{name}"
+        if path in KEYS or path not in _SECTION_PATHS:
+            yield path, value
+        elif isinstance(value, Mapping):
+            yield from _flat(value, f"{path}.", draft, origin)
+        elif value is not None:
+            draft.problems[path] = f"is {value!r} ({origin}); takes a section with keys of its own"
+
+
+def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Variables with a double underscore are settings; the others of the prefix speak to the command line."""
+    for name in sorted(env):
+        if name.startswith(PREFIX) and "__" in (rest := name.removeprefix(PREFIX)):
+            yield name, rest.lower().replace("__", "."), env[name]
+        elif name == f"{PREFIX}ALERTS":
+            yield name, "alerts", env[name]
+
+
+def _flag_name(path: str) -> str:
+    return f"--{path.rpartition('.')[2].replace('_', '-')}" if path != "store.url" else "--store"
+
+
+def _add_layer(draft: _Draft, layer: Mapping[str, tuple[Any, str]]) -> None:
+    for path, (value, origin) in layer.items():
+        if path in KEYS:
+            draft.values[path], draft.origins[path] = value, origin
+        elif path in ALIASES:
+            _add_alias(draft, layer, path, value, origin)
+        else:
+            draft.problems[path] = f"is not a setting ({origin}){_hint(path)}"
+
+
+def _add_alias(draft: _Draft, layer: Mapping[str, tuple[Any, str]], path: str, value: Any, origin: str) -> None:
+    alias = ALIASES[path]
+    if alias.path is None:
+        return
+    if alias.path in layer:
+        draft.problems[path] = f"says the same as {alias.path}, which is set too ({origin}); keep one of them"
+        return
+    try:
+        draft.values[alias.path] = alias.turn(value)
+    except ValueError:
+        draft.problems[path] = f"is {_shown(path, value)} ({origin}); takes {alias.takes}"
+    draft.origins[alias.path] = f"{origin} ({path})"
+
+
+def _hint(path: str) -> str:
+    near = difflib.get_close_matches(path, [*KEYS, *ALIASES], n=1, cutoff=0.75)
+    if near:
+        return f"; did you mean {near[0]}?"
+    section = path.rpartition(".")[0]
+    siblings = [key.rpartition(".")[2] for key in KEYS if key.rpartition(".")[0] == section]
+    if section and siblings:
+        return f"; {section} takes {', '.join(siblings)}"
+    return f"; the sections are {', '.join(dict.fromkeys(key.partition('.')[0] for key in KEYS))} and tasks"
+
+
+def _build(draft: _Draft) -> Settings:
+    read: dict[str, dict[str, Any]] = {path: {} for path in SECTIONS}
+    whole: dict[str, Any] = {"tasks": tuple(draft.tasks.values())}
+    for path, value in draft.values.items():
+        section, _, name = path.rpartition(".")
+        try:
+            (read[section] if section else whole)[name] = KEYS[path].kind.read(value)
+        except (ValueError, TypeError):
+            shown, origin = _shown(path, value), draft.origins[path]
+            draft.problems[path] = f"is {shown} ({origin}); takes {KEYS[path].kind.takes}"
+    built: dict[str, Any] = {}
+    for path in sorted(SECTIONS, key=lambda path: -path.count(".")):  # the inner ones first
+        inner = {name.rpartition(".")[2]: section for name, section in built.items() if name.startswith(f"{path}.")}
+        try:
+            built[path] = SECTIONS[path](**read[path], **inner)
+        except SettingsError as error:
+            draft.problems.update(error.details)
+    if draft.problems:
+        return Settings()
+    return Settings(**whole, **{path: section for path, section in built.items() if "." not in path})
+
+
+def _shown(path: str, value: Any) -> str:
+    if path in ("mysql.dsn", "store.url") and isinstance(value, str) and "@" in value:
+        return "an address that cannot be read"  # it may hold a password in a place that masking does not know
+    return repr("***" if is_secret_name(path) else masked(value))
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Every key and its value as it would stand in a file, secrets masked; `tasks` as they were declared."""
+    shown: dict[str, Any] = {}
+    for path, key in KEYS.items():
+        value: Any = settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        shown[path] = masked(key.kind.write(value))
+    shown["tasks"] = masked([dict(task.fields) for task in settings.tasks])
+    return shown

@@ -1,0 +1,303 @@
+"""The settings themselves: every key with its default, what it takes and what it means. Frozen, checked when built."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from noonbell.errors import SettingsError
+from noonbell.settings import kinds
+from noonbell.settings.kinds import Kind
+
+MIB = 1024 * 1024
+CALLBACK_PATH = "/api/v1/callbacks"
+
+
+def key(default: Any, kind: Kind, means: str) -> Any:
+    """One setting. A default that can be changed in place is copied for each section that is built."""
+    metadata = {"kind": kind, "means": means}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Checks each of its keys when it is built, so that settings made by hand are as sound as those from a file."""
+
+    path: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        problems: dict[str, str] = {}
+        for item in dataclasses.fields(self):
+            if (kind := item.metadata.get("kind")) is None:
+                continue
+            value = getattr(self, item.name)
+            try:
+                object.__setattr__(self, item.name, kind.read(value))
+            except (ValueError, TypeError):
+                problems[f"{self.path}.{item.name}"] = f"is {value!r}; takes {kind.takes}"
+        if not problems:
+            problems = {f"{self.path}.{name}": problem for name, problem in self.contradictions().items()}
+        if problems:
+            raise SettingsError.fields(problems)
+
+    def contradictions(self) -> Mapping[str, str]:
+        """Keys that are sound each by itself, but not together."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server(Section):
+    path = "server"
+
+    host: str = key("127.0.0.1", kinds.text, "The address to listen on. Any but loopback asks for `auth.enabled`.")
+    port: int = key(8080, kinds.number(0, 65_535), "The port to listen on; 0 takes a free one.")
+    graceful_timeout: float = key(10.0, kinds.duration(0), "On a stop: how long running work may go on.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store(Section):
+    path = "store"
+
+    url: str = key("sqlite:///noonbell.db", kinds.store_address, "Where everything is kept.")
+    pool_size: int = key(8, kinds.number(1, 1_000), "Connections to PostgreSQL or MySQL, at most.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduler(Section):
+    path = "scheduler"
+
+    enabled: bool = key(True, kinds.boolean, "Whether this node plans: turns slots into runs.")
+    poll_interval: float = key(
+        1.0, kinds.duration(0.01, 3_600), "The longest that planning waits while no wake-up comes."
+    )
+    batch_limit: int = key(200, kinds.number(1, 100_000), "Tasks planned in one transaction, at most.")
+    max_catchup: int = key(
+        100, kinds.number(1, 1_000_000), "With FIRE_NOW: late slots of one task that become runs, at most."
+    )
+    misfire_on_start: str = key(
+        "policy",
+        kinds.choice("policy", "skip"),
+        "Slots missed while nothing ran: `policy` asks each task's misfire policy, `skip` drops them.",
+    )
+    enable_seconds_field: bool = key(True, kinds.boolean, "Whether cron expressions may have six fields.")
+    ahead_seconds: float = key(
+        0.0, kinds.duration(0), "Accepted for old configurations; without effect, since nothing is planned ahead."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefaultRetry(Section):
+    """What an HTTP task's `retry_policy` is where the task leaves it out; null leaves the built-in default."""
+
+    path = "executor.default_retry"
+
+    max_retries: int | None = key(None, kinds.optional(kinds.number(0, 1_000)), "Attempts after the first.")
+    strategy: str | None = key(
+        None, kinds.optional(kinds.choice("fixed", "exponential")), "How the delay grows from retry to retry."
+    )
+    initial_delay: float | None = key(None, kinds.optional(kinds.duration(0)), "The first delay.")
+    max_delay: float | None = key(None, kinds.optional(kinds.duration(0)), "The longest delay.")
+    jitter: float | None = key(None, kinds.optional(kinds.fraction(0, 1)), "Spread of the delay, as a part of it.")
+    retry_on: tuple[str, ...] | None = key(
+        None,
+        kinds.optional(kinds.words("network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout")),
+        "Which failures are tried again.",
+    )
+    local: bool | None = key(
+        None, kinds.optional(kinds.boolean), "Whether the worker that holds the run retries it itself."
+    )
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are set, under the names of a task's `retry_policy`."""
+        return {
+            item.name: value for item in dataclasses.fields(self) if (value := getattr(self, item.name)) is not None
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executor(Section):
+    path = "executor"
+
+    worker_pool_size: int = key(16, kinds.number(1, 10_000), "HTTP runs that this node executes side by side.")
+    request_timeout: float | None = key(
+        None,
+        kinds.optional(kinds.duration(0.001)),
+        "Timeout of HTTP tasks that name none (10s where this is null). Never a cap.",
+    )
+    connect_timeout: float = key(5.0, kinds.duration(0.001), "How long a connection to a target may take.")
+    max_body_bytes: int = key(
+        8 * MIB, kinds.number(0, 1024 * MIB), "How much of a request or response body is kept; what is cut is flagged."
+    )
+    default_retry: DefaultRetry = field(default_factory=DefaultRetry)
+    global_headers: Mapping[str, str] = key({}, kinds.headers, "Sent with every HTTP run; a task's own headers win.")
+    allow_networks: tuple[str, ...] = key(
+        (), kinds.networks, "Networks that targets may be in although they are denied otherwise."
+    )
+    deny_networks: tuple[str, ...] = key(
+        (), kinds.networks, "Networks that targets may not be in. Link-local and cloud metadata are denied always."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callback(Section):
+    path = "callback"
+
+    base_url: str | None = key(
+        None,
+        kinds.optional(kinds.web_address),
+        f"Where targets reach this service. Without a path, `{CALLBACK_PATH}` is added. Null: the listening address.",
+    )
+    token_ttl: float = key(3_600.0, kinds.duration(1), "The longest that a callback token is good for.")
+    allow_id_mode: bool = key(True, kinds.boolean, "Whether callbacks may name task and run instead of a token.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery(Section):
+    path = "recovery"
+
+    orphaned_runs: str = key(
+        "retry", kinds.choice("retry", "fail"), "What becomes of a lost run where its task names no `on_lost`."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs(Section):
+    path = "jobs"
+
+    enabled: bool = key(
+        False,
+        kinds.boolean,
+        "Switches the jobs of this section on. Built-in job types and handlers of `--app` run either way.",
+    )
+    worker_concurrency: int = key(4, kinds.number(0, 10_000), "Jobs that this node executes side by side.")
+    poll_interval: float = key(
+        5.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
+    )
+    job_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of jobs that name none.")
+    max_retries: int = key(3, kinds.number(0, 1_000), "Retries of jobs that name none.")
+    retry_delay: float = key(60.0, kinds.duration(0), "Delay between retries of jobs that name none.")
+    history_retention_days: int = key(
+        30, kinds.number(0, 36_500), "Runs that ended longer ago are removed, once a day."
+    )
+    jobs: tuple[Mapping[str, Any], ...] = key(
+        (),
+        kinds.mappings,
+        "Jobs declared here: `job_name`, `job_type`, `cron`, `allow_concurrent`, `max_concurrent` and so on.",
+    )
+
+    def contradictions(self) -> Mapping[str, str]:
+        if self.enabled and self.worker_concurrency == 0:
+            return {
+                "worker_concurrency": "is 0 while jobs.enabled is true; takes 1 or more, or switch jobs.enabled off"
+            }
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans(Section):
+    path = "plans"
+
+    exec_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of a plan's runs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Section):
+    path = "metrics"
+
+    enabled: bool = key(True, kinds.boolean, "Whether `/metrics` answers.")
+    task_id_label: bool = key(
+        True, kinds.boolean, "Whether series are kept per task. Switch it off for large numbers of tasks."
+    )
+    task_id_limit: int = key(
+        200, kinds.number(1, 100_000), 'Tasks with series of their own, at most; the rest share `task_id="other"`.'
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging(Section):
+    path = "logging"
+
+    level: str = key("info", kinds.choice("debug", "info", "warning", "error"), "The least that is written.")
+    json: bool = key(False, kinds.boolean, "One JSON object a line instead of lines for people.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auth(Section):
+    path = "auth"
+
+    enabled: bool | None = key(
+        None, kinds.switch, "Whether the API asks for a token. auto: not on loopback, and required anywhere else."
+    )
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A task as a file declares it, not looked into yet."""
+
+    file: str
+    """The file's name, for `managed_by: file:NAME`."""
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    server: Server = field(default_factory=Server)
+    store: Store = field(default_factory=Store)
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    executor: Executor = field(default_factory=Executor)
+    callback: Callback = field(default_factory=Callback)
+    recovery: Recovery = field(default_factory=Recovery)
+    jobs: Jobs = field(default_factory=Jobs)
+    plans: Plans = field(default_factory=Plans)
+    metrics: Metrics = field(default_factory=Metrics)
+    logging: Logging = field(default_factory=Logging)
+    auth: Auth = field(default_factory=Auth)
+    alerts: Mapping[str, Any] = key({}, kinds.mapping, "Alert rules and channels.")
+    tasks: tuple[Declared, ...] = ()
+    """In the order of the files; of two with one name, the later."""
+
+    def callback_url(self, port: int | None = None) -> str:
+        """What a callback token is appended to, after a slash. `port`: the one that is really listened on."""
+        if self.callback.base_url is not None:
+            has_path = "/" in self.callback.base_url.split("://", 1)[1]
+            return self.callback.base_url if has_path else self.callback.base_url + CALLBACK_PATH
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.host, self.server.host)  # noqa: S104
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.server.port if port is None else port}{CALLBACK_PATH}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A setting, as the tables of help, reference and loading know it."""
+
+    path: str
+    kind: Kind
+    means: str
+    default: Any
+
+
+def keys() -> Iterator[Key]:
+    """Every key there is, in the order of this file."""
+    yield from _keys_of(Settings(), "")
+
+
+def _keys_of(section: Any, prefix: str) -> Iterator[Key]:
+    for item in dataclasses.fields(section):
+        value = getattr(section, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from _keys_of(value, f"{prefix}{item.name}.")
+        elif "kind" in item.metadata:
+            yield Key(f"{prefix}{item.name}", item.metadata["kind"], item.metadata["means"], value)
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    section.path: section
+    for section in (
+        *(Server, Store, Scheduler, Executor, DefaultRetry, Callback),
+        *(Recovery, Jobs, Plans, Metrics, Logging, Auth),
+    )
+}

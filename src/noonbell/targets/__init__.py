@@ -1,0 +1,1 @@
+"""How runs are carried out: an HTTP call, or a job handler."""

@@ -1,0 +1,47 @@
+"""Signatures of outgoing requests, as Standard Webhooks: a target checks them with any library of that name.
+
+`webhook-signature` is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. While a secret is being replaced, a
+task holds both, parted by a space, and each signs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+from noonbell.errors import InvalidArgument
+
+PREFIX = "whsec_"
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+
+
+def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The three headers. `timestamp` is in seconds; the id is the same for every attempt of a run, and has no dot."""
+    signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
+    signatures = [
+        "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode() for key in keys(secret)
+    ]
+    return {ID: message_id, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
+
+
+def keys(secret: str) -> list[bytes]:
+    """The keys in a task's secret: `whsec_` and base64, base64 alone, or any other text, taken as its bytes."""
+    found = [_key(word) for word in secret.split()]
+    if not found:
+        raise InvalidArgument("the secret is empty; expected whsec_ and base64")
+    return found
+
+
+def _key(word: str) -> bytes:
+    text = word.removeprefix(PREFIX)
+    try:
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        if text != word:
+            raise InvalidArgument("the secret starts with whsec_, and what follows is not base64") from None
+        key = word.encode()
+    if not key:
+        raise InvalidArgument("the secret is empty; expected whsec_ and base64")
+    return key
