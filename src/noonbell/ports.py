@@ -249,14 +249,14 @@ class Store(Protocol):
     async def queues(self) -> list[Queue]:
         """Every queue that has a setting or a run that is not final, by name, with its depth."""
 
-    async def set_queue(
-        self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None
-    ) -> Queue:
+    async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
         """Pause, resume or limit a queue; it takes effect with the next claim, on every node."""
 
     # Upkeep
 
-    async def clean(self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None) -> int:
+    async def clean(
+        self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None
+    ) -> int:
         """Remove up to `limit` final runs that ended before, with all that belongs to them; how many it was.
 
         Never a run that is not final. With `keep`, the newest `keep` runs of each task stay.

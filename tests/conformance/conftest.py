@@ -7,13 +7,15 @@ times quicker than a new database. After each test that asked for `store`, its c
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from conformance.store.builders import START, Node
+from conformance.store.builders import START, Node, Sizes
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
 from noonbell.stores import open_store
@@ -83,11 +85,33 @@ async def another_node(kind: str, store: Store, store_url: str, clock: ManualClo
         yield open_another
 
 
+@pytest.fixture
+def table_sizes(kind: str, store: Store, database: Emptied | str) -> Sizes:
+    """Rows by table, so that nothing can be left behind unseen. The memory store tells what it wants to tell."""
+
+    async def sizes() -> dict[str, int]:
+        if kind == "memory":
+            return dict(await store.counts())
+        if isinstance(database, str):
+            return sqlite_sizes(database)
+        return await database.sizes()
+
+    return sizes
+
+
+def sqlite_sizes(url: str) -> dict[str, int]:
+    with contextlib.closing(sqlite3.connect(urlsplit(url).path)) as file:
+        tables = [name for (name,) in file.execute("select name from sqlite_master where type = 'table'")]
+        return {table: file.execute(f'select count(*) from "{table}"').fetchone()[0] for table in tables}
+
+
 # ---- servers, one database for each test process
 
 
 class Emptied(Protocol):
     async def url_of_empty(self) -> str: ...
+
+    async def sizes(self) -> dict[str, int]: ...
 
 
 class EmptiedPostgres:
@@ -106,6 +130,10 @@ class EmptiedPostgres:
             self._statement = await self._emptying([row[0] for row in found if row[0] != KEPT])
         await self._connection.execute(self._statement)
         return self._url
+
+    async def sizes(self) -> dict[str, int]:
+        found = await self._connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+        return {name: await self._connection.fetchval(f'select count(*) from "{name}"') for (name,) in found}
 
     async def _emptying(self, tables: list[str]) -> str:
         """Deletes everything, and puts back what the migrations had written."""
@@ -135,6 +163,10 @@ class EmptiedMariadb:
             self._statements = await self._emptying([row[0] for row in found if row[0] != KEPT])
         await self._run("begin", *self._statements, "commit")
         return self._url
+
+    async def sizes(self) -> dict[str, int]:
+        found = await self._run("show full tables where table_type = 'BASE TABLE'")
+        return {name: (await self._run(f"select count(*) from `{name}`"))[0][0] for name, *_ in found}
 
     async def _emptying(self, tables: list[str]) -> list[str]:
         statements = ["set foreign_key_checks = 0", *(f"delete from `{table}`" for table in tables)]

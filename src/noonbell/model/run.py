@@ -47,9 +47,7 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
         }
     ),
     _S.RETRYING: frozenset({_S.RUNNING, _S.CANCELED}),
-    _S.CALLBACK_PENDING: frozenset(
-        {_S.RETRYING, _S.CALLBACK_SUCCESS, _S.FAILED, _S.FAILED_TIMEOUT, _S.CANCELED}
-    ),
+    _S.CALLBACK_PENDING: frozenset({_S.RETRYING, _S.CALLBACK_SUCCESS, _S.FAILED, _S.FAILED_TIMEOUT, _S.CANCELED}),
     _S.SUCCESS: frozenset(),
     _S.CALLBACK_SUCCESS: frozenset(),
     _S.FAILED: frozenset(),

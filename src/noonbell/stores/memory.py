@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from noonbell.clock import Clock
 from noonbell.errors import StoreUnavailable
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Work
 from noonbell.stores.sqlite import Connection, SqliteStore
 
@@ -30,15 +31,17 @@ class MemoryStore(SqliteStore):
             self._connection.close()
         self._connection = None
 
-    async def _write(self, work: Callable[[], Work[T]]) -> T:
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         connection = self._open_connection()
+        view = TaskView(self._cache)
         connection.begin()
         try:
-            result = connection.run(work)
+            result = connection.run(lambda: work(view))
         except BaseException:
             connection.rollback()
             raise
         connection.commit()
+        view.keep()
         return result
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:

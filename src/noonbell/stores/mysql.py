@@ -21,10 +21,10 @@ import asyncmy.errors as mysql_errors
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
 from noonbell.stores import migrations
-from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent
+from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
-from noonbell.stores.sql.rows import to_json
+from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
@@ -52,6 +52,8 @@ MYSQL = Dialect(
     upsert=on_duplicate,
     isin=lambda column, parameter, _: f"{column} in :{parameter}",
     pack=tuple,
+    has_table="select 1 from information_schema.tables where table_schema = database() and table_name = :name",
+    from_live=update_join,
     parse=percent,
 )
 
@@ -59,7 +61,9 @@ _INIT = "set session transaction isolation level read committed"
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
 _AGAIN = frozenset({1205, 1213, 1020})
 _DUPLICATE = 1062
-_AWAY = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 1114, 1021})
+_AWAY = frozenset(
+    {1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 1114, 1021}
+)
 
 parse = functools.lru_cache(maxsize=1024)(percent)
 
@@ -118,16 +122,18 @@ class MysqlStore(SqlStore):
         for table, column, type_ in rows:
             self._types.setdefault(table, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
 
-    async def _write(self, work: Callable[[], Work[T]]) -> T:
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once() -> T:
             async with self._cursor() as (connection, cursor):
+                view = TaskView(self._cache)
                 await connection.begin()
                 try:
-                    result = await drive(work, functools.partial(self._do, cursor))
+                    result = await drive(lambda: work(view), functools.partial(self._do, cursor))
                 except BaseException:
                     await _quietly(connection.rollback())
                     raise
                 await connection.commit()
+                view.keep()
                 return result
 
         return await until_it_holds(once)
@@ -209,9 +215,7 @@ class MysqlStore(SqlStore):
         types = self._types[table]
         shape = ", ".join(f"c{n} {_json_type(types[column])} path '$[{n}]'" for n, column in enumerate((key, *columns)))
         sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
-        return (
-            f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
-        )
+        return f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
 
     async def _new_ids(self, count: int) -> range:
         """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""
@@ -227,7 +231,7 @@ class MysqlStore(SqlStore):
     async def _reserve(self, count: int) -> None:
         size = self._ids.size_for(count)
 
-        def work() -> Work[int]:
+        def work(_: TaskView) -> Work[int]:
             now = yield Now()
             yield Execute(RESERVE, {"floor": floor_at(now), "size": size})
             rows = yield Fetch(RESERVED)

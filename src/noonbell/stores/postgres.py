@@ -18,13 +18,16 @@ import msgspec
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
+from noonbell.model.run import RunId
 from noonbell.model.settlement import Settled, Settlement
 from noonbell.stores import migrations
 from noonbell.stores import postgres_hot as hot
-from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict
+from noonbell.stores.sql import settling, shortcut
+from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
 from noonbell.stores.sql.known import known_tasks
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
@@ -51,6 +54,8 @@ POSTGRES = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, type_: f"{column} = any(:{parameter}::{type_}[])",
     pack=list,
+    has_table="select 1 from pg_tables where schemaname = current_schema() and tablename = :name",
+    from_live=update_from,
     parse=numbered,
 )
 
@@ -124,7 +129,7 @@ class PostgresStore(SqlStore):
     # The short way, where it applies: see stores.postgres_hot
 
     async def publish(self, publications: Sequence[Publication]) -> list[Published]:
-        tasks = hot.plain_known(publications, self._cache) if publications else None
+        tasks = shortcut.plain_tasks(publications, self._cache) if publications else None
         if tasks is None:
             return await super().publish(publications)
         ids = await self._new_ids(len(publications) + 1)
@@ -149,7 +154,7 @@ class PostgresStore(SqlStore):
         return await self._claimed(rows, request)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        if not settlements or not hot.all_plain(settlements):
+        if not settlements or not shortcut.all_plain(settlements):
             return await super().settle(settlements)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
@@ -159,7 +164,7 @@ class PostgresStore(SqlStore):
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[Settled], Claimed]:
-        if not settlements or request.max <= 0 or not request.queues or not hot.all_plain(settlements):
+        if not settlements or request.max <= 0 or not request.queues or not shortcut.all_plain(settlements):
             return await super().settle_and_claim(settlements, request)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
@@ -179,7 +184,7 @@ class PostgresStore(SqlStore):
         strangers = [lease.task_id for lease in claimed.leases if lease.payload is hot.MISSING]
         if not strangers:
             return claimed
-        tasks = await self._read(lambda: known_tasks(self.dialect, self._cache, strangers))
+        tasks = await self._write(lambda cache: known_tasks(self.dialect, cache, strangers))
         leases = [
             msgspec.structs.replace(lease, payload=tasks[lease.task_id].task.spec.payload)
             if lease.payload is hot.MISSING
@@ -188,18 +193,13 @@ class PostgresStore(SqlStore):
         ]
         return Claimed(leases, claimed.next_at)
 
-    async def _answers(self, settlements: Sequence[Settlement], done: set[int]) -> list[Settled]:
+    async def _answers(self, settlements: Sequence[Settlement], done: set[RunId]) -> list[Settled]:
         """What the short way did not settle is asked again the long way, which says and records why."""
-        answers: dict[int, Settled] = {}
+        if len(done) == len(settlements):
+            return [Settled.DONE] * len(settlements)
         rest = [settlement for settlement in settlements if settlement.run_id not in done]
-        if rest:
-            late = await super().settle(rest)
-            answers = {settlement.run_id: answer for settlement, answer in zip(rest, late, strict=True)}
-        found: list[Settled] = []
-        for settlement in settlements:
-            found.append(answers.get(settlement.run_id, Settled.DONE))
-            answers.setdefault(settlement.run_id, Settled.LOST)  # the same run twice in a batch: the first one counts
-        return found
+        late = await self._write(lambda cache: settling.settle(self.dialect, cache, rest)) if rest else []
+        return shortcut.answers(settlements, done, rest, late)
 
     def _told_now(self) -> Instant | None:
         return None if self._clock is None else self._clock.now()
@@ -215,22 +215,24 @@ class PostgresStore(SqlStore):
 
     async def _read_version(self) -> int:
         # One at a time: two nodes that start together must not both create the first table.
-        def work() -> Work[int]:
+        def work(_: TaskView) -> Work[int]:
             yield Fetch("select 1 from pg_advisory_xact_lock(7031170001)")
-            return (yield from migrations.version())
+            return (yield from migrations.version(self.dialect.has_table))
 
         return await self._write(work)
 
-    async def _write(self, work: Callable[[], Work[T]]) -> T:
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once(connection: Connection) -> T:
+            view = TaskView(self._cache)
             transaction = connection.transaction()
             await transaction.start()
             try:
-                result = await drive(work, functools.partial(self._do, connection))
+                result = await drive(lambda: work(view), functools.partial(self._do, connection))
             except BaseException:
                 await transaction.rollback()
                 raise
             await transaction.commit()
+            view.keep()
             return result
 
         return await self._with_connection(once)

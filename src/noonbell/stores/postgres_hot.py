@@ -17,11 +17,9 @@ from typing import Any
 import msgspec
 
 from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, Published
-from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus
-from noonbell.model.settlement import Expect, Move, Settlement
-from noonbell.model.task import TaskId, TaskStatus
-from noonbell.stores.sql.births import gate_limit
-from noonbell.stores.sql.place import flags_for
+from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.settlement import Settlement
+from noonbell.model.task import TaskId
 from noonbell.stores.sql.rows import Known, TaskCache, from_json, to_json
 
 _NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"
@@ -162,26 +160,6 @@ told as (
 select yes from fits"""
 
 
-_ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
-
-
-def all_plain(settlements: Sequence[Settlement]) -> bool:
-    """Whether the short way can settle them: leases of one worker, without limits or follow-ups, that end for good."""
-    worker_id = settlements[0].worker_id
-    return all(settlement.worker_id == worker_id and _is_plain(settlement) for settlement in settlements)
-
-
-def _is_plain(settlement: Settlement) -> bool:
-    return (
-        settlement.plain
-        and settlement.move is Move.FINISH
-        and settlement.status in _ENDINGS
-        and settlement.expect is Expect.HELD
-        and settlement.bodies is None
-        and settlement.task_version is not None
-    )
-
-
 def settle_arguments(settlements: Sequence[Settlement], event: int) -> tuple[Any, ...]:
     first = settlements[0]
     statuses = [s.status for s in settlements if s.status is not first.status]
@@ -256,46 +234,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-
-
-def plain_known(publications: Sequence[Publication], cache: TaskCache) -> dict[int, Known] | None:
-    """The tasks of a batch if all of it can take the short way, as far as this node knows; else None."""
-    tasks: dict[int, Known] = {}
-    origin = publications[0].origin
-    for publication in publications:
-        if not _is_plain_publication(publication) or publication.origin is not origin:
-            return None
-        if publication.task_id not in tasks:
-            known = cache.newest(publication.task_id)
-            if known is None or not _is_plain_task(known, origin):
-                return None
-            tasks[publication.task_id] = known
-    return tasks
-
-
-def _is_plain_publication(publication: Publication) -> bool:
-    return (
-        publication.key is None
-        and publication.run_at is None
-        and publication.delay_seconds <= 0
-        and publication.overrides is None
-        and publication.specific_worker_ids is None
-        and publication.scheduled_time is None
-        and publication.retry_of_run_id is None
-        and publication.trace_id is None
-    )
-
-
-def _is_plain_task(known: Known, origin: Origin) -> bool:
-    spec = known.task.spec
-    return (
-        known.task.deleted_at is None
-        and known.task.status is not TaskStatus.ERROR
-        and gate_limit(spec) is None
-        and spec.max_concurrency is None
-        and spec.min_worker_version == 0
-        and not flags_for(spec, origin, pinned=bool(spec.specific_worker_ids))
-    )
 
 
 def publish_arrays(

@@ -17,13 +17,13 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant, SystemClock
 from noonbell.errors import NoonbellError, StoreUnavailable
-from noonbell.stores.sql.dialect import Dialect, named, on_conflict
+from noonbell.stores.sql.dialect import Dialect, named, on_conflict, update_from
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
@@ -62,6 +62,8 @@ SQLITE = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, _: f"{column} in (select value from json_each(:{parameter}))",
     pack=_pack,
+    has_table="select 1 from sqlite_master where type = 'table' and name = :name",
+    from_live=update_from,
     parse=named,
 )
 
@@ -70,7 +72,9 @@ class Connection:
     """Drives transitions on one sqlite3 connection. Belongs to one thread."""
 
     def __init__(self, path: str, clock: Clock) -> None:
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=512)
+        self._db = sqlite3.connect(
+            path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=512
+        )
         self._clock = clock
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
@@ -180,7 +184,11 @@ class _Thread(threading.Thread):
         self._jobs.put(None)
 
     def run(self) -> None:
-        connection = Connection(self._path, self._clock)
+        try:
+            connection = Connection(self._path, self._clock)
+        except sqlite3.Error as error:
+            self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))
+            return
         try:
             ending = False
             while not ending:
@@ -189,6 +197,13 @@ class _Thread(threading.Thread):
                     (self._write_batch if self._writes else self._read_batch)(connection, batch)
         finally:
             connection.close()
+
+    def _refuse_all(self, error: StoreUnavailable) -> None:
+        """The file cannot be opened: say so to everybody, rather than let them wait."""
+        ending = False
+        while not ending:
+            batch, ending = self._next_batch()
+            _deliver(batch, [(future, None, error) for _, _, future in batch])
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         first = self._jobs.get()
@@ -266,9 +281,6 @@ class SqliteStore(SqlStore):
     async def open(self) -> None:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
-        folder = Path(self._path).resolve().parent
-        if not folder.is_dir():
-            raise StoreUnavailable(f"SQLite: there is no folder {folder}")
         self._writer = _Thread("noonbell-writer", self._path, self._time, writes=True)
         self._writer.start()
         await self._bring_up_to_date()
@@ -282,10 +294,13 @@ class SqliteStore(SqlStore):
                 await asyncio.to_thread(thread.join)
         self._writer = self._reader = None
 
-    async def _write(self, work: Callable[[], Work[T]]) -> T:
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
-        return await self._writer.run_work(work)
+        view = TaskView(self._cache)
+        result = await self._writer.run_work(lambda: work(view))
+        view.keep()
+        return result
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         if self._reader is None:

@@ -132,7 +132,9 @@ def _found(hole: _Hole, values: Mapping[str, Any]) -> Any:
     for step in hole.path:
         if isinstance(value, Mapping):
             value = value.get(step)
-        elif isinstance(value, list) and step.isascii() and step.isdigit() and len(step) <= 9 and int(step) < len(value):
+        elif (
+            isinstance(value, list) and step.isascii() and step.isdigit() and len(step) <= 9 and int(step) < len(value)
+        ):
             value = value[int(step)]
         else:
             return None

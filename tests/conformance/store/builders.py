@@ -22,6 +22,9 @@ S = RunStatus
 Node = Callable[[], Awaitable[Store]]
 """Opens one more store on the same database, with the same clock."""
 
+Sizes = Callable[[], Awaitable[dict[str, int]]]
+"""Rows by table."""
+
 START = from_datetime(datetime(2026, 1, 1, 10, 0, 0, tzinfo=UTC))
 """Where every test's clock stands at first: a whole second, on the minute."""
 
@@ -268,6 +271,15 @@ async def finished(store: Store, task: Task, status: RunStatus = S.SUCCESS, **pu
     lease = await started(store, task, **publication)
     await done(store, finish(lease, status))
     return lease.run_id
+
+
+def left_over(before: Mapping[str, int], after: Mapping[str, int], *but: str) -> dict[str, int]:
+    """The tables that have more rows than before; but those of events, counters and what the caller names."""
+    return {
+        table: count
+        for table, count in after.items()
+        if count > before.get(table, 0) and not any(word in table for word in ("event", "counter", *but))
+    }
 
 
 # ---- events

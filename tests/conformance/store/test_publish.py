@@ -44,7 +44,16 @@ from noonbell.clock import ManualClock
 from noonbell.errors import InvalidState, NotFound
 from noonbell.model.request import IfFinished, Outcome, Publication, Published, RunQuery
 from noonbell.model.run import Origin, RunId
-from noonbell.model.task import ConcurrencyPolicy, FailureAction, OnExhausted, OverlapAction, Task, TaskId, TaskStatus
+from noonbell.model.task import (
+    ConcurrencyPolicy,
+    FailureAction,
+    OnExhausted,
+    OverlapAction,
+    Task,
+    TaskId,
+    TaskSpec,
+    TaskStatus,
+)
 from noonbell.ports import Store
 
 
@@ -304,6 +313,41 @@ async def test_update_waiting_leaves_a_run_alone_that_was_ever_claimed(store: St
     assert answer == Published(lease.run_id, Outcome.RUNNING)
     assert await store.payload(lease.run_id) == "old"
     assert (await run_of(store, lease.run_id)).priority == 0
+
+
+@pytest.mark.parametrize("spec", [job(), http()], ids=["free", "gated"])
+async def test_the_last_of_several_updates_in_one_batch_holds(store: Store, clock: ManualClock, spec: TaskSpec):
+    task = await store.create_task(spec)
+    run_id = await publish(store, task, key="k", delay_seconds=60)
+    answers = await store.publish(
+        [
+            Publication(task_id=task.id, key="k", update_waiting=True, payload="now"),
+            Publication(task_id=task.id, key="k", update_waiting=True, payload="later", delay_seconds=5),
+        ]
+    )
+    assert answers == [Published(run_id, Outcome.UPDATED)] * 2
+    assert (await run_of(store, run_id)).run_at == at(5)
+    assert await claim_due(store) == []
+    assert await store.recount() == 0
+    clock.advance(5)
+    (lease,) = await claim_due(store)
+    assert lease.payload == "later"
+
+
+@pytest.mark.parametrize("spec", [job(), http()], ids=["free", "gated"])
+async def test_a_run_may_be_updated_in_the_batch_that_it_was_born_in(store: Store, clock: ManualClock, spec: TaskSpec):
+    task = await store.create_task(spec)
+    answers = await store.publish(
+        [
+            Publication(task_id=task.id, key="k", payload="first"),
+            Publication(task_id=task.id, key="k", update_waiting=True, payload="second", delay_seconds=5),
+        ]
+    )
+    assert answers == [Published(answers[0].run_id, Outcome.CREATED), Published(answers[0].run_id, Outcome.UPDATED)]
+    assert await claim_due(store) == []
+    clock.advance(5)
+    (lease,) = await claim_due(store)
+    assert lease.payload == "second"
 
 
 async def test_update_waiting_makes_a_run_where_there_is_none(store: Store):

@@ -9,7 +9,9 @@ import pytest
 
 from conformance.store.builders import (
     S,
+    Sizes,
     after_each,
+    asynchronous,
     at,
     born_at,
     claim,
@@ -26,6 +28,7 @@ from conformance.store.builders import (
     finished,
     http,
     job,
+    left_over,
     lost,
     newest,
     news,
@@ -592,9 +595,18 @@ async def test_history_of_a_deleted_task_stays(store: Store):
     assert [run.id for run in await runs_of(store, task)] == [run_id]
 
 
-async def test_purge_removes_every_row_of_the_task(store: Store, clock: ManualClock):
-    spec = job(schedule=every(1), misfire_policy=MisfirePolicy.FIRE_ONCE, labels={"a": "b"}, max_concurrency=3)
-    empty = await counted(store)
+async def test_purge_removes_every_row_of_the_task(store: Store, table_sizes: Sizes, clock: ManualClock):
+    spec = asynchronous(
+        "j",
+        schedule=every(1),
+        misfire_policy=MisfirePolicy.FIRE_ONCE,
+        failure_action=FailureAction.SKIP,
+        labels={"a": "b"},
+        max_concurrency=3,
+        rate_limit=RateLimit(max=5, per_seconds=1),
+        specific_worker_ids=("w1",),
+    )
+    empty = await table_sizes()
     task = await store.create_task(spec)
     clock.advance(5)
     await store.plan(10)
@@ -612,14 +624,7 @@ async def test_purge_removes_every_row_of_the_task(store: Store, clock: ManualCl
         assert await store.attempts(run_id) == []
         assert await store.log_lines(run_id) == []
     assert (await store.tasks(TaskQuery(include_deleted=True))).items == []
-    left = {name: count for name, count in (await counted(store)).items() if count > empty.get(name, 0)}
-    assert left == {}
-
-
-async def counted(store: Store) -> dict[str, int]:
-    """Rows by table, but for those that outlive a task by design."""
-    counts = await store.counts()
-    return {name: count for name, count in counts.items() if "event" not in name and "counter" not in name}
+    assert left_over(empty, await table_sizes()) == {}
 
 
 async def test_a_purged_tasks_executing_runs_are_gone_and_cannot_settle(store: Store):

@@ -23,11 +23,14 @@ class Step:
 STEPS = (Step(1, "foundation", m0001_foundation.up, m0001_foundation.down),)
 LATEST = STEPS[-1].number
 
-_TABLE = "create table if not exists schema_steps (number integer primary key, title varchar(100) not null)"
+_TABLE = "create table schema_steps (number integer primary key, title varchar(100) not null)"
 
 
-def version() -> Work[int]:
-    yield Execute(_TABLE)
+def version(has_table: str) -> Work[int]:
+    """The step that the store is at. `has_table` asks whether a table `:name` is there."""
+    there = yield Fetch(has_table, {"name": "schema_steps"})
+    if not there:
+        yield Execute(_TABLE)
     rows = yield Fetch("select coalesce(max(number), 0) from schema_steps")
     return int(rows[0][0])
 
@@ -41,9 +44,9 @@ def check(found: int) -> None:
         )
 
 
-def migrate(dialect: str, to: int = LATEST) -> Work[list[int]]:
+def migrate(dialect: str, has_table: str, to: int = LATEST) -> Work[list[int]]:
     """Go to step `to`, forward or back; which steps were taken. Each is recorded with the step itself."""
-    found = yield from version()
+    found = yield from version(has_table)
     check(found)
     taken: list[int] = []
     for step in STEPS:

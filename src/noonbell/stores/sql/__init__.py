@@ -5,7 +5,7 @@ it: SQLite on its writer thread, PostgreSQL and MariaDB over asyncio, each insid
 
     def skip_next(q: Dialect, task_id: TaskId, count: int) -> Work[Task]:
         now = yield Now()
-        rows = yield Fetch("select … where task_id = :id" + q.for_update, {"id": task_id})
+        rows = yield Fetch("select … where task_id = :id" + q.lock, {"id": task_id})
         …
 
 So a transition can be run again from the start when a database breaks a deadlock, and a crash at any `yield` leaves

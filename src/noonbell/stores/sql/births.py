@@ -12,7 +12,6 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
-from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.place import Flag, Place, due_place, flags_for
 from noonbell.stores.sql.rows import to_json
 from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
@@ -112,12 +111,15 @@ def rate_key(spec: TaskSpec, payload: Any) -> str | None:
     return to_json(value)[:200]
 
 
-def bear(q: Dialect, now: Instant, newborns: Sequence[Newborn]) -> Work[None]:
+def bear(now: Instant, newborns: Sequence[Newborn]) -> Work[None]:
     """Write them all. Ids are given here, in order."""
     if not newborns:
         return
     ids = yield NewIds(len(newborns))
-    runs, live, inputs, pins = [], [], [], []
+    runs: list[tuple[Any, ...]] = []
+    live: list[tuple[Any, ...]] = []
+    inputs: list[tuple[Any, ...]] = []
+    pins: list[tuple[int, str]] = []
     waiting: dict[int, int] = defaultdict(int)
     passed: dict[int, int] = defaultdict(int)
     urgent: dict[int, int] = {}

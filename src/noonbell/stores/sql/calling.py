@@ -16,7 +16,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.leasing import token_hash
 from noonbell.stores.sql.live import Live, load
 from noonbell.stores.sql.place import Place
-from noonbell.stores.sql.rows import TaskCache, from_json, to_json
+from noonbell.stores.sql.rows import TaskView, from_json, to_json
 from noonbell.stores.sql.settling import apply
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 
@@ -24,7 +24,7 @@ _COLUMNS = ("id", "run_id", "task_id", "received_at", "status", "reason", "heade
 
 
 def callback(
-    q: Dialect, cache: TaskCache, given: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
+    q: Dialect, cache: TaskView, given: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
 ) -> Work[tuple[CallbackSubject | None, Callback]]:
     run_id, reason = yield from _find(given)
     if run_id is None:
@@ -63,9 +63,7 @@ def callback(
 
 def _find(given: CallbackIn) -> Work[tuple[int | None, str]]:
     if given.token is not None:
-        rows = yield Fetch(
-            "select run_id from callback_tokens where hash = :hash", {"hash": token_hash(given.token)}
-        )
+        rows = yield Fetch("select run_id from callback_tokens where hash = :hash", {"hash": token_hash(given.token)})
         return (rows[0][0], "") if rows else (None, "unknown token")
     rows = yield Fetch("select task_id from runs where id = :id", {"id": given.run_id})
     if not rows:

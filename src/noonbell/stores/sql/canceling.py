@@ -14,13 +14,11 @@ from noonbell.stores.sql.endings import Ending, finish, finish_family
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.live import Live, load, load_where, move
 from noonbell.stores.sql.place import Place, due_place
-from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work
 
 
-def cancel(
-    q: Dialect, cache: TaskCache, run_ids: Sequence[RunId], by: str | None, reason: str
-) -> Work[list[Canceled]]:
+def cancel(q: Dialect, cache: TaskView, run_ids: Sequence[RunId], by: str | None, reason: str) -> Work[list[Canceled]]:
     rows = yield from load(q, run_ids)
     now = yield Now()
     parked = [row.run_id for row in rows.values() if row.place == Place.PARKED]
@@ -80,9 +78,7 @@ def promote(q: Dialect, limit: int) -> Work[Promoted]:
     if moved:
         yield UpdateMany("live", "run_id", ("place", "at"), moved)
         yield from count_at_gates(waiting=waiting, passed=passed)
-    following = yield Fetch(
-        f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now}
-    )
+    following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
     return Promoted(count=len(moved), next_at=following[0][0])
 
 

@@ -26,7 +26,7 @@ from noonbell.stores.sql.leasing import leases_of, make_callback_tokens
 from noonbell.stores.sql.live import Live
 from noonbell.stores.sql.place import Flag, Place
 from noonbell.stores.sql.queueing import OpenQueues, open_queues
-from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.splitting import split_parents
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work
 
@@ -49,7 +49,7 @@ class _Chosen:
     parents: list[Live] = field(default_factory=list)
 
 
-def claim(q: Dialect, cache: TaskCache, request: ClaimRequest) -> Work[Claimed]:
+def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
     if request.max <= 0 or not request.queues:
         return Claimed([])
     queues = yield from open_queues(q, request.queues)
@@ -155,9 +155,7 @@ def _without_siblings(q: Dialect, worker_id: str, rows: list[Live]) -> Work[list
     ]
 
 
-def _lease(
-    q: Dialect, cache: TaskCache, now: Instant, request: ClaimRequest, rows: Sequence[Live]
-) -> Work[list[Lease]]:
+def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, rows: Sequence[Live]) -> Work[list[Lease]]:
     if not rows:
         return []
     tasks = yield from known_tasks(q, cache, [row.task_id for row in rows])

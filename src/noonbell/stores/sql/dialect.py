@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ class Dialect:
     """(column, parameter, type) → the column is one of the values of a list parameter."""
     pack: Callable[[Sequence[Any]], Any]
     """A list as that parameter wants it."""
+    has_table: str
+    """Gives a row if there is a table `:name`."""
+    from_live: Callable[[Mapping[str, str], str], str]
+    """(column → expression, condition) → set columns of the rows in `runs` from their rows `l` in `live`."""
     parse: Callable[[str], tuple[str, tuple[str, ...]]]
     """`:name` parameters as the driver writes them, and the names in order."""
 
@@ -59,6 +63,16 @@ def percent(sql: str) -> tuple[str, tuple[str, ...]]:
 def named(sql: str) -> tuple[str, tuple[str, ...]]:
     """As it is."""
     return sql, ()
+
+
+def update_from(columns: Mapping[str, str], condition: str) -> str:
+    sets = ", ".join(f"{column} = {expression}" for column, expression in columns.items())
+    return f"update runs set {sets} from live l where l.run_id = runs.id and {condition}"
+
+
+def update_join(columns: Mapping[str, str], condition: str) -> str:
+    sets = ", ".join(f"r.{column} = {expression}" for column, expression in columns.items())
+    return f"update live l straight_join runs r on r.id = l.run_id set {sets} where {condition}"
 
 
 def on_conflict(key: str, columns: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, load_task, soft_delete, turn_status
 from noonbell.stores.sql.live import Live, remove
 from noonbell.stores.sql.place import Flag
-from noonbell.stores.sql.rows import TaskCache, to_json
+from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
 
 EVENT_OF = {
@@ -45,7 +45,15 @@ FINISHED = (
     "next_retry_time",
 )
 REPORTED = ("response_code", "result", "error_message", "error_details")
-BODY_COLUMNS = ("run_id", "attempt", "request_headers", "request_body", "response_headers", "response_body", "truncated")
+BODY_COLUMNS = (
+    "run_id",
+    "attempt",
+    "request_headers",
+    "request_body",
+    "response_headers",
+    "response_body",
+    "truncated",
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,7 +83,7 @@ def report_of(code: int | None, result: Any, message: str | None, details: Any) 
     )
 
 
-def finish(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     if not endings:
         return
     yield from remove(q, [ending.live for ending in endings])
@@ -132,7 +140,7 @@ def _finished(ending: Ending, now: Instant) -> tuple[Any, ...]:
     )
 
 
-def _follow_up(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     ended = [e for e in endings if e.live.flags & Flag.ROUND and e.live.was_claimed]
     if ended:
         yield from rounds.end(q, now, [(e.live, e.status, e.replaced) for e in ended])
@@ -149,9 +157,7 @@ def _follow_up(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[End
             yield from finish_family(q, cache, now, canceled, over)
 
 
-def finish_family(
-    q: Dialect, cache: TaskCache, now: Instant, parts: Sequence[Ending], parent: Ending
-) -> Work[None]:
+def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[Ending], parent: Ending) -> Work[None]:
     """The parts first, without asking their parent again; then the parent."""
     if parts:
         yield from remove(q, [part.live for part in parts])
@@ -164,7 +170,7 @@ def _started(live: Live) -> Instant | None:
     return None if live.claimed_at is None else Instant(live.claimed_at)
 
 
-def _follow_tasks(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+def _follow_tasks(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     tasks = yield from known_tasks(q, cache, [e.live.task_id for e in endings])
     for ending in endings:
         known = tasks.get(ending.live.task_id)
@@ -182,7 +188,7 @@ def _follow_tasks(q: Dialect, cache: TaskCache, now: Instant, endings: Sequence[
                 yield from soft_delete(q, cache, now, task, by="noonbell")
 
 
-def _delay_next(q: Dialect, cache: TaskCache, now: Instant, ending: Ending) -> Work[None]:
+def _delay_next(q: Dialect, cache: TaskView, now: Instant, ending: Ending) -> Work[None]:
     """The scheduled run of a fixed delay is over: the next slot is one step after its end.
 
     Triggers do not move it, and neither does a run of an earlier version that was overtaken: only a cursor that waits.

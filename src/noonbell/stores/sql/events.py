@@ -55,15 +55,11 @@ def number(q: Dialect) -> Work[int]:
         return 0
     rows = yield Fetch("select value from counters where name = 'events'" + q.lock)
     last = int(rows[0][0])
-    found = yield Fetch(
-        "select id from events where seq is null order by id limit :limit", {"limit": _NUMBER_AT_ONCE}
-    )
+    found = yield Fetch("select id from events where seq is null order by id limit :limit", {"limit": _NUMBER_AT_ONCE})
     numbered = [(row[0], last + index) for index, row in enumerate(found, 1)]
     if numbered:
         yield UpdateMany("events", "id", ("seq",), numbered)
-        yield Execute(
-            "update counters set value = :value where name = 'events'", {"value": last + len(numbered)}
-        )
+        yield Execute("update counters set value = :value where name = 'events'", {"value": last + len(numbered)})
     return len(numbered)
 
 

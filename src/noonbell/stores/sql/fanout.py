@@ -16,15 +16,13 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.live import Live
 from noonbell.stores.sql.place import Place
-from noonbell.stores.sql.rows import TaskCache, from_json
+from noonbell.stores.sql.rows import TaskView, from_json
 from noonbell.stores.sql.statement import Fetch, Work
 
 Verdict = tuple[list[Live], Live, RunStatus]
 
 
-def split(
-    q: Dialect, cache: TaskCache, now: Instant, parent: Live, workers: Sequence[str]
-) -> Work[list[int] | None]:
+def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequence[str]) -> Work[list[int] | None]:
     """Make the parts of a parent that starts now, for the `workers` alive on its queue and allowed; the parts' ids.
 
     None if it must wait: "all" of nobody. The parent's row is taken to PARENT; its attempt is counted by the caller.
@@ -62,11 +60,11 @@ def split(
         if payload is not None:
             part.payload = from_json(payload)
         parts.append(part)
-    yield from bear(q, now, parts)
+    yield from bear(now, parts)
     return [part.id for part in parts]
 
 
-def decide(q: Dialect, cache: TaskCache, parent_id: int) -> Work[Verdict | None]:
+def decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[Verdict | None]:
     """After a part has ended: (the parts still under way, the parent, its status), or None if it is open still."""
     rows = yield from narrow.load(q, [parent_id])
     parent = rows.get(parent_id)

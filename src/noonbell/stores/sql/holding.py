@@ -18,9 +18,7 @@ from noonbell.stores.sql.rows import to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 
 
-def heartbeat(
-    q: Dialect, worker_id: str, held: Sequence[tuple[RunId, int]], incarnation: str
-) -> Work[Heartbeat]:
+def heartbeat(q: Dialect, worker_id: str, held: Sequence[tuple[RunId, int]], incarnation: str) -> Work[Heartbeat]:
     rows = yield from load(q, [run_id for run_id, _ in held])
     settings = yield from _settings(q, rows)
     now = yield Now()

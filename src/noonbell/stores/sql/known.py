@@ -14,7 +14,7 @@ from noonbell.clock import Instant
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.rows import TASK_SELECT, Known, TaskCache, spec_from, task_from, to_json
+from noonbell.stores.sql.rows import TASK_SELECT, Known, TaskView, spec_from, task_from, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Work
 
 VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
@@ -22,7 +22,7 @@ VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "cha
 __all__ = ["known_tasks", "load_task", "lock_task", "record_version", "soft_delete", "spec_from", "turn_status"]
 
 
-def known_tasks(q: Dialect, cache: TaskCache, task_ids: Iterable[int]) -> Work[dict[int, Known]]:
+def known_tasks(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[dict[int, Known]]:
     """The newest version of each, deleted ones too. Its cursor may be out of date: ask `load_task` for that."""
     ids = sorted(set(task_ids))
     found: dict[int, Known] = {}
@@ -69,7 +69,7 @@ def record_version(task: Task, now: Instant, by: str | None) -> Work[None]:
 
 
 def turn_status(
-    q: Dialect, cache: TaskCache, now: Instant, task: Task, status: TaskStatus, *, by: str | None
+    q: Dialect, cache: TaskView, now: Instant, task: Task, status: TaskStatus, *, by: str | None
 ) -> Work[Task | None]:
     """COMPLETED or ERROR: no further slot. None if the task has been changed since; then nothing is written."""
     current = yield from lock_task(q, task.id)
@@ -92,13 +92,11 @@ def turn_status(
     return turned
 
 
-def soft_delete(q: Dialect, cache: TaskCache, now: Instant, task: Task, *, by: str | None) -> Work[Task]:
+def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: str | None) -> Work[Task]:
     """The task ends: no further slot, and its name is free. Its runs are the caller's business."""
     current = yield from lock_task(q, task.id)
     base = current or task
-    ended = msgspec.structs.replace(
-        base, version=base.version + 1, updated_at=now, deleted_at=now, next_fire_at=None
-    )
+    ended = msgspec.structs.replace(base, version=base.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
     yield Execute(
         "update tasks set deleted_at = :now, live_name = null, live_external_id = null, version = :version,"
         " updated_at = :now where id = :id",

@@ -26,7 +26,9 @@ class Order:
     def read(cls, sort: str, known: Mapping[str, str], id_: str) -> Order:
         name = sort.removeprefix("-")
         if name not in known:
-            raise InvalidArgument.field("sort", f"is {sort!r}; expected one of {', '.join(known)}, or one with a leading -")
+            raise InvalidArgument.field(
+                "sort", f"is {sort!r}; expected one of {', '.join(known)}, or one with a leading -"
+            )
         return cls(name, known[name], id_, sort.startswith("-"))
 
     @property

@@ -1,8 +1,8 @@
 """From slots to runs: take what is due, account for it, write it, move the cursor. One transaction for the lot.
 
-    died before the commit   nothing is written; the cursor is still due, and another pass does it again
-    died after the commit    the runs are there and the cursor has moved; nobody plans those slots again
-    two planners at once     each holds the cursors that it took; the other leaves those alone
+died before the commit   nothing is written; the cursor is still due, and another pass does it again
+died after the commit    the runs are there and the cursor has moved; nobody plans those slots again
+two planners at once     each holds the cursors that it took; the other leaves those alone
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, soft_delete, turn_status
 from noonbell.stores.sql.live import load_where
 from noonbell.stores.sql.place import DUE, STARTED, Flag, Place
-from noonbell.stores.sql.rows import Known, TaskCache
+from noonbell.stores.sql.rows import Known, TaskView
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
 DROPPED_COLUMNS = ("task_id", "first", "last", "count", "reason", "at")
@@ -44,7 +44,7 @@ class Accounted:
         return [newborn for newborn in self.newborns if newborn.skip_reason is None]
 
 
-def plan(q: Dialect, cache: TaskCache, limit: int, cap: int, *, careful: bool = False) -> Work[Planned]:
+def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = False) -> Work[Planned]:
     now = yield Now()
     rows = yield Fetch(
         "select task_id, version, next_fire_at, fired, skip_next, accounted_to from cursors where next_fire_at <= :now"
@@ -74,7 +74,7 @@ def plan(q: Dialect, cache: TaskCache, limit: int, cap: int, *, careful: bool = 
 
 
 def account_for(
-    q: Dialect, cache: TaskCache, now: Instant, due: Sequence[tuple[Known, Task]], cap: int, *, careful: bool = False
+    q: Dialect, cache: TaskView, now: Instant, due: Sequence[tuple[Known, Task]], cap: int, *, careful: bool = False
 ) -> Work[Accounted]:
     """Account for every slot of these tasks up to now. Their cursors are held by the caller."""
     done = Accounted()
@@ -107,7 +107,7 @@ def account_for(
         done.newborns = yield from _not_born_yet(q, done.newborns)
     for task_id in replacing:
         done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
-    yield from bear(q, now, done.newborns)
+    yield from bear(now, done.newborns)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
     yield from rounds.answer(answers)
@@ -126,7 +126,7 @@ def _last_slot(task: Task, result: Account) -> int:
     return max((task.accounted_to, *(instant_of(slot) for slot in slots)))
 
 
-def _known(q: Dialect, cache: TaskCache, wanted: Sequence[tuple[int, int]]) -> Work[dict[int, Known]]:
+def _known(q: Dialect, cache: TaskView, wanted: Sequence[tuple[int, int]]) -> Work[dict[int, Known]]:
     """By id and version: the cursor carries the version, so a known task costs no query."""
     found: dict[int, Known] = {}
     missing: list[int] = []
@@ -209,7 +209,7 @@ def _not_born_yet(q: Dialect, newborns: Sequence[Newborn]) -> Work[list[Newborn]
     return [newborn for newborn in newborns if (newborn.task.id, newborn.scheduled_time) not in taken]
 
 
-def _cancel_started(q: Dialect, cache: TaskCache, now: Instant, task_id: int) -> Work[list[RunId]]:
+def _cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[list[RunId]]:
     """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
     rows = yield from load_where(q, "round_of = :task", task=task_id)
     started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & Flag.RETRIED)]
@@ -238,7 +238,7 @@ def _tell(now: Instant, done: Accounted, dropped: Sequence[tuple[object, ...]]) 
     yield from tell_all(now, {"run.scheduled": born, "run.skipped": skipped, "task.misfired": gone})
 
 
-def _complete(q: Dialect, cache: TaskCache, now: Instant, task: Task, *, alone: bool) -> Work[None]:
+def _complete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, alone: bool) -> Work[None]:
     """The schedule is used up. With nothing left to run, `delete_on_complete` is due at once."""
     turned = yield from turn_status(q, cache, now, task, TaskStatus.COMPLETED, by="noonbell")
     if turned is not None and alone and task.spec.delete_on_complete:

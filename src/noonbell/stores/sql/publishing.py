@@ -19,7 +19,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.live import Live, load, move
 from noonbell.stores.sql.place import Place
-from noonbell.stores.sql.rows import Known, TaskCache, to_json
+from noonbell.stores.sql.rows import Known, TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work
 
 
@@ -38,7 +38,7 @@ class _Holder:
         return Outcome.RUNNING if self.live is not None and self.live.was_claimed else Outcome.EXISTS
 
 
-def publish(q: Dialect, cache: TaskCache, publications: Sequence[Publication]) -> Work[list[Published]]:
+def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) -> Work[list[Published]]:
     tasks = yield from known_tasks(q, cache, [publication.task_id for publication in publications])
     check(tasks, publications)
     counts = yield from _counts(q, tasks)
@@ -66,7 +66,7 @@ def publish(q: Dialect, cache: TaskCache, publications: Sequence[Publication]) -
         answers.append((newborn, Outcome.CREATED))
     if freed:
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
-    yield from bear(q, now, newborns)
+    yield from bear(now, newborns)
     yield from tell(now, "run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in newborns])
     return [a if isinstance(a, Published) else Published(a[0].id, a[1]) for a in answers]
 
@@ -80,9 +80,7 @@ def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:
             raise InvalidState(f"task {known.task.name!r} is in ERROR; reset it before it can run again")
 
 
-def make(
-    known: Known, now: Instant, publication: Publication, counts: dict[int, list[int]]
-) -> Newborn | Published:
+def make(known: Known, now: Instant, publication: Publication, counts: dict[int, list[int]]) -> Newborn | Published:
     """The run that a publication asks for, or the refusal of a task at its limit."""
     task, spec = known.task, known.task.spec
     run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
@@ -120,9 +118,7 @@ def _counts(q: Dialect, tasks: dict[int, Known]) -> Work[dict[int, list[int]]]:
     return {row[0]: [row[1] + row[2] + row[3], row[2] + row[3]] for row in rows}
 
 
-def _holders(
-    q: Dialect, publications: Sequence[Publication]
-) -> Work[dict[tuple[int, str | None], _Holder]]:
+def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple[int, str | None], _Holder]]:
     keyed = [publication for publication in publications if publication.key is not None]
     if not keyed:
         return {}
@@ -156,15 +152,26 @@ def _existing(
     known: Known, now: Instant, publication: Publication, holder: _Holder
 ) -> Work[Published | tuple[Newborn, Outcome]]:
     if holder.newborn is not None:
-        return holder.newborn, Outcome.EXISTS
+        if not publication.update_waiting:
+            return holder.newborn, Outcome.EXISTS
+        _update_newborn(holder.newborn, now, publication)
+        return holder.newborn, Outcome.UPDATED
     live = holder.live
     if publication.update_waiting and live is not None and not live.was_claimed:
-        yield from _update_waiting(known, now, publication, live)
+        holder.live = yield from _update_waiting(known, now, publication, live)
         return Published(holder.run_id, Outcome.UPDATED)
     return Published(holder.run_id, holder.outcome)
 
 
-def _update_waiting(known: Known, now: Instant, publication: Publication, live: Live) -> Work[None]:
+def _update_newborn(newborn: Newborn, now: Instant, publication: Publication) -> None:
+    newborn.run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
+    newborn.priority = publication.priority
+    if publication.payload is not msgspec.UNSET:
+        newborn.payload = publication.payload
+        newborn.overrides = publication.overrides
+
+
+def _update_waiting(known: Known, now: Instant, publication: Publication, live: Live) -> Work[Live]:
     spec = known.task.spec
     run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
     priority = spec.priority if publication.priority is None else publication.priority
@@ -190,3 +197,4 @@ def _update_waiting(known: Known, now: Instant, publication: Publication, live: 
                 "overrides": None if publication.overrides is None else to_json(publication.overrides),
             },
         )
+    return after

@@ -197,9 +197,7 @@ def _in_status(q: Dialect, wanted: tuple[RunStatus, ...], params: dict[str, Any]
     waiting = [status for status in wanted if status in (RunStatus.SCHEDULED, RunStatus.RETRYING)]
     if waiting:
         params["waiting"] = q.pack([str(status) for status in waiting])
-        ways.append(
-            f"({q.names('r.status', 'waiting')} and r.id in (select run_id from live where not ({running})))"
-        )
+        ways.append(f"({q.names('r.status', 'waiting')} and r.id in (select run_id from live where not ({running})))")
     plain = [status for status in wanted if status not in (*troubles, *waiting, RunStatus.RUNNING)]
     if plain:
         params["plain"] = q.pack([str(status) for status in plain])

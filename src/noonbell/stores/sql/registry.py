@@ -52,9 +52,7 @@ def register(q: Dialect, worker: Worker) -> Work[Worker]:
     return fresh
 
 
-def set_worker(
-    q: Dialect, worker_id: str, state: WorkerState | None, concurrency: int | None
-) -> Work[Worker]:
+def set_worker(q: Dialect, worker_id: str, state: WorkerState | None, concurrency: int | None) -> Work[Worker]:
     rows = yield Fetch(f"{_SELECT} where id = :id{q.lock}", {"id": worker_id})
     if not rows:
         raise NotFound(f"there is no worker {worker_id!r}")
@@ -87,8 +85,7 @@ def workers() -> Work[list[Worker]]:
     now = yield Now()
     found = yield from load_workers()
     return [
-        worker if is_alive(worker, now) else msgspec.structs.replace(worker, state=WorkerState.LOST)
-        for worker in found
+        worker if is_alive(worker, now) else msgspec.structs.replace(worker, state=WorkerState.LOST) for worker in found
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from noonbell.clock import Instant
 from noonbell.model.run import FAILURES, SUCCEEDED, RunStatus
@@ -71,6 +72,7 @@ def end(q: Dialect, now: Instant, ended: Sequence[tuple[Live, RunStatus, bool]])
             failures = 0
         elif status in FAILURES and not replaced:
             failures += 1
+        state: tuple[Any, ...]
         if found.run_id == live.run_id:
             state = (live.task_id, status, live.attempt, now, failures, int(replaced))
         else:

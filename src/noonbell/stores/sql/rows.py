@@ -118,7 +118,7 @@ def bounds_of(spec: TaskSpec) -> Bounds:
 
 
 class TaskCache:
-    """The tasks seen last, by id and version. A version never changes its meaning, so nothing here can be stale."""
+    """The tasks seen last, by id and version. A committed version never changes its meaning: nothing here is stale."""
 
     def __init__(self, size: int = 20_000) -> None:
         self._size = size
@@ -131,13 +131,40 @@ class TaskCache:
     def newest(self, task_id: TaskId) -> Known | None:
         return self._known.get(task_id)
 
-    def put(self, task: Task) -> Known:
-        known = Known(task)
-        self._known[task.id] = known
-        self._known.move_to_end(task.id)
+    def add(self, known: Known) -> None:
+        there = self._known.get(known.task.id)
+        if there is not None and there.task.version > known.task.version:
+            return
+        self._known[known.task.id] = known
+        self._known.move_to_end(known.task.id)
         while len(self._known) > self._size:
             self._known.popitem(last=False)
+
+
+class TaskView:
+    """The cache as one transaction sees it. What it adds is kept only when the transaction has committed.
+
+    A version that was rolled back may be made again by another node, with another meaning.
+    """
+
+    def __init__(self, shared: TaskCache) -> None:
+        self._shared = shared
+        self._own: dict[int, Known] = {}
+
+    def get(self, task_id: TaskId, version: int) -> Known | None:
+        own = self._own.get(task_id)
+        if own is not None:
+            return own if own.task.version == version else None
+        return self._shared.get(task_id, version)
+
+    def put(self, task: Task) -> Known:
+        known = self._own[task.id] = Known(task)
         return known
+
+    def keep(self) -> None:
+        """The transaction has committed."""
+        for known in self._own.values():
+            self._shared.add(known)
 
 
 RUN_COLUMNS = (

@@ -1,7 +1,7 @@
 """Settle: write how attempts ended. Only the holder of the current token can; whoever comes late is told so.
 
-    died before the commit   nothing is written; the worker tries again, or the lease runs out and the sweep settles
-    died after the commit    the same settlement sent again finds its token used up: LOST, and nothing is written twice
+died before the commit   nothing is written; the worker tries again, or the lease runs out and the sweep settles
+died after the commit    the same settlement sent again finds its token used up: LOST, and nothing is written twice
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from noonbell.stores.sql.endings import Ending, finish, report_of, write_bodies
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.live import Live, load, move, waits
 from noonbell.stores.sql.place import Flag, Place
-from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
 ATTEMPT_COLUMNS = (
@@ -54,14 +54,14 @@ class _Changes:
         self.facts.setdefault(type_, []).append((live.task_id, live.run_id, data))
 
 
-def settle(q: Dialect, cache: TaskCache, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
+def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
     rows = yield from load(q, [settlement.run_id for settlement in settlements])
     now = yield Now()
     return (yield from apply(q, cache, now, rows, settlements))
 
 
 def apply(
-    q: Dialect, cache: TaskCache, now: Instant, rows: dict[int, Live], settlements: Sequence[Settlement]
+    q: Dialect, cache: TaskView, now: Instant, rows: dict[int, Live], settlements: Sequence[Settlement]
 ) -> Work[list[Settled]]:
     """Settle against rows that the caller holds."""
     answers: list[Settled] = []
@@ -189,15 +189,15 @@ def _attempt_row(live: Live, done: Settlement, status: str, now: Instant, start:
     return (live.run_id, live.attempt, status, live.worker_id, start, now, *report)
 
 
-def _write(q: Dialect, cache: TaskCache, now: Instant, changes: _Changes) -> Work[None]:
+def _write(q: Dialect, cache: TaskView, now: Instant, changes: _Changes) -> Work[None]:
     yield from move(changes.moves)
     if changes.retried:
         columns = ("status", "updated_at", "retry_count", "next_retry_time", "attempt", "start_time")
         report = ("response_code", "result", "error_message", "error_details")
         yield UpdateMany("runs", "id", (*columns, "callback_deadline", *report), changes.retried)
     if changes.parked:
-        columns = ("status", "updated_at", "callback_deadline", "attempt", "start_time", "worker_id", "response_code")
-        yield UpdateMany("runs", "id", columns, changes.parked)
+        parked = ("status", "updated_at", "callback_deadline", "attempt", "start_time", "worker_id", "response_code")
+        yield UpdateMany("runs", "id", parked, changes.parked)
     if changes.returned:
         yield UpdateMany("runs", "id", ("status", "updated_at", "attempt", "lost_count"), changes.returned)
     if changes.attempts:

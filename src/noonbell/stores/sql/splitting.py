@@ -14,14 +14,14 @@ from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.live import Live
 from noonbell.stores.sql.place import Flag, Place
 from noonbell.stores.sql.registry import is_alive, load_workers
-from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import UpdateMany, Work
 
 _COLUMNS = ("place", "at", "token", "claimed_at", "attempt", "flags")
 
 
 def split_parents(
-    q: Dialect, cache: TaskCache, now: Instant, request: ClaimRequest, parents: Sequence[Live]
+    q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, parents: Sequence[Live]
 ) -> Work[None]:
     """Each parent is RUNNING from now on, without a lease of its own, and its parts wait for their workers."""
     tasks = yield from known_tasks(q, cache, [parent.task_id for parent in parents])

@@ -42,12 +42,13 @@ from noonbell.stores.sql import (
     reading,
     registry,
     settling,
+    shortcut,
     tasks,
     upkeep,
 )
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import SEED
-from noonbell.stores.sql.rows import TaskCache
+from noonbell.stores.sql.rows import TaskCache, TaskView
 from noonbell.stores.sql.statement import Conflict, Fetch, InsertMany, Now, Work
 
 T = TypeVar("T")
@@ -65,8 +66,11 @@ class SqlStore(ABC):
         """Which variant of the migrations is ours."""
 
     @abstractmethod
-    async def _write(self, work: Callable[[], Work[T]]) -> T:
-        """Run a transition in a transaction of its own, again if the database breaks a deadlock. Raises Conflict."""
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
+        """Run a transition in a transaction of its own, again if the database breaks a deadlock. Raises Conflict.
+
+        Each time with a view of the cache of its own, which is kept after the commit.
+        """
 
     @abstractmethod
     async def _read(self, work: Callable[[], Work[T]]) -> T:
@@ -78,7 +82,7 @@ class SqlStore(ABC):
     @abstractmethod
     async def close(self) -> None: ...
 
-    async def _settled(self, work: Callable[[], Work[T]]) -> T:
+    async def _settled(self, work: Callable[[TaskView], Work[T]]) -> T:
         """Run a transition that may meet another about the same new key: whoever comes second finds it there."""
         for _ in range(5):
             try:
@@ -94,13 +98,13 @@ class SqlStore(ABC):
             await self.migrate()
 
     async def _read_version(self) -> int:
-        return await self._write(migrations.version)
+        return await self._write(lambda _: migrations.version(self.dialect.has_table))
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         """Go to a step of the schema, forward or back; the steps that were taken."""
 
-        def work() -> Work[list[int]]:
-            taken = yield from migrations.migrate(self._schema, to)
+        def work(_: TaskView) -> Work[list[int]]:
+            taken = yield from migrations.migrate(self._schema, self.dialect.has_table, to)
             if to >= 1 and 1 in taken:
                 yield InsertMany("counters", ("name", "value"), SEED)
             return taken
@@ -109,7 +113,7 @@ class SqlStore(ABC):
 
     async def now(self) -> Instant:
         def work() -> Work[Instant]:
-            return (yield Now())
+            return Instant((yield Now()))
 
         return await self._read(work)
 
@@ -118,9 +122,7 @@ class SqlStore(ABC):
     async def create_task(
         self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED, by: str | None = None, system: bool = False
     ) -> Task:
-        return await self._settled(
-            lambda: tasks.create(self.dialect, self._cache, spec, status, by, system=system)
-        )
+        return await self._settled(lambda cache: tasks.create(self.dialect, cache, spec, status, by, system=system))
 
     async def change_task(
         self,
@@ -130,21 +132,17 @@ class SqlStore(ABC):
         by: str | None = None,
         expect_version: int | None = None,
     ) -> Task:
-        return await self._settled(
-            lambda: tasks.change(self.dialect, self._cache, task_id, edit, by, expect_version)
-        )
+        return await self._settled(lambda cache: tasks.change(self.dialect, cache, task_id, edit, by, expect_version))
 
     async def delete_task(
         self, task_id: TaskId, *, by: str | None = None, cancel_running: bool = False, purge: bool = False
     ) -> Task:
         return await self._write(
-            lambda: tasks.delete(
-                self.dialect, self._cache, task_id, by, cancel_running=cancel_running, purge=purge
-            )
+            lambda cache: tasks.delete(self.dialect, cache, task_id, by, cancel_running=cancel_running, purge=purge)
         )
 
     async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
-        return await self._write(lambda: tasks.skip_next(self.dialect, self._cache, task_id, count, by))
+        return await self._write(lambda cache: tasks.skip_next(self.dialect, cache, task_id, count, by))
 
     async def task(self, task_id: TaskId) -> Task | None:
         return await self._read(lambda: known.load_task(task_id))
@@ -165,49 +163,66 @@ class SqlStore(ABC):
 
     async def plan(self, limit: int, *, cap: int = 100) -> Planned:
         try:
-            return await self._write(lambda: planning.plan(self.dialect, self._cache, limit, cap))
+            return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap))
         except Conflict:
             # A slot has its run already, though the cursor says otherwise: look before writing, this time.
-            return await self._write(lambda: planning.plan(self.dialect, self._cache, limit, cap, careful=True))
+            return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap, careful=True))
 
     async def promote(self, limit: int) -> Promoted:
-        return await self._write(lambda: canceling.promote(self.dialect, limit))
+        return await self._write(lambda _: canceling.promote(self.dialect, limit))
 
     async def publish(self, publications: Sequence[Publication]) -> list[Published]:
         if not publications:
             return []
-        return await self._settled(lambda: publishing.publish(self.dialect, self._cache, publications))
+        tasks = shortcut.plain_tasks(publications, self._cache)
+        if tasks is not None:
+            known_then = tasks
+            published = await self._write(lambda _: shortcut.publish(self.dialect, publications, known_then))
+            if published is not None:
+                return published
+        return await self._settled(lambda cache: publishing.publish(self.dialect, cache, publications))
 
     # Claim, execute, settle
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        return await self._settled(lambda: claiming.claim(self.dialect, self._cache, request))
+        return await self._settled(lambda cache: self._claiming(cache, request))
+
+    def _claiming(self, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
+        claimed = yield from shortcut.claim(self.dialect, cache, request)
+        if claimed is None:
+            claimed = yield from claiming.claim(self.dialect, cache, request)
+        return claimed
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
-        return await self._write(lambda: settling.settle(self.dialect, self._cache, settlements))
+        return await self._write(lambda cache: self._settling(cache, settlements))
+
+    def _settling(self, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
+        if settlements and shortcut.all_plain(settlements):
+            return (yield from shortcut.settle(self.dialect, cache, settlements))
+        return (yield from settling.settle(self.dialect, cache, settlements))
 
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[Settled], Claimed]:
-        def work() -> Work[tuple[list[Settled], Claimed]]:
-            settled = yield from settling.settle(self.dialect, self._cache, settlements)
-            return settled, (yield from claiming.claim(self.dialect, self._cache, request))
+        def work(cache: TaskView) -> Work[tuple[list[Settled], Claimed]]:
+            settled = yield from self._settling(cache, settlements)
+            return settled, (yield from self._claiming(cache, request))
 
         return await self._settled(work)
 
     async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
-        return await self._write(lambda: holding.begin(self.dialect, leases))
+        return await self._write(lambda _: holding.begin(self.dialect, leases))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "") -> Heartbeat:
-        return await self._write(lambda: holding.heartbeat(self.dialect, worker_id, held, incarnation))
+        return await self._write(lambda _: holding.heartbeat(self.dialect, worker_id, held, incarnation))
 
     async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
-        return await self._write(lambda: holding.extend(self.dialect, run_id, token, seconds))
+        return await self._write(lambda _: holding.extend(self.dialect, run_id, token, seconds))
 
     async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
-        return await self._write(lambda: canceling.cancel(self.dialect, self._cache, run_ids, by, reason))
+        return await self._write(lambda cache: canceling.cancel(self.dialect, cache, run_ids, by, reason))
 
     async def overdue(self, limit: int) -> list[Overdue]:
         return await self._read(lambda: holding.overdue(limit))
@@ -217,10 +232,10 @@ class SqlStore(ABC):
     async def callback(
         self, callback: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
     ) -> tuple[CallbackSubject | None, Callback]:
-        return await self._write(lambda: calling.callback(self.dialect, self._cache, callback, decide))
+        return await self._write(lambda cache: calling.callback(self.dialect, cache, callback, decide))
 
     async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
-        return await self._write(lambda: calling.extend_callback(self.dialect, run_id, seconds))
+        return await self._write(lambda _: calling.extend_callback(self.dialect, run_id, seconds))
 
     async def callbacks(self, run_id: RunId | None, limit: int = 100) -> list[Callback]:
         return await self._read(lambda: calling.callbacks(run_id, limit))
@@ -228,10 +243,10 @@ class SqlStore(ABC):
     # Log and progress
 
     async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:
-        return await self._write(lambda: holding.log(self.dialect, run_id, token, lines))
+        return await self._write(lambda _: holding.log(self.dialect, run_id, token, lines))
 
     async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
-        return await self._write(lambda: holding.progress(self.dialect, run_id, token, progress))
+        return await self._write(lambda _: holding.progress(self.dialect, run_id, token, progress))
 
     async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]:
         return await self._read(lambda: reading.log_lines(run_id, after, limit))
@@ -254,42 +269,42 @@ class SqlStore(ABC):
         return await self._read(lambda: reading.payload(run_id))
 
     async def promote_run(self, run_id: RunId) -> bool:
-        return await self._write(lambda: canceling.promote_run(self.dialect, run_id))
+        return await self._write(lambda _: canceling.promote_run(self.dialect, run_id))
 
     # Workers and queues
 
     async def register_worker(self, worker: Worker) -> Worker:
-        return await self._settled(lambda: registry.register(self.dialect, worker))
+        return await self._settled(lambda _: registry.register(self.dialect, worker))
 
     async def set_worker(
         self, worker_id: str, *, state: WorkerState | None = None, concurrency: int | None = None
     ) -> Worker:
-        return await self._write(lambda: registry.set_worker(self.dialect, worker_id, state, concurrency))
+        return await self._write(lambda _: registry.set_worker(self.dialect, worker_id, state, concurrency))
 
     async def workers(self) -> list[Worker]:
         return await self._read(registry.workers)
 
     async def remove_worker(self, worker_id: str, incarnation: str) -> None:
-        await self._write(lambda: registry.remove_worker(worker_id, incarnation))
+        await self._write(lambda _: registry.remove_worker(worker_id, incarnation))
 
     async def queues(self) -> list[Queue]:
         return await self._read(registry.queues)
 
     async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
-        return await self._settled(lambda: registry.set_queue(self.dialect, name, change, by))
+        return await self._settled(lambda _: registry.set_queue(self.dialect, name, change, by))
 
     # Upkeep
 
     async def clean(
         self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None
     ) -> int:
-        return await self._write(lambda: upkeep.clean(self.dialect, before, limit, task_id, keep))
+        return await self._write(lambda _: upkeep.clean(self.dialect, before, limit, task_id, keep))
 
     async def recount(self) -> int:
-        return await self._write(lambda: upkeep.recount(self.dialect))
+        return await self._write(lambda _: upkeep.recount(self.dialect))
 
     async def events(self, after: int, limit: int = 1000) -> list[Event]:
-        return await self._write(lambda: events.read(self.dialect, after, limit))
+        return await self._write(lambda _: events.read(self.dialect, after, limit))
 
     async def counts(self) -> Mapping[str, int]:
         return await self._read(upkeep.counts)

@@ -20,7 +20,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
 from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
 from noonbell.stores.sql.planning import account_for
-from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskCache, bounds_of, spec_values
+from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, bounds_of, spec_values
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.when import due
 
@@ -54,7 +54,7 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 
 
 def create(
-    q: Dialect, cache: TaskCache, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool
+    q: Dialect, cache: TaskView, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool
 ) -> Work[Task]:
     yield from _check_free(spec)
     name = "system_tasks" if system else "tasks"
@@ -88,7 +88,7 @@ def create(
 
 def change(
     q: Dialect,
-    cache: TaskCache,
+    cache: TaskView,
     task_id: TaskId,
     edit: Callable[[Task], TaskChange],
     by: str | None,
@@ -131,7 +131,7 @@ def _event_of(task: Task, changed: Task) -> str:
 
 
 def _accounted(
-    q: Dialect, cache: TaskCache, task_id: TaskId, expect_version: int | None = None
+    q: Dialect, cache: TaskView, task_id: TaskId, expect_version: int | None = None
 ) -> Work[tuple[Instant, Task]]:
     """The task, held, with every slot up to now accounted for."""
     task = yield from lock_task(q, task_id)
@@ -180,7 +180,7 @@ def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
 
 
 def delete(
-    q: Dialect, cache: TaskCache, task_id: TaskId, by: str | None, *, cancel_running: bool, purge: bool
+    q: Dialect, cache: TaskView, task_id: TaskId, by: str | None, *, cancel_running: bool, purge: bool
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id)
     if task.id > SYSTEM_TASK_IDS:
@@ -220,7 +220,7 @@ def _purge(task_id: TaskId) -> Work[None]:
     yield Execute("delete from tasks where id = :task", here)
 
 
-def skip_next(q: Dialect, cache: TaskCache, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
+def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id)
     wanted = msgspec.structs.replace(task, skip_next=count)
     yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task_id})
@@ -256,7 +256,7 @@ def _write_labels(task: Task) -> Work[None]:
         yield InsertMany("task_labels", ("task_id", "name", "value"), rows)
 
 
-def _write_gate(q: Dialect, cache: TaskCache, old: Task | None, new: Task) -> Work[None]:
+def _write_gate(q: Dialect, cache: TaskView, old: Task | None, new: Task) -> Work[None]:
     """The gate of a task follows its limits. Where one appears or goes, the runs under way are counted into or out."""
     del cache
     before = None if old is None else gate_limit(old.spec)
@@ -270,7 +270,9 @@ def _write_gate(q: Dialect, cache: TaskCache, old: Task | None, new: Task) -> Wo
         return
     if before is None and after is None:
         return
-    rows = [] if old is None else (yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id))
+    rows = (
+        [] if old is None else (yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id))
+    )
     gate = new.id if after is not None else None
     moved = []
     for row in rows:

@@ -1,0 +1,154 @@
+"""Claim: bring work in and outcomes out, both in one trip to the store where there are both.
+
+Idle, a run is claimed the moment that somebody signals it, and its outcome is settled the moment that it ends. Under load
+the trips take a while, and what ends meanwhile goes with the next one: the batches grow with the load by themselves.
+A worker has a few lanes, so that one can be on its way while another comes back.
+
+    K3  died after a claim    the leases run out; the sweep gives the runs to others
+    K7  died after a settle   what follows from it was written in the same transaction; only the signals are missing
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from noonbell.engine import failpoint
+from noonbell.engine.hold import STALE, Ended, Hands
+from noonbell.engine.know import Tasks
+from noonbell.engine.measure import StoreTime
+from noonbell.engine.settle import unwritable
+from noonbell.engine.wake import PLAN, Bell, queue_topic
+from noonbell.errors import StoreUnavailable
+from noonbell.model.request import Claimed, ClaimRequest
+from noonbell.model.run import Lease
+from noonbell.model.settlement import Move, Settled, Settlement
+from noonbell.ports import Store, Wakeup
+
+logger = logging.getLogger("noonbell.engine")
+
+_LONG = 60.0
+
+Observe = Callable[[Lease, Settlement, Settled], None]
+"""Hears of every settlement and what the store made of it."""
+
+
+class Lane:
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        tasks: Tasks,
+        hands: Hands,
+        bell: Bell,
+        request: ClaimRequest,
+        *,
+        poll: float,
+        observe: Observe | None = None,
+    ) -> None:
+        """`request.max` is the largest batch. A lane with a `poll` below infinity is the net for lost signals."""
+        self._store, self._wakeup, self._tasks, self._hands, self._bell = store, wakeup, tasks, hands, bell
+        self._request, self._poll, self._observe = request, min(poll, _LONG), observe
+        self._time = StoreTime(store)
+
+    async def tick(self) -> float:
+        """One trip: settle what has ended, claim what there is room for. Seconds to wait; 0 = there may be more."""
+        hands = self._hands
+        hands.hand_back_waiting(STALE)
+        ended = hands.ended(self._request.max)
+        room = hands.ask(self._request.max)
+        if not ended and not room:
+            return self._poll
+        try:
+            claimed = await self._trip(ended, room)
+        finally:
+            hands.answered(room)
+        if claimed.leases:
+            failpoint.hit("K3")
+            await self._take(claimed.leases)
+        if room and len(claimed.leases) >= room:
+            self._bell.ring()  # there is more than one trip can carry: let another lane go as well
+            return 0.0
+        return 0.0 if hands.has_ended else await self._pause(claimed)
+
+    async def wait(self, seconds: float) -> None:
+        await self._bell.wait(seconds)
+
+    async def _pause(self, claimed: Claimed) -> float:
+        if claimed.next_at is None:
+            return self._poll
+        await self._time.refresh()
+        return max(0.001, min(self._poll, self._time.until(claimed.next_at) + 0.001))
+
+    async def _take(self, leases: Sequence[Lease]) -> None:
+        try:
+            await self._tasks.learn(leases)
+        except StoreUnavailable:
+            pass  # they are ours all the same; each asks for its task when it is started
+        finally:
+            self._hands.take(leases)
+
+    async def _trip(self, ended: list[Ended], room: int) -> Claimed:
+        settlements = [settlement for _, settlement in ended]
+        request = msgspec.structs.replace(self._request, max=room)
+        try:
+            if not ended:
+                return await self._store.claim(request)
+            if room:
+                answers, claimed = await self._store.settle_and_claim(settlements, request)
+            else:
+                answers, claimed = await self._store.settle(settlements), Claimed([])
+        except StoreUnavailable:
+            self._hands.put_back(ended)
+            raise
+        except Exception as error:
+            if not ended:
+                raise
+            logger.warning("a batch of outcomes was refused (%s); they are settled one by one", error)
+            await self._one_by_one(ended)
+            return Claimed([])
+        except BaseException:
+            self._hands.put_back(ended)
+            raise
+        self._settled(ended, answers)
+        return claimed
+
+    async def _one_by_one(self, ended: list[Ended]) -> None:
+        """One outcome that the store cannot take must not keep the others from being settled."""
+        rest = list(ended)
+        try:
+            while rest:
+                held, settlement = rest[0]
+                answers = await self._settle_one(settlement)
+                rest.pop(0)
+                self._settled([(held, settlement)], answers)
+        finally:
+            self._hands.put_back(rest)
+
+    async def _settle_one(self, settlement: Settlement) -> list[Settled]:
+        try:
+            return await self._store.settle([settlement])
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            logger.exception("the outcome of run %d could not be stored", settlement.run_id)
+            return await self._store.settle([unwritable(settlement, error)])
+
+    def _settled(self, ended: Sequence[Ended], answers: Sequence[Settled]) -> None:
+        failpoint.hit("K7")
+        self._hands.let_go(ended)
+        for (held, settlement), answer in zip(ended, answers, strict=True):
+            if self._observe is not None:
+                self._observe(held.lease, settlement, answer)
+            if answer is Settled.DONE and (not held.lease.plain or settlement.move is not Move.FINISH):
+                self._follow(held.lease, settlement)
+
+    def _follow(self, lease: Lease, settlement: Settlement) -> None:
+        """Tell whoever may have something to do because of it; a signal that gets lost costs a poll."""
+        task = self._tasks.of(lease)
+        schedule = None if task is None else task.spec.schedule
+        if settlement.move is Move.RETRY or (schedule is not None and schedule.get("mode") == "fixed_delay"):
+            self._wakeup.signal(PLAN)
+        self._wakeup.signal(queue_topic(lease.queue))

@@ -1,0 +1,45 @@
+"""What a task's runs are doing: the read-only fields of a task that come from its runs, not from its own row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from noonbell.clock import Instant
+from noonbell.model.request import RunQuery
+from noonbell.model.run import RunId, RunStatus
+from noonbell.model.task import TaskId
+from noonbell.ports import Store
+
+ACTIVE = (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING)
+QUEUED = (RunStatus.SCHEDULED, RunStatus.RETRYING)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    last_run_id: RunId | None = None
+    last_run_at: Instant | None = None
+    """When it started; its slot while it has not."""
+    last_run_status: RunStatus | None = None
+    active_runs: int = 0
+    queued_runs: int = 0
+
+
+async def activities(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
+    return {task_id: await _activity(store, task_id) for task_id in task_ids}
+
+
+async def _activity(store: Store, task_id: TaskId) -> Activity:
+    newest = await store.runs(RunQuery(task_id=task_id, page_size=1))
+    if not newest.items:
+        return Activity()
+    last = newest.items[0]
+    active = await store.runs(RunQuery(task_id=task_id, status=ACTIVE, page_size=1))
+    queued = await store.runs(RunQuery(task_id=task_id, status=QUEUED, page_size=1))
+    return Activity(
+        last_run_id=last.id,
+        last_run_at=last.scheduled_time if last.start_time is None else last.start_time,
+        last_run_status=last.status,
+        active_runs=active.total or 0,
+        queued_runs=queued.total or 0,
+    )

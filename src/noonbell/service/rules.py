@@ -1,0 +1,43 @@
+"""What an installation adds to the checks of a task: the defaults of its settings, and the knowledge of placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from noonbell.model.task import OnLost, RetryPolicy
+from noonbell.settings import Settings
+
+
+def _any_text(text: str) -> None:
+    del text
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    seconds_field: bool = True
+    """False refuses cron expressions of six fields."""
+    check_template: Callable[[str], None] = _any_text
+    """Raises InvalidArgument for a text with a placeholder that nobody knows. Targets know them; wiring hands it in."""
+    http_timeout: float = 10
+    job_timeout: float = 300
+    http_retry: RetryPolicy = RetryPolicy(max_retries=0)
+    job_retry: RetryPolicy = RetryPolicy(max_retries=3)
+    on_lost: OnLost = OnLost.RETRY
+    allow_id_mode: bool = True
+    """Whether a callback may name task and run instead of a token."""
+
+    @classmethod
+    def of(cls, settings: Settings, check_template: Callable[[str], None] = _any_text) -> Rules:
+        return cls(
+            seconds_field=settings.scheduler.enable_seconds_field,
+            check_template=check_template,
+            http_timeout=settings.executor.request_timeout or 10,
+            job_timeout=settings.jobs.job_timeout,
+            http_retry=msgspec.convert({"max_retries": 0, **settings.executor.default_retry.given()}, RetryPolicy),
+            job_retry=RetryPolicy(max_retries=settings.jobs.max_retries),
+            on_lost=OnLost(settings.recovery.orphaned_runs.upper()),
+            allow_id_mode=settings.callback.allow_id_mode,
+        )

@@ -1,0 +1,179 @@
+"""Tasks: create, read, change, enable, disable, delete, skip, reset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from noonbell.errors import InvalidArgument, NotFound, VersionConflict
+from noonbell.model.request import Page, TaskChange, TaskQuery
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.ports import Store, Wakeup
+from noonbell.service import task_json
+from noonbell.service.activity import Activity, activities
+from noonbell.service.naming import TaskRef
+from noonbell.service.rules import Rules
+from noonbell.service.task_fields import Draft, read_task
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How a task is deleted: see `Store.delete_task`."""
+
+    cancel_running: bool = False
+    purge: bool = False
+
+
+class Tasks:
+    def __init__(self, store: Store, wakeup: Wakeup, rules: Rules) -> None:
+        self._store = store
+        self._wakeup = wakeup
+        self._rules = rules
+
+    async def create(self, given: Mapping[str, Any], *, by: str | None = None) -> Task:
+        """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
+        task_json.check_new(given)
+        draft = read_task(given, await self._store.now(), self._rules)
+        task = await self._store.create_task(draft.spec, status=draft.status or TaskStatus.ENABLED, by=by)
+        if draft.skip_next:
+            task = await self._store.skip_next(task.id, draft.skip_next, by=by)
+        self._wakeup.signal("plan")
+        return task
+
+    async def check(self, given: Mapping[str, Any]) -> TaskSpec:
+        """What `create` would make of it; nothing is written."""
+        task_json.check_new(given)
+        return read_task(given, await self._store.now(), self._rules).spec
+
+    async def get(self, ref: TaskRef) -> Task:
+        """The task, if it is not deleted; NotFound else."""
+        if isinstance(ref, str):
+            task = await self._store.task_named(ref)
+        else:
+            task = await self._store.task(ref)
+        if task is None or task.deleted_at is not None:
+            raise NotFound("there is no such task")
+        return task
+
+    async def show(self, task: Task) -> dict[str, Any]:
+        """The task as an answer shows it."""
+        found = await activities(self._store, [task.id])
+        return task_json.shown(task, found.get(task.id, Activity()))
+
+    async def list(self, query: TaskQuery) -> Page[dict[str, Any]]:
+        page = await self._store.tasks(query)
+        found = await activities(self._store, [task.id for task in page.items])
+        items = [task_json.shown(task, found.get(task.id, Activity())) for task in page.items]
+        return Page(items, page.total, page.next_cursor)
+
+    async def change(
+        self,
+        ref: TaskRef,
+        given: Mapping[str, Any],
+        *,
+        partial: bool,
+        expect_version: int | None = None,
+        by: str | None = None,
+    ) -> Task:
+        """A partial change keeps what it does not name; a full one sets that to its default.
+
+        With another `expect_version`: VersionConflict, and nothing is written.
+        """
+        task_id = (await self.get(ref)).id
+        now = await self._store.now()
+        expect_version = _expected(given, expect_version)
+        drafts: list[Draft] = []
+
+        def edit(task: Task) -> TaskChange:
+            fields = task_json.merged(task, given) if partial else task_json.replaced(task, given)
+            draft = read_task(fields, now, self._rules, kept=task.spec.schedule)
+            drafts.append(draft)
+            return TaskChange(spec=draft.spec, status=draft.status or task.status)
+
+        task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
+        skip = drafts[-1].skip_next
+        if skip is not None and skip != task.skip_next:
+            task = await self._store.skip_next(task_id, skip, by=by)
+        self._wake(task)
+        return task
+
+    async def enable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
+        """From now on, with no catch-up. Enabling what is enabled changes nothing."""
+        return await self._set_status(ref, TaskStatus.ENABLED, by, expect_version)
+
+    async def disable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
+        return await self._set_status(ref, TaskStatus.DISABLED, by, expect_version)
+
+    async def reset(self, ref: TaskRef, *, by: str | None = None) -> Task:
+        """Back to ENABLED with a fresh repeat count, from ERROR or COMPLETED too."""
+        return await self._set_status(ref, TaskStatus.ENABLED, by, None)
+
+    async def delete(
+        self,
+        ref: TaskRef,
+        removal: Removal = Removal(),  # noqa: B008 - frozen
+        *,
+        by: str | None = None,
+        expect_version: int | None = None,
+    ) -> Task:
+        task = await self.get(ref)
+        if expect_version is not None and task.version != expect_version:
+            raise VersionConflict(
+                f"the task is at version {task.version}, not {expect_version}; read it again",
+                details={"version": task.version},
+            )
+        task = await self._store.delete_task(
+            task.id, by=by, cancel_running=removal.cancel_running, purge=removal.purge
+        )
+        self._wake(task)
+        return task
+
+    async def skip(self, ref: TaskRef, count: int, *, by: str | None = None) -> Task:
+        """The next `count` slots are skipped; 0 takes it back, -1 skips until it is taken back."""
+        if not -1 <= count <= 1_000_000:
+            raise InvalidArgument.field("count", f"is {count}; expected -1 to 1000000")
+        return await self._store.skip_next((await self.get(ref)).id, count, by=by)
+
+    async def set_status_where(self, query: TaskQuery, status: TaskStatus, *, by: str | None = None) -> int:
+        """Enable or disable every task that the query finds; how many were changed."""
+        ids: list[TaskId] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.tasks(msgspec.structs.replace(query, page=1, page_size=500, cursor=cursor))
+            ids += [task.id for task in page.items if task.status is not status]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        for task_id in ids:
+            await self._set_status(task_id, status, by, None)
+        return len(ids)
+
+    async def _set_status(
+        self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None
+    ) -> Task:
+        task_id = (await self.get(ref)).id
+        task = await self._store.change_task(
+            task_id, lambda task: TaskChange(spec=task.spec, status=status), by=by, expect_version=expect_version
+        )
+        self._wake(task)
+        return task
+
+    def _wake(self, task: Task) -> None:
+        """Its cursor may be nearer now, and a limit that was raised lets waiting runs go."""
+        self._wakeup.signal("plan")
+        self._wakeup.signal(f"queue:{task.spec.queue}")
+
+
+def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | None:
+    """The version that the caller has seen: from `If-Match`, or from the body."""
+    said = given.get("version") if isinstance(given, Mapping) else None
+    if said is None:
+        return expect_version
+    if isinstance(said, bool) or not isinstance(said, int):
+        raise InvalidArgument.field("version", f"is {said!r}; expected the version that was read, a number")
+    if expect_version is not None and expect_version != said:
+        raise InvalidArgument.field("version", f"is {said}, but If-Match says {expect_version}")
+    return said

@@ -1,0 +1,1 @@
+"""Where what happened is told: numbers for Prometheus, lines for the log."""

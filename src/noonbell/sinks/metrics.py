@@ -1,0 +1,229 @@
+"""The numbers of one process, as Prometheus reads them. docs/reference/metrics.md explains each name.
+
+Counters and histograms tell what this node did itself, so that summing over nodes is right; watch.py feeds them. Gauges
+tell what stands in the store, and are the same on every node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from noonbell.clock import SECOND
+from noonbell.errors import NoonbellError
+from noonbell.model.request import RunQuery, TaskQuery
+from noonbell.model.run import FINAL, RunStatus
+from noonbell.model.task import TaskStatus
+from noonbell.model.worker import WorkerState
+from noonbell.ports import Store
+from noonbell.version import __version__
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+OTHER: Final = "other"
+"""The `task_id` of all tasks past the limit."""
+
+_RUN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 3_600)
+_LAG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+M = TypeVar("M", bound=Counter | Histogram)
+
+
+class PerTask(Generic[M]):
+    """One instrument with a series for each of the first tasks that it meets, or with one series for all."""
+
+    def __init__(self, metric: M, limit: int | None) -> None:
+        self._metric = metric
+        self._limit = limit
+        self._known: dict[int, M] = {}
+
+    def of(self, task_id: int) -> M:
+        if self._limit is None:
+            return self._metric
+        if (child := self._known.get(task_id)) is not None:
+            return child
+        if len(self._known) >= self._limit:
+            return self._metric.labels(OTHER)
+        child = self._known[task_id] = self._metric.labels(str(task_id))
+        return child
+
+
+class Metrics:
+    def __init__(self, *, task_id_label: bool = True, task_id_limit: int = 200, pool_size: int = 0) -> None:
+        # Series `…_created` double the page and nobody reads them. The switch is one for the whole process.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        limit = task_id_limit if task_id_label else None
+        by_task = ("task_id",) if task_id_label else ()
+
+        self.task_total = Gauge(
+            "cronjob_task_total", "Tasks that are not deleted, by status.", ("status",), registry=registry
+        )
+        self.run_total = Counter(
+            "cronjob_run", "Runs that came to their end here, by final status.", ("status",), registry=registry
+        )
+        self.runs_total = Counter("runs", "The same as cronjob_run_total.", ("status",), registry=registry)
+        self.run_duration = PerTask(
+            Histogram(
+                "cronjob_run_duration_seconds",
+                "From the claim of the last attempt to the end of the run.",
+                by_task,
+                buckets=_RUN_SECONDS,
+                registry=registry,
+            ),
+            limit,
+        )
+        self.run_retries = PerTask(
+            Counter("cronjob_run_retries", "Attempts that ended in RETRYING.", by_task, registry=registry), limit
+        )
+        self.misfires = PerTask(
+            Counter("cronjob_misfire", "Slots that the misfire policy dropped.", by_task, registry=registry), limit
+        )
+        self.http_requests = Counter(
+            "cronjob_http_request",
+            "Calls to targets, by method and status code, or by what went wrong where there was no answer.",
+            ("method", "code"),
+            registry=registry,
+        )
+        self.callback_pending = Gauge(
+            "cronjob_callback_pending", "Runs that wait for their callback.", registry=registry
+        )
+        self.scan_latency = Histogram(
+            "cronjob_scheduler_scan_latency",
+            "How long a planning pass took, in seconds.",
+            buckets=_STORE_SECONDS,
+            registry=registry,
+        )
+        self.overlap_skipped = Counter(
+            "task_overlap_skipped", "Slots skipped because the previous round was not over.", registry=registry
+        )
+        self.concurrency_skipped = Counter(
+            "concurrency_skipped", "Runs turned away because the task was at its limit.", registry=registry
+        )
+        self.failure_retries = Counter(
+            "task_failure_retry", "Rounds started by failure_action RETRY.", registry=registry
+        )
+        self.timeouts = Counter("task_timeout", "Attempts that ran past their timeout.", registry=registry)
+
+        self.start_lag = Histogram(
+            "noonbell_start_lag_seconds",
+            "From a run's slot to the claim of its first attempt.",
+            buckets=_LAG_SECONDS,
+            registry=registry,
+        )
+        self.executing = Gauge("noonbell_runs_executing", "Runs that this node holds a lease of.", registry=registry)
+        self.lease_losses = Counter(
+            "noonbell_lease_losses",
+            "Leases that ran out: found by this node's sweep, or told to this node's worker.",
+            ("found_by",),
+            registry=registry,
+        )
+        self.callbacks = Counter(
+            "noonbell_callbacks", "Callbacks that came in here: RECEIVED or IGNORED.", ("status",), registry=registry
+        )
+        self.queue_depth = Gauge(
+            "noonbell_queue_depth", "Runs on a queue that are not final.", ("queue", "state"), registry=registry
+        )
+        self.queue_age = Gauge(
+            "noonbell_queue_oldest_age_seconds",
+            "How long the oldest due run has waited.",
+            ("queue",),
+            registry=registry,
+        )
+        self.workers = Gauge("noonbell_workers", "Workers, by state.", ("state",), registry=registry)
+        self.store_latency = Histogram(
+            "noonbell_store_latency_seconds",
+            "How long the store took, by call.",
+            ("call",),
+            buckets=_STORE_SECONDS,
+            registry=registry,
+        )
+        self.store_errors = Counter(
+            "noonbell_store_errors", "Calls that the store did not answer, by call.", ("call",), registry=registry
+        )
+        self.store_up = Gauge("noonbell_store_up", "1 if the store answered when last asked.", registry=registry)
+        self.pool_used = Gauge("noonbell_store_pool_used", "Calls to the store under way.", registry=registry)
+        self.pool_size = Gauge(
+            "noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.", registry=registry
+        )
+        self.pool_size.set(pool_size)
+        build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=registry)
+        build.labels(__version__).set(1)
+        self._stand_at_zero()
+
+    def _stand_at_zero(self) -> None:
+        """Series exist before their first count, so that a rate over it is right."""
+        for status in sorted(FINAL):
+            self.run_total.labels(status)
+            self.runs_total.labels(status)
+        for found_by in ("sweep", "worker"):
+            self.lease_losses.labels(found_by)
+
+    def ended(self, status: RunStatus, count: int = 1) -> None:
+        """So many runs came to this final status."""
+        self.run_total.labels(status).inc(count)
+        self.runs_total.labels(status).inc(count)
+
+    async def render(self) -> bytes:
+        """The page. Made in a thread: with many series it takes longer than the loop should wait."""
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+
+class Readings:
+    """The gauges that come from the store, read again when a page is asked for and they are older than `max_age`."""
+
+    def __init__(self, metrics: Metrics, store: Store, *, max_age: float = 5.0, patience: float = 2.0) -> None:
+        self._metrics = metrics
+        self._store = store
+        self._max_age = max_age
+        self._patience = patience
+        self._fresh_until = 0.0
+        self._reading = asyncio.Lock()
+
+    async def page(self) -> bytes:
+        """Always a page: with a store that does not answer, the last readings and `noonbell_store_up 0`."""
+        async with self._reading:
+            if asyncio.get_running_loop().time() >= self._fresh_until:
+                await self._refresh()
+        return await self._metrics.render()
+
+    async def _refresh(self) -> None:
+        self._metrics.store_up.set(0)
+        with contextlib.suppress(NoonbellError, TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._read()
+            self._metrics.store_up.set(1)
+        self._fresh_until = asyncio.get_running_loop().time() + self._max_age
+
+    async def _read(self) -> None:
+        metrics, store = self._metrics, self._store
+        for status in TaskStatus:
+            tasks = await store.tasks(TaskQuery(status=status, page_size=1))
+            metrics.task_total.labels(status).set(tasks.total or 0)
+        pending = await store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=1))
+        metrics.callback_pending.set(pending.total or 0)
+        await self._read_queues()
+        states = [worker.state for worker in await store.workers()]
+        for state in WorkerState:
+            metrics.workers.labels(state).set(states.count(state))
+
+    async def _read_queues(self) -> None:
+        queues, now = await self._store.queues(), await self._store.now()
+        self._metrics.queue_depth.clear()
+        self._metrics.queue_age.clear()
+        for queue in queues:
+            depths: Iterable[tuple[str, int]] = (
+                ("waiting", queue.waiting),
+                ("delayed", queue.delayed),
+                ("running", queue.running),
+            )
+            for state, depth in depths:
+                self._metrics.queue_depth.labels(queue.name, state).set(depth)
+            age = 0.0 if queue.oldest_at is None else max(0, now - queue.oldest_at) / SECOND
+            self._metrics.queue_age.labels(queue.name).set(age)

@@ -1,0 +1,112 @@
+"""The outcome of an exchange: status and body as they are judged, and the texts as they are kept."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from noonbell.clock import SECOND, Instant, from_datetime
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.run import RunBodies
+from noonbell.service.secrets import masked
+from noonbell.targets import failure, secrets
+from noonbell.targets.exchange import Exchange
+from noonbell.targets.request import Request, is_async
+
+_CHARSETS = re.compile(
+    r"utf-8|utf-16(-le|-be)?|ascii|iso8859-\d+|cp125\d|cp874|cp866|koi8-[ru]|gb2312|gbk|gb18030|big5|shift_jis|cp932"
+    r"|euc_(jp|kr)|cp949|mac-roman|tis-620"
+)
+"""Python's names of the charsets that a target may name. Not every codec: some take hours over a few megabytes."""
+
+_LONGEST_MESSAGE = 1000
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""What databases refuse in a text."""
+
+
+def outcome(
+    assignment: Assignment, request: Request, exchange: Exchange, went_wrong: tuple[str, str] | None, now: Instant
+) -> Outcome:
+    """What came of the attempt. `went_wrong` is kind and message of what broke the exchange off, if anything did."""
+    status = exchange.status
+    judged = None if status is None else failure.of_status(status, exchange.reason)
+    if went_wrong is None or (judged is not None and went_wrong[0] == "too_large"):
+        went_wrong = judged  # an error page that is too long is still that error
+    hidden = _hidden(assignment, request)
+    bodies = _bodies(request, exchange, hidden)
+    if went_wrong is None:
+        kind = OutcomeKind.ACCEPTED if is_async(assignment) else OutcomeKind.SUCCESS
+        return Outcome(kind=kind, response_code=status, bodies=bodies)
+    name, message = went_wrong
+    message = secrets.conceal(storable(message)[:_LONGEST_MESSAGE], hidden)
+    details: dict[str, Any] = {"kind": name}
+    if exchange.address is not None:
+        details["address"] = exchange.address
+    if bodies.truncated:
+        details["truncated"] = True
+    return Outcome(
+        kind=OutcomeKind.FAILURE,
+        failure=name,
+        response_code=status,
+        retry_after=retry_after(exchange.headers.get("Retry-After"), now) if status in {429, 503} else None,
+        error_message=message,
+        error_details=details,
+        bodies=bodies,
+    )
+
+
+def retry_after(value: str | None, now: Instant) -> float | None:
+    """Seconds to wait, from a number of seconds or an HTTP date; None if it says nothing that can be understood."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), 1e9)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, math.ceil((from_datetime(moment) - now) / SECOND))
+
+
+def storable(text: str) -> str:
+    """The text without what no database takes: NUL and halves of characters."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def text_of(body: bytes | bytearray, charset: str | None) -> str:
+    """The body as text, by its charset where that is a known one."""
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        name = "utf-8"
+    return storable(body.decode(name if _CHARSETS.fullmatch(name) else "utf-8", "replace"))
+
+
+def _hidden(assignment: Assignment, request: Request) -> Sequence[str]:
+    values = secrets.secret_values(request.headers)
+    token = assignment.lease.callback_token
+    return [token, *values] if token else values
+
+
+def _bodies(request: Request, exchange: Exchange, hidden: Sequence[str]) -> RunBodies:
+    def kept(text: str) -> str:
+        return secrets.conceal(storable(text), hidden)
+
+    def kept_headers(headers: Any) -> dict[str, str]:
+        return {name: kept(value) for name, value in masked(headers).items()}
+
+    has_answer = exchange.status is not None
+    return RunBodies(
+        request_headers=kept_headers(request.headers),
+        request_body=None if request.body is None else kept(request.body),
+        response_headers=kept_headers(exchange.headers) if has_answer else None,
+        response_body=secrets.conceal(text_of(exchange.body, exchange.charset), hidden) if has_answer else None,
+        truncated=has_answer and not exchange.is_whole,
+    )

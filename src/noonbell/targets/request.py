@@ -1,0 +1,200 @@
+"""The request of one attempt: what a task, its run and the settings make of it. No network here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from yarl import URL
+
+from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.errors import InvalidArgument, PayloadTooLarge
+from noonbell.model.attempt import Assignment
+from noonbell.model.run import Lease
+from noonbell.model.task import ExecType, TaskSpec
+from noonbell.service.http_fields import OWNED_HEADERS
+from noonbell.targets import signing, template
+from noonbell.version import __version__
+
+REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})
+
+LONGEST_URL = 16 * 1024
+LONGEST_HEADER = 32 * 1024
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    url: URL
+    headers: dict[str, str]
+    """Each name once, whatever its case."""
+    body: str | None
+    content: bytes | None
+    """The body, as it is sent and signed."""
+
+
+class Unsendable(Exception):
+    """No request can be made of this task and this run, today or tomorrow."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def is_async(assignment: Assignment) -> bool:
+    """Whether 2xx means that a callback will follow."""
+    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(
+        (assignment.lease.overrides or {}).get("force_async")
+    )
+
+
+def build(assignment: Assignment, *, global_headers: Mapping[str, str], now: Instant, max_body: int) -> Request:
+    """Everything that goes over the wire, or Unsendable. `now` is signed, if the task has a secret."""
+    try:
+        return _build(assignment, global_headers, now, max_body)
+    except PayloadTooLarge as error:
+        raise Unsendable("too_large", error.message) from None
+    except (InvalidArgument, ValueError) as error:
+        raise Unsendable("fail", str(error)) from None
+
+
+def trace_id(lease: Lease) -> str:
+    """32 hex digits, the same for every attempt: the run's own, or made of what it has instead."""
+    if lease.trace_id and (match := _TRACE_ID.fullmatch(lease.trace_id)) and match[1].strip("0"):
+        return match[1]
+    source = lease.trace_id or f"run {lease.run_id} of {lease.scheduled_time}"
+    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def traceparent(lease: Lease) -> str:
+    """The W3C header: the run's trace, and the attempt as the caller's span."""
+    trace = trace_id(lease)
+    span = hashlib.sha256(f"{trace} attempt {lease.attempt}".encode()).hexdigest()[:16]
+    return f"00-{trace}-{span}-01"
+
+
+def check_header(name: str, value: str) -> None:
+    """Raise InvalidArgument for a header that is not ours to send."""
+    if _TOKEN.fullmatch(name) is None:
+        raise InvalidArgument(f"header {name[:80]!r} is not a name; expected letters, digits and dashes")
+    if name.lower() in OWNED_HEADERS:
+        raise InvalidArgument(f"header {name} belongs to the HTTP client and cannot be set")
+    if found := _CONTROL.search(value):
+        raise InvalidArgument(f"the value of header {name} holds the control character {found[0]!r}")
+    if len(value) > LONGEST_HEADER:
+        raise PayloadTooLarge(f"the value of header {name} is longer than {LONGEST_HEADER} characters")
+
+
+def check_method(method: str) -> None:
+    if _TOKEN.fullmatch(method) is None or method.upper() in REFUSED_METHODS:
+        raise InvalidArgument(f"{method[:40]!r} is not a method that a target can be called with")
+
+
+def _build(assignment: Assignment, global_headers: Mapping[str, str], now: Instant, max_body: int) -> Request:
+    spec = assignment.task.spec
+    values = _values(assignment)
+    check_method(spec.http_method)
+    url = _url(spec, values)
+    headers = _Headers({"User-Agent": f"noonbell/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"})
+    headers.update(global_headers)
+    headers.update({name: template.render(value, values) for name, value in spec.headers.items()})
+    body = _body(assignment, values, headers.get("content-type"), max_body)
+    if body is not None and "content-type" not in headers:
+        is_json = template.escape_for(body, None) == "json"
+        headers.put("Content-Type", "application/json" if is_json else "text/plain; charset=utf-8")
+    content = None if body is None else body.encode("utf-8", "replace")
+    if content is not None and len(content) > max_body:
+        raise PayloadTooLarge(f"the request body has {len(content)} bytes; at most {max_body} are sent")
+    headers.update(_own(assignment))
+    if spec.secret:
+        headers.update(signing.sign(spec.secret, f"run_{assignment.lease.run_id}", now // SECOND, content or b""))
+    return Request(spec.http_method.upper(), url, headers.sent(), body, content)
+
+
+def _url(spec: TaskSpec, values: Mapping[str, Any]) -> URL:
+    url = URL(template.render(spec.target_url or "", values, escape="url", limit=LONGEST_URL).strip())
+    if not url.scheme or (url.scheme in {"http", "https"} and not url.host):
+        raise InvalidArgument(f"target_url is {spec.target_url!r}; expected http://HOST/… or https://HOST/…")
+    if url.user is not None or url.password is not None:
+        raise InvalidArgument("target_url holds a user or a password; send them in the header Authorization")
+    return url
+
+
+def _body(assignment: Assignment, values: Mapping[str, Any], content_type: str | None, limit: int) -> str | None:
+    override = (assignment.lease.overrides or {}).get("override_body")
+    if override is not None:
+        return override if isinstance(override, str) else json.dumps(override, ensure_ascii=False)
+    text = assignment.task.spec.body_template
+    if text is None:
+        return None
+    return template.render(text, values, escape=template.escape_for(text, content_type), limit=limit)
+
+
+def _values(assignment: Assignment) -> dict[str, Any]:
+    """What placeholders can name."""
+    lease, previous = assignment.lease, assignment.previous_scheduled_time
+    return {
+        "run_id": lease.run_id,
+        "task_id": lease.task_id,
+        "task_name": assignment.task.name,
+        "attempt": lease.attempt,
+        "scheduled_time": rfc3339(lease.scheduled_time),
+        "previous_scheduled_time": None if previous is None else rfc3339(previous),
+        "trace_id": trace_id(lease),
+        "callback_url": assignment.callback_url,
+        "callback_token": lease.callback_token,
+        "payload": lease.payload if lease.payload is not None else assignment.task.spec.payload,
+    }
+
+
+def _own(assignment: Assignment) -> dict[str, str]:
+    """The headers that every target can rely on. They stand above those of the task."""
+    lease = assignment.lease
+    headers = {
+        "X-Noonbell-Task": str(lease.task_id),
+        "X-Noonbell-Run": str(lease.run_id),
+        "X-Noonbell-Attempt": str(lease.attempt),
+        "X-Noonbell-Scheduled-Time": rfc3339(lease.scheduled_time),
+        # The slot stands beside the id, because another installation may have a run of the same number.
+        "Idempotency-Key": f"noonbell-{lease.run_id}-{lease.scheduled_time // SECOND}",
+        "traceparent": traceparent(lease),
+    }
+    if is_async(assignment):
+        if assignment.callback_url:
+            headers["X-Callback-Url"] = assignment.callback_url
+        if lease.callback_token:
+            headers["X-Callback-Token"] = lease.callback_token
+    return headers
+
+
+class _Headers:
+    """Headers by name in any case; the last one put in stands, in the spelling that it came with."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._held = {name.lower(): (name, value) for name, value in headers.items()}
+
+    def __contains__(self, lower: str) -> bool:
+        return lower in self._held
+
+    def get(self, lower: str) -> str | None:
+        held = self._held.get(lower)
+        return None if held is None else held[1]
+
+    def put(self, name: str, value: str) -> None:
+        check_header(name, value)
+        self._held[name.lower()] = (name, value)
+
+    def update(self, headers: Mapping[str, str]) -> None:
+        for name, value in headers.items():
+            self.put(name, value)
+
+    def sent(self) -> dict[str, str]:
+        return dict(self._held.values())

@@ -1,0 +1,304 @@
+"""The statements that planning, claiming and settling really send find their rows by an index, however many there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from integration.conftest import Open
+from integration.crew import success
+from integration.support import create_many, every_second, job, publish_many
+from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.request import ClaimRequest, Publication
+from noonbell.model.run import Lease, RunStatus
+from noonbell.model.settlement import Expect, Move, Settlement
+from noonbell.model.task import RateLimit
+from noonbell.stores.sql.statement import Execute, InsertMany, Work
+from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.sql.tasks import _TASK_COLUMNS, CURSOR_COLUMNS
+
+BIG = {"runs", "live", "cursors", "tasks"}
+"""Tables that grow with what a user has. The others are small, or nothing hot reads them."""
+
+START = Instant(1_767_261_600 * SECOND)
+FILL = 4_000
+
+Heard = list[tuple[str, Sequence[Any]]]
+Step = tuple[str, Callable[[], Awaitable[Any]]]
+
+
+# ---- a store in the middle of its life
+
+
+async def fill(store: SqlStore) -> None:
+    """Thousands of tasks, and of runs in every place."""
+    plain = await store.create_task(job("plain", worker_timeout_ms=60_000, schedule=every_second(START, every=86_400)))
+    gated = await store.create_task(job("gated", max_concurrency=50))
+    await copy_task(store, plain.id, FILL)
+    await publish_many(store, plain, 3 * FILL)
+    await publish_many(store, gated, FILL)
+    await publish_many(store, plain, FILL, delay_seconds=3600)
+    leases = await claim(store, "old", FILL)
+    assert len(leases) == FILL
+    await store.settle([success(lease) for lease in leases[: FILL // 2]])
+    await claim(store, "elsewhere", FILL // 2)
+
+
+async def analyse(store: SqlStore) -> None:
+    """As the server does by itself from time to time. SQLite does not, and neither do we there."""
+    if store.dialect.name == "mysql":
+        for table in sorted(BIG):
+            await store.fetch(f"analyze table {table}")
+    elif store.dialect.name == "postgres":
+        await execute(store, "analyze")
+
+
+async def copy_task(store: SqlStore, task_id: int, count: int) -> None:
+    """So many more of it, with cursors that lie far away."""
+    task = await rows_like(store, "tasks", _TASK_COLUMNS, "id", task_id)
+    cursor = await rows_like(store, "cursors", CURSOR_COLUMNS, "task_id", task_id)
+
+    def work() -> Work[None]:
+        ids = range(1_000_000, 1_000_000 + count)
+        yield InsertMany("tasks", _TASK_COLUMNS, [task(id=n, live_name=f"copy {n}") for n in ids])
+        yield InsertMany("cursors", CURSOR_COLUMNS, [cursor(task_id=n, next_fire_at=START + n * SECOND) for n in ids])
+
+    await store._write(work)
+
+
+async def rows_like(
+    store: SqlStore, table: str, columns: Sequence[str], key: str, value: int
+) -> Callable[..., tuple[Any, ...]]:
+    (row,) = await store.fetch(f"select {', '.join(columns)} from {table} where {key} = :value", value=value)
+    fields = dict(zip(columns, row, strict=True))
+    return lambda **changes: tuple((fields | changes).values())
+
+
+async def execute(store: SqlStore, sql: str) -> None:
+    def work() -> Work[None]:
+        yield Execute(sql)
+
+    await store._write(work)
+
+
+async def claim(store: SqlStore, worker: str, count: int) -> list[Lease]:
+    return (await store.claim(ClaimRequest(worker_id=worker, queues=("default",), max=count))).leases
+
+
+# ---- what is hot
+
+
+async def hot_steps(store: SqlStore, clock: ManualClock) -> list[Step]:
+    """Each with something to do, in an order in which the next finds what the last one left."""
+    schedule, mark = every_second(START), clock.now()
+    specs = [
+        job(f"due 1 {mark}", schedule=schedule),
+        job(f"due 2 {mark}", schedule=schedule, max_concurrency=2, priority=9),
+        job(f"due 3 {mark}", schedule=schedule, rate_limit=RateLimit(max=2, per_seconds=1), priority=9),
+    ]
+    tasks = await create_many(store, specs)
+    clock.advance(2)
+    held: list[Lease] = []
+
+    async def take(count: int) -> None:
+        held.extend(await claim(store, "w", count))
+        assert held
+
+    async def settle(move: Move, status: RunStatus | None, **more: Any) -> None:
+        lease = held.pop()
+        fields = {"run_id": lease.run_id, "token": lease.token, "worker_id": "w", "plain": lease.plain}
+        await store.settle([Settlement(move=move, status=status, **(fields | more))])
+
+    async def settle_and_claim() -> None:
+        ended = [success(held.pop()) for _ in range(min(2, len(held)))]
+        _, claimed = await store.settle_and_claim(ended, ClaimRequest(worker_id="w", queues=("default",), max=5))
+        held.extend(claimed.leases)
+
+    async def heartbeat() -> None:
+        await store.heartbeat("w", [(lease.run_id, lease.token) for lease in held])
+
+    async def sweep() -> None:
+        clock.advance(3 * 3600)
+        late = await store.overdue(10)
+        assert late
+        gone = [Settlement(run_id=one.run_id, token=one.token, move=Move.LOSE, expect=Expect.EXPIRED) for one in late]
+        await store.settle(gone)
+
+    async def publish(**fields: Any) -> None:
+        await store.publish([Publication(task_id=tasks[0].id, **fields)])
+
+    return [
+        ("publish", publish),
+        ("publish with a key", lambda: publish(key="k")),
+        ("publish the same key", lambda: publish(key="k")),
+        ("plan", lambda: store.plan(100)),
+        ("claim", lambda: take(12)),
+        ("settle and claim", settle_and_claim),
+        ("heartbeat", heartbeat),
+        ("settle as a success", lambda: settle(Move.FINISH, RunStatus.SUCCESS)),
+        ("settle as a failure", lambda: settle(Move.FINISH, RunStatus.FAILED, error_message="no")),
+        ("settle as a retry", lambda: settle(Move.RETRY, RunStatus.FAILED, delay_seconds=1)),
+        ("settle as accepted", lambda: settle(Move.PARK, RunStatus.CALLBACK_PENDING, delay_seconds=1)),
+        ("settle as released", lambda: settle(Move.RELEASE, None)),
+        ("overdue and sweep", sweep),
+        ("promote", lambda: store.promote(100)),
+    ]
+
+
+# ---- listening
+
+
+@asynccontextmanager
+async def listening(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
+    """Every statement that the store sends to its database, with its values."""
+    heard: Heard = []
+    with monkeypatch.context() as patch:
+        if store.dialect.name == "sqlite":
+            store._connection._db.set_trace_callback(lambda sql: heard.append((sql, ())))  # type: ignore[attr-defined]
+            yield heard
+            store._connection._db.set_trace_callback(None)  # type: ignore[attr-defined]
+        elif store.dialect.name == "postgres":
+            send = asyncpg.Connection._execute
+
+            async def listened(self: Any, query: str, args: Sequence[Any], *rest: Any, **more: Any) -> Any:
+                heard.append((query, args))
+                return await send(self, query, args, *rest, **more)
+
+            patch.setattr(asyncpg.Connection, "_execute", listened)
+            yield heard
+        else:
+            do = store._do  # type: ignore[attr-defined]
+            patch.setattr(store, "_do", lambda cursor, statement: do(ListeningCursor(cursor, heard), statement))
+            yield heard
+
+
+class ListeningCursor:
+    def __init__(self, cursor: Any, heard: Heard) -> None:
+        self._cursor, self._heard = cursor, heard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    async def execute(self, sql: str, args: Any = None) -> Any:
+        self._heard.append((sql, args))
+        return await self._cursor.execute(sql, args)
+
+
+async def full_scans(store: SqlStore, sql: str, args: Sequence[Any]) -> list[str]:
+    """What the database's own plan for a statement says about walking through a whole table."""
+    if not sql.lstrip().lower().startswith(("select", "insert", "update", "delete", "with")):
+        return []
+    if store.dialect.name == "sqlite":
+        return sqlite_scans(await store.fetch(f"explain query plan {sql}"))
+    if store.dialect.name == "postgres":
+        async with store._pool.acquire() as connection:  # type: ignore[attr-defined]
+            return postgres_scans(json.loads(await connection.fetchval(f"explain (format json) {sql}", *args)))
+    async with store._cursor() as (_, cursor):  # type: ignore[attr-defined]
+        await cursor.execute(f"explain {sql}", args)
+        return mariadb_scans(await cursor.fetchall())
+
+
+ALIASES = {"l": "live", "r": "runs", "t": "tasks", "c": "cursors"}
+
+
+def sqlite_scans(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """`SCAN live`; a walk along an index that holds just the rows in question, in order, is none."""
+    found = []
+    for row in rows:
+        words = str(row[3]).split()
+        if words[0] == "SCAN" and ALIASES.get(words[1], words[1]) in BIG and "live_" not in row[3]:
+            found.append(str(row[3]))
+    return found
+
+
+def postgres_scans(plan: Any) -> list[str]:
+    found = []
+    if isinstance(plan, list):
+        return [scan for part in plan for scan in postgres_scans(part)]
+    for value in plan.values():
+        if isinstance(value, list | dict):
+            found += [scan for part in (value if isinstance(value, list) else [value])
+                      if isinstance(part, dict) for scan in postgres_scans(part)]  # fmt: skip
+    relation = plan.get("Relation Name", "")
+    if plan.get("Node Type") == "Seq Scan" and relation.split("_")[0] in BIG:
+        found.append(f"Seq Scan on {relation} ({plan['Plan Rows']} rows)")
+    return found
+
+
+def mariadb_scans(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """By what it says, and only where it means many rows: it scans small tables by choice."""
+    found = []
+    for row in rows:
+        table, type_, key, estimate = row[2], row[3], row[5], row[8]
+        if type_ in ("ALL", "index") and table != "v" and int(estimate or 0) > FILL // 8:
+            found.append(f"{type_} of {table} by {key} ({estimate} rows)")
+    return found
+
+
+async def scans_by_step(store: SqlStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, step in await hot_steps(store, clock):
+        async with listening(store, monkeypatch) as heard:
+            await step()
+        assert heard, f"{name} was not heard"
+        for sql, args in dict.fromkeys((sql, tuple(args or ())) for sql, args in heard if hashable(args)) or heard:
+            for scan in await full_scans(store, sql, args):
+                found.setdefault(name, []).append(f"{scan}: {' '.join(sql.split())[:300]}")
+    return found
+
+
+def hashable(args: Any) -> bool:
+    try:
+        hash(tuple(args or ()))
+    except TypeError:
+        return False
+    return True
+
+
+# ---- the tests
+
+
+PLACES = {"sqlite": None, "postgres": "postgres_url", "mariadb": "mysql_url"}
+
+
+@pytest.fixture(params=PLACES)
+def plans_url(request: pytest.FixtureRequest) -> str:
+    """SQLite without a file: the same connection can be listened to and asked for its plans."""
+    fresh = PLACES[request.param]
+    return "memory://" if fresh is None else str(request.getfixturevalue(fresh))
+
+
+async def test_hot_statements_walk_through_no_table_that_is_full(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    await fill(store)
+    await analyse(store)
+    found = await scans_by_step(store, clock, monkeypatch)
+    assert not found, "\n".join(f"{name}: {scan}" for name, scans in found.items() for scan in scans)
+
+
+async def test_figures_from_when_the_tables_were_empty_mislead_no_hot_statement(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """Empty is what a queue usually is when the database counts its rows; then the burst comes."""
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    for _, step in await hot_steps(store, clock):
+        await step()
+    await analyse(store)
+    await fill(store)
+    found = await scans_by_step(store, clock, monkeypatch)
+    assert not found, "\n".join(f"{name}: {scan}" for name, scans in found.items() for scan in scans)
+
+
+async def test_connections_to_postgres_plan_every_statement_anew(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    for _ in range(10):
+        assert await store.fetch("show plan_cache_mode") == [("force_custom_plan",)]

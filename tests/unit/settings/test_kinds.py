@@ -1,0 +1,127 @@
+"""What each kind of setting reads, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from noonbell.errors import SettingsError
+from noonbell.settings import Callback, Executor, Jobs, Server, Settings, kinds
+from noonbell.settings.aliases import url_from_dsn
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (10, 10.0),
+        (10.0, 10.0),
+        ("10", 10.0),
+        ("10s", 10.0),
+        ("500ms", 0.5),
+        ("5m", 300.0),
+        ("1h30m", 5400.0),
+        ("2d", 172_800.0),
+        ("1.5s", 1.5),
+    ],
+)
+def test_a_duration_is_read(given, seconds):
+    assert kinds.duration(0).read(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["", "s", "10x", "-1", -1, True, None, [], "nan", "inf", "1s junk", "1e999"])
+def test_no_duration_is_refused(given):
+    with pytest.raises((ValueError, TypeError)):
+        kinds.duration(0).read(given)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0, 90.0, 0.001])
+def test_a_duration_that_was_written_is_read_again(seconds):
+    kind = kinds.duration(0)
+    assert kind.read(kind.write(seconds)) == seconds
+
+
+@pytest.mark.parametrize(("given", "read"), [(True, True), ("yes", True), ("0", False), ("OFF", False)])
+def test_a_boolean_is_read(given, read):
+    assert kinds.boolean.read(given) is read
+
+
+@pytest.mark.parametrize("given", [1, 0, "maybe", None])
+def test_no_boolean_is_refused(given):
+    with pytest.raises(ValueError):
+        kinds.boolean.read(given)
+
+
+@pytest.mark.parametrize(("given", "read"), [("auto", None), (True, True), ("false", False), (None, None)])
+def test_a_switch_has_three_ways(given, read):
+    assert kinds.switch.read(given) is read
+
+
+@pytest.mark.parametrize("given", [True, 1.5, "1.5", "", 70_000, -1, None])
+def test_no_port_is_refused(given):
+    with pytest.raises(ValueError):
+        kinds.number(0, 65_535).read(given)
+
+
+@pytest.mark.parametrize("given", [{"Host": "x"}, {"A b": "x"}, {"X": "a\nb"}, {"X": True}, {"X": None}, ["X"], "x"])
+def test_headers_that_the_client_owns_or_that_break_a_line_are_refused(given):
+    with pytest.raises(ValueError):
+        kinds.headers.read(given)
+
+
+@pytest.mark.parametrize(
+    "given", ["sqlite:///x.db", "sqlite:////var/x.db", "postgresql://h/d", "mysql://u:p@h:3306/d", "memory://"]
+)
+def test_a_store_address_is_read(given):
+    assert kinds.store_address.read(given) == given
+
+
+@pytest.mark.parametrize("given", ["x.db", "sqlite://", "postgresql://h", "postgresql://h:99999/d", "oracle://h/d", ""])
+def test_no_store_address_is_refused(given):
+    with pytest.raises(ValueError):
+        kinds.store_address.read(given)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "url"),
+    [
+        ("user:pass@tcp(127.0.0.1:3306)/cronjob?parseTime=True", "mysql://user:pass@127.0.0.1:3306/cronjob"),
+        ("root@tcp(db)/cron", "mysql://root@db:3306/cron"),
+        ("u:p@tcp([::1]:3307)/d", "mysql://u:p@[::1]:3307/d"),
+        ("tcp(db:3306)/d", "mysql://root@db:3306/d"),
+    ],
+)
+def test_a_dsn_becomes_an_address(dsn, url):
+    assert url_from_dsn(dsn) == url
+
+
+def test_settings_made_by_hand_are_checked_too():
+    with pytest.raises(SettingsError, match=r"server\.port: is -1; takes a whole number"):
+        Server(port=-1)
+    with pytest.raises(SettingsError, match=r"jobs\.worker_concurrency"):
+        Jobs(enabled=True, worker_concurrency=0)
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Settings().server.port = 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        (Settings(), "http://127.0.0.1:8080/api/v1/callbacks"),
+        (Settings(server=Server(host="0.0.0.0", port=1)), "http://127.0.0.1:1/api/v1/callbacks"),
+        (Settings(server=Server(host="::", port=1)), "http://[::1]:1/api/v1/callbacks"),
+        (Settings(callback=Callback(base_url="https://x.example/")), "https://x.example/api/v1/callbacks"),
+        (Settings(callback=Callback(base_url="https://x.example/cb")), "https://x.example/cb"),
+    ],
+)
+def test_where_callbacks_come_back_to(settings, url):
+    assert settings.callback_url() == url
+
+
+def test_the_port_that_is_really_listened_on_counts():
+    assert Settings().callback_url(port=5).startswith("http://127.0.0.1:5/")
+
+
+def test_networks_are_normalised():
+    assert Executor(deny_networks=["10.1.2.3/8", "::1"]).deny_networks == ("10.0.0.0/8", "::1/128")
