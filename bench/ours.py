@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from bench.peers.sample import BATCH, Handler, Sample
-from noonbell import __version__
+from noonbell import __version__, when
 from noonbell.clock import SECOND
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
@@ -43,7 +43,7 @@ STORES = {
     "sqlite": ("noonbell.stores.sqlite", "SqliteStore"),
     "mariadb": ("noonbell.stores.mysql", "MysqlStore"),
 }
-HOURLY = {"type": "cron", "expression": "0 * * * *"}
+HOURLY = when.normalise({"type": "cron", "expr": "0 * * * *"})
 
 
 def build(kind: str, url: str) -> Store:

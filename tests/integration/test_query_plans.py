@@ -146,7 +146,7 @@ async def hot_steps(store: SqlStore, clock: ManualClock) -> list[Step]:
         ("settle as accepted", lambda: settle(Move.PARK, RunStatus.CALLBACK_PENDING, delay_seconds=1)),
         ("settle as released", lambda: settle(Move.RELEASE, None)),
         ("overdue and sweep", sweep),
-        ("promote", lambda: store.promote(100)),
+        ("promote", lambda: store.promote(20)),
     ]
 
 

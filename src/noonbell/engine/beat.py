@@ -8,6 +8,7 @@ outcome is refused when it is settled, and nothing is written twice.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
@@ -38,21 +39,28 @@ class Heart:
         self._store, self._hands, self._bell = store, hands, bell
         self._worker_id, self._incarnation = worker_id, incarnation
         self._register, self._obey = register, obey
+        self._next = 0.0
+
+    def expect(self, seconds: float) -> None:
+        """A lease wants a heartbeat in so many seconds: if the next one is later, it comes now."""
+        if time.monotonic() + seconds < self._next:
+            self._next = 0.0
+            self._bell.ring()
 
     async def tick(self) -> float:
         held = [one for one in self._hands.held.values() if one.word is None or one.word is Word.STOPPED]
         if held:
             failpoint.hit("K11")
-        answer = await self._store.heartbeat(
-            self._worker_id, [one.key for one in held], incarnation=self._incarnation
-        )
+        answer = await self._store.heartbeat(self._worker_id, [one.key for one in held], incarnation=self._incarnation)
         for one, order in zip(held, answer.orders, strict=True):
             self._heed(one, order)
         await self._follow(answer)
-        return self._hands.ping_seconds(INTERVAL)
+        pause = min(INTERVAL, self._hands.ping_seconds(INTERVAL))
+        self._next = time.monotonic() + pause
+        return pause
 
     async def wait(self, seconds: float) -> None:
-        await self._bell.wait(min(seconds, INTERVAL))
+        await self._bell.wait(seconds)
 
     def _heed(self, held: Held, order: LeaseOrder) -> None:
         if order.ping_interval_ms is not None:

@@ -3,6 +3,8 @@
     K3  died before `begin`           the lease runs out; another worker gets the run
     K4  died after it, nothing sent   at least once: again. At most once: FAILED, kind `unknown`
     K6, K8, K12  died with the outcome in hand, before it was settled: as K4, and the target has done its work
+
+K5, bytes sent and no response yet, is in the HTTP target.
 """
 
 from __future__ import annotations
@@ -47,10 +49,12 @@ class Carrier:
         tasks: Tasks,
         targets: Mapping[ExecType, Target],
         callback_url: CallbackUrl | None = None,
+        expect_beat: Callable[[float], None] | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
+        """`expect_beat` is told how soon a run wants its heartbeat, in seconds."""
         self._store, self._tasks, self._targets = store, tasks, targets
-        self._callback_url, self._draw = callback_url, draw
+        self._callback_url, self._expect_beat, self._draw = callback_url, expect_beat, draw
 
     async def carry(self, held: Held) -> Settlement | None:
         """What to settle the attempt with; None if there is nothing to settle: it was lost, canceled or purged."""
@@ -72,6 +76,8 @@ class Carrier:
         if task is None:
             return None
         held.ping_seconds = min(held.ping_seconds, task.spec.ping_interval_ms / 1000)
+        if self._expect_beat is not None:
+            self._expect_beat(held.ping_seconds)
         if task.spec.delivery is Delivery.AT_MOST_ONCE and not await self._begin(held):
             return None
         failpoint.hit("K4")

@@ -68,11 +68,17 @@ Carry = Callable[[Held], Coroutine[Any, Any, Settlement | None]]
 """Carries out an attempt. None: nothing is to be settled, because the run is somebody else's or over."""
 
 
+def _nobody(_seconds: float) -> None:
+    """No heart listens yet."""
+
+
 class Hands:
     def __init__(
         self, concurrency: int, carry: Carry, bell: Bell, ahead: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         """`ahead` is the most that is claimed beyond `concurrency` while attempts are short."""
+        self.expect_beat: Callable[[float], None] = _nobody
+        """Told how soon, in seconds, the leases in hand want a heartbeat."""
         self.concurrency = concurrency
         self.is_open = True
         """False: nothing more is taken."""
@@ -98,15 +104,21 @@ class Hands:
     def answered(self, asked: int) -> None:
         self._asked -= asked
 
-    def take(self, leases: Iterable[Lease]) -> None:
+    def take(self, leases: Sequence[Lease]) -> None:
         """These are held from now on; as many as there is room for are started."""
-        now = self._monotonic()
+        now, soonest = self._monotonic(), float("inf")
         for lease in leases:
             held = Held(lease, now)
+            soonest = min(soonest, held.ping_seconds)
             self.held[held.key] = held
             # What a limit counts must not wait for its turn behind what nothing counts.
             (self._waiting.append if lease.plain else self._waiting.appendleft)(held)
+        self.expect_beat(soonest)
         self._start_more()
+
+    def nudge(self) -> None:
+        """There may be room again: let a lane look."""
+        self._bell.ring()
 
     def resize(self, concurrency: int) -> None:
         """As an operator wants it. What executes beyond a smaller number goes on to its end."""

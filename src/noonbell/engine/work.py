@@ -20,14 +20,13 @@ from noonbell.engine import failpoint
 from noonbell.engine.beat import Heart
 from noonbell.engine.carry import CallbackUrl, Carrier
 from noonbell.engine.claim import Lane, Observe
-from noonbell.engine.hold import Hands, Held, Word
+from noonbell.engine.hold import Hands, Word
 from noonbell.engine.keep import Keeper, Watch
 from noonbell.engine.know import Tasks
 from noonbell.engine.wake import ANY_QUEUE, ORDERS, Bell, Ear, queue_topic
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model import worker as model
 from noonbell.model.request import ClaimRequest
-from noonbell.model.settlement import Settlement
 from noonbell.model.task import ExecType
 from noonbell.model.worker import WorkerState
 from noonbell.ports import Store, Target, Wakeup
@@ -76,9 +75,9 @@ class Worker:
         self._store, self._queues, self._job_types, self._version = store, tuple(queues), job_types, version
         known = tasks or Tasks(store)
         bell, pulse = Bell(), Bell()
-        self._carrier = Carrier(store, known, targets, callback_url)
-        self.hands = Hands(concurrency, self._carry, bell, ahead)
-        self._pulse, self._beat_seconds = pulse, 5.0
+        carrier = Carrier(store, known, targets, callback_url, self._expect_beat)
+        self.hands = Hands(concurrency, carrier.carry, bell, ahead)
+        self.hands.expect_beat = self._expect_beat
         self._heart = Heart(
             store, self.hands, pulse, self.id, self.incarnation, register=self.register, obey=self._obey
         )
@@ -194,10 +193,8 @@ class Worker:
         if state is WorkerState.STOPPING:
             self.stop_wanted.set()
 
-    async def _carry(self, held: Held) -> Settlement | None:
-        if held.ping_seconds < self._beat_seconds:
-            self._pulse.ring()  # a lease that is shorter than the pause until the next heartbeat
-        return await self._carrier.carry(held)
+    def _expect_beat(self, seconds: float) -> None:
+        self._heart.expect(seconds)
 
     def health(self) -> dict[str, object]:
         return {

@@ -53,9 +53,7 @@ class Publishing:
             )
         return published
 
-    async def publish_batch(
-        self, given: Sequence[Any], *, trace_id: str | None = None
-    ) -> list[Published]:
+    async def publish_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[Published]:
         """Up to 10,000 runs in one transaction; answers in the order of the requests."""
         if not 1 <= len(given) <= MOST_RUNS:
             raise InvalidArgument.field("runs", f"are {len(given)}; expected 1 to {MOST_RUNS}")
@@ -133,7 +131,7 @@ class Publishing:
             task = await self._store.task(task_id)
             if task is not None and task.spec.exec_type is ExecType.JOB:
                 names = sorted({n for p in publications if p.task_id == task_id for n in p.overrides or ()})
-                raise InvalidArgument.fields({name: "is for HTTP targets, and this task is a JOB" for name in names})
+                raise InvalidArgument.fields(dict.fromkeys(names, "is for HTTP targets, and this task is a JOB"))
 
 
 def _read(reader: Reader, task_id: TaskId, origin: Origin, trace_id: str | None) -> Publication:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from noonbell.model.task import OnLost, RetryPolicy
 from noonbell.settings import Settings
+
+HTTP_RETRY: Final = RetryPolicy(max_retries=0)
+JOB_RETRY: Final = RetryPolicy(max_retries=3)
 
 
 def _any_text(text: str) -> None:
@@ -23,8 +27,8 @@ class Rules:
     """Raises InvalidArgument for a text with a placeholder that nobody knows. Targets know them; wiring hands it in."""
     http_timeout: float = 10
     job_timeout: float = 300
-    http_retry: RetryPolicy = RetryPolicy(max_retries=0)
-    job_retry: RetryPolicy = RetryPolicy(max_retries=3)
+    http_retry: RetryPolicy = HTTP_RETRY
+    job_retry: RetryPolicy = JOB_RETRY
     on_lost: OnLost = OnLost.RETRY
     allow_id_mode: bool = True
     """Whether a callback may name task and run instead of a token."""

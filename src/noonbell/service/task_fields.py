@@ -15,7 +15,7 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, slot_of
-from noonbell.errors import InvalidArgument, ScheduleError
+from noonbell.errors import ScheduleError
 from noonbell.model.task import (
     HTTP_QUEUE,
     ConcurrencyPolicy,
@@ -43,7 +43,15 @@ MOST_BYTES: Final = 60_000
 READ_ONLY: Final = frozenset(
     {
         *("id", "version", "created_by", "created_at", "updated_at", "deleted_at", "next_fire_at", "last_run_id"),
-        *("last_run_at", "last_run_status", "active_runs", "queued_runs", "next_fires", "notes", "description_of_schedule"),
+        *(
+            "last_run_at",
+            "last_run_status",
+            "active_runs",
+            "queued_runs",
+            "next_fires",
+            "notes",
+            "description_of_schedule",
+        ),
     }
 )
 """What an answer shows and nobody writes. In a change these are passed over, so that a task can be sent back as read."""
@@ -61,16 +69,12 @@ class Draft:
     skip_next: int | None = None
 
 
-def read_task(
-    given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Mapping[str, Any] | None = None
-) -> Draft:
+def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Mapping[str, Any] | None = None) -> Draft:
     """Raises InvalidArgument with every problem by its field's name.
 
     `now` is what "at once" means in a schedule. `kept` is the schedule that the task has now, if it has one: where the
     new one differs only in a moment that was left out, it stays.
     """
-    if not isinstance(given, Mapping):
-        raise InvalidArgument("the body is not an object; expected the fields of a task")
     problems = Problems()
     reader = Reader(given, problems)
     values: dict[str, Any] = {}
@@ -116,8 +120,8 @@ def _read_labels(reader: Reader) -> dict[str, str]:
         return {}
     labels: dict[str, str] = {}
     for name, value in inner.given.items():
-        if not isinstance(name, str) or not 1 <= len(name) <= 255 or unfit(name) is not None:
-            reader.wrong("labels", f"has the name {str(name)[:60]!r}; expected 1 to 255 characters")
+        if not 1 <= len(name) <= 255 or unfit(name) is not None:
+            reader.wrong("labels", f"has the name {ascii(name)[:60]}; expected 1 to 255 characters")
         elif not isinstance(value, str) or len(value) > 255 or unfit(value) is not None:
             inner.expected(name, "a text of at most 255 characters")
         else:
@@ -209,9 +213,7 @@ def _schedule_asked_for(reader: Reader) -> Any:
     return {"type": "cron", "expr": shorthand}
 
 
-def _normal(
-    spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _normal(spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str, Any] | None) -> dict[str, Any]:
     slot = slot_of(now)
     normal = when.normalise(spec, zone, slot, seconds_field=rules.seconds_field)
     moment = {"interval": "anchor", "once": "at"}.get(normal["type"])

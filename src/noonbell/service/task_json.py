@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.clock import rfc3339
-from noonbell.errors import InvalidArgument
 from noonbell.model.task import ExecType, Task, TaskSpec
 from noonbell.service.activity import Activity
 from noonbell.service.http_fields import HTTP_FIELDS
@@ -87,8 +86,6 @@ def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` without what is only an answer sent back: read-only fields, masks, the schedule in both its forms."""
-    if not isinstance(given, Mapping):
-        raise InvalidArgument("the body is not an object; expected the fields of a task")
     fields = {name: value for name, value in given.items() if name not in READ_ONLY}
     if isinstance(fields.get("headers"), Mapping):
         fields["headers"] = unmasked(fields["headers"], task.spec.headers)
@@ -123,8 +120,7 @@ def _base_for(spec: TaskSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
 def check_new(given: Mapping[str, Any]) -> None:
     """A task that is made anew has no history to name."""
     problems = Problems()
-    if isinstance(given, Mapping):
-        for name in given:
-            if name in READ_ONLY:
-                problems.add(name, "is read only; leave it out of a new task")
+    for name in given:
+        if name in READ_ONLY:
+            problems.add(name, "is read only; leave it out of a new task")
     problems.finish()

@@ -63,7 +63,7 @@ class Tasks:
         found = await activities(self._store, [task.id])
         return task_json.shown(task, found.get(task.id, Activity()))
 
-    async def list(self, query: TaskQuery) -> Page[dict[str, Any]]:
+    async def page(self, query: TaskQuery) -> Page[dict[str, Any]]:
         page = await self._store.tasks(query)
         found = await activities(self._store, [task.id for task in page.items])
         items = [task_json.shown(task, found.get(task.id, Activity())) for task in page.items]
@@ -125,9 +125,7 @@ class Tasks:
                 f"the task is at version {task.version}, not {expect_version}; read it again",
                 details={"version": task.version},
             )
-        task = await self._store.delete_task(
-            task.id, by=by, cancel_running=removal.cancel_running, purge=removal.purge
-        )
+        task = await self._store.delete_task(task.id, by=by, cancel_running=removal.cancel_running, purge=removal.purge)
         self._wake(task)
         return task
 
@@ -151,9 +149,7 @@ class Tasks:
             await self._set_status(task_id, status, by, None)
         return len(ids)
 
-    async def _set_status(
-        self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None
-    ) -> Task:
+    async def _set_status(self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None) -> Task:
         task_id = (await self.get(ref)).id
         task = await self._store.change_task(
             task_id, lambda task: TaskChange(spec=task.spec, status=status), by=by, expect_version=expect_version
@@ -169,7 +165,7 @@ class Tasks:
 
 def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | None:
     """The version that the caller has seen: from `If-Match`, or from the body."""
-    said = given.get("version") if isinstance(given, Mapping) else None
+    said = given.get("version")
     if said is None:
         return expect_version
     if isinstance(said, bool) or not isinstance(said, int):

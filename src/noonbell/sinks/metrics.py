@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -49,9 +49,12 @@ class PerTask(Generic[M]):
         if (child := self._known.get(task_id)) is not None:
             return child
         if len(self._known) >= self._limit:
-            return self._metric.labels(OTHER)
-        child = self._known[task_id] = self._metric.labels(str(task_id))
+            return self._child(OTHER)
+        child = self._known[task_id] = self._child(str(task_id))
         return child
+
+    def _child(self, label: str) -> M:
+        return cast("M", self._metric.labels(label))
 
 
 class Metrics:

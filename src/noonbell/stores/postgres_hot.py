@@ -118,10 +118,13 @@ def _numbered(text: str, first: int) -> str:
     return re.sub(r"\$\{(\d+)\}", lambda match: f"${first + int(match[1])}", text)
 
 
+_ON_FIRST_ROW = "case when row_number() over (order by l.turn, l.run_at, l.run_id) = 1 then {} end"
+"""The answer to the settlements is as long as the batch: once is enough."""
+
 SETTLE = f"with now as (select {_NOW.format(now='$13')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
 SETTLE_AND_CLAIM = (
     f"with now as (select {_NOW.format(now='$4')} as at),{_numbered(_SETTLE, 7)},{_CLAIM}"
-    + _LEASES.format(settled=", (select array_agg(run_id) from ended)")
+    + _LEASES.format(settled=f",\n        {_ON_FIRST_ROW.format('(select array_agg(run_id) from ended)')}")
 )
 EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""

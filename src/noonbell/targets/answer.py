@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import RunBodies
-from noonbell.service.secrets import masked
 from noonbell.targets import failure, secrets
 from noonbell.targets.exchange import Exchange
 from noonbell.targets.request import Request, is_async
 
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([A-Za-z0-9._:-]{1,40})", re.IGNORECASE)
 _CHARSETS = re.compile(
     r"utf-8|utf-16(-le|-be)?|ascii|iso8859-\d+|cp125\d|cp874|cp866|koi8-[ru]|gb2312|gbk|gb18030|big5|shift_jis|cp932"
     r"|euc_(jp|kr)|cp949|mac-roman|tis-620"
@@ -77,16 +77,19 @@ def retry_after(value: str | None, now: Instant) -> float | None:
 
 def storable(text: str) -> str:
     """The text without what no database takes: NUL and halves of characters."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
-def text_of(body: bytes | bytearray, charset: str | None) -> str:
+def text_of(body: bytes | bytearray, content_type: str | None) -> str:
     """The body as text, by its charset where that is a known one."""
+    named = _CHARSET.search(content_type or "")
     try:
-        name = codecs.lookup(charset or "utf-8").name
-    except (LookupError, ValueError):
-        name = "utf-8"
-    return storable(body.decode(name if _CHARSETS.fullmatch(name) else "utf-8", "replace"))
+        charset = codecs.lookup(named[1] if named else "utf-8").name
+    except LookupError:
+        charset = "utf-8"
+    return storable(body.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace"))
 
 
 def _hidden(assignment: Assignment, request: Request) -> Sequence[str]:
@@ -96,17 +99,21 @@ def _hidden(assignment: Assignment, request: Request) -> Sequence[str]:
 
 
 def _bodies(request: Request, exchange: Exchange, hidden: Sequence[str]) -> RunBodies:
-    def kept(text: str) -> str:
-        return secrets.conceal(storable(text), hidden)
-
-    def kept_headers(headers: Any) -> dict[str, str]:
-        return {name: kept(value) for name, value in masked(headers).items()}
-
     has_answer = exchange.status is not None
+    body = secrets.conceal(text_of(exchange.body, exchange.headers.get("Content-Type")), hidden) if has_answer else None
     return RunBodies(
-        request_headers=kept_headers(request.headers),
-        request_body=None if request.body is None else kept(request.body),
-        response_headers=kept_headers(exchange.headers) if has_answer else None,
-        response_body=secrets.conceal(text_of(exchange.body, exchange.charset), hidden) if has_answer else None,
+        request_headers=secrets.masked(request.headers, hidden),
+        request_body=None if request.body is None else secrets.conceal(storable(request.body), hidden),
+        response_headers=secrets.masked(joined(exchange.headers), hidden) if has_answer else None,
+        response_body=body,
         truncated=has_answer and not exchange.is_whole,
     )
+
+
+def joined(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as a plain dictionary of storable texts; one that came several times is joined by commas."""
+    plain: dict[str, str] = {}
+    for name, value in headers.items():
+        text = storable(value)
+        plain[name] = f"{plain[name]}, {text}" if name in plain else text
+    return plain

@@ -34,7 +34,7 @@ class Exchange:
     status: int | None = None
     reason: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    charset: str | None = None
+    """Of the answer; a name is found in any case, and may be there several times."""
     body: bytearray = field(default_factory=bytearray)
     is_whole: bool = False
     """The answer came to its end."""
@@ -47,8 +47,7 @@ class Exchange:
     def answered(self, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
         self.reason = response.reason or ""
-        self.headers = joined(response.headers)
-        self.charset = response.charset
+        self.headers = response.headers
 
     def drop(self) -> None:
         """Let go of the connection at once, whatever is still to be sent or read."""
@@ -72,14 +71,6 @@ class Exchange:
                     raise TooLarge
         decoder.end()
         self.is_whole = True
-
-
-def joined(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as a plain dictionary; one that came several times is joined by commas."""
-    plain: dict[str, str] = {}
-    for name, value in headers.items():
-        plain[name] = f"{plain[name]}, {value}" if name in plain else value
-    return plain
 
 
 class Decoder:

@@ -27,7 +27,7 @@ from noonbell.targets import failure, redirect
 from noonbell.targets.answer import outcome
 from noonbell.targets.exchange import Exchange, current
 from noonbell.targets.guard import BlockedAddress, Guard
-from noonbell.targets.request import Request, Unsendable, build
+from noonbell.targets.request import Request, Unsendable, build, default_headers
 from noonbell.targets.resolver import ThreadResolver
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -57,7 +57,7 @@ class HttpTarget:
         self._guard = guard or Guard()
         self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout, ceil_threshold=_NEVER_ROUND_UP)
         self._max_body_bytes = max_body_bytes
-        self._global_headers = dict(global_headers or {})
+        self._headers = default_headers(global_headers or {})
         self._clock = clock or SystemClock()
         self._resolver = resolver
         self._ssl_context = ssl_context
@@ -82,12 +82,7 @@ class HttpTarget:
     async def execute(self, assignment: Assignment) -> Outcome:
         """Call the target once and say what came of it. CancelledError drops the request in flight."""
         try:
-            request = build(
-                assignment,
-                global_headers=self._global_headers,
-                now=self._clock.now(),
-                max_body=self._max_body_bytes,
-            )
+            request = build(assignment, self._headers, now=self._clock.now(), max_body=self._max_body_bytes)
         except Unsendable as problem:
             details = {"kind": problem.kind}
             message = str(problem)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from yarl import URL
 
-from noonbell.service.secrets import is_secret
 from noonbell.targets import signing
 from noonbell.targets.request import Request
+from noonbell.targets.secrets import is_secret
 
 STATUSES = frozenset({301, 302, 303, 307, 308})
 MOST_HOPS = 5

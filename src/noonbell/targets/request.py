@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from yarl import URL
@@ -23,6 +24,7 @@ from noonbell.version import __version__
 REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})
 
 LONGEST_URL = 16 * 1024
+LONGEST_NAME = 128
 LONGEST_HEADER = 32 * 1024
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -56,10 +58,10 @@ def is_async(assignment: Assignment) -> bool:
     )
 
 
-def build(assignment: Assignment, *, global_headers: Mapping[str, str], now: Instant, max_body: int) -> Request:
-    """Everything that goes over the wire, or Unsendable. `now` is signed, if the task has a secret."""
+def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: int) -> Request:
+    """Everything that goes over the wire, or Unsendable. `headers` come first; `now` is signed, if there is a secret."""
     try:
-        return _build(assignment, global_headers, now, max_body)
+        return _build(assignment, headers, now, max_body)
     except PayloadTooLarge as error:
         raise Unsendable("too_large", error.message) from None
     except (InvalidArgument, ValueError) as error:
@@ -74,38 +76,72 @@ def trace_id(lease: Lease) -> str:
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def traceparent(lease: Lease) -> str:
+def traceparent(trace: str, attempt: int) -> str:
     """The W3C header: the run's trace, and the attempt as the caller's span."""
-    trace = trace_id(lease)
-    span = hashlib.sha256(f"{trace} attempt {lease.attempt}".encode()).hexdigest()[:16]
+    span = hashlib.sha256(f"{trace} attempt {attempt}".encode()).hexdigest()[:16]
     return f"00-{trace}-{span}-01"
 
 
-def check_header(name: str, value: str) -> None:
-    """Raise InvalidArgument for a header that is not ours to send."""
-    if _TOKEN.fullmatch(name) is None:
+def default_headers(global_headers: Mapping[str, str]) -> Headers:
+    """What every request starts with: our own modest set, and what the installation puts on top. Checked here, once."""
+    headers = Headers({"User-Agent": f"noonbell/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"})
+    headers.update(global_headers)
+    return headers
+
+
+class Headers:
+    """Headers by name in any case; the last one put in stands, in the spelling that it came with."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._held = {name.lower(): (name, value) for name, value in headers.items()}
+
+    def __contains__(self, lower: str) -> bool:
+        return lower in self._held
+
+    def get(self, lower: str) -> str | None:
+        held = self._held.get(lower)
+        return None if held is None else held[1]
+
+    def put(self, name: str, value: str) -> None:
+        """Raises InvalidArgument for a header that is not ours to send."""
+        if found := _CONTROL.search(value):
+            raise InvalidArgument(f"the value of header {name} holds the control character {found[0]!r}")
+        if len(value) > LONGEST_HEADER:
+            raise PayloadTooLarge(f"the value of header {name} is longer than {LONGEST_HEADER} characters")
+        self._held[_lower(name)] = (name, value)
+
+    def update(self, headers: Mapping[str, str]) -> None:
+        for name, value in headers.items():
+            self.put(name, value)
+
+    def copy(self) -> Headers:
+        other = Headers({})
+        other._held = self._held.copy()
+        return other
+
+    def sent(self) -> dict[str, str]:
+        return dict(self._held.values())
+
+
+@lru_cache(maxsize=1024)
+def _lower(name: str) -> str:
+    """The name in lower case, if it is one that a task may use."""
+    if _TOKEN.fullmatch(name) is None or len(name) > LONGEST_NAME:
         raise InvalidArgument(f"header {name[:80]!r} is not a name; expected letters, digits and dashes")
     if name.lower() in OWNED_HEADERS:
         raise InvalidArgument(f"header {name} belongs to the HTTP client and cannot be set")
-    if found := _CONTROL.search(value):
-        raise InvalidArgument(f"the value of header {name} holds the control character {found[0]!r}")
-    if len(value) > LONGEST_HEADER:
-        raise PayloadTooLarge(f"the value of header {name} is longer than {LONGEST_HEADER} characters")
+    return name.lower()
 
 
-def check_method(method: str) -> None:
-    if _TOKEN.fullmatch(method) is None or method.upper() in REFUSED_METHODS:
-        raise InvalidArgument(f"{method[:40]!r} is not a method that a target can be called with")
-
-
-def _build(assignment: Assignment, global_headers: Mapping[str, str], now: Instant, max_body: int) -> Request:
-    spec = assignment.task.spec
+def _build(assignment: Assignment, headers: Headers, now: Instant, max_body: int) -> Request:
+    spec, lease = assignment.task.spec, assignment.lease
+    if _TOKEN.fullmatch(spec.http_method) is None or spec.http_method.upper() in REFUSED_METHODS:
+        raise InvalidArgument(f"{spec.http_method[:40]!r} is not a method that a target can be called with")
     values = _values(assignment)
-    check_method(spec.http_method)
     url = _url(spec, values)
-    headers = _Headers({"User-Agent": f"noonbell/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"})
-    headers.update(global_headers)
-    headers.update({name: template.render(value, values) for name, value in spec.headers.items()})
+    headers = headers.copy()
+    for name, value in spec.headers.items():
+        headers.put(name, template.render(value, values))
     body = _body(assignment, values, headers.get("content-type"), max_body)
     if body is not None and "content-type" not in headers:
         is_json = template.escape_for(body, None) == "json"
@@ -113,9 +149,9 @@ def _build(assignment: Assignment, global_headers: Mapping[str, str], now: Insta
     content = None if body is None else body.encode("utf-8", "replace")
     if content is not None and len(content) > max_body:
         raise PayloadTooLarge(f"the request body has {len(content)} bytes; at most {max_body} are sent")
-    headers.update(_own(assignment))
+    headers.update(_own(assignment, values))
     if spec.secret:
-        headers.update(signing.sign(spec.secret, f"run_{assignment.lease.run_id}", now // SECOND, content or b""))
+        headers.update(signing.sign(spec.secret, f"run_{lease.run_id}", now // SECOND, content or b""))
     return Request(spec.http_method.upper(), url, headers.sent(), body, content)
 
 
@@ -155,17 +191,17 @@ def _values(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def _own(assignment: Assignment) -> dict[str, str]:
+def _own(assignment: Assignment, values: Mapping[str, Any]) -> dict[str, str]:
     """The headers that every target can rely on. They stand above those of the task."""
     lease = assignment.lease
     headers = {
         "X-Noonbell-Task": str(lease.task_id),
         "X-Noonbell-Run": str(lease.run_id),
         "X-Noonbell-Attempt": str(lease.attempt),
-        "X-Noonbell-Scheduled-Time": rfc3339(lease.scheduled_time),
+        "X-Noonbell-Scheduled-Time": values["scheduled_time"],
         # The slot stands beside the id, because another installation may have a run of the same number.
         "Idempotency-Key": f"noonbell-{lease.run_id}-{lease.scheduled_time // SECOND}",
-        "traceparent": traceparent(lease),
+        "traceparent": traceparent(values["trace_id"], lease.attempt),
     }
     if is_async(assignment):
         if assignment.callback_url:
@@ -173,28 +209,3 @@ def _own(assignment: Assignment) -> dict[str, str]:
         if lease.callback_token:
             headers["X-Callback-Token"] = lease.callback_token
     return headers
-
-
-class _Headers:
-    """Headers by name in any case; the last one put in stands, in the spelling that it came with."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._held = {name.lower(): (name, value) for name, value in headers.items()}
-
-    def __contains__(self, lower: str) -> bool:
-        return lower in self._held
-
-    def get(self, lower: str) -> str | None:
-        held = self._held.get(lower)
-        return None if held is None else held[1]
-
-    def put(self, name: str, value: str) -> None:
-        check_header(name, value)
-        self._held[name.lower()] = (name, value)
-
-    def update(self, headers: Mapping[str, str]) -> None:
-        for name, value in headers.items():
-            self.put(name, value)
-
-    def sent(self) -> dict[str, str]:
-        return dict(self._held.values())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from noonbell.service.secrets import MASK, is_secret
+from noonbell.service import secrets
+from noonbell.service.secrets import MASK
+
+is_secret = lru_cache(maxsize=1024)(secrets.is_secret)
 
 _SHORTEST = 6
 """A shorter value is left alone in texts: it would blot out words that only look like it."""
@@ -15,6 +19,11 @@ def secret_values(headers: Mapping[str, str]) -> list[str]:
     values = {value for name, value in headers.items() if is_secret(name)}
     values |= {value.rpartition(" ")[2] for value in values}
     return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
+
+
+def masked(headers: Mapping[str, str], values: Iterable[str]) -> dict[str, str]:
+    """The headers, with MASK in place of the secret ones and of each of the values."""
+    return {name: MASK if is_secret(name) else conceal(value, values) for name, value in headers.items()}
 
 
 def conceal(text: str, values: Iterable[str]) -> str:

@@ -156,8 +156,7 @@ def _written(hole: _Hole, value: Any, escape: Escape) -> str:
             return text
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
 def _within(limit: int, text: str) -> str:

@@ -73,12 +73,12 @@ async def test_finish_writes_the_end_and_all_that_came_with_it(store: Store, clo
     assert (run.retry_count, run.lost_count) == (0, 0)
 
 
-@pytest.mark.parametrize("result", [None, 0, "", "text", [], {}, {"deep": [{"x": None}]}, False])
-async def test_a_result_may_be_any_json(store: Store, result: object):
+async def test_a_result_may_be_any_json(store: Store):
     task = await store.create_task(job())
-    lease = await started(store, task)
-    await done(store, finish(lease, result=result))
-    assert (await run_of(store, lease.run_id)).result == result
+    for result in (None, 0, "", "text", [], {}, {"deep": [{"x": None}]}, False):
+        lease = await started(store, task)
+        await done(store, finish(lease, result=result))
+        assert (await run_of(store, lease.run_id)).result == result
 
 
 async def test_long_texts_are_kept_whole(store: Store):

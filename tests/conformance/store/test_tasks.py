@@ -122,12 +122,10 @@ async def test_a_race_for_one_name_has_one_winner(store: Store):
     assert (await store.tasks(TaskQuery())).total == 1
 
 
-@pytest.mark.parametrize("other", ["Backup", "bäckup", "backup2", "backup "])
-async def test_names_that_differ_at_all_are_different_names(store: Store, other: str):
-    task = await store.create_task(job("backup"))
-    second = await store.create_task(job(other))
-    found = [await store.task_named("backup"), await store.task_named(other)]
-    assert found == [task, second]
+async def test_names_that_differ_at_all_are_different_names(store: Store):
+    names = ["backup", "Backup", "bäckup", "backup2", "backup "]
+    tasks = [await store.create_task(job(name)) for name in names]
+    assert [await store.task_named(name) for name in names] == tasks
 
 
 async def test_a_task_whose_schedule_names_no_slot_is_completed(store: Store, clock: ManualClock):
@@ -216,11 +214,11 @@ async def test_every_field_of_a_spec_comes_back_as_it_was_written(store: Store):
     assert listed.spec == spec
 
 
-@pytest.mark.parametrize("payload", [None, 0, "", "text", [], {}, False, [1, [2, {"x": None}]]])
-async def test_a_payload_may_be_any_json(store: Store, payload: object):
-    task = await store.create_task(job(payload=payload))
-    assert (await reread(store, task)).spec.payload == payload
-    assert (await started(store, task)).payload == payload
+async def test_a_payload_may_be_any_json(store: Store):
+    for number, payload in enumerate((None, 0, "", "text", [], {}, False, [1, [2, {"x": None}]])):
+        task = await store.create_task(job(f"t{number}", payload=payload))
+        assert (await reread(store, task)).spec.payload == payload
+        assert (await started(store, task)).payload == payload
 
 
 async def test_an_unknown_task_is_none(store: Store):

@@ -1,0 +1,126 @@
+"""The edge: what happens to every request before and after its endpoint, in one plain ASGI layer.
+
+It gives the request its id, refuses bodies that are too large and pages of other sites, keeps an encoded slash in a
+task's name out of the routing, answers what nobody caught, and puts the headers of a careful API on every answer.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noonbell.api.answers import REQUEST_ID
+from noonbell.api.errors import answer_for
+from noonbell.errors import Forbidden, InvalidArgument, NoonbellError, PayloadTooLarge
+
+ENCODED_SLASH: Final = "\x00"
+"""Stands in a path for `%2F`, so that `name:a%2Fb` is one piece of it. `params` turns it back."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_SLASH = re.compile(rb"%2[Ff]")
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Edge:
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        scope[REQUEST_ID] = trace_id_of(headers)
+        reply = _Reply(send, scope[REQUEST_ID])
+        try:
+            self._check(scope, headers)
+            await self._app(scope, _Counted(receive, self._most_bytes), reply)
+        except Exception as error:  # the last one who can tell the caller
+            if reply.started:
+                raise
+            await answer_for(scope, error)(scope, receive, reply)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        problem = _too_large(headers, self._most_bytes) or _from_another_site(scope, headers)
+        if problem is not None:
+            raise problem
+        _keep_slashes(scope)
+
+
+class _Counted:
+    """`receive`, until a body that did not say its size has passed the limit."""
+
+    def __init__(self, receive: Receive, most_bytes: int) -> None:
+        self._receive = receive
+        self._left = most_bytes
+        self._most_bytes = most_bytes
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise _size_error(self._most_bytes)
+        return message
+
+
+class _Reply:
+    """`send`, with our headers on the answer."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._request_id
+            headers.setdefault("cache-control", "no-store")
+            headers.setdefault("x-content-type-options", "nosniff")
+        await self._send(message)
+
+
+def trace_id_of(headers: Headers) -> str:
+    """The trace that the caller is part of, or a new one."""
+    found = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    if found is not None and found.group(1) != "0" * 32:
+        return found.group(1)
+    return secrets.token_hex(16)
+
+
+def _too_large(headers: Headers, most_bytes: int) -> NoonbellError | None:
+    length = headers.get("content-length", "")
+    is_large = length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most_bytes)
+    return _size_error(most_bytes) if is_large else None
+
+
+def _size_error(most_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body is larger than the {most_bytes} bytes that are taken")
+
+
+def _from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
+    """A page of another site may make a browser send requests here; only browsers send these two headers."""
+    if scope["method"] in _SAFE:
+        return None
+    origin = headers.get("origin")
+    is_foreign = headers.get("sec-fetch-site") == "cross-site" or (
+        origin is not None and urlsplit(origin).netloc != headers.get("host", "")
+    )
+    return Forbidden("a page of another site may not do this") if is_foreign else None
+
+
+def _keep_slashes(scope: Scope) -> None:
+    raw: Any = scope.get("raw_path") or b""
+    if b"%00" in raw:
+        raise InvalidArgument("the address has a NUL in it")
+    if _SLASH.search(raw):
+        pieces = (unquote_to_bytes(piece).decode("utf-8", "replace") for piece in _SLASH.split(raw))
+        scope["path"] = ENCODED_SLASH.join(pieces)

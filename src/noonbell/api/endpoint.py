@@ -1,0 +1,76 @@
+"""An endpoint: an address, who answers there, and what the API's description says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from noonbell.api import params
+
+BASE: Final = "/api/v1"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of the query string."""
+
+    name: str
+    means: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    methods: tuple[str, ...]
+    path: str
+    """Under `base`, with `{id}` and the like in it."""
+    handler: Handler
+    name: str
+    """Unique: the operation's id in the description, with the method behind it where there are several."""
+    summary: str
+    tag: str
+    answer: str | None = None
+    """The schema of a good answer; None for plain text."""
+    answer_example: Any = None
+    status: int = 200
+    body: str | None = None
+    """The schema of the body; None where there is none."""
+    body_example: Any = None
+    body_required: bool = False
+    query: tuple[Param, ...] = ()
+    errors: tuple[str, ...] = ()
+    """Codes, besides those that every call may answer with."""
+    notes: str = ""
+    base: str = BASE
+    versioned: bool = False
+    """Takes `If-Match`."""
+
+
+def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+    """One route for each address, so that a wrong method is told all the right ones."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        here = by_path.setdefault(endpoint.base + endpoint.path, {})
+        for method in endpoint.methods:
+            here[method] = endpoint
+    return [Route(path, _dispatch(here), methods=list(here)) for path, here in by_path.items()]
+
+
+def _dispatch(here: Mapping[str, Endpoint]) -> Handler:
+    known = {method: frozenset(param.name for param in endpoint.query) for method, endpoint in here.items()}
+
+    async def handle(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        if request.scope["query_string"]:
+            params.check_query(request, known[method])
+        return await here[method].handler(request)
+
+    return handle

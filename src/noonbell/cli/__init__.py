@@ -1,0 +1,53 @@
+"""The command line. One file per noun; what a command needs is imported when that command is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from noonbell.cli.exits import EXIT_CONFLICT, EXIT_INTERRUPTED, EXIT_USAGE, exit_code, say_error
+from noonbell.errors import InvalidArgument, NoonbellError
+
+__all__ = ["EXIT_CONFLICT", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code. Errors are lines on stderr that say what to do."""
+    import click
+
+    from noonbell.cli.root import root
+
+    given = _as_written_elsewhere(sys.argv[1:] if arguments is None else arguments)
+    try:
+        answer = root.main(args=given, prog_name="noonbell", standalone_mode=False)
+    except click.UsageError as error:
+        hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
+        say_error(error.format_message().rstrip(".") + hint)
+        sys.exit(EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        say_error(error.format_message())
+        sys.exit(error.exit_code)
+    except NoonbellError as error:
+        _tell(error)
+        sys.exit(exit_code(error))
+    except BrokenPipeError:
+        # Whoever read our output has left, as `head` does: nothing to say, and nobody to say it to.
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(answer if isinstance(answer, int) else 0)
+
+
+def _as_written_elsewhere(arguments: Sequence[str]) -> list[str]:
+    """`-config=FILE`, as Go programs have it, is `--config=FILE`."""
+    return [f"-{word}" if word == "-config" or word.startswith("-config=") else word for word in arguments]
+
+
+def _tell(error: NoonbellError) -> None:
+    """A line for each field that is wrong, or one line."""
+    if isinstance(error, InvalidArgument) and len(error.details) > 1:
+        for name, problem in error.details.items():
+            say_error(f"{name}: {problem}")
+    else:
+        say_error(error.message)

@@ -1,0 +1,110 @@
+"""`noonbell config`: what the settings are, where each comes from, and whether they hold."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noonbell.cli.options import config_option, load_settings, store_option
+
+if TYPE_CHECKING:
+    from noonbell.settings import Loaded
+
+
+@click.group("config")
+def command() -> None:
+    """Show and check the settings."""
+
+
+@command.command("show")
+@config_option
+@store_option
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("-o", "output", default="yaml", type=click.Choice(["yaml", "json"]), help="The format.")
+def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -> None:
+    """Print every setting as it is in force; secrets are masked."""
+    loaded = load_settings(files, store__url=store)
+    if origin:
+        click.echo(_with_origins(loaded, output))
+    else:
+        click.echo(_whole(loaded, output), nl=False)
+
+
+@command.command("check")
+@config_option
+@store_option
+def check(files: tuple[str, ...], store: str | None) -> None:
+    """Read all settings and stop at what is wrong, a line for each problem."""
+    loaded = load_settings(files, store__url=store)
+    chosen = sum(origin != "default" for origin in loaded.origins.values())
+    click.echo(f"the settings are sound: {chosen} chosen, the rest by default", err=True)
+
+
+@command.command("reference")
+def reference() -> None:
+    """Print every key with its default and meaning, as a page of Markdown."""
+    click.echo(reference_table(), nl=False)
+
+
+def _with_origins(loaded: Loaded, output: str) -> str:
+    from noonbell.settings import plain
+
+    values = plain(loaded.settings)
+    if output == "json":
+        told = {path: {"value": value, "origin": loaded.origins[path]} for path, value in values.items()}
+        return json.dumps(told, ensure_ascii=False, indent=2)
+    shown = {path: _short(value) for path, value in values.items()}
+    wide, long = max(map(len, shown)), max(map(len, shown.values()))
+    return "\n".join(f"{path:<{wide}}  {value:<{long}}  {loaded.origins[path]}" for path, value in shown.items())
+
+
+def _whole(loaded: Loaded, output: str) -> str:
+    from noonbell.settings import plain
+
+    nested = _nested(plain(loaded.settings))
+    if output == "json":
+        return json.dumps(nested, ensure_ascii=False, indent=2) + "\n"
+    import yaml
+
+    text: str = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        place = whole
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return whole
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def reference_table() -> str:
+    """docs/reference/settings.md between its markers: one table for each section."""
+    from noonbell.settings import KEYS
+
+    lines: list[str] = []
+    last = None
+    for path, key in KEYS.items():
+        section, _, name = path.rpartition(".")
+        if section != last:
+            lines += [
+                "",
+                f"### `{section or name}`",
+                "",
+                "| key | default | takes | means |",
+                "| --- | --- | --- | --- |",
+            ]
+            last = section
+        default = _short(key.kind.write(key.default))
+        lines.append(f"| `{name}` | `{default}` | {key.kind.takes} | {key.means} |")
+    return "\n".join(lines[1:]) + "\n"

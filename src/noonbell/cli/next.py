@@ -1,0 +1,142 @@
+"""`noonbell next EXPR`: the next slots of a schedule, worked out here and now."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from noonbell.when.preview import Preview
+    from noonbell.when.zones import Zone
+
+_LANGUAGES = {
+    "en": {
+        "days": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+        "units": ("d", "h", "m", "s"),
+        "in": "in {0}",
+        "gap": " ",
+        "forward": "← clocks went forward on {0}",
+        "back": "← clocks went back on {0}",
+        "note": "note: {0}",
+        "none": "no slot is left",
+    },
+    "zh": {
+        "days": ("周一", "周二", "周三", "周四", "周五", "周六", "周日"),
+        "units": ("天", "小时", "分", "秒"),
+        "in": "{0}后",
+        "gap": "",
+        "forward": "← {0} 时钟拨快",
+        "back": "← {0} 时钟拨慢",
+        "note": "注意：{0}",
+        "none": "没有后续的触发时间",
+    },
+}
+
+
+@click.command("next")
+@click.argument("expr")
+@click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
+@click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
+@click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
+@click.option("--dialect", type=click.Choice(["standard", "cronjob"]), help="How cron fields are read.")
+@click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
+@click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
+def command(
+    expr: str, tz: str | None, count: int, start: str | None, dialect: str | None, lang: str | None, output: str
+) -> None:
+    """Show the next slots of EXPR, a cron expression or a schedule as JSON."""
+    from noonbell.clock import SystemClock, slot_of
+    from noonbell.when.preview import preview
+    from noonbell.when.zones import find
+
+    language = _language(lang)
+    zone = find(tz or os.environ.get("NOONBELL_TZ") or "UTC")
+    after = slot_of(SystemClock().now()) if start is None else _moment(start, zone)
+    shown = preview(_spec(expr, dialect), zone.name, count, after, language)
+    click.echo(_as_json(shown) if output == "json" else _as_table(shown, zone, after, language))
+
+
+def _language(asked: str | None) -> str:
+    """What was asked for, else the first variable that says something."""
+    if asked is not None and asked.lower().replace("_", "-").split("-")[0] not in _LANGUAGES:
+        raise click.BadParameter(f"is {asked!r}; takes en or zh", param_hint="--lang")
+    said = asked or next(filter(None, map(os.environ.get, ("NOONBELL_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))), "en")
+    return "zh" if said.lower().startswith("zh") else "en"
+
+
+def _spec(expr: str, dialect: str | None) -> dict[str, Any]:
+    if not expr.lstrip().startswith("{"):
+        spec: dict[str, Any] = {"type": "cron", "expr": expr}
+        return spec | ({"dialect": dialect} if dialect else {})
+    try:
+        found: dict[str, Any] = json.loads(expr)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"is not JSON: {error}", param_hint="EXPR") from None
+    return found
+
+
+def _moment(text: str, zone: Zone) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"is {text!r}; takes a time such as 2026-03-26T12:00", param_hint="--from") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone.tzinfo)
+    return int(moment.timestamp())
+
+
+def _as_json(shown: Preview) -> str:
+    """The answer of `POST /api/v1/schedules/preview`."""
+    answer = {
+        "next_fires": [{"utc": utc, "local": local} for utc, local in shown.next_fires],
+        "description": shown.description,
+        "notes": [{"code": note.code, "message": note.message} for note in shown.notes],
+    }
+    return json.dumps(answer, ensure_ascii=False, indent=2)
+
+
+def _as_table(shown: Preview, zone: Zone, after: int, lang: str) -> str:
+    words = _LANGUAGES[lang]
+    before = zone.local(after)
+    lines = [f"{shown.description}  ({zone.name}, UTC{before.isoformat()[-6:]})"]
+    for _, local in shown.next_fires:
+        moment = datetime.fromisoformat(local)
+        offset = moment.isoformat()[-6:]
+        when = f"  {moment:%Y-%m-%d} {words['days'][moment.weekday()]} {moment:%H:%M:%S} {offset}"
+        away = str(words["in"]).format(_span(int(moment.timestamp()) - after, lang))
+        lines.append(f"{when}   {away}{_clock_change(before, moment, zone, lang)}")
+        before = moment
+    if not shown.next_fires:
+        lines.append(f"  {words['none']}")
+    lines += [str(words["note"]).format(note.message) for note in shown.notes]
+    return "\n".join(lines)
+
+
+def _span(seconds: int, lang: str) -> str:
+    """The two largest units that say something: 3 d 13 h, 14 h 30 m, 5 s."""
+    words = _LANGUAGES[lang]
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    parts = list(zip((days, hours, minutes, rest), words["units"], strict=True))
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    told = [part for part in parts[first : first + 2] if part[0]] or [parts[-1]]
+    return " ".join(f"{count}{words['gap'] or ' '}{unit}" for count, unit in told)
+
+
+def _clock_change(before: datetime, moment: datetime, zone: Zone, lang: str) -> str:
+    """Said at the first slot after a change of the clocks."""
+    earlier, later = before.utcoffset(), moment.utcoffset()
+    if earlier is None or later is None or earlier == later:
+        return ""
+    low, high = int(before.timestamp()), int(moment.timestamp())
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if zone.local(middle).utcoffset() != later else (low, middle)
+    changed = zone.local(high)
+    day = f"{changed.month} 月 {changed.day} 日" if lang == "zh" else f"{changed.day} {changed:%b}"
+    return "   " + str(_LANGUAGES[lang]["forward" if later > earlier else "back"]).format(day)

@@ -1,0 +1,63 @@
+"""`noonbell` itself: the table of commands, each imported when it is called and not before."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import NamedTuple
+
+import click
+
+from noonbell.version import __version__
+
+
+class Entry(NamedTuple):
+    module: str
+    """Under `noonbell.cli`; the command in it has the name of the command."""
+    does: str
+    """The line in `noonbell --help`, known without importing the command."""
+
+
+COMMANDS = {
+    "serve": Entry("serve", "Start scheduler, worker and API in one process."),
+    "next": Entry("next", "Show the next slots of a schedule; needs no server."),
+    "migrate": Entry("migrate", "Bring the store's schema to a step, or show where it is."),
+    "config": Entry("config", "Show and check the settings."),
+    "version": Entry("version", "Print the version."),
+    "help": Entry("help", "Explain a topic: exit-codes."),
+}
+
+
+class Table(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"noonbell.cli.{COMMANDS[cmd_name].module}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.does) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="noonbell %(version)s")
+def root() -> None:
+    """A job scheduler that accounts for every slot.
+
+    Exit codes: noonbell help exit-codes
+    """

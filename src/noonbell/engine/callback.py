@@ -1,0 +1,131 @@
+"""Callbacks: what an ASYNC target says of a run that it has taken on, and what follows from it.
+
+    K9   died before the commit   nothing is recorded; the caller sees a broken connection, repeats, and is heard once
+    K10  died after the commit    the repeat finds the run final and gets the standing status
+
+The store records and settles in one transaction, so a callback is never settled without a record of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import msgspec
+
+from noonbell.engine import failpoint
+from noonbell.engine.execute import failure
+from noonbell.engine.know import Tasks
+from noonbell.engine.settle import Subject, failed
+from noonbell.engine.wake import ORDERS, PLAN, queue_topic
+from noonbell.model.event import Callback
+from noonbell.model.request import CallbackIn, CallbackSubject
+from noonbell.model.run import RunStatus
+from noonbell.model.settlement import Expect, Move, Settlement
+from noonbell.model.task import TaskId, TaskSpec
+from noonbell.policy import retry
+from noonbell.policy.retry import Failure
+from noonbell.ports import Store, Wakeup
+
+HEARD = ""
+"""The answer of `decide` to a callback that is recorded as RECEIVED and settles nothing."""
+
+
+class CallbackStatus(enum.StrEnum):
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    RUNNING = "RUNNING"
+    """Not done yet: the deadline moves."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A callback's body."""
+
+    status: CallbackStatus
+    data: Any = None
+    error_message: str = ""
+    progress: dict[str, Any] | None = None
+
+
+def decide(
+    spec: TaskSpec, subject: CallbackSubject, status: CallbackStatus, error_message: str, data: Any, unit: float
+) -> Settlement | str:
+    """The settlement that a callback asks for, or the reason why there is none: HEARD, or why it is ignored."""
+    who = Subject(
+        run_id=subject.run_id,
+        token=subject.token,
+        retry_count=subject.retry_count,
+        lost_count=subject.lost_count,
+        expect=Expect.ANSWERED,
+    )
+    match status:
+        case CallbackStatus.SUCCESS:
+            return Settlement(
+                run_id=who.run_id,
+                token=who.token,
+                move=Move.FINISH,
+                status=RunStatus.CALLBACK_SUCCESS,
+                expect=who.expect,
+                result=data,
+            )
+        case CallbackStatus.FAILED:
+            verdict = retry.decide(spec, who.retry_count, who.lost_count, Failure("callback_failed"), unit)
+            outcome = failure("callback_failed", error_message or "the callback said FAILED")
+            return failed(who, verdict, msgspec.structs.replace(outcome, result=data))
+        case CallbackStatus.RUNNING:
+            open_still = subject.status in (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING)
+            return HEARD if open_still else f"the run is {subject.status} and awaits no callback"
+        case _:
+            assert_never(status)
+
+
+class _Unknown(Exception):
+    """Ends a transaction that lacks a task's spec."""
+
+    def __init__(self, task_id: TaskId) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
+
+
+async def receive(
+    store: Store,
+    wakeup: Wakeup,
+    tasks: Tasks,
+    given: CallbackIn,
+    message: Message,
+    draw: Callable[[], float] = random.random,
+) -> tuple[CallbackSubject | None, Callback]:
+    """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found."""
+
+    def answer(subject: CallbackSubject) -> Settlement | str:
+        task = tasks.recent(subject.task_id)
+        if task is None:
+            raise _Unknown(subject.task_id)  # nothing is written; it is asked again with the spec at hand
+        said = decide(task.spec, subject, message.status, message.error_message, message.data, draw())
+        failpoint.hit("K9")
+        return said
+
+    try:
+        subject, recorded = await store.callback(given, answer)
+    except _Unknown as stranger:
+        await tasks.newest(stranger.task_id)
+        subject, recorded = await store.callback(given, answer)
+    failpoint.hit("K10")
+    if subject is not None and recorded.status == "RECEIVED":
+        await _follow(store, wakeup, tasks, subject, message)
+    return subject, recorded
+
+
+async def _follow(store: Store, wakeup: Wakeup, tasks: Tasks, subject: CallbackSubject, message: Message) -> None:
+    task = tasks.recent(subject.task_id)
+    if task is None:
+        return
+    if message.status is CallbackStatus.RUNNING:
+        await store.extend_callback(subject.run_id, task.spec.callback_timeout_sec)
+        if message.progress is not None:
+            await store.progress(subject.run_id, subject.token, message.progress)
+        return
+    for topic in (queue_topic(task.spec.queue), PLAN, ORDERS):
+        wakeup.signal(topic)

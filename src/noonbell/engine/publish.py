@@ -1,0 +1,58 @@
+"""Publish: runs outside the schedule, and a word to whoever waits for them.
+
+Died between the commit and the signal: the runs are there, and a poll finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from noonbell.engine.know import Tasks
+from noonbell.engine.wake import ANY_QUEUE, ORDERS, PLAN, queue_topic
+from noonbell.model.request import Canceled, Outcome, Publication, Published
+from noonbell.model.run import RunId
+from noonbell.model.task import Task, TaskId
+from noonbell.ports import Store, Wakeup
+
+_FRESH_ENOUGH = 5.0
+"""Seconds for which a task's queue is taken as known: a signal on the wrong queue costs a poll, no more."""
+
+
+async def publish(
+    store: Store, wakeup: Wakeup, publications: Sequence[Publication], tasks: Tasks | Mapping[TaskId, Task]
+) -> list[Published]:
+    """As the store's `publish`; then workers of these queues are woken, or the planner if it is for later.
+
+    `tasks`: those that the caller has read anyway, or the cache to find them in.
+    """
+    answers = await store.publish(publications)
+    topics: set[str] = set()
+    queued: set[TaskId] = set()
+    for publication, answer in zip(publications, answers, strict=True):
+        if answer.outcome not in (Outcome.CREATED, Outcome.UPDATED):
+            continue
+        if publication.delay_seconds > 0 or publication.run_at is not None:
+            topics.add(PLAN)
+        else:
+            queued.add(publication.task_id)
+    for task_id in queued:
+        topics.add(await _topic_of(task_id, tasks))
+    for topic in sorted(topics):
+        wakeup.signal(topic)
+    return answers
+
+
+async def cancel(
+    store: Store, wakeup: Wakeup, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = ""
+) -> list[Canceled]:
+    """As the store's `cancel`; then the workers that hold these runs hear of it at once, and places are free."""
+    answers = await store.cancel(run_ids, by=by, reason=reason)
+    if any(answer.canceled for answer in answers):
+        for topic in (ORDERS, ANY_QUEUE, PLAN):
+            wakeup.signal(topic)
+    return answers
+
+
+async def _topic_of(task_id: TaskId, tasks: Tasks | Mapping[TaskId, Task]) -> str:
+    task = await tasks.newest(task_id, _FRESH_ENOUGH) if isinstance(tasks, Tasks) else tasks.get(task_id)
+    return ANY_QUEUE if task is None else queue_topic(task.spec.queue)

@@ -1,0 +1,162 @@
+"""Sweep: find what time has run out on, decide, and settle it. Any number of nodes may sweep; the store takes one answer.
+
+    lease run out          its worker is gone: `on_lost` and `max_lost` decide
+    past its deadline      `timeout`, and the retry policy decides
+    no callback in time    `callback_timeout`, and the retry policy decides
+
+A worker that ends its own attempts at their deadline (ours do) and did not is probably gone, and what it held is then
+lost rather than too slow. So the sweep waits for a sign: a heartbeat after the deadline means that the worker lives and
+the attempt hangs; a lease that runs out means that it was lost. Other workers get no such benefit of the doubt.
+
+Died before or after its commit: the next sweep, on any node, finds what is still overdue and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from noonbell.clock import SECOND, Instant
+from noonbell.engine.execute import failure
+from noonbell.engine.know import Tasks
+from noonbell.engine.settle import Subject, failed
+from noonbell.engine.wake import ORDERS, PLAN, queue_topic
+from noonbell.engine.work import ENFORCES_TIMEOUT
+from noonbell.model.request import Overdue
+from noonbell.model.run import RunId
+from noonbell.model.settlement import Expect, Move, Settled, Settlement
+from noonbell.model.task import Task, TaskSpec
+from noonbell.model.worker import Worker
+from noonbell.policy import retry
+from noonbell.policy.retry import Failure
+from noonbell.ports import Store, Wakeup
+
+logger = logging.getLogger("noonbell.engine")
+
+_SIGN = 1 * SECOND
+"""A heartbeat counts as a sign of life for an attempt only this long after it was found past its deadline."""
+_FORGET = 24 * 3600 * SECOND
+"""A worker that has been silent for a day is taken off the list."""
+_WATCHED = 10_000
+"""Attempts past their deadline that are remembered at once."""
+
+
+class Sweeper:
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        *,
+        batch: int = 200,
+        poll: float = 0.5,
+        upkeep: float = 3600.0,
+        draw: Callable[[], float] = random.random,
+        monotonic: Callable[[], float] = time.monotonic,
+        tasks: Tasks | None = None,
+    ) -> None:
+        """`upkeep`: seconds between two checks of the counters and of the list of workers."""
+        self._store, self._wakeup, self._tasks = store, wakeup, tasks or Tasks(store)
+        self._batch, self._poll, self._upkeep = batch, poll, upkeep
+        self._draw, self._monotonic = draw, monotonic
+        self._overtime: dict[tuple[RunId, int], Instant] = {}
+        self._upkeep_at = monotonic() + upkeep * (0.5 + 0.5 * draw())
+
+    async def tick(self) -> float:
+        late = await self._store.overdue(self._batch)
+        decided = await self._decide(late)
+        if decided:
+            answers = await self._store.settle([settlement for _, settlement in decided])
+            self._tell(decided, answers)
+        if self._monotonic() >= self._upkeep_at:
+            self._upkeep_at = self._monotonic() + self._upkeep
+            await self.clean_up()
+        is_full = len(late) >= self._batch and bool(decided)
+        return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def clean_up(self) -> None:
+        """Now and then: counters that a limit relies on are checked, workers long gone are forgotten."""
+        wrong = await self._store.recount()
+        if wrong:
+            logger.warning("%d counters of limits were wrong and have been set right", wrong)
+            self._wakeup.signal("queue:*")
+        now = await self._store.now()
+        for worker in await self._store.workers():
+            if worker.heartbeat_at < now - _FORGET:
+                await self._store.remove_worker(worker.id, worker.incarnation)
+
+    async def _decide(self, late: Sequence[Overdue]) -> list[tuple[Task, Settlement]]:
+        judged = await self._judge(late)
+        decided: list[tuple[Task, Settlement]] = []
+        for one, expect in judged:
+            task = await self._tasks.newest(one.task_id, self._poll)
+            if task is not None:
+                decided.append((task, decide(task.spec, one, expect, self._draw())))
+        return decided
+
+    async def _judge(self, late: Sequence[Overdue]) -> list[tuple[Overdue, Expect]]:
+        """What to take each of them for; those that need a sign first are left out."""
+        doubtful = [one for one in late if one.expect is Expect.OVERTIME]
+        if not doubtful:
+            self._overtime.clear()
+            return [(one, one.expect) for one in late]
+        now = await self._store.now()
+        workers = {worker.id: worker for worker in await self._store.workers() if worker.meta.get(ENFORCES_TIMEOUT)}
+        judged: list[tuple[Overdue, Expect]] = []
+        seen: dict[tuple[RunId, int], Instant] = {}
+        for one in late:
+            expect: Expect | None = one.expect
+            worker = workers.get(one.worker_id or "")
+            if one.expect is Expect.OVERTIME and worker is not None:
+                found_at = seen[one.run_id, one.token] = self._overtime.get((one.run_id, one.token), now)
+                expect = await self._sign(one, worker, found_at, now)
+            if expect is not None:
+                judged.append((one, expect))
+        self._overtime = dict(list(seen.items())[-_WATCHED:])
+        return judged
+
+    async def _sign(self, one: Overdue, worker: Worker, found_at: Instant, now: Instant) -> Expect | None:
+        run = await self._store.run(one.run_id)
+        if run is None or run.lease_expires_at is None:
+            return None
+        if run.lease_expires_at <= now:
+            return Expect.EXPIRED
+        same_process = run.start_time is None or worker.started_at <= run.start_time
+        return Expect.OVERTIME if same_process and worker.heartbeat_at >= found_at + _SIGN else None
+
+    def _tell(self, decided: Sequence[tuple[Task, Settlement]], answers: Sequence[Settled]) -> None:
+        topics: set[str] = set()
+        for (task, settlement), answer in zip(decided, answers, strict=True):
+            if answer is Settled.DONE:
+                topics.add(PLAN if settlement.move is Move.RETRY else queue_topic(task.spec.queue))
+                topics |= {ORDERS, PLAN} if settlement.expect is Expect.OVERTIME else {PLAN}
+        for topic in sorted(topics):
+            self._wakeup.signal(topic)
+
+
+def decide(spec: TaskSpec, one: Overdue, expect: Expect, unit: float) -> Settlement:
+    """What becomes of something that time has run out on. `unit` is a random draw from [0, 1)."""
+    subject = Subject(
+        run_id=one.run_id, token=one.token, retry_count=one.retry_count, lost_count=one.lost_count, expect=expect
+    )
+    match expect:
+        case Expect.EXPIRED:
+            verdict: retry.Decision = retry.lost(spec, one.lost_count, started=one.begun)
+            outcome = failure("lost", f"worker {one.worker_id} was lost: its lease ran out")
+        case Expect.UNANSWERED:
+            verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("callback_timeout"), unit)
+            outcome = failure("callback_timeout", f"no callback within {spec.callback_timeout_sec} s")
+        case Expect.OVERTIME:
+            verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("timeout"), unit)
+            outcome = failure("timeout", f"it took longer than {spec.timeout_seconds:g} s")
+        case Expect.HELD | Expect.ANSWERED:
+            raise ValueError(f"the sweep does not speak for what is {expect}")
+        case _:
+            assert_never(expect)
+    return failed(subject, verdict, outcome)
