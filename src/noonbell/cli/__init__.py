@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from noonbell.cli.exits import EXIT_CONFLICT, EXIT_INTERRUPTED, EXIT_USAGE, exit_code, say_error
+from noonbell.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, say_error
 from noonbell.errors import InvalidArgument, NoonbellError
 
-__all__ = ["EXIT_CONFLICT", "main"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
 from noonbell.cli.options import config_option, load_settings, store_option
+
+if TYPE_CHECKING:
+    from noonbell.settings import Settings
 
 
 @click.command("migrate")
@@ -17,23 +21,23 @@ from noonbell.cli.options import config_option, load_settings, store_option
 def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool) -> None:
     """Bring the store's schema to a step, or show where it is."""
     settings = load_settings(files, store__url=store).settings
-    asyncio.run(_show(settings.store.url) if status else _go(settings.store.url, to))
+    asyncio.run(_show(settings) if status else _go(settings, to))
 
 
-async def _show(url: str) -> None:
+async def _show(settings: Settings) -> None:
     from noonbell.wiring import schema_step
 
-    found, steps = await schema_step(url)
+    found, steps = await schema_step(settings)
     for number, title in steps:
         click.echo(f"{number:>4}  {'done' if number <= found else 'open'}  {title}")
     if found > len(steps):
         click.echo(f"{found:>4}  newer than this version of Noonbell: upgrade it", err=True)
 
 
-async def _go(url: str, to: int | None) -> None:
+async def _go(settings: Settings, to: int | None) -> None:
     from noonbell.wiring import migrate
 
-    taken = await migrate(url, to)
+    taken = await migrate(settings, to)
     if not taken:
         click.echo("nothing to do", err=True)
     for step in taken:

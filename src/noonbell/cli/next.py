@@ -102,7 +102,7 @@ def _as_json(shown: Preview) -> str:
 def _as_table(shown: Preview, zone: Zone, after: int, lang: str) -> str:
     words = _LANGUAGES[lang]
     before = zone.local(after)
-    lines = [f"{shown.description}  ({zone.name}, UTC{before.isoformat()[-6:]})"]
+    lines = [f"{shown.description}  (UTC{before.isoformat()[-6:]})"]
     for _, local in shown.next_fires:
         moment = datetime.fromisoformat(local)
         offset = moment.isoformat()[-6:]

@@ -29,9 +29,9 @@ from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import Lease, Origin
 from noonbell.model.settlement import Settlement
 from noonbell.model.task import Delivery, ExecType, Task
-from noonbell.ports import Store, Target
 from noonbell.policy import retry
 from noonbell.policy.retry import Retry
+from noonbell.ports import Store, Target
 
 T = TypeVar("T")
 

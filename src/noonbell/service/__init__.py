@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from noonbell.ports import Store, Wakeup
-from noonbell.service.callbacks import Callbacks
+from noonbell.service.callbacks import Callbacks, Receive
 from noonbell.service.preview import Previews
 from noonbell.service.publishing import Publishing
 from noonbell.service.rules import Rules
@@ -31,15 +31,15 @@ class Services:
     stats: Stats
 
 
-def build(store: Store, wakeup: Wakeup, rules: Rules | None = None) -> Services:
-    rules = rules or Rules()
+def build(store: Store, wakeup: Wakeup, rules: Rules, receive: Receive) -> Services:
+    """`receive` is what a callback does: `engine.callback.receive`, bound to store, wake-up and known tasks."""
     return Services(
         store=store,
         wakeup=wakeup,
         tasks=Tasks(store, wakeup, rules),
         runs=Runs(store, wakeup),
         publishing=Publishing(store, wakeup),
-        callbacks=Callbacks(store, wakeup, rules),
+        callbacks=Callbacks(store, rules, receive),
         previews=Previews(store, rules),
         stats=Stats(store),
     )

@@ -74,7 +74,7 @@ class Scheduler(Section):
     poll_interval: float = key(
         1.0, kinds.duration(0.01, 3_600), "The longest that planning waits while no wake-up comes."
     )
-    batch_limit: int = key(200, kinds.number(1, 100_000), "Tasks planned in one transaction, at most.")
+    batch_limit: int = key(500, kinds.number(1, 100_000), "Tasks planned in one transaction, at most.")
     max_catchup: int = key(
         100, kinds.number(1, 1_000_000), "With FIRE_NOW: late slots of one task that become runs, at most."
     )

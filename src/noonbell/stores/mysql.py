@@ -2,7 +2,8 @@
 
 A run stays in its row of `live` and changes place there: moving rows between tables made deadlocks in measurements,
 updating in place did not. Reads are READ COMMITTED, which takes fewer locks and sees afresh with each statement. There
-is no `update … returning`, so a batch is read for update and then written by a join with `json_table`.
+is no `update … returning`, so a batch is read for update and then written by a join with `json_table`. A change of schema
+commits by itself, statement by statement: a step that was cut off is taken up where it stopped.
 """
 
 from __future__ import annotations
@@ -49,10 +50,15 @@ MYSQL = Dialect(
     name="mysql",
     lock=" for update",
     skip_locked=" for update skip locked",
+    skip_locked_l=" for update skip locked",
     upsert=on_duplicate,
     isin=lambda column, parameter, _: f"{column} in :{parameter}",
     pack=tuple,
     has_table="select 1 from information_schema.tables where table_schema = database() and table_name = :name",
+    has_index=(
+        "select 1 from information_schema.statistics where table_schema = database() and index_name = :name limit 1"
+    ),
+    alone=("select get_lock('noonbell.schema', 60)", "select release_lock('noonbell.schema')"),
     from_live=update_join,
     parse=percent,
 )
@@ -107,7 +113,6 @@ class MysqlStore(SqlStore):
             await pool.wait_closed()
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
-        """DDL commits by itself here, so a step that was cut off is finished by hand-over-hand `if not exists`."""
         taken = await super().migrate(to)
         self._bulk.clear()
         await self._learn_types()

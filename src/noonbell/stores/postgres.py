@@ -51,10 +51,13 @@ POSTGRES = Dialect(
     name="postgres",
     lock=" for update",
     skip_locked=" for update skip locked",
+    skip_locked_l=" for update of l skip locked",
     upsert=on_conflict,
     isin=lambda column, parameter, type_: f"{column} = any(:{parameter}::{type_}[])",
     pack=list,
     has_table="select 1 from pg_tables where schemaname = current_schema() and tablename = :name",
+    has_index=None,
+    alone=("select 1 from pg_advisory_xact_lock(7031170001)", "select 1"),
     from_live=update_from,
     parse=numbered,
 )
@@ -213,14 +216,6 @@ class PostgresStore(SqlStore):
         for table, column, type_ in rows:
             self._types.setdefault(table, {})[column] = type_
 
-    async def _read_version(self) -> int:
-        # One at a time: two nodes that start together must not both create the first table.
-        def work(_: TaskView) -> Work[int]:
-            yield Fetch("select 1 from pg_advisory_xact_lock(7031170001)")
-            return (yield from migrations.version(self.dialect.has_table))
-
-        return await self._write(work)
-
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once(connection: Connection) -> T:
             view = TaskView(self._cache)
@@ -297,7 +292,7 @@ class PostgresStore(SqlStore):
         return sql
 
     def _arrays(self, table: str, columns: Sequence[str]) -> str:
-        types = self._types.get(table) or _EARLY[table]
+        types = self._types[table]
         return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, 1))
 
     async def _new_ids(self, count: int) -> range:
@@ -321,10 +316,6 @@ class PostgresStore(SqlStore):
             self._ids.fill(await connection.fetchval(text, *values), size)
 
         await self._with_connection(reserve)
-
-
-_EARLY = {"counters": {"name": "text", "value": "int8"}}
-"""What the first migration writes before the types of the tables are known."""
 
 
 def _values(params: Params, names: Sequence[str]) -> list[Any]:

@@ -59,10 +59,13 @@ SQLITE = Dialect(
     name="sqlite",
     lock="",
     skip_locked="",
+    skip_locked_l="",
     upsert=on_conflict,
     isin=lambda column, parameter, _: f"{column} in (select value from json_each(:{parameter}))",
     pack=_pack,
     has_table="select 1 from sqlite_master where type = 'table' and name = :name",
+    has_index=None,
+    alone=None,
     from_live=update_from,
     parse=named,
 )

@@ -18,8 +18,8 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary
 from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
 from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup

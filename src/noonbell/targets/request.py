@@ -31,6 +31,9 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
 
+_written = lru_cache(maxsize=1024)(rfc3339)
+"""Runs come in herds that share a slot."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -182,8 +185,8 @@ def _values(assignment: Assignment) -> dict[str, Any]:
         "task_id": lease.task_id,
         "task_name": assignment.task.name,
         "attempt": lease.attempt,
-        "scheduled_time": rfc3339(lease.scheduled_time),
-        "previous_scheduled_time": None if previous is None else rfc3339(previous),
+        "scheduled_time": _written(lease.scheduled_time),
+        "previous_scheduled_time": None if previous is None else _written(previous),
         "trace_id": trace_id(lease),
         "callback_url": assignment.callback_url,
         "callback_token": lease.callback_token,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from noonbell.errors import SchemaMismatch
 from noonbell.stores.migrations import m0001_foundation
+from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
 
@@ -26,9 +27,9 @@ LATEST = STEPS[-1].number
 _TABLE = "create table schema_steps (number integer primary key, title varchar(100) not null)"
 
 
-def version(has_table: str) -> Work[int]:
-    """The step that the store is at. `has_table` asks whether a table `:name` is there."""
-    there = yield Fetch(has_table, {"name": "schema_steps"})
+def version(q: Dialect) -> Work[int]:
+    """The step that the store is at."""
+    there = yield Fetch(q.has_table, {"name": "schema_steps"})
     if not there:
         yield Execute(_TABLE)
     rows = yield Fetch("select coalesce(max(number), 0) from schema_steps")
@@ -44,15 +45,13 @@ def check(found: int) -> None:
         )
 
 
-def migrate(dialect: str, has_table: str, to: int = LATEST) -> Work[list[int]]:
-    """Go to step `to`, forward or back; which steps were taken. Each is recorded with the step itself."""
-    found = yield from version(has_table)
-    check(found)
+def migrate(q: Dialect, schema: str, found: int, to: int) -> Work[list[int]]:
+    """Go from step `found` to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
     taken: list[int] = []
     for step in STEPS:
         if found < step.number <= to:
-            for sql in step.up(dialect):
-                yield Execute(sql)
+            for sql in step.up(schema):
+                yield from _do(q, sql)
             yield Execute(
                 "insert into schema_steps (number, title) values (:number, :title)",
                 {"number": step.number, "title": step.title},
@@ -60,11 +59,23 @@ def migrate(dialect: str, has_table: str, to: int = LATEST) -> Work[list[int]]:
             taken.append(step.number)
     for step in reversed(STEPS):
         if to < step.number <= found:
-            for sql in step.down(dialect):
-                yield Execute(sql)
+            for sql in step.down(schema):
+                yield from _do(q, sql)
             yield Execute("delete from schema_steps where number = :number", {"number": step.number})
             taken.append(-step.number)
     return taken
 
 
-__all__: list[Any] = ["LATEST", "STEPS", "Step", "check", "migrate", "version"]
+def _do(q: Dialect, sql: str) -> Work[None]:
+    """One statement of a step. Where a step can be cut off in the middle, what is done already is passed over."""
+    if q.has_index is not None:
+        made = _MAKES.match(sql)
+        if made is not None:
+            ask = q.has_table if made["kind"] == "table" else q.has_index
+            there = yield Fetch(ask, {"name": made["name"]})
+            if bool(there) is (made["verb"] == "create"):
+                return
+    yield Execute(sql)
+
+
+_MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)")

@@ -37,8 +37,8 @@ _TABLES = {
         status {key} not null,
         name {key} not null,
         live_name {key} unique,
-        description {text} not null,
-        labels {text} not null,
+        description {long} not null,
+        labels {long} not null,
         managed_by {key} not null,
         external_id {key},
         live_external_id {key} unique,
@@ -75,7 +75,7 @@ _TABLES = {
         rate_limit {text},
         worker_timeout_ms {id} not null,
         ping_interval_ms {id} not null,
-        specific_worker_ids {text} not null,
+        specific_worker_ids {long} not null,
         min_worker_version {int} not null,
         fanout {text},
         delivery {key} not null,
@@ -155,8 +155,8 @@ _TABLES = {
         callback_deadline {id},
         worker_id {key},
         response_code {int},
-        error_message {text},
-        error_details {text},
+        error_message {long},
+        error_details {long},
         trace_id {key},
         result {long}""",
     "live": """
@@ -204,8 +204,8 @@ _TABLES = {
         end_time {id},
         response_code {int},
         result {long},
-        error_message {text},
-        error_details {text},
+        error_message {long},
+        error_details {long},
         primary key (run_id, attempt)""",
     "callback_tokens": """
         hash {key} primary key,
@@ -216,12 +216,12 @@ _TABLES = {
         task_id {id},
         received_at {id} not null,
         status {key} not null,
-        reason {text},
+        reason {long},
         headers {long} not null,
         body {long} not null""",
     "progress": """
         run_id {id} primary key,
-        data {text} not null,
+        data {long} not null,
         at {id} not null""",
     "run_log": """
         run_id {id} not null,
@@ -332,6 +332,12 @@ _LIVE_MYSQL = (
 )
 
 
+_SEED = (
+    f"insert into counters (name, value) values ('ids', 0), ('events', 0), ('tasks', 0), ('system_tasks', {1 << 52})"
+)
+"""The counters that a new store starts with."""
+
+
 def up(dialect: str) -> list[str]:
     types = _TYPES[dialect]
     statements = []
@@ -346,7 +352,9 @@ def up(dialect: str) -> list[str]:
     live = {"sqlite": _LIVE_SQLITE, "postgres": _LIVE_POSTGRES}.get(dialect, _LIVE_MYSQL)
     partial = dialect in ("sqlite", "postgres")
     indexes = [re.sub(r"\{(.+)\}", r" where \1" if partial else "", index) for index in _INDEXES]
-    return [*statements, *indexes, *live]
+    # Where a step is not one transaction, this may be met a second time.
+    seed = _SEED if dialect in ("sqlite", "postgres") else _SEED.replace("insert", "insert ignore", 1)
+    return [*statements, *indexes, *live, seed]
 
 
 def down(dialect: str) -> list[str]:

@@ -115,14 +115,14 @@ def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues) -> Work[l
         for place, condition in ((Place.READY, ""), (Place.CAREFUL, " and l.min_version <= :version")):
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
-                f" {order}{q.skip_locked}",
+                f" {order}{q.skip_locked_l}",
                 here,
             )
             found += [Live(*row) for row in rows]
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
             f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{fits}"
-            f" {order}{q.skip_locked}",
+            f" {order}{q.skip_locked_l}",
             here,
         )
         found += [Live(*row) for row in rows]

@@ -17,6 +17,8 @@ class Dialect:
     """Ends a select that will be followed by an update of the same rows."""
     skip_locked: str
     """The same, leaving alone what another transaction holds."""
+    skip_locked_l: str
+    """The same, for the rows of `live l` alone where it is joined with others."""
     upsert: Callable[[str, Sequence[str]], str]
     """Ends an insert: (key, columns) → replace those columns where the key exists."""
     isin: Callable[[str, str, str], str]
@@ -25,6 +27,10 @@ class Dialect:
     """A list as that parameter wants it."""
     has_table: str
     """Gives a row if there is a table `:name`."""
+    has_index: str | None
+    """Gives a row if there is an index `:name`; None where a schema change is undone with its transaction."""
+    alone: tuple[str, str] | None
+    """What keeps others from changing the schema meanwhile, and what lets them again; None: a transaction does."""
     from_live: Callable[[Mapping[str, str], str], str]
     """(column → expression, condition) → set columns of the rows in `runs` from their rows `l` in `live`."""
     parse: Callable[[str], tuple[str, tuple[str, ...]]]

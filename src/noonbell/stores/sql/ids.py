@@ -62,5 +62,3 @@ class IdBlock:
 
 RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"
 RESERVED = "select value from counters where name = 'ids'"
-SEED = (("ids", 0), ("events", 0), ("tasks", 0), ("system_tasks", 1 << 52))
-"""The counters that a new store starts with."""

@@ -172,7 +172,7 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed | 
     for queue in dict.fromkeys(request.queues):
         rows += yield Fetch(
             f"{_SELECT} where l.place = {int(Place.READY)} and l.queue = :queue{fits}"
-            f" order by l.turn, l.run_at, l.run_id limit :limit{q.skip_locked}",
+            f" order by l.turn, l.run_at, l.run_id limit :limit{q.skip_locked_l}",
             {**params, "queue": queue},
         )
     if not rows:

@@ -47,9 +47,8 @@ from noonbell.stores.sql import (
     upkeep,
 )
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.ids import SEED
 from noonbell.stores.sql.rows import TaskCache, TaskView
-from noonbell.stores.sql.statement import Conflict, Fetch, InsertMany, Now, Work
+from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
 
 T = TypeVar("T")
 
@@ -92,24 +91,25 @@ class SqlStore(ABC):
         return await self._write(work)
 
     async def _bring_up_to_date(self) -> None:
-        found = await self._read_version()
-        migrations.check(found)
-        if found < migrations.LATEST:
-            await self.migrate()
-
-    async def _read_version(self) -> int:
-        return await self._write(lambda _: migrations.version(self.dialect.has_table))
+        """Look and migrate under one lock: of two nodes that start together, the second finds it done."""
+        await self._write(lambda _: self._migrating(migrations.LATEST, forward_only=True))
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         """Go to a step of the schema, forward or back; the steps that were taken."""
+        return await self._write(lambda _: self._migrating(to, forward_only=False))
 
-        def work(_: TaskView) -> Work[list[int]]:
-            taken = yield from migrations.migrate(self._schema, self.dialect.has_table, to)
-            if to >= 1 and 1 in taken:
-                yield InsertMany("counters", ("name", "value"), SEED)
-            return taken
-
-        return await self._write(work)
+    def _migrating(self, to: int, *, forward_only: bool) -> Work[list[int]]:
+        alone = self.dialect.alone
+        if alone is not None:
+            yield Fetch(alone[0])
+        found = yield from migrations.version(self.dialect)
+        migrations.check(found)
+        taken: list[int] = []
+        if found != to and not (forward_only and found > to):
+            taken = yield from migrations.migrate(self.dialect, self._schema, found, to)
+        if alone is not None:
+            yield Fetch(alone[1])
+        return taken
 
     async def now(self) -> Instant:
         def work() -> Work[Instant]:

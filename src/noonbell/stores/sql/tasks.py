@@ -218,6 +218,10 @@ def _purge(task_id: TaskId) -> Work[None]:
     for table in ("runs", "task_versions", "task_labels", "dropped", "rounds", "gates", "cursors"):
         yield Execute(f"delete from {table} where task_id = :task", here)
     yield Execute("delete from tasks where id = :task", here)
+    scope = f"task:{task_id}"
+    yield Execute(
+        "delete from rates where scope = :scope or scope like :keyed", {"scope": scope, "keyed": f"{scope}:%"}
+    )
 
 
 def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
