@@ -26,7 +26,6 @@ from typing import Any, Protocol
 
 import uvicorn
 
-from noonbell.api.app import create_app
 from noonbell.clock import SystemClock
 from noonbell.engine import callback
 from noonbell.engine.know import Tasks
@@ -45,7 +44,7 @@ from noonbell.settings.masking import mask_addresses
 from noonbell.sinks import logs
 from noonbell.sinks.metrics import Metrics, Readings
 from noonbell.sinks.watch import WatchedTarget, watch_store
-from noonbell.stores import migrations, open_store
+from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.wakeups import make_wakeup
 from noonbell.targets import template
@@ -101,6 +100,8 @@ async def _until_stopped(settings: Settings, parts: Parts, listener: socket.sock
 
 
 def _app(parts: Parts, settings: Settings) -> Any:
+    from noonbell.api.app import create_app
+
     page = None if parts.readings is None else parts.readings.page
     return create_app(parts.services, settings, health=parts.node.health, metrics_render=page)
 
@@ -281,7 +282,7 @@ async def assembled(
 def make_store(settings: Settings) -> SqlStore:
     """The store of the settings, not opened yet. A missing driver is named, with what brings it."""
     try:
-        return open_store(settings.store.url)
+        store = open_store(settings.store.url)
     except ModuleNotFoundError as missing:
         extra = _DRIVERS.get((missing.name or "").partition(".")[0])
         if extra is None:
@@ -289,6 +290,9 @@ def make_store(settings: Settings) -> SqlStore:
         raise SettingsError.field(
             "store.url", f"needs the driver {missing.name}, which is not installed: pip install 'noonbell[{extra}]'"
         ) from None
+    if hasattr(store, "_connections"):  # the stores with a pool
+        store._connections = settings.store.pool_size
+    return store
 
 
 def _metrics(settings: Settings) -> Metrics:
@@ -388,34 +392,3 @@ async def reconcile(services: Services, settings: Settings) -> None:
             problems.update({f"tasks[{name}].{field}": problem for field, problem in error.details.items()})
     if problems:
         raise SettingsError.fields(problems)
-
-
-# The schema
-
-
-async def schema_step(settings: Settings) -> tuple[int, list[tuple[int, str]]]:
-    """The step that the store's schema is at, and all steps that this version knows. Changes nothing."""
-    async with _as_it_is(settings) as store:
-        return await store._read_version(), [(step.number, step.title) for step in migrations.STEPS]
-
-
-async def migrate(settings: Settings, to: int | None = None) -> list[int]:
-    """Go to a step of the schema, forward or back; the steps that were taken, those back as negative numbers."""
-    newest = migrations.LATEST
-    if to is not None and to > newest:
-        raise InvalidArgument.field("to", f"is {to}; this version of Noonbell knows the steps 0 to {newest}")
-    async with _as_it_is(settings) as store:
-        return await store.migrate(newest if to is None else to)
-
-
-@contextlib.asynccontextmanager
-async def _as_it_is(settings: Settings) -> AsyncIterator[SqlStore]:
-    """The store, open, its schema untouched."""
-    store = make_store(settings)
-
-    async def leave_it() -> None: ...
-
-    store._bring_up_to_date = leave_it  # type: ignore[method-assign]
-    async with contextlib.AsyncExitStack() as open_parts:
-        await _open(store, open_parts)
-        yield store

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +13,7 @@ from noonbell.cli.options import config_option, load_settings, store_option
 
 if TYPE_CHECKING:
     from noonbell.settings import Settings
+    from noonbell.stores.sql.store import SqlStore
 
 
 @click.command("migrate")
@@ -25,20 +28,45 @@ def command(files: tuple[str, ...], store: str | None, to: int | None, status: b
 
 
 async def _show(settings: Settings) -> None:
-    from noonbell.wiring import schema_step
+    from noonbell.stores import migrations
 
-    found, steps = await schema_step(settings)
-    for number, title in steps:
-        click.echo(f"{number:>4}  {'done' if number <= found else 'open'}  {title}")
-    if found > len(steps):
-        click.echo(f"{found:>4}  newer than this version of Noonbell: upgrade it", err=True)
+    async with _as_it_is(settings) as store:
+        found = await store._write(lambda _: migrations.version(store.dialect))
+    for step in migrations.STEPS:
+        click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
+    if found > migrations.LATEST:
+        click.echo(f"{found:>4}  done  newer than this version of Noonbell: upgrade it")
 
 
 async def _go(settings: Settings, to: int | None) -> None:
-    from noonbell.wiring import migrate
+    from noonbell.errors import InvalidArgument
+    from noonbell.stores import migrations
 
-    taken = await migrate(settings, to)
+    wanted = migrations.LATEST if to is None else to
+    if wanted > migrations.LATEST:
+        raise InvalidArgument.field(
+            "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
+        )
+    async with _as_it_is(settings) as store:
+        taken = await store.migrate(wanted)
     if not taken:
         click.echo("nothing to do", err=True)
     for step in taken:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
+
+
+@asynccontextmanager
+async def _as_it_is(settings: Settings) -> AsyncIterator[SqlStore]:
+    """The store, open, its schema untouched: neither brought up to date nor refused for being newer."""
+    from noonbell.wiring import make_store
+
+    store = make_store(settings)
+
+    async def leave_it() -> None: ...
+
+    store._bring_up_to_date = leave_it  # type: ignore[method-assign]
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()

@@ -58,7 +58,7 @@ class Lane:
         hands = self._hands
         hands.hand_back_waiting(STALE)
         ended = hands.ended(self._request.max)
-        room = hands.ask(self._request.max)
+        room = hands.ask(self._request.max, len(ended))
         if not ended and not room:
             return self._poll
         try:

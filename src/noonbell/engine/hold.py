@@ -92,11 +92,14 @@ class Hands:
 
     # Taking
 
-    def ask(self, most: int) -> int:
-        """How many to claim now. They count as taken until `answered`, so that two lanes do not ask for the same."""
+    def ask(self, most: int, leaving: int = 0) -> int:
+        """How many to claim now, when `leaving` of those in hand are settled on the same trip.
+
+        They count as taken until `answered`, so that two lanes do not ask for the same room.
+        """
         if not self.is_open or self.concurrency <= 0:
             return 0
-        room = self.concurrency + self._allowed_ahead() - len(self.held) - self._asked
+        room = self.concurrency + self._allowed_ahead() - len(self.held) + leaving - self._asked
         room = max(0, min(room, most))
         self._asked += room
         return room

@@ -70,11 +70,12 @@ class Ear:
 
     def __init__(self, wakeup: Wakeup, topics: Sequence[str], ring: Callable[[], None], seconds: float = 60.0) -> None:
         self._wakeup, self._topics, self._ring, self._seconds = wakeup, tuple(topics), ring, seconds
+        self._heard = False
 
     async def tick(self) -> float:
-        if await self._wakeup.wait(self._topics, self._seconds):
+        if self._heard:
             self._ring()
-        return 0.0
+        return self._seconds
 
     async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        self._heard = await self._wakeup.wait(self._topics, seconds)

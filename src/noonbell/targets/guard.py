@@ -28,6 +28,7 @@ DENIED = {
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "reserved and broadcast",
     "::/128": "this host",
+    "64:ff9b:1::/48": "a NAT64 prefix that hides where it leads",
     "fd00:42::42/128": "cloud metadata",
     "fd00:ec2::/32": "cloud metadata",
     "fd20:ce::254/128": "cloud metadata",
@@ -50,7 +51,6 @@ _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 _TEREDO = ipaddress.IPv6Network("2001::/32")
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
@@ -112,12 +112,6 @@ def carried(address: Address) -> Iterator[ipaddress.IPv4Address]:
     elif address in _COMPATIBLE:
         if int(address) > 1:  # `::` and `::1` are addresses of their own, not 0.0.0.0 and 0.0.0.1 in disguise.
             yield ipaddress.IPv4Address(octets[12:])
-    elif address in _NAT64_LOCAL:
-        # The installation chose the prefix length: RFC 6052 has one place for each, around the empty ninth octet.
-        yield ipaddress.IPv4Address(octets[6:8] + octets[9:11])
-        yield ipaddress.IPv4Address(octets[7:8] + octets[9:12])
-        yield ipaddress.IPv4Address(octets[9:13])
-        yield ipaddress.IPv4Address(octets[12:])
     elif address in _SIX_TO_FOUR:
         yield ipaddress.IPv4Address(octets[2:6])
     elif address in _TEREDO:

@@ -152,15 +152,10 @@ class Gates:
         for scope, line in sorted(by_scope.items()):
             state = yield from rates.load(q, scope)
             gate.states[scope] = state
-            wanted = gate.waiting if limit.key is None else len(line)
-            granted = rate.grant(limit, state, now, wanted)
+            granted = rate.grant(limit, state, now, len(line))
             kept += line[: granted.count]
-            if granted.next_at is None:
-                continue
-            self.next_at = min(self.next_at or granted.next_at, granted.next_at)
-            if limit.key is None:
-                gate.blocked_until = granted.next_at
-            else:
+            if limit.key is not None and granted.next_at is not None:
+                self.next_at = min(self.next_at or granted.next_at, granted.next_at)
                 aside += [(row, waits(row, at=granted.next_at)) for row in line[granted.count :]]
         yield from move(aside)
         gate.granted = len(kept)
@@ -171,10 +166,18 @@ class Gates:
             if gate.rate_limit is None:
                 continue
             counts = Counter(gate.scope(row) for row in taken if row.gate == gate.task_id)
-            for scope, count in sorted(counts.items()):
-                if scope in gate.states:
-                    granted = rate.grant(gate.rate_limit, gate.states[scope], now, count)
+            for scope, state in sorted(gate.states.items()):
+                granted = rate.grant(gate.rate_limit, state, now, counts[scope])
+                if counts[scope]:
                     yield from rates.save(scope, granted.state)
+                if gate.rate_limit.key is None and gate.waiting > counts[scope]:
+                    self._shut(gate, rate.grant(gate.rate_limit, granted.state, now, gate.waiting - counts[scope]))
+
+    def _shut(self, gate: Gate, more: rate.Grant) -> None:
+        """Nothing more may start now: the gate stays shut until its rate lets go."""
+        if more.count == 0 and more.next_at is not None:
+            gate.blocked_until = more.next_at
+            self.next_at = min(self.next_at or more.next_at, more.next_at)
 
     def _write_tops(self, q: Dialect, taken: Sequence[Live]) -> Work[None]:
         """A gate that promised a more urgent head than it now has is put back in its place."""

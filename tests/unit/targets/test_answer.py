@@ -1,0 +1,76 @@
+"""How an answer is read: Retry-After, charsets, and what may be stored of it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from noonbell.clock import SECOND, Instant
+from noonbell.targets.answer import retry_after, storable, text_of
+from noonbell.targets.exchange import decoder_for
+from unit.targets.make import TEN
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        (" 0 ", 0),
+        ("9" * 400, 1e9),
+        ("Fri, 02 Jan 2026 10:01:30 GMT", 90),
+        ("Friday, 02-Jan-26 10:01:30 GMT", 90),
+        ("Fri Jan  2 10:01:30 2026", 90),
+        ("Fri, 02 Jan 2026 09:00:00 GMT", 0),
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("١٢", None),
+        ("Fri, 99 Jan 2026 10:01:30 GMT", None),
+        ("Fri, 02 Jan 99999999999 10:01:30 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value, seconds):
+    assert retry_after(value, TEN) == seconds
+
+
+def test_a_part_of_a_second_is_waited_for_too():
+    assert retry_after("Fri, 02 Jan 2026 10:00:30 GMT", Instant(TEN + SECOND // 2)) == 30
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "text"),
+    [
+        (b"plain", None, "plain"),
+        ("grün".encode(), "text/plain", "grün"),
+        ("grün".encode("latin-1"), "text/plain; charset=ISO-8859-1", "grün"),
+        ("钟".encode("gbk"), 'text/html; charset="gbk"', "钟"),
+        (b"\xff", "text/plain", "\ufffd"),
+        (b"a\0b", "text/plain", "a\ufffdb"),
+        (b"plain", "text/plain; charset=nonsense", "plain"),
+        (b"plain", "text/plain; charset=zlib_codec", "plain"),
+        (b"uryyb", "text/plain; charset=rot13", "uryyb"),
+        (b"+2AA-", "text/plain; charset=utf-7", "+2AA-"),
+        (b"\\ud800", "text/plain; charset=unicode_escape", "\\ud800"),
+    ],
+)
+def test_a_body_is_read_by_its_charset_where_that_is_a_known_one(body, content_type, text):
+    assert text_of(body, content_type) == text
+
+
+@pytest.mark.parametrize("charset", ["idna", "punycode"])
+def test_a_charset_cannot_make_us_work_for_hours(charset):
+    began = time.perf_counter()
+    text_of(b"-a." * 700_000, f"text/plain; charset={charset}")
+    assert time.perf_counter() - began < 2
+
+
+def test_what_databases_refuse_is_replaced():
+    assert storable("a\0b\ud800c") == "a\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize("encoding", [None, "identity", "br", "gzip, gzip"])
+def test_an_encoding_that_was_not_asked_for_is_left_alone(encoding):
+    assert decoder_for(encoding).decoded(b"bytes", 100) == [b"bytes"]

@@ -1,0 +1,70 @@
+"""Signatures: the reference library accepts ours, and nobody else's."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from noonbell.errors import InvalidArgument
+from noonbell.targets.signing import keys, sign
+
+SECRET = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + base64.b64encode(b"another secret of ours, 32 bytes").decode()
+BODY = b'{"test": 2432232314}'
+
+
+def test_the_fixed_vector():
+    headers = sign(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, BODY)
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+@pytest.mark.parametrize("secret", [SECRET, f"whsec_{SECRET}", OTHER])
+@pytest.mark.parametrize("body", [BODY, b"", "Glocke 🔔".encode()])
+def test_the_reference_library_accepts_it(secret, body):
+    Webhook(secret).verify(body, sign(secret, "run_42", int(time.time()), body), json_parse=False)
+
+
+def test_a_secret_that_is_not_base64_is_taken_as_its_bytes():
+    text = "not base64 at all!".replace(" ", "_")
+    assert keys(text) == [text.encode()]
+    Webhook(text.encode()).verify(BODY, sign(text, "run_42", int(time.time()), BODY))
+
+
+@pytest.mark.parametrize("place", range(0, len(BODY), 3))
+def test_any_other_byte_is_refused(place):
+    headers = sign(SECRET, "run_42", int(time.time()), BODY)
+    other = bytearray(BODY)
+    other[place] ^= 1
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(bytes(other), headers)
+
+
+@pytest.mark.parametrize("change", [{"webhook-id": "run_43"}, {"webhook-timestamp": str(int(time.time()) + 1)}])
+def test_id_and_time_are_signed_too(change):
+    headers = sign(SECRET, "run_42", int(time.time()), BODY) | change
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(BODY, headers)
+
+
+def test_an_old_signature_is_refused():
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        Webhook(SECRET).verify(BODY, sign(SECRET, "run_42", int(time.time()) - 301, BODY))
+
+
+def test_while_a_secret_is_replaced_both_are_accepted():
+    headers = sign(f"{SECRET} {OTHER}", "run_42", int(time.time()), BODY)
+    for secret in (SECRET, OTHER):
+        Webhook(secret).verify(BODY, headers)
+
+
+@pytest.mark.parametrize("secret", ["", "   ", "whsec_", "whsec_$$$"])
+def test_a_secret_that_signs_nothing_is_refused(secret):
+    with pytest.raises(InvalidArgument):
+        keys(secret)
