@@ -293,5 +293,5 @@ class Wakeup(Protocol):
     def signal(self, topic: str) -> None:
         """Something may be there for whoever waits on the topic: `plan`, or `queue:NAME`. Returns at once."""
 
-    async def wait(self, topics: Sequence[str], timeout: float) -> bool:
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - its meaning, not a guard
         """True as soon as one of the topics is signalled, also if that was since the last wait; False after timeout."""

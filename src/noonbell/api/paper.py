@@ -10,11 +10,8 @@ from noonbell.model.task import TaskStatus
 
 
 class Paper(TypedDict, total=False):
-    """The fields of `Endpoint` that describe it."""
+    """The fields of `Endpoint` that describe it, besides name, tag and summary."""
 
-    name: str
-    summary: str
-    tag: str
     answer: str | None
     answer_example: Any
     status: int
@@ -37,7 +34,7 @@ def whole(low: int, high: int, default: int | None = None) -> dict[str, Any]:
     return schema if default is None else {**schema, "default": default}
 
 
-def one_of(words: type[TaskStatus] | type[RunStatus] | type[Origin]) -> dict[str, Any]:
+def one_of(words: type[TaskStatus | RunStatus | Origin]) -> dict[str, Any]:
     return {"type": "string", "enum": [str(word) for word in words]}
 
 

@@ -117,7 +117,8 @@ class TaskCalls:
         return json_answer(_published(published, with_outcome=given.get("key") is not None))
 
     async def runs(self, request: Request) -> Response:
-        task = await self._tasks.get(params.task_ref(request))
+        # The history of a deleted task stays.
+        task = await self._tasks.get(params.task_ref(request), deleted=True)
         reader = params.query(request)
         query = await read_run_query(reader, self._services.store, task.id)
         reader.problems.finish()

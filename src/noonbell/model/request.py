@@ -13,7 +13,6 @@ from noonbell.model.settlement import Expect
 from noonbell.model.task import TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import LeaseOrder, WorkerState
 
-
 T = TypeVar("T")
 
 

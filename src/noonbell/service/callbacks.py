@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from noonbell.errors import Forbidden, InvalidState, NotFound
 from noonbell.model.event import Callback
@@ -19,6 +21,10 @@ from noonbell.model.task import ExecType, TaskId
 from noonbell.ports import Store
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
+
+
+LONGEST_MESSAGE: Final = 10_000
+"""A longer one is cut: a result must not be lost over it."""
 
 
 class Word(enum.StrEnum):
@@ -95,7 +101,8 @@ class Callbacks:
 
     async def _awaits_none(self, task_id: TaskId, run_id: RunId) -> bool:
         """A token proves that the run was sent out to be called back. Two numbers prove nothing: nobody may end a
-        job, or a request that is still under way, by guessing them."""
+        job, or a request that is still under way, by guessing them.
+        """
         run = await self._store.run(run_id)
         if run is None or run.task_id != task_id or run.status is not RunStatus.RUNNING:
             return False
@@ -112,9 +119,15 @@ def _read(reader: Reader) -> Said:
     return Said(
         status=reader.choice("status", Word, Word.RUNNING),
         data=reader.json("data"),
-        error_message=reader.text("error_message", "", most=65_536, lines=True),
+        error_message=_message(reader.get("error_message")),
         progress=progress if progress is None or isinstance(progress, dict) else {"value": progress},
     )
+
+
+def _message(value: Any) -> str:
+    """Whatever it is, as a text that can be kept."""
+    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text.replace("\x00", "")[:LONGEST_MESSAGE]
 
 
 def _answer(received: Received) -> Answer:

@@ -9,7 +9,7 @@ from noonbell.model.run import Origin, RunStatus
 from noonbell.model.task import TaskId, TaskStatus
 from noonbell.ports import Store
 from noonbell.service.naming import BY_NAME
-from noonbell.service.reader import Reader
+from noonbell.service.reader import Reader, unfit
 
 TASK_FILTERS: Final = ("status", "name", "label", "queue", "managed_by", "include_system")
 RUN_FILTERS: Final = (
@@ -71,12 +71,12 @@ async def _read_task(reader: Reader, store: Store) -> TaskId | None:
     value = reader.get("task")
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return TaskId(value)
-    if not isinstance(value, str) or not value:
+    if isinstance(value, int | float):
+        return TaskId(reader.integer("task", 0, 0, 2**53 - 1, f"an id or {BY_NAME}NAME"))
+    if not isinstance(value, str) or not 1 <= len(value) <= 260 or unfit(value) is not None:
         reader.expected("task", f"an id or {BY_NAME}NAME")
         return None
-    if value.isascii() and value.isdigit() and len(value) <= 16:
+    if value.isascii() and value.isdigit() and len(value) <= 15:
         return TaskId(int(value))
     task = await store.task_named(value.removeprefix(BY_NAME))
     return TaskId(0) if task is None else task.id

@@ -48,13 +48,10 @@ class Tasks:
         task_json.check_new(given)
         return read_task(given, await self._store.now(), self._rules).spec
 
-    async def get(self, ref: TaskRef) -> Task:
-        """The task, if it is not deleted; NotFound else."""
-        if isinstance(ref, str):
-            task = await self._store.task_named(ref)
-        else:
-            task = await self._store.task(ref)
-        if task is None or task.deleted_at is not None:
+    async def get(self, ref: TaskRef, *, deleted: bool = False) -> Task:
+        """The task; with `deleted`, one that is deleted too, by its id. NotFound else."""
+        task = await (self._store.task_named(ref) if isinstance(ref, str) else self._store.task(ref))
+        if task is None or (task.deleted_at is not None and not deleted):
             raise NotFound("there is no such task")
         return task
 

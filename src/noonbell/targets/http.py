@@ -11,6 +11,7 @@ delivered at most once never take a kept connection, and so never need that.
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import ssl
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ CONNECT_TIMEOUT = 5.0
 KEEP_SECONDS = 4.0
 """How long an idle connection is kept. Common servers close theirs after five seconds; we are to be the first."""
 
+_PIECE = 256 * 1024
 _NEVER_ROUND_UP = 1e9
 """aiohttp rounds timeouts above its threshold up to whole seconds. Ours are meant as they are written."""
 
@@ -81,6 +83,8 @@ class HttpTarget:
 
     async def execute(self, assignment: Assignment) -> Outcome:
         """Call the target once and say what came of it. CancelledError drops the request in flight."""
+        if self._kept is None:
+            raise RuntimeError("the HTTP target is not open")
         try:
             request = build(assignment, self._headers, now=self._clock.now(), max_body=self._max_body_bytes)
         except Unsendable as problem:
@@ -140,11 +144,14 @@ class HttpTarget:
     async def _request(
         self, session: aiohttp.ClientSession | None, request: Request, exchange: Exchange
     ) -> aiohttp.ClientResponse:
-        if session is None:
-            raise RuntimeError("the HTTP target is not open")
+        assert session is not None  # noqa: S101 - execute has looked
         exchange.began()
         return await session.request(
-            request.method, request.url, headers=request.headers, data=request.content, allow_redirects=False
+            request.method,
+            request.url,
+            headers=request.headers,
+            data=_in_pieces(request.content),
+            allow_redirects=False,
         )
 
     def _session(self, resolver: AbstractResolver, **connections: Any) -> aiohttp.ClientSession:
@@ -182,6 +189,11 @@ class HttpTarget:
             exchange.address = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             exchange.dials += 1
         return socket.socket(family, kind, protocol)
+
+
+def _in_pieces(content: bytes | None) -> bytes | io.BytesIO | None:
+    """A long body is sent piece by piece, so that other calls have their turn in between."""
+    return content if content is None or len(content) <= _PIECE else io.BytesIO(content)
 
 
 class _Request(aiohttp.ClientRequest):

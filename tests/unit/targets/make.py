@@ -19,7 +19,9 @@ LEASE_FIELDS = frozenset(Lease.__struct_fields__)
 
 def assignment(url: str = "http://target.test/", **fields: Any) -> Assignment:
     """Fields of the lease, of the assignment and of the spec are told apart by their names."""
-    lease = {name: fields.pop(name) for name in list(fields) if name in LEASE_FIELDS and name not in {"queue", "priority"}}
+    lease = {
+        name: fields.pop(name) for name in list(fields) if name in LEASE_FIELDS and name not in {"queue", "priority"}
+    }
     given = {name: fields.pop(name) for name in ("previous_scheduled_time", "callback_url") if name in fields}
     fields.setdefault("name", "greet")
     return Assignment(lease=_lease(**lease), task=_task(TaskSpec(target_url=url, **fields)), **given)

@@ -46,11 +46,12 @@ def test_any_other_byte_is_refused(place):
         Webhook(SECRET).verify(bytes(other), headers)
 
 
-@pytest.mark.parametrize("change", [{"webhook-id": "run_43"}, {"webhook-timestamp": str(int(time.time()) + 1)}])
-def test_id_and_time_are_signed_too(change):
-    headers = sign(SECRET, "run_42", int(time.time()), BODY) | change
-    with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET).verify(BODY, headers)
+def test_id_and_time_are_signed_too():
+    now = int(time.time())
+    headers = sign(SECRET, "run_42", now, BODY)
+    for change in ({"webhook-id": "run_43"}, {"webhook-timestamp": str(now + 1)}):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(SECRET).verify(BODY, headers | change)
 
 
 def test_an_old_signature_is_refused():

@@ -18,7 +18,13 @@ VALUES = {
     "run_id": 42,
     "task_name": 'Ann "the bell" O\\Neil',
     "previous_scheduled_time": None,
-    "payload": {"id": "a/b?c=d&e#f", "deep": {"list": [1, {"x": "found"}]}, "flag": True, "none": None, "text": "plain"},
+    "payload": {
+        "id": "a/b?c=d&e#f",
+        "deep": {"list": [1, {"x": "found"}]},
+        "flag": True,
+        "none": None,
+        "text": "plain",
+    },
 }
 
 
@@ -119,7 +125,9 @@ def test_json_stays_json_whatever_the_value(text, expected):
 
 @given(st.text(), st.text())
 def test_no_value_can_leave_its_string_in_a_json_body(name, text):
-    body = render('{"a": "{{task_name}}", "b": {{payload.x}}}', {"task_name": name, "payload": {"x": text}}, escape="json")
+    body = render(
+        '{"a": "{{task_name}}", "b": {{payload.x}}}', {"task_name": name, "payload": {"x": text}}, escape="json"
+    )
     assert json.loads(body) == {"a": name, "b": text}
 
 
@@ -164,4 +172,6 @@ def test_what_is_rendered_has_a_limit_that_is_kept_while_rendering():
 
 
 def test_a_value_is_never_read_as_a_template():
-    assert render("{{payload.x}}", {"payload": {"x": "{{callback_token}}"}, "callback_token": "t"}) == "{{callback_token}}"
+    assert (
+        render("{{payload.x}}", {"payload": {"x": "{{callback_token}}"}, "callback_token": "t"}) == "{{callback_token}}"
+    )

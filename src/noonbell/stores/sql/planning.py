@@ -58,8 +58,9 @@ def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = F
         cursor = {"next_fire_at": next_fire_at, "fired": fired, "skip_next": skip_next, "accounted_to": accounted_to}
         due.append((known, msgspec.structs.replace(known.task, **cursor)))
     done = yield from account_for(q, cache, now, due, cap, careful=careful)
-    following = yield Fetch("select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1",
-                            {"now": now})  # fmt: skip
+    following = yield Fetch(
+        "select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1", {"now": now}
+    )
     born = done.born
     return Planned(
         now=now,
@@ -88,6 +89,8 @@ def account_for(
     completed: list[tuple[Task, bool]] = []
     for known, task in due:
         if known.schedule is None:
+            # It could be read when it was saved. One such task must not stop the others, nor be tried for ever.
+            yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
             continue
         result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap)
         done.newborns.extend(_newborns(task, result))
@@ -111,7 +114,8 @@ def account_for(
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
     yield from rounds.answer(answers)
-    yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next", "accounted_to"), sorted(cursors))
+    if cursors:
+        yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next", "accounted_to"), sorted(cursors))
     yield from _tell(now, done, dropped)
     for task, never_again in completed:
         yield from _complete(q, cache, now, task, alone=never_again)

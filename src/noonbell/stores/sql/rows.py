@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +11,13 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import SECOND
+from noonbell.errors import ScheduleError
 from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
 from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.statement import Row
 from noonbell.when.due import Bounds
+from noonbell.when.schedule import Schedule
 
 _JSON = frozenset(
     {
@@ -103,12 +106,16 @@ def task_from(row: Row) -> Task:
 class Known:
     """A task's spec as of one version, with its schedule parsed: what a pass needs, without reading the wide row."""
 
-    __slots__ = ("bounds", "schedule", "status", "task")
+    __slots__ = ("bounds", "schedule", "task")
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.schedule = when.parse(task.spec.schedule, task.spec.timezone) if task.spec.schedule else None
         self.bounds = bounds_of(task.spec)
+        self.schedule: Schedule | None = None
+        """None without a schedule, and with one that cannot be read: a zone may be gone from the zone data."""
+        if task.spec.schedule is not None:
+            with contextlib.suppress(ScheduleError):
+                self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
 
 
 def bounds_of(spec: TaskSpec) -> Bounds:

@@ -1,0 +1,104 @@
+"""Starts that cannot be: one line that says what to do, and the exit code that scripts can rely on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sqlite3
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+
+def refusal(node):
+    """The exit code, and the one line that there is."""
+    code = node.wait_ended()
+    (line,) = node.log.splitlines()
+    assert line.startswith("error: ")
+    return code, line
+
+
+def test_a_node_comes_up_on_an_empty_file(nodes, sqlite_url):
+    node = nodes.start(sqlite_url)
+    health = node.call("GET", "/healthz")
+    assert (health.status, health.text) == (200, "ok")
+    version = node.call("GET", "/version")
+    assert (version.status, version.text) == (200, "v0.1.0")
+    assert node.call("GET", "/metrics", base="").status == 200
+
+
+def test_a_taken_port(nodes, sqlite_url):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, line = refusal(nodes.launch("--store", sqlite_url, "--port", str(port)))
+    assert code == 5
+    assert f"127.0.0.1:{port}" in line
+    assert "--port" in line
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_store_that_does_not_answer(nodes, scheme):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    code, line = refusal(nodes.launch("--store", f"{scheme}://me:hunter2@127.0.0.1:{port}/bell", "--port", "0"))
+    assert code == 8
+    assert "hunter2" not in line
+
+
+def test_a_folder_that_is_not_there(nodes, tmp_path):
+    code, line = refusal(nodes.launch("--store", f"sqlite:///{tmp_path}/nowhere/bell.db", "--port", "0"))
+    assert code == 8
+    assert "nowhere" in line
+
+
+def test_a_schema_that_is_newer(nodes, sqlite_url, tmp_path):
+    nodes.start(sqlite_url).stop()
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("insert into schema_steps (number, title) values (999, 'from the future')")
+    code, line = refusal(nodes.launch("--store", sqlite_url, "--port", "0"))
+    assert code == 1
+    assert "999" in line
+    assert "upgrade Noonbell" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("server: {port: eighty}", "server.port: is 'eighty' (file bell.yaml); takes a whole number"),
+        ("sever: {port: 80}", "sever"),
+        ("jobs: {enabled: true, worker_concurrency: 0}", "jobs.worker_concurrency"),
+        ("server: {host: 0.0.0.0}", "auth.enabled"),
+        ("auth: {enabled: true}", "auth.enabled"),
+    ],
+)
+def test_settings_that_cannot_be(nodes, sqlite_url, tmp_path, text, says):
+    (tmp_path / "bell.yaml").write_text(text)
+    code, line = refusal(nodes.launch("--store", sqlite_url, "--config", "bell.yaml"))
+    assert code == 2
+    assert says in line
+
+
+def test_others_are_let_in_where_it_is_written_out(nodes, sqlite_url):
+    node = nodes.start(sqlite_url, "--host", "0.0.0.0", env={"NOONBELL_AUTH__ENABLED": "false"})
+    assert node.call("GET", "/healthz").text == "ok"
+
+
+def test_tasks_of_the_settings_file_are_there_and_follow_it(nodes, sqlite_url, tmp_path):
+    file = tmp_path / "bell.yaml"
+    file.write_text("tasks: [{name: a, cron_expr: '@daily', target_url: 'http://127.0.0.1/x'}]")
+    node = nodes.start(sqlite_url, "--config", "bell.yaml")
+    task = node.ask("GET", "/tasks/name:a")
+    assert (task["managed_by"], task["version"]) == ("file:bell.yaml", 1)
+    node.stop()
+    node = nodes.start(sqlite_url, "--config", "bell.yaml")
+    assert node.ask("GET", "/tasks/name:a")["version"] == 1
+    node.stop()
+    file.write_text("tasks: [{name: a, cron_expr: '@hourly', target_url: 'http://127.0.0.1/x'}]")
+    node = nodes.start(sqlite_url, "--config", "bell.yaml")
+    assert node.ask("GET", "/tasks/name:a")["cron_expr"] == "0 0 * * * *"
+    node.stop()
+    file.write_text("tasks: [{name: a, cron_expr: never, target_url: 'http://127.0.0.1/x'}]")
+    code, line = refusal(nodes.launch("--store", sqlite_url, "--port", "0", "--config", "bell.yaml"))
+    assert code == 2
+    assert "tasks[a].schedule.expr" in line or "tasks[a].cron_expr" in line

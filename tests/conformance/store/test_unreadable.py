@@ -1,0 +1,28 @@
+"""A schedule that could be read when it was saved, and cannot be read now: the zone data has changed."""
+
+from __future__ import annotations
+
+from noonbell.clock import ManualClock
+from noonbell.model.task import TaskStatus
+from noonbell.stores.sql.statement import Execute
+from noonbell.stores.sql.store import SqlStore
+from tests.conformance.store.builders import every, job
+
+
+async def test_a_task_that_cannot_be_read_any_longer_stops_no_other(store: SqlStore, clock: ManualClock) -> None:
+    lost = await store.create_task(job("lost", schedule=every(1)))
+    sound = await store.create_task(job("sound", schedule=every(1)))
+
+    def forget(_: object):
+        yield Execute("update tasks set timezone = 'Mars/Olympus', version = 2 where id = :id", {"id": lost.id})
+        yield Execute("update cursors set version = 2 where task_id = :id", {"id": lost.id})
+
+    await store._write(forget)
+    clock.advance(1)
+    planned = await store.plan(10)
+    assert planned.born == 1
+    assert (await store.plan(10)).tasks == 0
+    after = await store.task(lost.id)
+    assert after is not None
+    assert after.status is TaskStatus.ERROR
+    assert (await store.task(sound.id)).next_fire_at is not None
