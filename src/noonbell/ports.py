@@ -73,7 +73,8 @@ class Store(Protocol):
 
         The version rises by one, the old version stays readable. With another `expect_version`: VersionConflict and
         nothing is written. A change of schedule, zone or bounds, and enabling, put the cursor at the first slot after
-        now and start the repeat count anew; other edits keep both. The cursor never moves back. An edit that changes
+        now; the former, and a return from COMPLETED or ERROR, start the repeat count anew. Other edits keep both. The
+        cursor never moves back, not even when the clock does. An edit that changes
         nothing writes nothing. A raised `max_concurrency` lets waiting runs be claimed at once. A worker that is no
         longer in `specific_worker_ids` gets the order to cancel at its next heartbeat, and a new `ping_interval_ms`
         with it; other changes touch no run that is executing, and are used at the next claim.
@@ -191,7 +192,7 @@ class Store(Protocol):
         `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
         on a final run is IGNORED, whatever it says. An unknown token, or a run that is not the task's, gives no
         subject; the callback is recorded as IGNORED all the same. Any attempt's token speaks for the run. It may come
-        while the run is RUNNING still.
+        while the run is RUNNING still; a success finishes even a run that waits for a further attempt.
         """
 
     async def extend_callback(self, run_id: RunId, seconds: float) -> bool:

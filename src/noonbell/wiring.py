@@ -36,13 +36,14 @@ from noonbell.engine.work import Worker
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, SettingsError
 from noonbell.model.request import CallbackIn
 from noonbell.model.task import HTTP_QUEUE, ExecType
-from noonbell.ports import Store, Target, Wakeup
+from noonbell.ports import Store, Wakeup
 from noonbell.service import Rules, Services, build
 from noonbell.service.callbacks import Receive, Received, Said
-from noonbell.settings import Server, Settings
+from noonbell.settings import Server, Settings, plain
 from noonbell.settings.masking import mask_addresses
 from noonbell.sinks import logs
 from noonbell.sinks.metrics import Metrics, Readings
+from noonbell.sinks.run_log import RunLog
 from noonbell.sinks.watch import WatchedTarget, watch_store
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
@@ -58,6 +59,13 @@ EXIT_AT_ONCE = 130
 STREAMS_END_IN = 2
 """Seconds that requests and event streams get to end when the process stops."""
 BACKLOG = 2048
+
+NOT_YET = (
+    *("scheduler.misfire_on_start", "callback.token_ttl", "jobs.enabled", "jobs.worker_concurrency"),
+    *("jobs.poll_interval", "jobs.retry_delay", "jobs.history_retention_days", "jobs.jobs", "plans.exec_timeout"),
+    "alerts",
+)
+"""Settings that are read and checked, but that no part obeys so far. Whoever sets one is told."""
 
 _DRIVERS = {"asyncpg": "postgres", "asyncmy": "mysql", "redis": "redis"}
 
@@ -75,6 +83,7 @@ def run(settings: Settings, *, scheduler: bool = True, worker: bool = True, api:
 
 async def serve(settings: Settings, *, scheduler: bool = True, worker: bool = True, api: bool = True) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do."""
+    _warn_of_what_has_no_effect(settings)
     stop = Stop()
     listener = listen(settings) if api else None
     with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
@@ -104,6 +113,13 @@ def _app(parts: Parts, settings: Settings) -> Any:
 
     page = None if parts.readings is None else parts.readings.page
     return create_app(parts.services, settings, health=parts.node.health, metrics_render=page)
+
+
+def _warn_of_what_has_no_effect(settings: Settings) -> None:
+    values, defaults = plain(settings), plain(Settings())
+    idle = [path for path in NOT_YET if values[path] != defaults[path]]
+    if idle:
+        log.warning("set, but without effect in this version: %s", ", ".join(idle))
 
 
 def _where(settings: Settings, listener: socket.socket | None) -> str:
@@ -264,10 +280,9 @@ async def assembled(
     """All parts, opened, the node not started; closed again in the opposite order."""
     async with contextlib.AsyncExitStack() as open_parts:
         metrics = _metrics(settings) if settings.metrics.enabled else None
-        plain = make_store(settings)
-        open_parts.push_async_callback(plain.close)
-        await plain.open()
-        store: Store = plain if metrics is None else watch_store(plain, metrics)
+        unwatched = make_store(settings)
+        await _open(unwatched, open_parts)
+        store: Store = unwatched if metrics is None else watch_store(unwatched, metrics)
         wakeup = make_wakeup(settings.store.url)
         await _open(wakeup, open_parts)
         tasks = Tasks(store)
@@ -275,7 +290,7 @@ async def assembled(
         yield Parts(
             node=_node(settings, store, wakeup, tasks, workers, scheduler=scheduler),
             services=build(store, wakeup, Rules.of(settings, template.check), _receive(store, wakeup, tasks)),
-            readings=None if metrics is None else Readings(metrics, plain),
+            readings=None if metrics is None else Readings(metrics, unwatched),
         )
 
 
@@ -351,7 +366,8 @@ async def _http_worker(
         guard=Guard(executor.allow_networks, executor.deny_networks),
     )
     await _open(http, open_parts)
-    target: Target = http if metrics is None else WatchedTarget(http, metrics)
+    run_log = RunLog()
+    target = run_log.watch(http if metrics is None else WatchedTarget(http, metrics))
     base = settings.callback_url(port)
     return Worker(
         store,
@@ -361,6 +377,7 @@ async def _http_worker(
         concurrency=executor.worker_pool_size,
         poll=settings.scheduler.poll_interval,
         callback_url=lambda token: f"{base}/{token}",
+        observe=run_log.settled,
         tasks=tasks,
     )
 

@@ -21,7 +21,7 @@ from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Store
 from noonbell.stores.sql import tasks
-from noonbell.stores.sql.statement import Work
+from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore
 
 TESTS = Path(__file__).parent.parent
@@ -45,16 +45,25 @@ async def create_many(store: SqlStore, specs: Sequence[TaskSpec], at_once: int =
     for start in range(0, len(specs), at_once):
         part = specs[start : start + at_once]
 
-        def work(part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
+        def work(cache: Any, part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
             made = []
             for spec in part:
                 made.append(
-                    (yield from tasks.create(store.dialect, store._cache, spec, TaskStatus.ENABLED, None, system=False))
+                    (yield from tasks.create(store.dialect, cache, spec, TaskStatus.ENABLED, None, system=False))
                 )
             return made
 
         created += await store._write(work)
     return created
+
+
+async def execute(store: SqlStore, sql: str) -> None:
+    """One statement that is not the port's."""
+
+    def work(_: Any) -> Work[None]:
+        yield Execute(sql)
+
+    await store._write(work)
 
 
 async def publish_many(store: Store, task: Task, count: int, at_once: int = 2_000, **fields: Any) -> list[RunId]:

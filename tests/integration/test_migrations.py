@@ -8,24 +8,16 @@ import logging
 import pytest
 
 from integration.conftest import Open
-from integration.support import job, publish_many
+from integration.support import execute, job, publish_many
 from noonbell.errors import SchemaMismatch
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import LATEST, STEPS, Step
-from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore
 
 UP, DOWN = [step.number for step in STEPS], [-step.number for step in reversed(STEPS)]
-
-
-async def execute(store: SqlStore, sql: str) -> None:
-    def work() -> Work[None]:
-        yield Execute(sql)
-
-    await store._write(work)
 
 
 async def tables(store: SqlStore) -> set[str]:

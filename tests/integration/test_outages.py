@@ -171,7 +171,7 @@ async def test_a_settlement_that_was_cut_anywhere_can_be_repeated(
 
 
 async def pragma(store: SqlStore, text: str) -> int:
-    def work() -> Work[int]:
+    def work(_: Any) -> Work[int]:
         rows = yield Fetch(f"pragma {text}")
         return int(rows[0][0])
 

@@ -12,13 +12,13 @@ import pytest
 
 from integration.conftest import Open
 from integration.crew import success
-from integration.support import create_many, every_second, job, publish_many
+from integration.support import create_many, every_second, execute, job, publish_many
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import RateLimit
-from noonbell.stores.sql.statement import Execute, InsertMany, Work
+from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.sql.tasks import _TASK_COLUMNS, CURSOR_COLUMNS
 
@@ -63,7 +63,7 @@ async def copy_task(store: SqlStore, task_id: int, count: int) -> None:
     task = await rows_like(store, "tasks", _TASK_COLUMNS, "id", task_id)
     cursor = await rows_like(store, "cursors", CURSOR_COLUMNS, "task_id", task_id)
 
-    def work() -> Work[None]:
+    def work(_: Any) -> Work[None]:
         ids = range(1_000_000, 1_000_000 + count)
         yield InsertMany("tasks", _TASK_COLUMNS, [task(id=n, live_name=f"copy {n}") for n in ids])
         yield InsertMany("cursors", CURSOR_COLUMNS, [cursor(task_id=n, next_fire_at=START + n * SECOND) for n in ids])
@@ -77,13 +77,6 @@ async def rows_like(
     (row,) = await store.fetch(f"select {', '.join(columns)} from {table} where {key} = :value", value=value)
     fields = dict(zip(columns, row, strict=True))
     return lambda **changes: tuple((fields | changes).values())
-
-
-async def execute(store: SqlStore, sql: str) -> None:
-    def work() -> Work[None]:
-        yield Execute(sql)
-
-    await store._write(work)
 
 
 async def claim(store: SqlStore, worker: str, count: int) -> list[Lease]:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from integration.conftest import Open
 from integration.crew import success
@@ -25,9 +26,9 @@ from integration.support import (
     until,
 )
 from noonbell.clock import SECOND, Instant, ManualClock, SystemClock
-from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Settled
+from noonbell.model.request import Canceled, ClaimRequest, Outcome, Publication, TaskChange
+from noonbell.model.run import Lease, RunStatus
+from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import RateLimit, TaskStatus
 from noonbell.stores.sql.store import SqlStore
 
@@ -228,11 +229,15 @@ async def soon(event: asyncio.Event) -> None:
         await asyncio.wait_for(event.wait(), 2)
 
 
-async def test_more_callers_than_connections_do_not_wait_for_each_other_for_ever(server_url: str, opened: Open):
+@pytest.mark.parametrize("keyed", [False, True], ids=["the short way", "with a key"])
+async def test_more_callers_than_connections_do_not_wait_for_each_other_for_ever(
+    server_url: str, opened: Open, keyed: bool
+):
     store = await opened(server_url)
     task = await store.create_task(job("crowd"))
     store._ids.drop()  # type: ignore[attr-defined]  # as after two idle seconds: all of them need fresh ids
-    calls = [asyncio.create_task(publish_many(store, task, 1)) for _ in range(50)]
+    wanted = [Publication(task_id=task.id, key=f"k{n}" if keyed else None) for n in range(50)]
+    calls = [asyncio.create_task(store.publish([one])) for one in wanted]
     done, waiting = await asyncio.wait(calls, timeout=10)
     for call in waiting:
         call.cancel()
@@ -254,3 +259,155 @@ def watch(store: SqlStore, after: Callable[[object], Awaitable[None]]) -> None:
         return answer
 
     store._do = watched  # type: ignore[attr-defined]
+
+
+# ---- many callers about the same thing
+
+
+async def test_a_key_published_from_many_connections_at_once_makes_one_run(server_url: str, opened: Open):
+    stores = await asyncio.gather(*(opened(server_url) for _ in range(4)))
+    task = await stores[0].create_task(job("keyed"))
+    for number in range(30):
+        same = [Publication(task_id=task.id, key=f"k{number}"), Publication(task_id=task.id, key=f"other{number}")]
+        calls = [
+            store.publish(random.sample(same, 2) if with_other else same[:1])
+            for store in stores
+            for with_other in (True, False, True)
+        ]
+        answers = [one for answer in await asyncio.gather(*calls) for one in answer]
+        assert {answer.outcome for answer in answers} == {Outcome.CREATED, Outcome.EXISTS}
+        assert sum(answer.outcome is Outcome.CREATED for answer in answers) == 2
+        assert len({answer.run_id for answer in answers}) == 2
+    rows = await stores[0].fetch('select "key", count(*) from runs group by "key"')
+    assert len(rows) == 60
+    assert {row[1] for row in rows} == {1}
+
+
+@pytest.mark.parametrize("limit", [None, 400], ids=["free", "gated"])
+async def test_of_a_cancel_and_a_settlement_and_a_sweep_exactly_one_ends_the_run(
+    server_url: str, opened: Open, limit: int | None
+):
+    one, two = await opened(server_url), await opened(server_url)
+    task = await one.create_task(job("raced", max_concurrency=limit, worker_timeout_ms=1))
+    ids = await publish_many(one, task, 300)
+    leases = (await one.claim(ask("w", 300))).leases
+    assert len(leases) == 300
+    turns = asyncio.Semaphore(4)
+
+    async def race(lease: Lease) -> None:
+        """The lease has run out already, so the sweep may have it as well."""
+        lost = Settlement(run_id=lease.run_id, token=lease.token, move=Move.LOSE, expect=Expect.EXPIRED)
+        calls: list[Awaitable[Any]] = [
+            one.settle([success(lease)]),
+            two.cancel([lease.run_id]),
+            two.heartbeat("w", [(lease.run_id, lease.token)]),
+            one.settle([lost]),
+            two.settle([success(lease)]),
+        ]
+        random.shuffle(calls)
+        async with turns:
+            answers = await asyncio.gather(*calls)
+        flat = [answer[0] for answer in answers if isinstance(answer, list)]
+        done = sum(answer is Settled.DONE for answer in flat)
+        canceled = [answer for answer in flat if isinstance(answer, Canceled)]
+        run = await one.run(lease.run_id)
+        assert run is not None
+        if run.lost_count:  # swept first; then the cancel met a run that waits
+            assert done == 1
+            assert run.status is S.CANCELED
+        else:
+            assert done + canceled[0].canceled == 1
+            assert run.status is (S.CANCELED if canceled[0].canceled else S.SUCCESS)
+        assert canceled[0].status is run.status
+
+    await asyncio.gather(*(race(lease) for lease in leases))
+    told = await facts_of(one, "run.succeeded", "run.canceled")
+    assert told["run.succeeded"] + told["run.canceled"] == Counter(ids)
+    assert await one.recount() == 0
+    assert (await one.fetch("select count(*) from live"))[0][0] == 0
+
+
+async def test_edits_in_the_middle_of_planning_lose_no_slot_and_double_none(
+    server_url: str, opened: Open, long_ago: ManualClock
+):
+    """Each node plans while others change, disable and enable the same tasks."""
+    nodes = [await opened(server_url, clock=long_ago) for _ in range(3)]
+    began = long_ago.now()
+    tasks = await create_many(nodes[0], [job(f"t{n}", schedule=every_second(began)) for n in range(20)])
+    over = False
+
+    async def plan(store: SqlStore) -> None:
+        while not over:
+            await store.plan(random.randint(1, 30), cap=1_000)
+            await asyncio.sleep(0)
+
+    async def change(store: SqlStore, seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(40):
+            task = chance.choice(tasks)
+            priority = chance.randint(1, 10**6)
+            await store.change_task(
+                task.id, lambda now, priority=priority: TaskChange(spec=replace(now.spec, priority=priority), status=now.status)
+            )
+            long_ago.advance(chance.random())
+
+    planners = [asyncio.create_task(plan(store)) for store in nodes]
+    await asyncio.gather(*(change(store, seed) for seed, store in enumerate(nodes)))
+    over = True
+    await asyncio.gather(*planners)
+    while (await nodes[0].plan(100, cap=1_000)).tasks:
+        pass
+    seconds = (long_ago.now() - began) // SECOND
+    rows = await nodes[0].fetch("select task_id, count(*), min(slot), max(slot) from runs group by task_id")
+    assert {tuple(row[1:]) for row in rows} == {(seconds, began + SECOND, began + seconds * SECOND)}
+    assert len(rows) == len(tasks)
+    assert sum([task.version - 1 for task in [await nodes[1].task(task.id) for task in tasks] if task]) == 120
+
+
+async def test_a_call_that_is_canceled_midway_disturbs_no_other(server_url: str, opened: Open):
+    """An answer that nobody waits for any longer must not reach the next user of its connection."""
+    store = await opened(server_url)
+    task = await store.create_task(job("canceled"))
+    others = await create_many(store, [job(f"o{n}") for n in range(20)])
+    chance = random.Random(7)
+
+    async def call(number: int) -> None:
+        kind = number % 4
+        if kind == 0:
+            wanted = chance.choice(others)
+            found = await store.task(wanted.id)
+            assert found is not None
+            assert found.name == wanted.name, "somebody else's answer"
+        elif kind == 1:
+            echo = f"echo {number}"
+            assert await store.fetch(f"select '{echo}'") == [(echo,)], "somebody else's answer"
+        elif kind == 2:
+            (answer,) = await store.publish([Publication(task_id=task.id, key=f"key {number}")])
+            run = await store.run(answer.run_id)  # type: ignore[arg-type]
+            assert run is not None
+            assert run.key == f"key {number}", "somebody else's answer"
+        else:
+            for lease in (await store.claim(ask(f"w{number}", 2))).leases:
+                assert lease.worker_id == f"w{number}", "somebody else's answer"
+                assert await store.settle([success(lease)]) == [Settled.DONE]
+
+    async def one(number: int) -> str:
+        work = asyncio.create_task(call(number))
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.random() * 0.06)
+            work.cancel()
+        try:
+            await work
+        except asyncio.CancelledError:
+            return "canceled"
+        return "answered"
+
+    outcomes: Counter[str] = Counter()
+    for start in range(0, 400, 40):
+        outcomes += Counter(await asyncio.wait_for(asyncio.gather(*(one(start + n) for n in range(40))), 30))
+    assert min(outcomes["canceled"], outcomes["answered"]) > 40, outcomes
+    echoes = await asyncio.wait_for(asyncio.gather(*(store.fetch(f"select {n}") for n in range(50))), 10)
+    assert echoes == [[(n,)] for n in range(50)], "the pool survives"
+    rows = await store.fetch('select "key", count(*) from runs group by "key" having count(*) > 1')
+    assert rows == []
+    assert await store.recount() == 0

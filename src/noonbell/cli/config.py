@@ -89,22 +89,14 @@ def _short(value: Any) -> str:
 
 
 def reference_table() -> str:
-    """docs/reference/settings.md between its markers: one table for each section."""
+    """What stands between the markers of docs/reference/settings.md: a table for each section."""
     from noonbell.settings import KEYS
 
-    lines: list[str] = []
-    last = None
+    sections: dict[str, list[str]] = {}
     for path, key in KEYS.items():
         section, _, name = path.rpartition(".")
-        if section != last:
-            lines += [
-                "",
-                f"### `{section or name}`",
-                "",
-                "| key | default | takes | means |",
-                "| --- | --- | --- | --- |",
-            ]
-            last = section
         default = _short(key.kind.write(key.default))
-        lines.append(f"| `{name}` | `{default}` | {key.kind.takes} | {key.means} |")
-    return "\n".join(lines[1:]) + "\n"
+        row = f"| `{name}` | `{default}` | {key.kind.takes} | {key.means} |"
+        sections.setdefault(section or name, []).append(row)
+    head = ["| key | default | takes | means |", "| --- | --- | --- | --- |"]
+    return "\n\n".join("\n".join([f"### `{name}`", "", *head, *rows]) for name, rows in sections.items()) + "\n"

@@ -18,21 +18,19 @@ _LANGUAGES = {
         "days": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
         "units": ("d", "h", "m", "s"),
         "in": "in {0}",
-        "gap": " ",
+        "ago": "{0} ago",
         "forward": "← clocks went forward on {0}",
         "back": "← clocks went back on {0}",
         "note": "note: {0}",
-        "none": "no slot is left",
     },
     "zh": {
         "days": ("周一", "周二", "周三", "周四", "周五", "周六", "周日"),
         "units": ("天", "小时", "分", "秒"),
         "in": "{0}后",
-        "gap": "",
+        "ago": "{0}前",
         "forward": "← {0} 时钟拨快",
         "back": "← {0} 时钟拨慢",
         "note": "注意：{0}",
-        "none": "没有后续的触发时间",
     },
 }
 
@@ -107,11 +105,10 @@ def _as_table(shown: Preview, zone: Zone, after: int, lang: str) -> str:
         moment = datetime.fromisoformat(local)
         offset = moment.isoformat()[-6:]
         when = f"  {moment:%Y-%m-%d} {words['days'][moment.weekday()]} {moment:%H:%M:%S} {offset}"
-        away = str(words["in"]).format(_span(int(moment.timestamp()) - after, lang))
+        seconds = int(moment.timestamp()) - after
+        away = str(words["in" if seconds >= 0 else "ago"]).format(_span(abs(seconds), lang))
         lines.append(f"{when}   {away}{_clock_change(before, moment, zone, lang)}")
         before = moment
-    if not shown.next_fires:
-        lines.append(f"  {words['none']}")
     lines += [str(words["note"]).format(note.message) for note in shown.notes]
     return "\n".join(lines)
 
@@ -125,7 +122,7 @@ def _span(seconds: int, lang: str) -> str:
     parts = list(zip((days, hours, minutes, rest), words["units"], strict=True))
     first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
     told = [part for part in parts[first : first + 2] if part[0]] or [parts[-1]]
-    return " ".join(f"{count}{words['gap'] or ' '}{unit}" for count, unit in told)
+    return " ".join(f"{count} {unit}" for count, unit in told)
 
 
 def _clock_change(before: datetime, moment: datetime, zone: Zone, lang: str) -> str:

@@ -33,7 +33,7 @@ class RunStatus(enum.StrEnum):
 _S = RunStatus
 
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
-    _S.SCHEDULED: frozenset({_S.RUNNING, _S.CANCELED}),
+    _S.SCHEDULED: frozenset({_S.RUNNING, _S.CALLBACK_SUCCESS, _S.CANCELED}),
     _S.RUNNING: frozenset(
         {
             _S.SCHEDULED,
@@ -46,7 +46,7 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
             _S.CANCELED,
         }
     ),
-    _S.RETRYING: frozenset({_S.RUNNING, _S.CANCELED}),
+    _S.RETRYING: frozenset({_S.RUNNING, _S.CALLBACK_SUCCESS, _S.CANCELED}),
     _S.CALLBACK_PENDING: frozenset({_S.RETRYING, _S.CALLBACK_SUCCESS, _S.FAILED, _S.FAILED_TIMEOUT, _S.CANCELED}),
     _S.SUCCESS: frozenset(),
     _S.CALLBACK_SUCCESS: frozenset(),
@@ -56,7 +56,10 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     _S.CANCELED: frozenset(),
     _S.SKIPPED: frozenset(),
 }
-"""From each status, where a run may go. Nothing leaves a final one."""
+"""From each status, where a run may go. Nothing leaves a final one.
+
+A run that waits again after an attempt (lost, or to be retried) may still be finished by that attempt's callback.
+"""
 
 BORN = frozenset({_S.SCHEDULED, _S.SKIPPED})
 FINAL = frozenset(status for status, onward in TRANSITIONS.items() if not onward)

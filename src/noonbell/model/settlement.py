@@ -35,7 +35,7 @@ class Expect(enum.StrEnum):
     OVERTIME = "overtime"
     """The attempt ran past its deadline: the sweep speaks."""
     ANSWERED = "answered"
-    """RUNNING or CALLBACK_PENDING: a callback speaks."""
+    """An attempt was made and the run is not final: a callback speaks."""
     UNANSWERED = "unanswered"
     """CALLBACK_PENDING and past the callback's deadline: the sweep speaks."""
 

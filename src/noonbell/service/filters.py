@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Final
+
+import msgspec
 
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import Origin, RunStatus
@@ -58,12 +61,28 @@ async def read_run_query(reader: Reader, store: Store, task_id: TaskId | None = 
 
 
 def _read_paging(reader: Reader, sort: str) -> dict[str, Any]:
+    cursor = reader.text("cursor", None, least=1, most=2_000)
+    sort = reader.text("sort", sort, least=1, most=40)
+    if cursor is not None and not _is_cursor(cursor, sort.removeprefix("-")):
+        reader.wrong("cursor", "is not one that was handed out here")
     return {
         "page": reader.integer("page", 1, 1, 2**31 - 1),
         "page_size": reader.integer("page_size", 20, 1, LARGEST_PAGE),
-        "cursor": reader.text("cursor", None, least=1, most=2_000),
-        "sort": reader.text("sort", sort, least=1, most=40),
+        "cursor": cursor,
+        "sort": sort,
     }
+
+
+def _is_cursor(text: str, sort: str) -> bool:
+    """Whether it may be a cursor of that order: a store takes the types in it on trust, and a database does not."""
+    try:
+        made_for, value, id_ = msgspec.json.decode(
+            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=tuple[str, str | int, int]
+        )
+    except (ValueError, msgspec.MsgspecError):
+        return False
+    fits = isinstance(value, str) if made_for == "name" else isinstance(value, int) and abs(value) < 2**63
+    return made_for == sort and fits and 0 <= id_ < 2**63
 
 
 async def _read_task(reader: Reader, store: Store) -> TaskId | None:

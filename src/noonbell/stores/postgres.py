@@ -74,6 +74,7 @@ _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.Loc
 _AWAY = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -137,14 +138,12 @@ class PostgresStore(SqlStore):
             return await super().publish(publications)
         ids = await self._new_ids(len(publications) + 1)
         arrays = hot.publish_arrays(ids[1:], publications, tasks)
-
-        async def send(connection: Connection) -> bool:
-            origin = publications[0].origin
-            return bool(
-                await connection.fetchval(hot.PUBLISH, *arrays, origin, self._told_now(), ids[0], len(publications))
-            )
-
-        if await self._with_connection(send):
+        rest = (publications[0].origin, self._told_now(), ids[0])
+        if len(publications) == 1:
+            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest)
+        else:
+            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications))
+        if await self._with_connection(lambda connection: connection.fetchval(sql, *arguments)):
             return hot.published(ids[1:])
         return await super().publish(publications)  # a task has changed since this node last saw it
 
@@ -244,7 +243,7 @@ class PostgresStore(SqlStore):
             try:
                 async with self._pool.acquire() as connection:
                     return await use(connection)  # type: ignore[arg-type]
-            except (*_AWAY, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+            except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
 
         return await until_it_holds(once)

@@ -118,11 +118,13 @@ class HttpTarget:
         for hop in range(redirect.MOST_HOPS + 1):
             self._guard.check_scheme(request.url.scheme)
             response = await self._send(request, exchange, once=spec.delivery is Delivery.AT_MOST_ONCE)
-            exchange.answered(response)
-            if not (spec.follow_redirects and response.status in redirect.STATUSES):
-                await exchange.read(response, self._max_body_bytes)
-                return
-            response.close()
+            try:
+                exchange.answered(response)
+                if not (spec.follow_redirects and response.status in redirect.STATUSES):
+                    await exchange.read(response, self._max_body_bytes)
+                    return
+            finally:
+                response.close()  # after the last byte of the body, the connection is back in the pool already
             if hop == redirect.MOST_HOPS:
                 break
             location = response.headers.get("Location")

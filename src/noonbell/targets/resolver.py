@@ -27,7 +27,7 @@ class ThreadResolver(AbstractResolver):
 
 def _resolved(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
     try:
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
     except UnicodeError as error:  # a label that is empty or too long
         raise OSError(f"{host!r} is not a host name: {error}") from None
     return [

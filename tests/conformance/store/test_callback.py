@@ -17,6 +17,7 @@ from conformance.store.builders import (
     claimed_ids,
     done,
     finish,
+    lose,
     lost,
     park,
     publish,
@@ -327,3 +328,37 @@ async def test_callbacks_are_listed_newest_first_and_no_more_than_the_limit(stor
     assert [one.body for one in await store.callbacks(lease.run_id, limit=2)] == ["4", "3"]
     assert [one.body for one in await store.callbacks(None)] == ["4", "3", "2", "1", "0"]
     assert len({one.id for one in await store.callbacks(lease.run_id)}) == 5
+
+
+async def test_a_success_finishes_a_run_that_waits_for_its_retry(store: Store):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, retry(lease, delay=60))
+    heard = await call(store, lease)
+    assert heard.status == "RECEIVED"
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.start_time) == (S.CALLBACK_SUCCESS, lease.claimed_at)
+
+
+async def test_a_success_finishes_a_run_whose_worker_was_lost(store: Store):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, lose(lease))
+    assert (await call(store, lease)).status == "RECEIVED"
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.start_time) == (S.CALLBACK_SUCCESS, lease.claimed_at)
+    assert await claim(store) == []
+
+
+async def test_a_failure_does_not_end_a_run_that_waits_for_its_retry(store: Store):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, retry(lease, delay=60))
+    heard = await call(store, lease, say(S.FAILED))
+    assert heard.status == "IGNORED"
+    assert await status_of(store, lease.run_id) is S.RETRYING
+
+
+async def test_nobody_can_call_back_for_a_run_that_was_never_claimed(store: Store):
+    task = await store.create_task(asynchronous())
+    run_id = await publish(store, task)
+    _, heard = await store.callback(CallbackIn(task_id=task.id, run_id=run_id), succeed)
+    assert heard.status == "IGNORED"
+    assert await status_of(store, run_id) is S.SCHEDULED

@@ -44,11 +44,12 @@ async def reach(store: Store, clock: ManualClock, task: Task, status: S) -> tupl
     if status is S.SKIPPED:
         return await a_skip(store, clock), None
     run_id = await publish(store, task)
-    if status is S.SCHEDULED:
-        return run_id, None
     lease = await claim_one(store)
     assert lease.run_id == run_id
-    if status is S.RUNNING:
+    if status is S.SCHEDULED:
+        # It waits again after a loss: the one way in which its attempt's callback can still speak.
+        await done(store, settlement(lease, Move.LOSE))
+    elif status is S.RUNNING:
         pass
     elif status is S.RETRYING:
         await done(store, retry(lease, delay=3600))

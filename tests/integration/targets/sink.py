@@ -52,11 +52,12 @@ class Sink:
         """A connection has ended, from the client's side or by the answer."""
         self.reached = asyncio.Event()
         """A request has come in."""
+        self.host = ""
         self.port = 0
         self.scheme = "http"
 
-    def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
-        return f"{self.scheme}://{host}:{self.port}{path}"
+    def url(self, path: str = "/", host: str | None = None) -> str:
+        return f"{self.scheme}://{host or self.host}:{self.port}{path}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -80,9 +81,10 @@ async def read_request(reader: asyncio.StreamReader) -> Asked | None:
 
 
 @contextlib.asynccontextmanager
-async def listening(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Sink]:
+async def listening(answer: Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[Sink]:
     sink = Sink(answer)
-    server = await asyncio.start_server(sink.serve, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(sink.serve, host, 0, ssl=tls)
+    sink.host = host
     sink.port = server.sockets[0].getsockname()[1]
     sink.scheme = "https" if tls else "http"
     try:

@@ -259,8 +259,7 @@ async def test_a_cancel_drops_a_request_that_the_target_does_not_read(target):
     async def never_read(reader, writer):
         writer.transport.pause_reading()
         connected.set()
-        while not gone.is_set():
-            await asyncio.sleep(0.02)
+        await gone.wait()
         writer.transport.resume_reading()
         while await reader.read(1 << 20):
             pass

@@ -14,6 +14,7 @@ import pytest
 from conformance.store.builders import at, every, normal, reread, runs_of
 from noonbell import when
 from noonbell.clock import SECOND, ManualClock, instant_of
+from noonbell.engine.hold import Word
 from noonbell.engine.plan import Planner
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.run import Run, RunStatus
@@ -76,7 +77,9 @@ class Stage:
 
 def spec_of(name: str, world: str, overlap: OverlapAction, failure: FailureAction, **fields: Any) -> TaskSpec:
     waits = 1000 if world == "retrying" else 15
-    target = {"exec_type": ExecType.ASYNC, "target_url": "http://target.test/"} if world == "parked" else {}
+    target: dict[str, Any] = {"job_type": "work", "queue": "elsewhere" if world == "waiting" else "default"}
+    if world == "parked":
+        target = {"exec_type": ExecType.ASYNC, "target_url": "http://target.test/"}
     return TaskSpec(
         name=name,
         meta={"world": world},
@@ -86,9 +89,7 @@ def spec_of(name: str, world: str, overlap: OverlapAction, failure: FailureActio
         failure_action=failure,
         circuit=Circuit(failures=1, cool_down_seconds=15),
         retry_policy=RetryPolicy(max_retries=1, initial_delay=waits, max_delay=9999),
-        **({"job_type": "work", "queue": "elsewhere" if world == "waiting" else "default"} | target | fields)
-        if not target
-        else target | fields,
+        **(target | fields),
     )
 
 
@@ -141,6 +142,8 @@ async def make_worlds(
         if world == "canceled":
             await store.cancel([run.id for run in await runs_of(store, task)])
     await worker.tick()
+    worker.hands.interrupt_all(Word.LOST)  # the handlers end; what the store knows of their runs stays
+    await spin(5)
     return tasks
 
 

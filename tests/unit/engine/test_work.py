@@ -62,7 +62,7 @@ async def test_details_of_the_target_stay_beside_the_kind(store: MemoryStore):
 
 async def test_a_failure_is_retried_after_its_delay_until_the_budget_is_used_up(store: MemoryStore, clock: ManualClock):
     run_id = await publish(store, await store.create_task(job(retry_policy=FIXED)))
-    worker, target = worker_on(store, target := Scripted(broken())), target
+    worker = worker_on(store, target := Scripted(broken()))
     for attempt in (1, 2):
         await worker.run_until_idle()
         run = await run_of(store, run_id)

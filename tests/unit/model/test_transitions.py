@@ -21,7 +21,8 @@ FROM = {
     "RETRYING": {"RUNNING", "CALLBACK_PENDING"},
     "CALLBACK_PENDING": {"RUNNING"},
     "SUCCESS": {"RUNNING"},
-    "CALLBACK_SUCCESS": {"CALLBACK_PENDING", "RUNNING"},
+    # An earlier attempt's callback also finishes a run that waits for a further attempt.
+    "CALLBACK_SUCCESS": {"CALLBACK_PENDING", "RUNNING", "SCHEDULED", "RETRYING"},
     "FAILED": {"RUNNING", "CALLBACK_PENDING"},
     "TIMEOUT": {"RUNNING"},
     "FAILED_TIMEOUT": {"CALLBACK_PENDING"},

@@ -19,7 +19,7 @@ from noonbell.stores.sql import fanout, rounds
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, load_task, soft_delete, turn_status
-from noonbell.stores.sql.live import Live, remove
+from noonbell.stores.sql.live import Live, load_where, remove
 from noonbell.stores.sql.place import Flag
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
@@ -180,12 +180,29 @@ def _follow_tasks(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[E
         failed = ending.status in FAILURES and ending.status is not RunStatus.CANCELED
         if failed and spec.on_exhausted is OnExhausted.ERROR and task.status is not TaskStatus.ERROR:
             yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
+            yield from _cancel_waiting(q, cache, now, task.id)
         elif known.schedule is not None and known.schedule.is_fixed_delay and task.status is TaskStatus.ENABLED:
             yield from _delay_next(q, cache, now, ending)
         if spec.delete_on_complete and task.status is TaskStatus.COMPLETED:
             others = yield Fetch("select 1 from live where task_id = :task limit 1", {"task": task.id})
             if not others:
                 yield from soft_delete(q, cache, now, task, by="noonbell")
+
+
+def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
+    """The task has lost its right to run: what still waits does not start; what is under way may finish."""
+    rows = yield from load_where(q, "task_id = :task and parent_id is null", task=task_id)
+    waiting = [
+        Ending(
+            live=row,
+            status=RunStatus.CANCELED,
+            start_time=None,
+            report=(None, None, "its task is in ERROR", '{"kind":"canceled"}'),
+        )
+        for row in rows
+        if not row.started
+    ]
+    yield from finish(q, cache, now, waiting)
 
 
 def _delay_next(q: Dialect, cache: TaskView, now: Instant, ending: Ending) -> Work[None]:

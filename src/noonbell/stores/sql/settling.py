@@ -67,7 +67,7 @@ def apply(
     answers: list[Settled] = []
     changes = _Changes()
     settled: set[int] = set()
-    starts = yield from _parked_starts(q, rows)
+    starts = yield from _earlier_starts(q, rows)
     for settlement in settlements:
         live = rows.get(settlement.run_id)
         if live is None or settlement.run_id in settled or not holds(live, settlement, now):
@@ -90,8 +90,7 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
         return False
     if live.flags & Flag.BEGUN and settlement.move in _SENDS_AGAIN:
         return False
-    status = RunStatus.CALLBACK_PENDING if live.place == Place.PARKED else RunStatus.RUNNING
-    if _TARGET.get(settlement.move, settlement.status) not in TRANSITIONS[status]:
+    if _TARGET.get(settlement.move, settlement.status) not in TRANSITIONS[_status(live)]:
         return False
     leased = live.place == Place.LEASED
     match settlement.expect:
@@ -102,11 +101,19 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
         case Expect.OVERTIME:
             return leased and live.deadline_at is not None and live.deadline_at <= now
         case Expect.ANSWERED:
-            return live.place in (Place.LEASED, Place.PARKED)
+            return live.was_claimed and live.place != Place.PARENT
         case Expect.UNANSWERED:
             return live.place == Place.PARKED and live.at is not None and live.at <= now
         case _:
             assert_never(settlement.expect)
+
+
+def _status(live: Live) -> RunStatus:
+    if live.place == Place.PARKED:
+        return RunStatus.CALLBACK_PENDING
+    if live.started:
+        return RunStatus.RUNNING
+    return RunStatus.RETRYING if live.flags & Flag.RETRIED else RunStatus.SCHEDULED
 
 
 _SENDS_AGAIN = (Move.RELEASE, Move.LOSE, Move.RETRY)
@@ -119,12 +126,16 @@ _TARGET = {
 }
 
 
-def _parked_starts(q: Dialect, rows: dict[int, Live]) -> Work[dict[int, int]]:
-    """A parked run has no lease any more: its start is in the wide row."""
-    parked = [live.run_id for live in rows.values() if live.place == Place.PARKED]
-    if not parked:
+def _earlier_starts(q: Dialect, rows: dict[int, Live]) -> Work[dict[int, int]]:
+    """A run without a lease started when its last attempt did: the wide row has it, or that attempt's record."""
+    without = [live.run_id for live in rows.values() if live.place != Place.LEASED]
+    if not without:
         return {}
-    found = yield Fetch(f"select id, start_time from runs where {q.ids('id', 'ids')}", {"ids": q.pack(parked)})
+    found = yield Fetch(
+        "select r.id, coalesce(r.start_time, max(a.start_time)) from runs r left join attempts a on a.run_id = r.id"
+        f" where {q.ids('r.id', 'ids')} group by r.id, r.start_time",
+        {"ids": q.pack(without)},
+    )
     return {row[0]: row[1] for row in found}
 
 

@@ -1,0 +1,281 @@
+"""Wake-ups: the law of the port on every kind; and how fast a signal travels between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from integration.support import TESTS, until
+from noonbell.errors import SettingsError
+from noonbell.model.task import TaskSpec
+from noonbell.ports import Wakeup
+from noonbell.stores import open_store
+from noonbell.stores.wakeups import (
+    LocalWakeup,
+    PolledWakeup,
+    PostgresWakeup,
+    SqliteWakeup,
+    make_wakeup,
+    payloads,
+)
+
+Make = Callable[[], Awaitable[Wakeup]]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+    """Opens one more wake-up of the same kind on the same store, as another process would."""
+    fixture = {"sqlite": "sqlite_url", "postgres": "postgres_url"}.get(request.param)
+    url = request.getfixturevalue(fixture) if fixture else "memory://"
+    opened: list[Wakeup] = []
+
+    async def make_one() -> Wakeup:
+        wakeup = make_wakeup(url)
+        await wakeup.open()
+        opened.append(wakeup)
+        return wakeup
+
+    yield make_one
+    for wakeup in opened:
+        await wakeup.close()
+
+
+# ---- the law
+
+
+async def test_a_signal_wakes_whoever_waits(make: Make):
+    wakeup = await make()
+    waiting = asyncio.create_task(wakeup.wait(["queue:a", "plan"], 20))
+    await asyncio.sleep(0)
+    wakeup.signal("plan")
+    assert await waiting
+
+
+async def test_a_signal_before_the_wait_is_not_lost(make: Make):
+    wakeup = await make()
+    wakeup.signal("plan")
+    assert await wakeup.wait(["plan"], 0)
+
+
+async def test_a_signal_wakes_once(make: Make):
+    wakeup = await make()
+    wakeup.signal("plan")
+    wakeup.signal("plan")
+    assert await wakeup.wait(["plan"], 0)
+    assert not await wakeup.wait(["plan"], 0)
+
+
+async def test_other_topics_wake_nobody(make: Make):
+    wakeup = await make()
+    wakeup.signal("queue:b")
+    assert not await wakeup.wait(["queue:a"], 0.01)
+
+
+async def test_all_who_wait_are_woken(make: Make):
+    wakeup = await make()
+    waiting = [asyncio.create_task(wakeup.wait(["plan"], 20)) for _ in range(3)]
+    await asyncio.sleep(0)
+    wakeup.signal("plan")
+    assert await asyncio.gather(*waiting) == [True, True, True]
+
+
+async def test_who_was_busy_while_another_was_woken_has_not_missed_it(make: Make):
+    wakeup = await make()
+    go = asyncio.Event()
+
+    async def busy() -> list[bool]:
+        first = await wakeup.wait(["plan"], 20)
+        await go.wait()
+        return [first, await wakeup.wait(["plan"], 0), await wakeup.wait(["plan"], 0)]
+
+    async def eager() -> list[bool]:
+        return [await wakeup.wait(["plan"], 20), await wakeup.wait(["plan"], 20)]
+
+    both = asyncio.create_task(busy()), asyncio.create_task(eager())
+    await asyncio.sleep(0)
+    wakeup.signal("plan")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    wakeup.signal("plan")
+    assert await both[1] == [True, True]
+    go.set()
+    assert await both[0] == [True, True, False]
+
+
+async def test_a_wait_that_is_canceled_leaves_nothing_behind(make: Make):
+    wakeup = await make()
+    waiting = asyncio.create_task(wakeup.wait(["plan"], 20))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(wakeup, LocalWakeup)
+    assert wakeup._waiting == {}
+
+
+# ---- PostgreSQL
+
+
+async def two(url: str) -> tuple[PostgresWakeup, PostgresWakeup]:
+    here, there = PostgresWakeup(url, retry_seconds=0.02), PostgresWakeup(url, retry_seconds=0.02)
+    await here.open()
+    await there.open()
+    return here, there
+
+
+async def test_a_signal_travels_to_other_processes(postgres_url: str):
+    here, there = await two(postgres_url)
+    waiting = asyncio.create_task(there.wait(["queue:a"], 20))
+    await asyncio.sleep(0)
+    here.signal("queue:a")
+    assert await waiting
+    await here.close()
+    await there.close()
+
+
+async def test_a_topic_is_not_heard_under_another_name(postgres_url: str):
+    here, there = await two(postgres_url)
+    here.signal("queue:a b\tc")
+    assert await there.wait(["queue:a b\tc"], 20)
+    assert not await there.wait(["queue:a"], 0.05)
+    await here.close()
+    await there.close()
+
+
+async def test_signals_that_come_together_are_one_notification(postgres_url: str):
+    here = PostgresWakeup(postgres_url)
+    await here.open()
+    listener = await asyncpg.connect(postgres_url)
+    heard: list[str] = []
+    await listener.add_listener("noonbell", lambda *told: heard.append(told[3]))
+    for _ in range(100):
+        here.signal("queue:a")
+        here.signal("queue:b")
+    here.signal("plan")
+    await until(lambda: bool(heard), 20, "the notification")
+    here.signal("last")
+    await until(lambda: heard[-1].endswith("last"), 20, "the last notification")
+    assert [note.split("\n")[1:] for note in heard] == [["plan", "queue:a", "queue:b"], ["last"]]
+    await listener.close()
+    await here.close()
+
+
+async def test_a_broken_connection_is_made_anew_and_waiters_look_again(postgres_url: str):
+    here, there = await two(postgres_url)
+    admin = await asyncpg.connect(postgres_url)
+    waiting = asyncio.create_task(there.wait(["queue:a"], 20))
+    await asyncio.sleep(0)
+    await admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name = 'noonbell wake-up' and datname = current_database()"
+    )
+    assert await waiting  # something may have been signalled while nobody listened
+    await until(lambda: here._connected.is_set() and there._connected.is_set(), 20, "both to be connected again")
+    here.signal("queue:a")
+    assert await there.wait(["queue:a"], 20)
+    for one in (here, there):
+        await one.close()
+    await admin.close()
+
+
+async def test_without_a_database_signals_still_travel_inside_the_process(monkeypatch):
+    wakeup = PostgresWakeup("postgresql://nobody@127.0.0.1:1/none", retry_seconds=0.01)
+    opening = asyncio.create_task(wakeup.open())
+    await asyncio.sleep(0.05)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    wakeup.signal("plan")
+    assert await wakeup.wait(["plan"], 1)
+    await wakeup.close()
+
+
+def test_a_notification_stays_below_the_limit_of_the_server():
+    topics = [f"queue:{number:04d}-{'ü' * 100}" for number in range(200)]
+    found = payloads("me", topics)
+    assert [topic for note in found for topic in note.split("\n")[1:]] == topics
+    assert max(len(note.encode()) for note in found) < 8000
+    assert payloads("me", []) == []
+
+
+# ---- SQLite
+
+
+async def test_a_commit_of_another_process_wakes_whoever_waits(sqlite_url: str):
+    store = open_store(sqlite_url)
+    await store.open()
+    wakeup = make_wakeup(sqlite_url)
+    assert isinstance(wakeup, SqliteWakeup)
+    waiting = asyncio.create_task(wakeup.wait(["queue:default"], 20))
+    await asyncio.sleep(0.06)
+    assert not waiting.done()
+    await create_elsewhere(sqlite_url)
+    assert await waiting
+    assert not await wakeup.wait(["queue:default"], 0.3)
+    await wakeup.close()
+    await store.close()
+
+
+async def create_elsewhere(url: str) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from noonbell.stores import open_store\n"
+        "from noonbell.model.task import TaskSpec\n"
+        "async def main():\n"
+        "    store = open_store(sys.argv[1])\n"
+        "    await store.open()\n"
+        "    await store.create_task(TaskSpec(name='elsewhere', job_type='work'))\n"
+        "    await store.close()\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, url, env=os.environ | {"PYTHONPATH": str(TESTS)}, stderr=subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()[-2000:]
+
+
+async def test_the_file_is_watched_only_while_somebody_waits(sqlite_url: str):
+    store = open_store(sqlite_url)
+    await store.open()
+    await store.create_task(TaskSpec(name="t", job_type="work"))
+    wakeup = SqliteWakeup(str(sqlite_url).removeprefix("sqlite:///"), poll=0.001)
+    assert wakeup._watcher is None
+    assert not await wakeup.wait(["plan"], 0.01)
+    watcher = wakeup._watcher
+    assert watcher is not None
+    await until(watcher.done, 10, "the watcher to go home")
+    await wakeup.close()
+    await store.close()
+
+
+# ---- the rest
+
+
+async def test_a_store_that_cannot_push_is_polled_for_work_and_for_nothing_else():
+    wakeup = make_wakeup("mysql://root@localhost/x")
+    assert isinstance(wakeup, PolledWakeup)
+    wakeup = PolledWakeup(poll=0.01)
+    assert await wakeup.wait(["queue:a"], 20)
+    assert not await wakeup.wait(["plan"], 0.02)
+
+
+def test_an_unknown_store_is_refused():
+    with pytest.raises(SettingsError, match="ftp"):
+        make_wakeup("ftp://here")
+
+
+async def test_a_timeout_is_kept_to_the_millisecond():
+    wakeup = LocalWakeup()
+    late = []
+    for _ in range(20):
+        asked = time.monotonic()
+        await wakeup.wait(["plan"], 0.01)
+        late.append(time.monotonic() - asked - 0.01)
+    assert sorted(late)[10] < 0.005
+    assert min(late) > -0.001

@@ -1,0 +1,86 @@
+"""`noonbell config`: what is in force, where it comes from, and the page of reference that is made from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from noonbell.cli.config import reference_table
+from noonbell.settings import KEYS
+from noonbell.wiring import NOT_YET
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "bell.yaml"
+    path.write_text("server: {port: 9000}\nstore: {url: 'postgresql://me:hunter2@db/bell'}")
+    return str(path)
+
+
+def test_every_value_in_force_as_yaml_that_is_a_settings_file(noonbell, file, tmp_path):
+    code, out, _ = noonbell("config", "show", "--config", file)
+    assert code == 0
+    shown = yaml.safe_load(out)
+    assert shown["server"] == {"host": "127.0.0.1", "port": 9000, "graceful_timeout": "10s"}
+    assert shown["store"]["url"] == "postgresql://me:***@db/bell"
+    again = tmp_path / "again.yaml"
+    again.write_text(out)
+    assert noonbell("config", "check", "--config", str(again))[0] == 0
+
+
+def test_where_each_value_comes_from(noonbell, file, monkeypatch):
+    monkeypatch.setenv("NOONBELL_LOGGING__LEVEL", "debug")
+    _, out, _ = noonbell("config", "show", "--origin", "--config", file, "--store", "sqlite:///x.db")
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert set(lines) == {*KEYS, "tasks"}
+    assert lines["server.port"].split()[1:] == ["9000", "file", file]
+    assert lines["store.url"].split()[1:] == ["sqlite:///x.db", "--store"]
+    assert lines["logging.level"].split()[1:] == ["debug", "NOONBELL_LOGGING__LEVEL"]
+    assert lines["server.host"].split()[1:] == ["127.0.0.1", "default"]
+    assert "hunter2" not in out
+
+
+def test_origins_for_programs(noonbell, file):
+    _, out, _ = noonbell("config", "show", "--origin", "-o", "json", "--config", file)
+    assert json.loads(out)["server.port"] == {"value": 9000, "origin": f"file {file}"}
+
+
+def test_a_flag_as_go_programs_have_it(noonbell, file):
+    _, out, _ = noonbell("config", "show", "-o", "json", f"-config={file}")
+    assert json.loads(out)["server"]["port"] == 9000
+
+
+def test_sound_settings_are_said_to_be_sound(noonbell, file):
+    assert noonbell("config", "check", "--config", file) == (
+        0,
+        "",
+        "the settings are sound: 2 chosen, the rest by default\n",
+    )
+
+
+def test_every_problem_has_a_line(noonbell, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("server: {port: eighty, prot: 1}\nlogging: {level: loud}")
+    code, out, err = noonbell("config", "check", "--config", str(bad))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 3
+    assert all(line.startswith("error: ") for line in err.splitlines())
+
+
+def test_the_reference_is_made_from_the_source():
+    made = PAGE.read_text().split("<!-- settings: made by `noonbell config reference` -->\n")[1]
+    message = (
+        "docs/reference/settings.md is out of date: put the output of `noonbell config reference` between its markers"
+    )
+    assert made.split("<!-- settings: end -->")[0] == reference_table(), message
+
+
+def test_the_reference_names_what_has_no_effect_yet():
+    section = PAGE.read_text().split("## Not in force yet")[1].split("##")[0]
+    assert [path for path in NOT_YET if f"`{path}`" not in section] == []
+    assert set(NOT_YET) <= set(KEYS)

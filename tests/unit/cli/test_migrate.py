@@ -1,0 +1,36 @@
+"""`noonbell migrate`: forward, back, and where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+from noonbell.stores.migrations import LATEST, STEPS
+
+
+def test_forward_back_and_where_it_is(noonbell, sqlite_url):
+    def migrate(*arguments):
+        return noonbell("migrate", "--store", sqlite_url, *arguments)
+
+    titles = [step.title for step in STEPS]
+    assert migrate("--status") == (0, "".join(f"{n:>4}  open  {title}\n" for n, title in enumerate(titles, 1)), "")
+    assert migrate() == (0, "".join(f"forward {n}\n" for n in range(1, LATEST + 1)), "")
+    assert migrate() == (0, "", "nothing to do\n")
+    assert migrate("--status")[1] == "".join(f"{n:>4}  done  {title}\n" for n, title in enumerate(titles, 1))
+    assert migrate("--to", "0") == (0, "".join(f"back {n}\n" for n in range(LATEST, 0, -1)), "")
+
+
+def test_a_step_that_nobody_knows_is_refused(noonbell, sqlite_url):
+    code, _, err = noonbell("migrate", "--store", sqlite_url, "--to", str(LATEST + 1))
+    assert code == 1
+    assert f"the steps 0 to {LATEST}" in err
+
+
+def test_a_newer_schema_is_shown_and_not_touched(noonbell, sqlite_url):
+    noonbell("migrate", "--store", sqlite_url)
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("insert into schema_steps (number, title) values (999, 'from the future')")
+    assert " 999  done  newer than" in noonbell("migrate", "--store", sqlite_url, "--status")[1]
+    code, _, err = noonbell("migrate", "--store", sqlite_url, "--to", "0")
+    assert code == 1
+    assert "upgrade Noonbell" in err

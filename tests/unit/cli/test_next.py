@@ -1,0 +1,96 @@
+"""`noonbell next`: the slots, the words, the marks, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SPRING = ("--tz", "Europe/Berlin", "--from", "2026-03-26T12:00")
+
+
+def test_the_slots_with_distance_and_the_mark_of_a_clock_change(noonbell):
+    code, out, err = noonbell("next", "30 2 * * 1-5", "-n", "3", *SPRING)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:4] == [
+        "  2026-03-27 Fri 02:30:00 +01:00   in 14 h 30 m",
+        "  2026-03-30 Mon 02:30:00 +02:00   in 3 d 13 h   ← clocks went forward on 29 Mar",
+        "  2026-03-31 Tue 02:30:00 +02:00   in 4 d 13 h",
+    ]
+    assert "Monday to Friday" in out.splitlines()[0]
+    assert "UTC+01:00" in out.splitlines()[0]
+
+
+def test_clocks_that_go_back_are_marked(noonbell):
+    _, out, _ = noonbell("next", "@daily", "-n", "2", "--tz", "Europe/Berlin", "--from", "2026-10-24T12:00")
+    assert "clocks went back" not in out.splitlines()[1]
+    assert "clocks went back on 25 Oct" in out.splitlines()[2]
+
+
+def test_in_chinese(noonbell):
+    code, out, _ = noonbell("next", "30 2 * * 1-5", "-n", "2", "--lang", "zh-CN", *SPRING)
+    assert code == 0
+    assert "周五" in out
+    assert "14 小时 30 分后" in out
+    assert "← 3 月 29 日 时钟拨快" in out
+
+
+def test_the_language_of_the_terminal_is_taken(noonbell, monkeypatch):
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    assert "后" in noonbell("next", "@daily")[1]
+    monkeypatch.setenv("NOONBELL_LANG", "en")
+    assert " in " in noonbell("next", "@daily")[1]
+
+
+def test_json_is_the_answer_of_the_preview(noonbell):
+    _, out, _ = noonbell("next", "*/7 * * * *", "-n", "2", "-o", "json", "--from", "2026-01-01T00:00Z")
+    answer = json.loads(out)
+    assert answer["next_fires"] == [
+        {"utc": "2026-01-01T00:07:00Z", "local": "2026-01-01T00:07:00+00:00"},
+        {"utc": "2026-01-01T00:14:00Z", "local": "2026-01-01T00:14:00+00:00"},
+    ]
+    assert answer["description"]
+    assert [note["code"] for note in answer["notes"]] == ["uneven_step"]
+
+
+def test_notes_are_shown(noonbell):
+    assert "note: " in noonbell("next", "*/7 * * * *")[1]
+
+
+def test_any_schedule_is_taken_as_json(noonbell):
+    spec = '{"type": "monthly", "day": 0, "time": "23:00:00"}'
+    _, out, _ = noonbell("next", spec, "-n", "1", "--from", "2026-02-01T00:00")
+    assert "2026-02-28 Sat 23:00:00" in out
+
+
+def test_a_moment_with_a_zone_of_its_own_is_that_moment(noonbell):
+    _, out, _ = noonbell("next", "@hourly", "-n", "1", "--tz", "+08:00", "--from", "2026-01-01T00:30:00Z")
+    assert "2026-01-01 Thu 09:00:00 +08:00   in 30 m" in out
+
+
+def test_a_moment_that_has_passed_is_told_so(noonbell):
+    spec = '{"type": "once", "at": "2026-01-01T00:00:00Z", "run_if_late": false}'
+    code, out, _ = noonbell("next", spec, "--from", "2027-01-01T00:00")
+    assert code == 0
+    assert "2026-01-01 Thu 00:00:00 +00:00   365 d ago" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("0 0 31 2 *",), 1, "never fires"),
+        (("61 * * * *",), 1, "61"),
+        (("@daily", "--tz", "Mars/Base"), 1, "Mars/Base"),
+        (("{",), 2, "is not JSON"),
+        (("@daily", "--from", "soon"), 2, "2026-03-26T12:00"),
+        (("@daily", "--lang", "fr"), 2, "en or zh"),
+        (("@daily", "-n", "0"), 2, "0 is not in the range"),
+        ((), 2, "Missing argument 'EXPR'"),
+    ],
+)
+def test_what_cannot_be_is_one_line_on_stderr(noonbell, arguments, code, says):
+    ended, out, err = noonbell("next", *arguments)
+    assert (ended, out) == (code, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert says in err

@@ -1,0 +1,83 @@
+"""The front of the command line: quick, complete, and the same exit codes everywhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from noonbell import errors
+from noonbell.cli.exits import MEANINGS, exit_code
+from noonbell.cli.root import COMMANDS, root
+from noonbell.version import __version__
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+HEAVY = {"asyncio", "fastapi", "aiohttp", "msgspec", "yaml", "prometheus_client", "uvicorn", "zoneinfo", "asyncpg"}
+
+
+def test_help_imports_nothing_heavy():
+    script = "import sys\nfrom noonbell.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = {module.partition(".")[0] for module in done.stdout.splitlines()[-1].split()}
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_named_like_its_entry_and_says_the_same(name):
+    command = root.get_command(click.Context(root), name)
+    assert command.name == name
+    assert command.get_short_help_str(200)
+
+
+@pytest.mark.parametrize("arguments", [("version",), ("--version",)])
+def test_the_version(noonbell, arguments):
+    assert noonbell(*arguments) == (0, f"noonbell {__version__}\n", "")
+
+
+def test_help_lists_every_command(noonbell):
+    for arguments in (("--help",), ("-h",), ("help",)):
+        code, out, _ = noonbell(*arguments)
+        assert code == 0
+        assert [name for name in COMMANDS if f"  {name} " not in out] == []
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(noonbell):
+    code, out, err = noonbell("migarte")
+    assert (code, out) == (2, "")
+    assert "did you mean migrate?" in err
+
+
+def test_the_exit_codes_are_explained(noonbell):
+    _, out, _ = noonbell("help", "exit-codes")
+    told = {int(line[:3]): line[5:] for line in out.splitlines()}
+    assert told == MEANINGS
+    written = {
+        int(code): meaning for code, meaning in re.findall(r"^\| (\d+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    }
+    assert written == MEANINGS
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NoonbellError("x"), 1),
+        (errors.ScheduleError("x"), 1),
+        (errors.SettingsError("x"), 2),
+        (errors.NotFound("x"), 3),
+        (errors.Forbidden("x"), 4),
+        (errors.AlreadyExists("x"), 5),
+        (errors.StoreUnavailable("x"), 8),
+        (errors.SchemaMismatch("x"), 1),
+    ],
+)
+def test_an_error_has_its_exit_code(error, code):
+    assert exit_code(error) == code
+
+
+def test_every_command_is_in_the_reference():
+    page = PAGE.read_text()
+    assert [name for name in COMMANDS if f"`noonbell {name}" not in page] == []

@@ -1,0 +1,79 @@
+"""Before a node starts: who could reach it, what it can listen on, what it has to say."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from noonbell.errors import AlreadyExists, SettingsError
+from noonbell.settings import Auth, Executor, Jobs, Server, Settings, Store
+from noonbell.wiring import _warn_of_what_has_no_effect, assembled, check_exposure, is_loopback, listen, make_store
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_on_loopback_nobody_is_asked(host):
+    assert is_loopback(host)
+    check_exposure(Settings(server=Server(host=host)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "no.such.host.invalid"])
+def test_elsewhere_the_start_is_refused_unless_it_is_written_out(host):
+    assert not is_loopback(host)
+    with pytest.raises(SettingsError) as refused:
+        check_exposure(Settings(server=Server(host=host)))
+    assert "auth.enabled: false" in refused.value.details["server.host"]
+    check_exposure(Settings(server=Server(host=host), auth=Auth(enabled=False)))
+
+
+def test_tokens_are_not_there_yet():
+    with pytest.raises(SettingsError, match=r"auth\.enabled"):
+        check_exposure(Settings(auth=Auth(enabled=True)))
+
+
+def test_a_taken_port_is_named_with_the_way_out():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AlreadyExists, match=rf"127\.0\.0\.1:{port}.*--port"):
+            listen(Settings(server=Server(port=port)))
+
+
+def test_port_zero_takes_a_free_one():
+    with listen(Settings(server=Server(port=0))) as listener:
+        assert listener.getsockname()[1] > 0
+
+
+def test_an_address_of_another_machine_is_refused():
+    with pytest.raises(SettingsError, match=r"server\.host"):
+        listen(Settings(server=Server(host="203.0.113.7", port=0), auth=Auth(enabled=False)))
+
+
+def test_the_pool_has_the_size_of_the_settings():
+    store = make_store(Settings(store=Store(url="postgresql://h/d", pool_size=3)))
+    assert store._connections == 3
+
+
+def test_a_setting_without_effect_is_told(caplog):
+    with caplog.at_level(logging.WARNING):
+        _warn_of_what_has_no_effect(Settings())
+        assert caplog.messages == []
+        _warn_of_what_has_no_effect(Settings(jobs=Jobs(enabled=True)))
+    assert caplog.messages == ["set, but without effect in this version: jobs.enabled"]
+
+
+async def test_parts_are_left_out_as_asked():
+    settings = Settings(store=Store(url="memory://"))
+    async with assembled(settings, scheduler=False, worker=False) as parts:
+        assert parts.node.planner is None
+        assert parts.node.workers == ()
+    async with assembled(settings) as parts:
+        assert parts.node.planner is not None
+        (worker,) = parts.node.workers
+        assert worker.hands.concurrency == 16
+
+
+async def test_the_worker_has_the_size_of_the_settings():
+    settings = Settings(store=Store(url="memory://"), executor=Executor(worker_pool_size=3))
+    async with assembled(settings) as parts:
+        assert parts.node.workers[0].hands.concurrency == 3

@@ -1,0 +1,88 @@
+"""The line that each settled attempt leaves in the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from noonbell.clock import Instant
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.run import Lease, Origin, RunId, RunStatus
+from noonbell.model.settlement import Move, Settled, Settlement
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.sinks.run_log import RunLog
+
+NOON = Instant(1_794_744_000_000_000)
+LEASE = Lease(
+    run_id=RunId(42),
+    task_id=TaskId(1),
+    task_version=1,
+    worker_id="w",
+    token=1,
+    attempt=2,
+    retry_count=1,
+    lost_count=0,
+    queue="http",
+    priority=0,
+    origin=Origin.SCHEDULE,
+    scheduled_time=NOON,
+    claimed_at=NOON,
+    expires_at=NOON,
+    deadline_at=NOON,
+    trace_id="4bf9",
+)
+TASK = Task(
+    id=TaskId(1),
+    version=1,
+    status=TaskStatus.ENABLED,
+    spec=TaskSpec(name="a", target_url="http://x.example/a"),
+    created_at=NOON,
+    updated_at=NOON,
+)
+
+
+class Answer:
+    async def execute(self, assignment):
+        return Outcome(kind=OutcomeKind.SUCCESS)
+
+
+def settlement(move, **fields):
+    return Settlement(run_id=LEASE.run_id, token=1, move=move, **fields)
+
+
+async def test_the_line_has_everything_that_is_known(caplog):
+    log = RunLog()
+    await log.watch(Answer()).execute(Assignment(lease=LEASE, task=TASK))
+    with caplog.at_level(logging.INFO):
+        log.settled(LEASE, settlement(Move.FINISH, status=RunStatus.SUCCESS), Settled.DONE)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("INFO", "run ended")
+    assert (record.task_id, record.run_id, record.attempt, record.trace_id) == (1, 42, 2, "4bf9")
+    assert (record.status, record.target_url, record.err) == ("SUCCESS", "http://x.example/a", None)
+    assert record.latency_ms >= 0
+
+
+@pytest.mark.parametrize(
+    ("done", "answer", "level", "says", "status"),
+    [
+        (settlement(Move.FINISH, status=RunStatus.FAILED), Settled.DONE, "WARNING", "run ended", "FAILED"),
+        (settlement(Move.RETRY, status=RunStatus.FAILED), Settled.DONE, "INFO", "run will be retried", "RETRYING"),
+        (settlement(Move.PARK), Settled.DONE, "INFO", "run awaits its callback", "CALLBACK_PENDING"),
+        (settlement(Move.RELEASE), Settled.DONE, "INFO", "run handed back", "SCHEDULED"),
+        (settlement(Move.FINISH, status=RunStatus.SUCCESS), Settled.LOST, "WARNING", "result came too late", "SUCCESS"),
+    ],
+)
+def test_what_came_of_it(caplog, done, answer, level, says, status):
+    with caplog.at_level(logging.INFO):
+        RunLog().settled(LEASE, done, answer)
+    (record,) = caplog.records
+    assert (record.levelname, record.status) == (level, status)
+    assert record.getMessage().startswith(says)
+
+
+async def test_nothing_is_kept_once_it_is_settled():
+    log = RunLog()
+    await log.watch(Answer()).execute(Assignment(lease=LEASE, task=TASK))
+    log.settled(LEASE, settlement(Move.FINISH, status=RunStatus.SUCCESS), Settled.DONE)
+    assert log._calls == {}
