@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Self
 from urllib.parse import urlsplit
 
 
@@ -22,7 +23,7 @@ class Proxy:
         self._forward_last = False
         self._losing: asyncio.StreamWriter | None = None
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         await self.restore()
         return self
 

@@ -46,11 +46,9 @@ async def create_many(store: SqlStore, specs: Sequence[TaskSpec], at_once: int =
         part = specs[start : start + at_once]
 
         def work(cache: Any, part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
-            made = []
+            made: list[Task] = []
             for spec in part:
-                made.append(
-                    (yield from tasks.create(store.dialect, cache, spec, TaskStatus.ENABLED, None, system=False))
-                )
+                made += [(yield from tasks.create(store.dialect, cache, spec, TaskStatus.ENABLED, None, system=False))]
             return made
 
         created += await store._write(work)

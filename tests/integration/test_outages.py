@@ -103,7 +103,9 @@ async def test_calls_under_way_when_the_connection_breaks_are_told(proxy: Proxy,
     task, _ = await prepared(store)
     for _ in range(5):
         proxy.pause()
-        under_way = [asyncio.create_task(is_unavailable(store.publish([Publication(task_id=task.id)]))) for _ in range(20)]
+        under_way = [
+            asyncio.create_task(is_unavailable(store.publish([Publication(task_id=task.id)]))) for _ in range(20)
+        ]
         await asyncio.sleep(0.05)
         await proxy.cut()
         assert all(await asyncio.gather(*under_way))
@@ -222,5 +224,3 @@ async def test_a_killed_writer_leaves_a_sound_file_with_all_that_was_acknowledge
         assert acknowledged <= there
         assert there == waiting
         assert len(there) <= len(acknowledged) + 7 * round_
-
-

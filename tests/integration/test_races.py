@@ -96,7 +96,9 @@ async def check_slots(store: SqlStore, since: int, tasks: int) -> None:
     assert len(rows) == tasks
     expected = (SLOTS, SLOTS, since + SECOND, since + SLOTS * SECOND)
     assert {tuple(row[1:]) for row in rows} == {expected}, "a slot was lost or doubled"
-    completed = "select count(*) from tasks t join cursors c on c.task_id = t.id where c.fired = :fired and status = :status"
+    completed = (
+        "select count(*) from tasks t join cursors c on c.task_id = t.id where c.fired = :fired and status = :status"
+    )
     found = await store.fetch(completed, fired=SLOTS, status=str(TaskStatus.COMPLETED))
     assert found[0][0] == tasks
     facts = await facts_of(store, "run.scheduled")
@@ -142,9 +144,7 @@ async def test_a_planner_that_is_killed_loses_no_slot_and_doubles_none(
 # ---- limits
 
 
-async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(
-    server_url: str, opened: Open, crew: Crew
-):
+async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(server_url: str, opened: Open, crew: Crew):
     store = await opened(server_url)
     three = await store.create_task(job("three", max_concurrency=3))
     one = await store.create_task(job("one", max_concurrency=1))
@@ -206,7 +206,8 @@ async def test_a_claim_keeps_the_gate_that_its_own_settlement_holds(server_url: 
             await soon(looked)
 
     async def after_looking(statement: object) -> None:
-        if "from gates" in getattr(statement, "sql", "") and not looked.is_set():
+        sql = getattr(statement, "sql", "")
+        if "from gates" in sql and "skip locked" in sql and not looked.is_set():
             looked.set()
             await soon(ended)
 
@@ -347,7 +348,8 @@ async def test_edits_in_the_middle_of_planning_lose_no_slot_and_double_none(
             task = chance.choice(tasks)
             priority = chance.randint(1, 10**6)
             await store.change_task(
-                task.id, lambda now, priority=priority: TaskChange(spec=replace(now.spec, priority=priority), status=now.status)
+                task.id,
+                lambda now, priority=priority: TaskChange(spec=replace(now.spec, priority=priority), status=now.status),
             )
             long_ago.advance(chance.random())
 

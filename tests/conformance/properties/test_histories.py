@@ -41,7 +41,9 @@ STEPS = (
     ["plan", "publish", "claim", "claim", "settle", "settle", "settle", "time", "time", "promote"]
     + ["heartbeat", "crash", "sweep", "cancel", "limit", "reschedule", "turn", "stale", "callback", "back"]
 )  # fmt: skip
-histories = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 999), st.integers(0, 999)), min_size=20, max_size=80)
+histories = st.lists(
+    st.tuples(st.sampled_from(STEPS), st.integers(0, 999), st.integers(0, 999)), min_size=20, max_size=80
+)
 
 
 @dataclass
@@ -316,9 +318,7 @@ class History:
             known = open_[one % len(open_)]
             status = (S.CALLBACK_SUCCESS, S.FAILED)[other % 2]
             assert known.lease is not None
-            await self.settle(
-                known, known.lease, Settled.DONE, move=Move.FINISH, status=status, expect=Expect.ANSWERED
-            )
+            await self.settle(known, known.lease, Settled.DONE, move=Move.FINISH, status=status, expect=Expect.ANSWERED)
             self.goes(known.lease.run_id, status)
             self.lets_go(known)
 

@@ -341,7 +341,7 @@ async def test_a_success_finishes_a_run_that_waits_for_its_retry(store: Store):
 
 async def test_a_success_finishes_a_run_whose_worker_was_lost(store: Store):
     lease = await started(store, await store.create_task(asynchronous()))
-    await done(store, lose(lease))
+    await done(store, lose(lease, expect=Expect.HELD))
     assert (await call(store, lease)).status == "RECEIVED"
     run = await run_of(store, lease.run_id)
     assert (run.status, run.start_time) == (S.CALLBACK_SUCCESS, lease.claimed_at)

@@ -35,14 +35,12 @@ from services.probe import connect_mysql
 NEWER = "insert into schema_steps (number, title) values (9999, 'from the future')"
 
 
-@pytest.fixture
-def lasting(kind: str) -> str:
-    if kind == "memory":
-        pytest.skip("the memory store lives as long as it is open")
-    return kind
+lasting = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mariadb"], indirect=True)
+"""The memory store lives as long as it is open, and has no second node."""
 
 
-async def test_what_was_written_is_there_after_closing_and_opening(lasting: str, store_url: str, clock: ManualClock):
+@lasting
+async def test_what_was_written_is_there_after_closing_and_opening(store_url: str, clock: ManualClock):
     first = open_store(store_url, clock=clock)
     await first.open()
     task = await first.create_task(job(schedule=every(10)))
@@ -65,7 +63,8 @@ async def test_what_was_written_is_there_after_closing_and_opening(lasting: str,
         await second.close()
 
 
-async def test_ids_and_tokens_never_come_twice(lasting: str, store_url: str, clock: ManualClock):
+@lasting
+async def test_ids_and_tokens_never_come_twice(store_url: str, clock: ManualClock):
     seen: set[int] = set()
     for _ in range(3):
         store = open_store(store_url, clock=clock)
@@ -77,7 +76,8 @@ async def test_ids_and_tokens_never_come_twice(lasting: str, store_url: str, clo
         await store.close()
 
 
-async def test_opening_twice_changes_nothing(lasting: str, store: Store, store_url: str, clock: ManualClock):
+@lasting
+async def test_opening_twice_changes_nothing(store: Store, store_url: str, clock: ManualClock):
     task = await store.create_task(job())
     node = open_store(store_url, clock=clock)
     await node.open()
@@ -86,9 +86,8 @@ async def test_opening_twice_changes_nothing(lasting: str, store: Store, store_u
     assert await store.task(task.id) == task
 
 
+@lasting
 async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, request: pytest.FixtureRequest):
-    if kind == "memory":
-        pytest.skip("the memory store has no schema that could outlive the code")
     url = own_database(kind, request)
     store = open_store(url)
     await store.open()
@@ -100,9 +99,8 @@ async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, reques
     await store.close()
 
 
+@lasting
 async def test_nodes_that_open_an_empty_database_at_once_agree(kind: str, request: pytest.FixtureRequest):
-    if kind == "memory":
-        pytest.skip("the memory store has no second node")
     nodes = [open_store(own_database(kind, request)) for _ in range(3)]
     try:
         await asyncio.gather(*(node.open() for node in nodes))
