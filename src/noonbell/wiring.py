@@ -83,7 +83,7 @@ def run(settings: Settings, *, scheduler: bool = True, worker: bool = True, api:
 
 async def serve(settings: Settings, *, scheduler: bool = True, worker: bool = True, api: bool = True) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do."""
-    _warn_of_what_has_no_effect(settings)
+    _warn(settings)
     stop = Stop()
     listener = listen(settings) if api else None
     with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
@@ -115,11 +115,14 @@ def _app(parts: Parts, settings: Settings) -> Any:
     return create_app(parts.services, settings, health=parts.node.health, metrics_render=page)
 
 
-def _warn_of_what_has_no_effect(settings: Settings) -> None:
+def _warn(settings: Settings) -> None:
+    """Of what is allowed, but probably not what was meant."""
     values, defaults = plain(settings), plain(Settings())
     idle = [path for path in NOT_YET if values[path] != defaults[path]]
     if idle:
         log.warning("set, but without effect in this version: %s", ", ".join(idle))
+    if settings.callback.base_url is None and not is_loopback(settings.server.host):
+        log.warning("callback.base_url is not set: targets on other machines cannot call back")
 
 
 def _where(settings: Settings, listener: socket.socket | None) -> str:
@@ -177,7 +180,8 @@ def listen(settings: Settings) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         family, *_, address = addresses[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        both = server.host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except socket.gaierror:
         raise SettingsError.field("server.host", f"is {server.host!r}, which names no address here") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The schema goes forward and back on every SQL store, by whoever comes first, and never below what it does not know."""
+"""The schema goes forward and back on every SQL store, by whoever comes first; a newer one is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements that planning, claiming and settling really send find their rows by an index, however many there are."""
+"""The statements that planning, claiming and settling really send find their rows by an index, at any size."""
 
 from __future__ import annotations
 

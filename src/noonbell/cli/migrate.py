@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,24 +22,25 @@ if TYPE_CHECKING:
 @store_option
 @click.option("--to", type=click.IntRange(0), metavar="N", help="The step to go to, forward or back [the newest].")
 @click.option("--status", is_flag=True, help="Only show where the schema is.")
-def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool) -> None:
+@click.option("-y", "--yes", is_flag=True, help="Go back without asking, although that removes data.")
+def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool, yes: bool) -> None:
     """Bring the store's schema to a step, or show where it is."""
     settings = load_settings(files, store__url=store).settings
-    asyncio.run(_show(settings) if status else _go(settings, to))
+    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes))
 
 
 async def _show(settings: Settings) -> None:
     from noonbell.stores import migrations
 
     async with _as_it_is(settings) as store:
-        found = await store._write(lambda _: migrations.version(store.dialect))
+        found = await _step(store)
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
     if found > migrations.LATEST:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell: upgrade it")
 
 
-async def _go(settings: Settings, to: int | None) -> None:
+async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
     from noonbell.errors import InvalidArgument
     from noonbell.stores import migrations
 
@@ -48,11 +50,27 @@ async def _go(settings: Settings, to: int | None) -> None:
             "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
         )
     async with _as_it_is(settings) as store:
+        found = await _step(store)
+        if wanted < found <= migrations.LATEST and not yes:
+            _ask(found, wanted)
         taken = await store.migrate(wanted)
     if not taken:
         click.echo("nothing to do", err=True)
     for step in taken:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
+
+
+async def _step(store: SqlStore) -> int:
+    from noonbell.stores import migrations
+
+    return await store._write(lambda _: migrations.version(store.dialect))
+
+
+def _ask(found: int, wanted: int) -> None:
+    loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{loss}; add --yes if that is meant")
+    click.confirm(f"{loss}. Go on?", abort=True, err=True)
 
 
 @asynccontextmanager

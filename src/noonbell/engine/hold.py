@@ -14,7 +14,7 @@ import enum
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from noonbell.clock import SECOND
@@ -88,24 +88,33 @@ class Hands:
         self._waiting: deque[Held] = deque()
         self._ended: deque[Ended] = deque()
         self._asked = 0
+        self._missed = False
+        self._leaving = 0
         self._pace: float | None = None
 
     # Taking
 
-    def ask(self, most: int, leaving: int = 0) -> int:
-        """How many to claim now, when `leaving` of those in hand are settled on the same trip.
+    def ask(self, most: int) -> int:
+        """How many to claim now. They count as taken until `answered`, so that two lanes do not ask for the same room.
 
-        They count as taken until `answered`, so that two lanes do not ask for the same room.
+        What is on its way to be settled leaves its room to others.
         """
         if not self.is_open or self.concurrency <= 0:
             return 0
-        room = self.concurrency + self._allowed_ahead() - len(self.held) + leaving - self._asked
+        room = self.concurrency + self._allowed_ahead() - len(self.held) + self._leaving - self._asked
         room = max(0, min(room, most))
+        if not room and self._asked:
+            self._missed = True
         self._asked += room
         return room
 
     def answered(self, asked: int) -> None:
         self._asked -= asked
+
+    def missed(self) -> bool:
+        """Whether somebody wanted to claim while another lane had all the room. That one has to look again."""
+        missed, self._missed = self._missed, False
+        return missed
 
     def take(self, leases: Sequence[Lease]) -> None:
         """These are held from now on; as many as there is room for are started."""
@@ -136,10 +145,13 @@ class Hands:
         return min(self._ahead, int(self.concurrency * _AHEAD_SECONDS / max(self._pace, 1e-6)))
 
     def _start_more(self) -> None:
+        if not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
         while self._waiting and self.running < self.concurrency:
             held = self._waiting.popleft()
             self.running += 1
-            held.runner = asyncio.create_task(self._run(held))
+            held.runner = loop.create_task(self._run(held))
 
     async def _run(self, held: Held) -> None:
         began = self._monotonic()
@@ -170,19 +182,26 @@ class Hands:
     def ended(self, most: int) -> list[Ended]:
         """Up to so many outcomes, to be settled: then `let_go` of them, or `put_back` if that failed."""
         count = min(most, len(self._ended))
+        self._leaving += count
         return [self._ended.popleft() for _ in range(count)]
 
     def put_back(self, ended: Sequence[Ended]) -> None:
         """The store is away: they stay held. Nothing is claimed meanwhile, so they are never more than were taken."""
+        self._leaving -= len(ended)
         self._ended.extendleft(reversed(ended))
 
-    def let_go(self, ended: Iterable[Ended]) -> None:
+    def let_go(self, ended: Sequence[Ended]) -> None:
+        self._leaving -= len(ended)
         for held, _ in ended:
             self.held.pop(held.key, None)
 
     @property
     def has_ended(self) -> bool:
         return bool(self._ended)
+
+    def has_more_soon(self, most: int) -> bool:
+        """Whether runs that are claimed ahead are ending so fast that waiting for a moment fills a batch."""
+        return bool(self._waiting) and len(self._ended) < most and self._allowed_ahead() > 0
 
     @property
     def waiting(self) -> int:

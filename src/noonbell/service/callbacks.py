@@ -104,7 +104,7 @@ class Callbacks:
         job, or a request that is still under way, by guessing them.
         """
         run = await self._store.run(run_id)
-        if run is None or run.task_id != task_id or run.status is not RunStatus.RUNNING:
+        if run is None or run.task_id != task_id or run.status in FINAL or run.status is RunStatus.CALLBACK_PENDING:
             return False
         task = await self._store.task(task_id)
         return task is None or task.spec.exec_type is not ExecType.ASYNC

@@ -56,9 +56,8 @@ class Unsendable(Exception):
 
 def is_async(assignment: Assignment) -> bool:
     """Whether 2xx means that a callback will follow."""
-    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(
-        (assignment.lease.overrides or {}).get("force_async")
-    )
+    overrides = assignment.lease.overrides
+    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(overrides and overrides.get("force_async"))
 
 
 def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: int) -> Request:
@@ -80,9 +79,9 @@ def trace_id(lease: Lease) -> str:
 
 
 def traceparent(trace: str, attempt: int) -> str:
-    """The W3C header: the run's trace, and the attempt as the caller's span."""
-    span = hashlib.sha256(f"{trace} attempt {attempt}".encode()).hexdigest()[:16]
-    return f"00-{trace}-{span}-01"
+    """The W3C header: the run's trace, and a span that is another for each attempt, and never zero."""
+    span = (int(trace[16:], 16) ^ attempt) or 1
+    return f"00-{trace}-{span:016x}-01"
 
 
 def default_headers(global_headers: Mapping[str, str]) -> Headers:
@@ -117,6 +116,11 @@ class Headers:
         for name, value in headers.items():
             self.put(name, value)
 
+    def put_own(self, headers: Mapping[str, str]) -> None:
+        """Headers that we made ourselves, of numbers and times: nothing in them needs a look."""
+        for name, value in headers.items():
+            self._held[name.lower()] = (name, value)
+
     def copy(self) -> Headers:
         other = Headers({})
         other._held = self._held.copy()
@@ -145,16 +149,16 @@ def _build(assignment: Assignment, headers: Headers, now: Instant, max_body: int
     headers = headers.copy()
     for name, value in spec.headers.items():
         headers.put(name, template.render(value, values))
-    body = _body(assignment, values, headers.get("content-type"), max_body)
+    body, is_json = _body(assignment, values, headers.get("content-type"), max_body)
     if body is not None and "content-type" not in headers:
-        is_json = template.escape_for(body, None) == "json"
         headers.put("Content-Type", "application/json" if is_json else "text/plain; charset=utf-8")
     content = None if body is None else body.encode("utf-8", "replace")
     if content is not None and len(content) > max_body:
         raise PayloadTooLarge(f"the request body has {len(content)} bytes; at most {max_body} are sent")
-    headers.update(_own(assignment, values))
+    headers.put_own(_own(assignment, values))
+    headers.update(_callback(assignment))
     if spec.secret:
-        headers.update(signing.sign(spec.secret, f"run_{lease.run_id}", now // SECOND, content or b""))
+        headers.put_own(signing.sign(spec.secret, f"run_{lease.run_id}", now // SECOND, content or b""))
     return Request(spec.http_method.upper(), url, headers.sent(), body, content)
 
 
@@ -167,14 +171,19 @@ def _url(spec: TaskSpec, values: Mapping[str, Any]) -> URL:
     return url
 
 
-def _body(assignment: Assignment, values: Mapping[str, Any], content_type: str | None, limit: int) -> str | None:
+def _body(
+    assignment: Assignment, values: Mapping[str, Any], content_type: str | None, limit: int
+) -> tuple[str | None, bool]:
+    """The body, and whether it is JSON."""
     override = (assignment.lease.overrides or {}).get("override_body")
     if override is not None:
-        return override if isinstance(override, str) else json.dumps(override, ensure_ascii=False)
+        body = override if isinstance(override, str) else json.dumps(override, ensure_ascii=False)
+        return body, template.escape_for(body, content_type) == "json"
     text = assignment.task.spec.body_template
     if text is None:
-        return None
-    return template.render(text, values, escape=template.escape_for(text, content_type), limit=limit)
+        return None, False
+    escape = template.escape_for(text, content_type)
+    return template.render(text, values, escape=escape, limit=limit), escape == "json"
 
 
 def _values(assignment: Assignment) -> dict[str, Any]:
@@ -197,7 +206,7 @@ def _values(assignment: Assignment) -> dict[str, Any]:
 def _own(assignment: Assignment, values: Mapping[str, Any]) -> dict[str, str]:
     """The headers that every target can rely on. They stand above those of the task."""
     lease = assignment.lease
-    headers = {
+    return {
         "X-Noonbell-Task": str(lease.task_id),
         "X-Noonbell-Run": str(lease.run_id),
         "X-Noonbell-Attempt": str(lease.attempt),
@@ -206,9 +215,11 @@ def _own(assignment: Assignment, values: Mapping[str, Any]) -> dict[str, str]:
         "Idempotency-Key": f"noonbell-{lease.run_id}-{lease.scheduled_time // SECOND}",
         "traceparent": traceparent(values["trace_id"], lease.attempt),
     }
-    if is_async(assignment):
-        if assignment.callback_url:
-            headers["X-Callback-Url"] = assignment.callback_url
-        if lease.callback_token:
-            headers["X-Callback-Token"] = lease.callback_token
-    return headers
+
+
+def _callback(assignment: Assignment) -> dict[str, str]:
+    """Where an ASYNC target is to say how it went."""
+    if not is_async(assignment):
+        return {}
+    headers = {"X-Callback-Url": assignment.callback_url, "X-Callback-Token": assignment.lease.callback_token}
+    return {name: value for name, value in headers.items() if value}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from conformance.store.builders import every, job
 from noonbell.clock import ManualClock
 from noonbell.model.task import TaskStatus
 from noonbell.stores.sql.statement import Execute
 from noonbell.stores.sql.store import SqlStore
-from conformance.store.builders import every, job
 
 
 async def test_a_task_that_cannot_be_read_any_longer_stops_no_other(store: SqlStore, clock: ManualClock) -> None:

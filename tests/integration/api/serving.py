@@ -14,7 +14,7 @@ import uvicorn
 
 from noonbell.api.app import create_app
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import Lease
+from noonbell.model.run import Lease, RunStatus
 from noonbell.model.settlement import Move, Settlement
 from noonbell.ports import Store
 from noonbell.service import Services
@@ -94,6 +94,10 @@ class Api:
     async def park(self, lease: Lease, seconds: float = 300) -> None:
         """The target has accepted it; the callback is to follow."""
         await self._settle(lease, Move.PARK, seconds)
+
+    async def retry(self, lease: Lease, seconds: float = 60) -> None:
+        """The attempt failed, and there will be another."""
+        await self._settle(lease, Move.RETRY, seconds, status=RunStatus.FAILED)
 
     async def finish(self, lease: Lease, status: Any, **more: Any) -> None:
         await self._settle(lease, Move.FINISH, 0, status=status, **more)

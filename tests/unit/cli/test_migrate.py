@@ -17,7 +17,10 @@ def test_forward_back_and_where_it_is(noonbell, sqlite_url):
     assert migrate() == (0, "".join(f"forward {n}\n" for n in range(1, LATEST + 1)), "")
     assert migrate() == (0, "", "nothing to do\n")
     assert migrate("--status")[1] == "".join(f"{n:>4}  done  {title}\n" for n, title in enumerate(titles, 1))
-    assert migrate("--to", "0") == (0, "".join(f"back {n}\n" for n in range(LATEST, 0, -1)), "")
+    code, out, err = migrate("--to", "0")
+    assert (code, out) == (2, "")
+    assert "--yes" in err
+    assert migrate("--to", "0", "--yes") == (0, "".join(f"back {n}\n" for n in range(LATEST, 0, -1)), "")
 
 
 def test_a_step_that_nobody_knows_is_refused(noonbell, sqlite_url):

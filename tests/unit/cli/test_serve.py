@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from noonbell.errors import AlreadyExists, SettingsError
-from noonbell.settings import Auth, Executor, Jobs, Server, Settings, Store
-from noonbell.wiring import _warn_of_what_has_no_effect, assembled, check_exposure, is_loopback, listen, make_store
+from noonbell.settings import Auth, Callback, Executor, Jobs, Server, Settings, Store
+from noonbell.wiring import _warn, assembled, check_exposure, is_loopback, listen, make_store
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -56,10 +56,18 @@ def test_the_pool_has_the_size_of_the_settings():
 
 def test_a_setting_without_effect_is_told(caplog):
     with caplog.at_level(logging.WARNING):
-        _warn_of_what_has_no_effect(Settings())
+        _warn(Settings())
         assert caplog.messages == []
-        _warn_of_what_has_no_effect(Settings(jobs=Jobs(enabled=True)))
+        _warn(Settings(jobs=Jobs(enabled=True)))
     assert caplog.messages == ["set, but without effect in this version: jobs.enabled"]
+
+
+def test_callbacks_that_cannot_come_back_are_told(caplog):
+    with caplog.at_level(logging.WARNING):
+        _warn(Settings(server=Server(host="0.0.0.0"), callback=Callback(base_url="http://x.example")))
+        assert caplog.messages == []
+        _warn(Settings(server=Server(host="0.0.0.0")))
+    assert "callback.base_url" in caplog.text
 
 
 async def test_parts_are_left_out_as_asked():

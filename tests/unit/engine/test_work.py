@@ -8,6 +8,8 @@ import pytest
 
 from conformance.store.builders import asynchronous, at, claim_one, edit, every, http, job, publish, run_of, trigger
 from noonbell.clock import ManualClock
+from noonbell.engine.execute import loosen
+from noonbell.engine.hold import Word
 from noonbell.engine.plan import Planner
 from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweep import Sweeper
@@ -143,6 +145,34 @@ async def test_an_attempt_that_takes_too_long_is_ended_by_the_belt(store: Memory
     run = await run_of(store, run_id)
     assert (run.status, run.error_details) == (S.TIMEOUT, {"kind": "timeout"})
     assert len(target.interrupted) == 1
+
+
+async def test_a_target_that_is_given_more_time_loosens_the_belt(store: MemoryStore, monkeypatch):
+    monkeypatch.setattr("noonbell.engine.execute.GRACE", 0.0)
+    run_id = await trigger(store, await store.create_task(http(timeout_seconds=0.02)))
+
+    async def take_longer(_: object) -> None:
+        loosen(10)
+        await asyncio.sleep(0.05)
+
+    await worker_on(store, Calling(take_longer)).run_until_idle()
+    assert (await run_of(store, run_id)).status is S.SUCCESS
+
+
+async def test_a_cancel_that_comes_with_the_belt_is_a_cancel(store: MemoryStore, monkeypatch):
+    monkeypatch.setattr("noonbell.engine.execute.GRACE", 0.0)
+    task = await store.create_task(http(timeout_seconds=0.01))
+    await trigger(store, task)
+
+    async def hang(_: object) -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            worker.hands.interrupt(next(iter(worker.hands.held.values())), Word.CANCELED)
+
+    worker = worker_on(store, Calling(hang))
+    await worker.run_until_idle()
+    assert worker.hands.held == {}
 
 
 # ---- what a target is told
@@ -470,6 +500,27 @@ async def test_what_ended_together_is_settled_together_with_the_next_claim(store
     await worker.tick()
     assert moody.calls == ["settle_and_claim"]
     assert len(worker.hands.held) == 10
+    await worker.run_until_idle()
+
+
+async def test_a_signal_that_comes_while_another_lane_claims_is_not_lost(store: MemoryStore):
+    task = await store.create_task(job())
+    moody = Moody(store)
+    worker = worker_on(moody, Scripted())  # type: ignore[arg-type]
+    first, second = worker._lanes
+    late: list[object] = []
+
+    async def claim_slowly(request):
+        found = await store.claim(request)
+        if not late:
+            late.append(await publish(store, task))
+            assert await second.tick() > 0  # woken by the signal, but the first lane has asked for all the room
+        return found
+
+    moody.claim = claim_slowly  # type: ignore[attr-defined]
+    assert await first.tick() == 0.0
+    await first.tick()
+    assert len(worker.hands.held) == 1
     await worker.run_until_idle()
 
 

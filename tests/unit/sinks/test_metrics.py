@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +14,11 @@ from noonbell.clock import ManualClock, slot_of
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import CallbackIn, ClaimRequest, Publication
-from noonbell.model.run import Origin, RunStatus
+from noonbell.model.run import Origin, RunStatus, SkipReason
 from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import ConcurrencyPolicy, ExecType, MisfirePolicy, TaskSpec
 from noonbell.sinks.metrics import Metrics, Readings
-from noonbell.sinks.watch import WatchedTarget, watch_store
+from noonbell.sinks.watch import Ledger, WatchedTarget, watch_store
 from noonbell.stores import open_store
 
 START = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
@@ -186,6 +187,27 @@ async def test_dropped_slots_are_misfires(store, metrics, clock):
         if sample.name == "cronjob_misfire_total"
     )
     assert total == 4
+
+
+def test_skips_are_counted_by_their_reason_and_misfires_by_their_task(metrics):
+    told = SimpleNamespace(
+        skipped=4,
+        dropped=5,
+        canceled=(),
+        skips=[
+            (1, SkipReason.OVERLAP),
+            (1, SkipReason.CONCURRENCY),
+            (2, SkipReason.QUEUE_FULL),
+            (2, SkipReason.FAILURE),
+        ],
+        misfires=[(1, 2), (2, 3)],
+    )
+    Ledger(metrics).plan(told)
+    assert value(metrics, "cronjob_run_total", status="SKIPPED") == 4
+    assert value(metrics, "task_overlap_skipped_total") == 1
+    assert value(metrics, "concurrency_skipped_total") == 2
+    assert value(metrics, "cronjob_misfire_total", task_id="1") == 2
+    assert value(metrics, "cronjob_misfire_total", task_id="2") == 3
 
 
 async def test_what_a_limit_turns_away_is_counted(store, metrics):
