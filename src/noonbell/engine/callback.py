@@ -29,6 +29,9 @@ from noonbell.policy import retry
 from noonbell.policy.retry import Failure
 from noonbell.ports import Store, Wakeup
 
+_FRESH_ENOUGH = 5.0
+"""Seconds for which a task's policies are taken as known."""
+
 HEARD = ""
 """The answer of `decide` to a callback that is recorded as RECEIVED and settles nothing."""
 
@@ -100,7 +103,7 @@ async def receive(
     """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found."""
 
     def answer(subject: CallbackSubject) -> Settlement | str:
-        task = tasks.recent(subject.task_id)
+        task = tasks.recent(subject.task_id, _FRESH_ENOUGH)
         if task is None:
             raise _Unknown(subject.task_id)  # nothing is written; it is asked again with the spec at hand
         said = decide(task.spec, subject, message.status, message.error_message, message.data, draw())
@@ -119,7 +122,7 @@ async def receive(
 
 
 async def _follow(store: Store, wakeup: Wakeup, tasks: Tasks, subject: CallbackSubject, message: Message) -> None:
-    task = tasks.recent(subject.task_id)
+    task = tasks.recent(subject.task_id, float("inf"))
     if task is None:
         return
     if message.status is CallbackStatus.RUNNING:

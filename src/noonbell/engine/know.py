@@ -46,18 +46,18 @@ class Tasks:
 
     async def newest(self, task_id: TaskId, max_age: float = 0.0) -> Task | None:
         """The task as it is now, or was not more than `max_age` seconds ago."""
-        found = self._newest.get(task_id)
-        if found is not None and self._monotonic() - found[0] <= max_age:
-            return found[1]
+        found = self.recent(task_id, max_age) if max_age > 0 else None
+        if found is not None:
+            return found
         task = await self._store.task(task_id)
         if task is not None:
             self._put(task, task.version)
         return task
 
-    def recent(self, task_id: TaskId) -> Task | None:
-        """The newest version that was seen here, whenever that was."""
+    def recent(self, task_id: TaskId, max_age: float) -> Task | None:
+        """The newest version that was seen here, if that was not more than `max_age` seconds ago. Asks nobody."""
         found = self._newest.get(task_id)
-        return None if found is None else found[1]
+        return None if found is None or self._monotonic() - found[0] > max_age else found[1]
 
     async def _read(self, task_ids: Sequence[TaskId]) -> list[Task]:
         if isinstance(self._store, ReadsMany):

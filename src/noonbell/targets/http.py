@@ -62,13 +62,15 @@ class HttpTarget:
         self._headers = default_headers(global_headers or {})
         self._clock = clock or SystemClock()
         self._resolver = resolver
+        self._own_resolver: ThreadResolver | None = None
         self._ssl_context = ssl_context
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        resolver = self._resolver or ThreadResolver()
-        self._open_resolver = resolver
+        resolver = self._resolver
+        if resolver is None:
+            resolver = self._own_resolver = ThreadResolver()
         self._kept = self._session(resolver, keepalive_timeout=KEEP_SECONDS)
         self._fresh = self._session(resolver, force_close=True)
 
@@ -77,8 +79,8 @@ class HttpTarget:
         for session in (self._kept, self._fresh):
             if session is not None:
                 await session.close()
-        if self._kept is not None and self._resolver is None:
-            await self._open_resolver.close()
+        if self._own_resolver is not None:
+            await self._own_resolver.close()
         self._kept = self._fresh = None
 
     async def execute(self, assignment: Assignment) -> Outcome:

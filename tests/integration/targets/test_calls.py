@@ -208,6 +208,7 @@ async def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one(tar
         ("deflate", zlib.compress(b"hello " * 1000)[2:-4]),
         ("identity", b"hello " * 1000),
     ],
+    ids=["gzip", "two gzips", "x-gzip", "deflate", "bare deflate", "identity"],
 )
 async def test_a_compressed_body_is_kept_as_its_text(target, encoding, encoded):
     async with listening(replies(200, encoded, Content_Encoding=encoding)) as sink:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.store.builders import asynchronous, at, claim_one, run_of, trigger
+from conformance.store.builders import asynchronous, at, claim_one, edit, run_of, trigger
 from noonbell.clock import ManualClock
 from noonbell.engine.callback import HEARD, CallbackStatus, Message, decide, receive
 from noonbell.engine.know import Tasks
@@ -60,6 +60,19 @@ async def test_failed_is_retried_where_the_policy_says_so(store: MemoryStore):
     await call(store, token, FAILED)
     run = await run_of(store, run_id)
     assert (run.status, run.next_retry_time) == (S.RETRYING, at(5))
+
+
+async def test_an_edited_policy_is_used_once_what_is_known_is_old(store: MemoryStore):
+    run_id, token = await parked(store)
+    task = await store.task((await run_of(store, run_id)).task_id)
+    assert task is not None
+    seconds = [0.0]
+    tasks = Tasks(store, monotonic=lambda: seconds[0])
+    await tasks.newest(task.id)
+    await edit(store, task, retry_policy=AGAIN)
+    seconds[0] = 6.0
+    await receive(store, LocalWakeup(), tasks, CallbackIn(token=token), FAILED)
+    assert (await run_of(store, run_id)).status is S.RETRYING
 
 
 async def test_running_moves_the_deadline(store: MemoryStore, clock: ManualClock):

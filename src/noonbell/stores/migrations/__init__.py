@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
 from noonbell.stores.migrations import m0001_foundation
 from noonbell.stores.sql.dialect import Dialect
@@ -52,6 +53,7 @@ def migrate(q: Dialect, schema: str, found: int, to: int) -> Work[list[int]]:
         if found < step.number <= to:
             for sql in step.up(schema):
                 yield from _do(q, sql)
+            failpoint.hit("K13")
             yield Execute(
                 "insert into schema_steps (number, title) values (:number, :title)",
                 {"number": step.number, "title": step.title},

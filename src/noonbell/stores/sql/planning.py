@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of
+from noonbell.engine import failpoint
 from noonbell.model.request import Planned
 from noonbell.model.run import Origin, RunId, RunStatus
 from noonbell.model.task import Round, Task, TaskStatus
@@ -62,6 +63,8 @@ def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = F
         "select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1", {"now": now}
     )
     born = done.born
+    if born:
+        failpoint.hit("K1")
     return Planned(
         now=now,
         tasks=len(rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from noonbell.clock import Instant
+from noonbell.engine import failpoint
 from noonbell.model.run import FINAL
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import Dialect
@@ -24,6 +25,7 @@ def clean(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, keep:
         params = {"ids": q.pack([*ids, *(row[0] for row in parts)])}
         for table in _BELONGINGS:
             yield Execute(f"delete from {table} where {q.ids('run_id', 'ids')}", params)
+        failpoint.hit("K14")
         yield Execute(f"delete from runs where {q.ids('id', 'ids')}", params)
     return len(ids)
 
