@@ -71,8 +71,5 @@ def instant_of(slot: int) -> Instant:
 
 def rfc3339(instant: int) -> str:
     """UTC with `Z`; fractions only where there are any."""
-    moment = to_datetime(instant)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    if moment.microsecond:
-        text += f".{moment.microsecond:06d}".rstrip("0")
-    return text + "Z"
+    text = to_datetime(instant).isoformat()  # several times as fast as strftime
+    return text[:19] + text[19:-6].rstrip("0") + "Z"

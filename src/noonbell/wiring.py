@@ -83,9 +83,9 @@ def run(settings: Settings, *, scheduler: bool = True, worker: bool = True, api:
 
 async def serve(settings: Settings, *, scheduler: bool = True, worker: bool = True, api: bool = True) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do."""
-    _warn(settings)
     stop = Stop()
     listener = listen(settings) if api else None
+    _warn(settings)
     with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
         port = None if listener is None else listener.getsockname()[1]
         async with assembled(settings, port, scheduler=scheduler, worker=worker) as parts:

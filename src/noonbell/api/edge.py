@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.answers import REQUEST_ID
@@ -41,6 +42,8 @@ class Edge:
         try:
             self._check(scope, headers)
             await self._app(scope, _Counted(receive, self._most_bytes), reply)
+        except ClientDisconnect:
+            return  # nobody is left to be told
         except Exception as error:  # the last one who can tell the caller
             if reply.started:
                 raise

@@ -10,8 +10,11 @@ from starlette.requests import Request
 from noonbell.errors import InvalidArgument, InvalidJson
 from noonbell.service.reader import DEEPEST, depth
 
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of one request's body. What says it is larger is refused before a byte of it is read."""
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of one request's body. What says it is larger is refused before a byte of it is read.
+
+Half of what MariaDB takes in one statement unless it is told otherwise: what comes in can be kept on every store.
+"""
 
 _decode = msgspec.json.Decoder().decode
 

@@ -38,9 +38,13 @@ class Node:
 
     async def start(self, graceful_timeout: float = 10.0) -> None:
         """Begin. The store and the wake-up are open. `graceful_timeout` is for workers that an operator stops."""
-        for worker in self.workers:
-            await worker.start(self.watch)
-            self._stop_watchers.append(asyncio.create_task(_stop_when_wanted(worker, graceful_timeout)))
+        try:
+            for worker in self.workers:
+                await worker.start(self.watch)
+                self._stop_watchers.append(asyncio.create_task(_stop_when_wanted(worker, graceful_timeout)))
+        except BaseException:
+            await self.stop(0)
+            raise
         if self.planner is not None:
             self._keepers.append(Keeper("planner", self.planner, self.watch))
         if self.sweeper is not None:

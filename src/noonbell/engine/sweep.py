@@ -66,7 +66,8 @@ class Sweeper:
         self._upkeep_at = monotonic() + upkeep * (0.5 + 0.5 * draw())
 
     async def tick(self) -> float:
-        late = await self._store.overdue(self._batch)
+        wanted = self._batch + len(self._overtime)  # those that wait for a sign must not stand before the others
+        late = await self._store.overdue(wanted)
         decided = await self._decide(late)
         if decided:
             answers = await self._store.settle([settlement for _, settlement in decided])
@@ -74,7 +75,7 @@ class Sweeper:
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
-        is_full = len(late) >= self._batch and bool(decided)
+        is_full = len(late) >= wanted and bool(decided)
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:

@@ -143,11 +143,9 @@ class Worker:
         self.hands.interrupt_all(Word.STOPPED)
         if not await self.hands.quiet(_UNWINDING):
             logger.warning("worker %s leaves %d runs behind that do not stop", self.id, self.hands.running)
-        for keeper in self._lane_keepers:
-            await keeper.stop()
+        await asyncio.gather(*(keeper.stop() for keeper in self._lane_keepers))
         await self._say_goodbye()
-        for keeper in self._keepers:
-            await keeper.stop()
+        await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
 
     async def _say_goodbye(self) -> None:
         deadline = time.monotonic() + _LAST_WORDS

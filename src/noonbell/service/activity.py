@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,12 @@ from noonbell.model.request import RunQuery
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.ports import Store
+from noonbell.service.filters import from_the_top
 
 ACTIVE = (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING)
+_AT_ONCE = 8
+"""Tasks that are looked into side by side."""
+
 QUEUED = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 
 
@@ -26,11 +31,17 @@ class Activity:
 
 
 async def activities(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
-    return {task_id: await _activity(store, task_id) for task_id in task_ids}
+    found: dict[TaskId, Activity] = {}
+    for start in range(0, len(task_ids), _AT_ONCE):
+        part = task_ids[start : start + _AT_ONCE]
+        read = await asyncio.gather(*(_activity(store, task_id) for task_id in part))
+        found.update(zip(part, read, strict=True))
+    return found
 
 
 async def _activity(store: Store, task_id: TaskId) -> Activity:
-    newest = await store.runs(RunQuery(task_id=task_id, page_size=1))
+    # By cursor, so that a long history is not counted for the sake of its newest run.
+    newest = await store.runs(RunQuery(task_id=task_id, page_size=1, cursor=from_the_top("-id")))
     if not newest.items:
         return Activity()
     last = newest.items[0]

@@ -22,7 +22,6 @@ from noonbell.ports import Store
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
 
-
 LONGEST_MESSAGE: Final = 10_000
 """A longer one is cut: a result must not be lost over it."""
 

@@ -155,8 +155,9 @@ class Tasks:
         return task
 
     def _wake(self, task: Task) -> None:
-        """Its cursor may be nearer now, and a limit that was raised lets waiting runs go."""
+        """Its cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""
         self._wakeup.signal("plan")
+        self._wakeup.signal("orders")
         self._wakeup.signal(f"queue:{task.spec.queue}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -118,9 +119,17 @@ class Api:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self):
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
 
 
 @contextlib.asynccontextmanager
@@ -142,15 +151,12 @@ async def serving(url: str, **sections: Any) -> AsyncIterator[Api]:
 
 @contextlib.asynccontextmanager
 async def running(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    import asyncio
-
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started:
-        await asyncio.sleep(0.005)
+    await server.ready.wait()
     try:
         yield
     finally:

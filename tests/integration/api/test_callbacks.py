@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 
 import pytest
 
@@ -211,6 +213,20 @@ async def test_what_a_target_adds_does_not_cost_it_its_result(api_everywhere: Ap
     body = {"status": "SUCCESS", "finished": "2026", "error_message": ["odd\x00", "x" * 100_000], "data": "\x00"}
     told = await api_everywhere.good("POST", f"/callbacks/{lease.callback_token}", body)
     assert told["final_status"] == "SUCCESS"
+
+
+async def test_a_large_result_is_kept_whole(api_everywhere: Api):
+    lease = await parked(api_everywhere)
+    data = "é" * 3_900_000
+    body = {"status": "SUCCESS", "data": data}
+    told = await api_everywhere.good(
+        "POST",
+        f"/callbacks/{lease.callback_token}",
+        data=io.BytesIO(json.dumps(body, ensure_ascii=False).encode()),
+        headers={"Content-Type": "application/json"},
+    )
+    assert told["final_status"] == "SUCCESS"
+    assert (await api_everywhere.good("GET", f"/runs/{lease.run_id}"))["result"] == data
 
 
 async def test_the_headers_of_a_callback_are_kept_without_secrets(api: Api):

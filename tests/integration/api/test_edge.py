@@ -79,6 +79,17 @@ async def test_a_body_that_does_not_say_its_size_is_cut_off(quick_api: Api):
     assert await quick_api.bad("POST", "/tasks", data=chunks(), headers=JSON) == (413, "PAYLOAD_TOO_LARGE")
 
 
+async def test_a_caller_who_leaves_in_the_middle_is_no_fault_of_ours(quick_api: Api, caplog):
+    _, writer = await asyncio.open_connection("127.0.0.1", quick_api.port)
+    writer.write(b"POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+    await quick_api.call("GET", "/livez")
+    writer.close()
+    await writer.wait_closed()
+    assert (await quick_api.call("GET", "/healthz")).body == "ok"
+    assert "failed" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "head",
     [

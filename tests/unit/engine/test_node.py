@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import pytest
+
 from conformance.store.builders import every, job, publish, run_of, runs_of
 from integration.support import until
 from noonbell.clock import ManualClock
@@ -12,7 +14,7 @@ from noonbell.engine.keep import Backoff, Keeper, Watch
 from noonbell.engine.node import Node
 from noonbell.engine.plan import Planner
 from noonbell.engine.sweep import Sweeper
-from noonbell.errors import StoreUnavailable
+from noonbell.errors import AlreadyExists, StoreUnavailable
 from noonbell.model.run import RunStatus
 from noonbell.model.worker import WorkerState
 from noonbell.stores.memory import MemoryStore
@@ -154,3 +156,13 @@ async def test_an_operator_stops_a_worker_and_its_work_is_handed_back(store: Mem
     await until(has_gone, 10, "the worker to go")
     assert (await run_of(store, run_id)).status is RunStatus.SCHEDULED
     await node.stop(0)
+
+
+async def test_a_node_that_cannot_start_leaves_nothing_running(store: MemoryStore, wakeup: LocalWakeup):
+    await worker_on(store, Scripted(), worker_id="taken").register()
+    workers = [worker_on(store, Scripted(), worker_id=name) for name in ("free", "taken")]
+    before = len(asyncio.all_tasks())
+    with pytest.raises(AlreadyExists):
+        await Node(workers=workers).start()
+    assert len(asyncio.all_tasks()) == before
+    assert [worker.id for worker in await store.workers()] == ["taken"]

@@ -1,0 +1,139 @@
+"""One trial of a kill point: a node dies there, is started again, and what came of the run is told.
+
+Each trial has a database, a sink and processes of its own, so trials can go side by side in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceptance.harness import FINAL, Answer, Nodes, ServerNode, until
+from faults.sink import Delivery, Sink
+
+KILLED = 137
+PATIENCE = 60.0
+"""Seconds. Nothing waits for that long unless something is wrong."""
+LEASE = {"worker_timeout_ms": 2000, "ping_interval_ms": 500}
+NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms"}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is compared with the promise."""
+
+    status: str
+    kind: str | None
+    """`error_details.kind`."""
+    attempts: int
+    rows: int
+    """Runs that the slot has: one, or P1 is broken."""
+    deliveries: int
+    keys: int
+    """Different idempotency keys among the deliveries."""
+    rising: bool
+    """Whether the attempt numbers that the sink saw rise."""
+    callbacks: tuple[str, ...] = ()
+    """How each callback was recorded, oldest first."""
+    seconds: float = 0.0
+    """From the moment that the second process was ready until the run was final."""
+
+
+class Trial:
+    """What a scenario can do. `armed` is the process that dies, `again` the one after it."""
+
+    armed: ServerNode
+    again: ServerNode
+    task_id: int
+
+    def __init__(self, folder: Path, store: str, point: str) -> None:
+        self._nodes = Nodes(folder)
+        self._store, self._point = store, point
+        self.sink = Sink(folder / "sink.jsonl")
+
+    def end(self) -> None:
+        self._nodes.end()
+        self.sink.close()
+
+    # Steps
+
+    def start_armed(self) -> None:
+        self.armed = self._start({"NOONBELL_FAILPOINT": self._point})
+
+    def start_again(self) -> None:
+        self.again = self._start({})
+
+    def _start(self, env: Mapping[str, str]) -> ServerNode:
+        node = self._nodes.launch("--store", self._store, "--port", "0", env=NODE | dict(env))
+        return node.wait_ready(PATIENCE)
+
+    def create(self, path: str, **fields: Any) -> None:
+        """A task with one slot, which is due now. The process may die before it has answered: that is the point."""
+        wanted = {"name": "trial", "schedule": {"type": "once", "at": None}, "target_url": self.sink.url(path)}
+        with contextlib.suppress(ConnectionError, http.client.HTTPException):
+            self.armed.ask("POST", "/tasks", wanted | LEASE | fields, expect=201)
+
+    def wait_death(self) -> None:
+        code = self.armed.wait_ended(PATIENCE)
+        assert code == KILLED, f"it ended with {code} instead of dying at {self._point}:\n{self.armed.log}"
+
+    def first_delivery(self) -> Delivery:
+        return until(self.sink.deliveries, "a delivery", PATIENCE)[0]
+
+    def call_back(self, node: ServerNode, token: str | None) -> Answer | None:
+        """None: the connection broke before there was an answer."""
+        try:
+            return node.call("POST", f"/callbacks/{token}", {"status": "SUCCESS", "data": {"rows": 3}})
+        except (ConnectionError, http.client.HTTPException):
+            return None
+
+    def wait_status(self, node: ServerNode, *statuses: str) -> Any:
+        """The newest run of the task, once it has one of the statuses."""
+
+        def there() -> Any:
+            runs = self._runs(node)
+            return runs[0] if runs and runs[0]["status"] in statuses else None
+
+        return until(there, f"the run to be {' or '.join(statuses)}", PATIENCE)
+
+    def _runs(self, node: ServerNode) -> list[Any]:
+        return list(node.ask("GET", "/runs?page_size=100")["items"])
+
+    def ending(self, ready_at: float) -> Ending:
+        """Waits until the run is final, and for nothing else."""
+        self.wait_status(self.again, *FINAL)
+        seconds = time.monotonic() - ready_at
+        runs = self._runs(self.again)
+        run = self.again.run(runs[0]["id"])
+        seen = self.sink.deliveries()
+        recorded = self.again.ask("GET", f"/runs/{run['id']}/callbacks")
+        numbers = [one.attempt for one in seen]
+        return Ending(
+            status=run["status"],
+            kind=(run["error_details"] or {}).get("kind"),
+            attempts=run["attempt"],
+            rows=len(runs),
+            deliveries=len(seen),
+            keys=len({one.key for one in seen}),
+            rising=all(later > earlier for earlier, later in zip(numbers, numbers[1:], strict=False)),
+            callbacks=tuple(one["status"] for one in sorted(recorded["items"], key=lambda one: one["id"])),
+            seconds=seconds,
+        )
+
+
+@contextlib.contextmanager
+def trial(folder: Path, store: str, point: str) -> Iterator[Trial]:
+    folder.mkdir(parents=True, exist_ok=True)
+    one = Trial(folder, store, point)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+Step = Callable[[Trial], None]

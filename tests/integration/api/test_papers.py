@@ -1,0 +1,228 @@
+"""What the pages about the API say is run here, line by line; and they leave nothing out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from integration.api.serving import Api, Told, serving
+from noonbell.api.errors import STATUS
+from noonbell.api.field_notes import TASK_NOTES
+from noonbell.model.run import RunStatus
+from noonbell.model.task import TaskSpec
+
+DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = DOCS / "reference/api.md"
+HOW_TO = DOCS / "how-to/async-callbacks.md"
+TUTORIAL = DOCS / "tutorial/first-task.md"
+
+HOST = "http://localhost:8080"
+
+
+@dataclass
+class Curl:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: str | None
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def curl_lines(page: Path) -> list[str]:
+    return [line for block in blocks(page, "bash") for line in block.splitlines() if line]
+
+
+def read_curl(line: str) -> Curl:
+    words = shlex.split(line)
+    assert words[0] == "curl", line
+    curl = Curl("GET", "", {}, None)
+    rest = iter(words[1:])
+    for word in rest:
+        match word:
+            case "-X":
+                curl.method = next(rest)
+            case "-H":
+                name, _, value = next(rest).partition(": ")
+                curl.headers[name] = value
+            case "-d":
+                curl.body = next(rest)
+            case _:
+                assert word.startswith(HOST), line
+                curl.path = word.removeprefix(HOST)
+    return curl
+
+
+async def run_line(api: Api, line: str) -> Told:
+    curl = read_curl(line)
+    body = None if curl.body is None else curl.body.replace(HOST, api.root)
+    return await api.call(curl.method, f"/{curl.path}", data=body, headers=curl.headers)
+
+
+async def filled_in(api: Api, line: str) -> str:
+    """The line with what its `$NAMES` stand for, made for it."""
+    for name in re.findall(r"\$([A-Z_]+)", line):
+        line = line.replace(f"${name}", str(await MADE[name](api)))
+    return line
+
+
+async def a_run(api: Api) -> int:
+    return await api.trigger(1)
+
+
+async def an_ended_run(api: Api) -> int:
+    run_id = await a_run(api)
+    await api.good("POST", f"/runs/{run_id}/cancel")
+    return run_id
+
+
+async def a_delayed_run(api: Api) -> int:
+    return await api.trigger(1, delay_seconds=600)
+
+
+async def sent_out(api: Api):
+    await api.good("POST", "/runs/cancel", {"all": True})
+    await api.trigger(1, force_async=True)
+    lease = await api.claim()
+    await api.park(lease)
+    return lease
+
+
+async def a_pending_run(api: Api) -> int:
+    return (await sent_out(api)).run_id
+
+
+async def a_token(api: Api) -> str:
+    return str((await sent_out(api)).callback_token)
+
+
+MADE = {
+    "RUN_ID": a_run,
+    "ENDED_RUN_ID": an_ended_run,
+    "DELAYED_RUN_ID": a_delayed_run,
+    "PENDING_RUN_ID": a_pending_run,
+    "CALLBACK_TOKEN": a_token,
+}
+
+
+async def test_every_line_of_the_reference_works(quick_api: Api):
+    for line in curl_lines(REFERENCE):
+        told = await run_line(quick_api, await filled_in(quick_api, line))
+        assert told.status in (200, 201), f"{line}\n{told.text}"
+
+
+async def test_the_reference_has_a_line_for_every_call(quick_api: Api):
+    paths = (await quick_api.good("GET", "//openapi.json"))["paths"]
+    missing = {(path, method.upper()) for path, methods in paths.items() for method in methods}
+    for line in curl_lines(REFERENCE):
+        curl = read_curl(line.replace("$", ""))
+        for path, method in list(missing):
+            pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+            if method == curl.method and re.fullmatch(pattern, urlsplit(curl.path).path):
+                missing.discard((path, method))
+    assert missing == set()
+
+
+def test_the_reference_has_every_code_and_every_field():
+    text = REFERENCE.read_text()
+    assert [code for code, status in STATUS.items() if f"| `{code}` | {status} |" not in text] == []
+    assert [name for name, note in TASK_NOTES.items() if f"| `{name}` | {note} |" not in text] == []
+    assert set(TaskSpec.__struct_fields__) <= set(TASK_NOTES)
+
+
+def test_json_in_the_pages_is_json():
+    for page in (REFERENCE, HOW_TO):
+        for block in blocks(page, "json"):
+            assert json.loads(block)
+
+
+# ---- with a node at work
+
+
+@pytest.fixture
+async def working(sqlite_url: str) -> AsyncIterator[Api]:
+    """The whole service in this process: it plans, executes and answers."""
+    async with serving(sqlite_url) as api:
+        await api.parts.node.start()
+        try:
+            yield api
+        finally:
+            await api.parts.node.stop(1)
+
+
+async def until_ended(api: Api, run_id: int) -> dict:
+    async with asyncio.timeout(20):
+        while True:
+            run = await api.good("GET", f"/runs/{run_id}")
+            if run["final_status"]:
+                return run
+            await asyncio.sleep(0.05)
+
+
+async def test_the_tutorial_does_what_it_says(working: Api):
+    lines = iter(curl_lines(TUTORIAL))
+
+    async def step() -> Told:
+        return await run_line(working, next(lines))
+
+    assert (await step()).text == "ok"
+    assert len((await step()).body["next_fires"]) == 3
+    assert ((await step()).body["id"]) == 1
+    refused = await step()
+    assert (refused.status, list(refused.body["details"])) == (400, ["cron_expr"])
+    triggered = (await step()).body["run_id"]
+    run = await until_ended(working, triggered)
+    assert (run["status"], run["response_code"], run["response_body"]) == ("SUCCESS", 200, "ok")
+    assert (await step()).body["total"] >= 1
+    assert (await step()).body["version"] == 2
+    assert (await step()).body == {"status": "DISABLED"}
+    assert (await step()).body == {"deleted": True}
+    assert next(lines, None) is None
+    assert (await working.good("GET", "/tasks/1/runs"))["total"] >= 1
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+async def test_the_target_of_the_how_to_calls_back(working: Api, free_port: int, tmp_path: Path):
+    (code,) = blocks(HOW_TO, "python")
+    (tmp_path / "target.py").write_text(code.replace("9000", str(free_port)))
+    target = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(tmp_path / "target.py"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", free_port)
+                    writer.close()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.05)
+        create, trigger, look = curl_lines(HOW_TO)
+        assert (await run_line(working, create.replace("9000", str(free_port)))).status == 201
+        run = await until_ended(working, (await run_line(working, trigger)).body["run_id"])
+        assert (await run_line(working, look)).body["items"][0]["id"] == run["id"]
+    finally:
+        target.kill()
+        await target.wait()
+    assert (run["status"], run["final_status"]) == (RunStatus.CALLBACK_SUCCESS, "SUCCESS")
+    assert run["result"]["rows"] == 42
