@@ -325,7 +325,7 @@ def drain(store: str, count: int, width: int) -> Measured:
 async def publish(store: str, database: str, url: str, count: int) -> None:
     opened = ours.build(store, database)
     await opened.open()
-    spec = TaskSpec(name="call", exec_type=ExecType.SYNC, queue=HTTP_QUEUE, target_url=url, timeout_seconds=10)
+    spec = TaskSpec(name="call", exec_type=ExecType.SYNC, queue=HTTP_QUEUE, target_url=url, max_concurrency=None)
     task = await opened.create_task(spec)
     for start in range(0, count, BATCH):
         await opened.publish([Publication(task_id=task.id)] * min(BATCH, count - start))

@@ -95,6 +95,9 @@ class Store(Protocol):
     async def task(self, task_id: TaskId) -> Task | None:
         """The task, deleted ones too; None if there never was one or it was purged."""
 
+    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]:
+        """Those of them that there are, deleted ones too, each once. Their cursors may be out of date."""
+
     async def task_named(self, name: str) -> Task | None:
         """The task of that name that is not deleted."""
 
@@ -108,12 +111,15 @@ class Store(Protocol):
 
     # From slots to runs
 
-    async def plan(self, limit: int, *, cap: int = 100) -> Planned:
+    async def plan(self, limit: int, *, cap: int = 100, skip: bool = False) -> Planned:
         """Take up to `limit` tasks whose cursor is due, and account for each of their slots up to now.
 
         Runs, skips, dropped ranges and the new cursor are written in one transaction. A slot becomes one run at most,
         whatever races: (task, slot) is unique. Tasks that another planner holds are left to it. A schedule without a
         further slot turns its task COMPLETED. The work grows with what is due, never with the number of tasks.
+
+        With `skip`, what is due is dropped as a misfire, whatever the policies say: for a node that starts and wants to
+        know nothing of the time before. A fixed delay is not: its next slot is as late as it is.
         """
 
     async def promote(self, limit: int) -> Promoted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ class Ending:
     kind: str | None
     """`error_details.kind`."""
     attempts: int
+    """The run's own count."""
+    recorded: int
+    """Attempts that have a record."""
     rows: int
     """Runs that the slot has: one, or P1 is broken."""
     deliveries: int
@@ -41,7 +44,7 @@ class Ending:
     callbacks: tuple[str, ...] = ()
     """How each callback was recorded, oldest first."""
     seconds: float = 0.0
-    """From the moment that the second process was ready until the run was final."""
+    """From the death until the run was final, the restart included."""
 
 
 class Trial:
@@ -49,7 +52,6 @@ class Trial:
 
     armed: ServerNode
     again: ServerNode
-    task_id: int
 
     def __init__(self, folder: Path, store: str, point: str) -> None:
         self._nodes = Nodes(folder)
@@ -104,19 +106,21 @@ class Trial:
     def _runs(self, node: ServerNode) -> list[Any]:
         return list(node.ask("GET", "/runs?page_size=100")["items"])
 
-    def ending(self, ready_at: float) -> Ending:
+    def ending(self, died_at: float) -> Ending:
         """Waits until the run is final, and for nothing else."""
         self.wait_status(self.again, *FINAL)
-        seconds = time.monotonic() - ready_at
+        seconds = time.monotonic() - died_at
         runs = self._runs(self.again)
         run = self.again.run(runs[0]["id"])
         seen = self.sink.deliveries()
         recorded = self.again.ask("GET", f"/runs/{run['id']}/callbacks")
+        attempts = self.again.ask("GET", f"/runs/{run['id']}/attempts")["items"]
         numbers = [one.attempt for one in seen]
         return Ending(
             status=run["status"],
             kind=(run["error_details"] or {}).get("kind"),
             attempts=run["attempt"],
+            recorded=len(attempts),
             rows=len(runs),
             deliveries=len(seen),
             keys=len({one.key for one in seen}),
@@ -134,6 +138,3 @@ def trial(folder: Path, store: str, point: str) -> Iterator[Trial]:
         yield one
     finally:
         one.end()
-
-
-Step = Callable[[Trial], None]

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
 
 from noonbell.model.run import Lease
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
-
-_AT_ONCE = 8
-"""Questions to the store that may be under way together."""
-
-
-@runtime_checkable
-class ReadsMany(Protocol):
-    """A store that can read many tasks with one question."""
-
-    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]: ...
-
 
 class Tasks:
     def __init__(self, store: Store, size: int = 20_000, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +27,7 @@ class Tasks:
                 wanted.setdefault(lease.task_id, []).append(lease.task_version)
         if not wanted:
             return
-        for task in await self._read(list(wanted)):
+        for task in await self._store.tasks_by_id(list(wanted)):
             for version in wanted[task.id]:
                 self._put(task, version)  # a newer version, if the task was edited since: the attempt uses that one
 
@@ -58,15 +45,6 @@ class Tasks:
         """The newest version that was seen here, if that was not more than `max_age` seconds ago. Asks nobody."""
         found = self._newest.get(task_id)
         return None if found is None or self._monotonic() - found[0] > max_age else found[1]
-
-    async def _read(self, task_ids: Sequence[TaskId]) -> list[Task]:
-        if isinstance(self._store, ReadsMany):
-            return await self._store.tasks_by_id(task_ids)
-        found: list[Task] = []
-        for start in range(0, len(task_ids), _AT_ONCE):
-            part = await asyncio.gather(*(self._store.task(one) for one in task_ids[start : start + _AT_ONCE]))
-            found += [task for task in part if task is not None]
-        return found
 
     def _put(self, task: Task, version: int) -> None:
         self._known[task.id, version] = task

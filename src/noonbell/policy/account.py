@@ -60,19 +60,28 @@ def needs(spec: TaskSpec) -> Needs:
 
 
 def account(
-    task: Task, schedule: Schedule, facts: Facts, now: Instant, cap: int = 100, budget: int = BUDGET
+    task: Task,
+    schedule: Schedule,
+    facts: Facts,
+    now: Instant,
+    cap: int = 100,
+    budget: int = BUDGET,
+    *,
+    skip: bool = False,
 ) -> Account:
     """Account for the slots from the task's cursor up to `now`, as far as `budget` goes.
 
-    `cap` is the most that FIRE_NOW catches up. Where the budget runs out, the cursor stays due: come again.
+    `cap` is the most that FIRE_NOW catches up. Where the budget runs out, the cursor stays due: come again. With `skip`
+    they are all dropped, whatever the misfire policy; but a fixed delay has one slot at a time, as late as it is.
     """
     cursor = task.next_fire_at
     if cursor is None or cursor > now:
         return Account(next_fire_at=cursor, fired=task.fired, skip_next=task.skip_next)
     spec, now_slot, bounds = task.spec, slot_of(now), _bounds(task.spec)
-    keep = misfire.keep(spec, schedule, cap)
+    forget = skip and not schedule.is_fixed_delay
+    keep = 0 if forget else misfire.keep(spec, schedule, cap)
     found = due(schedule, bounds, slot_of(cursor), now_slot, keep, _remaining(task, schedule), budget)
-    verdict = misfire.decide(spec, schedule, found, now_slot)
+    verdict = misfire.forget(found) if forget else misfire.decide(spec, schedule, found, now_slot)
     outcomes, facts, skip_next = _decide_each(task, verdict.kept, facts, task.skip_next)
     fired = task.fired + found.used
     if schedule.is_fixed_delay and outcomes:

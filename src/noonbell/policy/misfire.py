@@ -55,6 +55,13 @@ def decide(spec: TaskSpec, schedule: Schedule, due: Due, now_slot: int) -> Misfi
     return Misfire((), (Dropped(first, late, due.dropped + 1, DropReason.MISFIRE),))
 
 
+def forget(due: Due) -> Misfire:
+    """Nothing of it counts: a node that starts and wants to know nothing of the time before."""
+    if due.first_dropped is None or due.last_dropped is None:
+        return Misfire((), ())
+    return Misfire((), (Dropped(due.first_dropped, due.last_dropped, due.dropped, DropReason.MISFIRE),))
+
+
 def _runs_late(spec: TaskSpec, schedule: Schedule) -> bool:
     """Whether the newest due slot runs however late it is."""
     if schedule.kind == "once":

@@ -503,3 +503,17 @@ async def test_a_gated_fixed_delay_goes_round(store: Store, clock: ManualClock):
         await done(store, fail(await claim_one(store)))
     assert await born_at(store, task) == [10, 20, 30]
     await started(store, task)
+
+
+async def test_with_skip_what_is_due_is_dropped_whatever_the_policy(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(1)))
+    delayed = await store.create_task(job("delayed", schedule=after_each(1)))
+    clock.advance(5)
+    planned = await store.plan(10, skip=True)
+    assert (planned.dropped, planned.born) == (5, 1)
+    assert await born_at(store, task) == []
+    assert [(gone.count, gone.reason) for gone in await dropped(store, task)] == [(5, DropReason.MISFIRE)]
+    assert await born_at(store, delayed) == [1]
+    clock.advance(1)
+    await store.plan(10)
+    assert await born_at(store, task) == [6]

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from conformance.store.builders import claim, edit, job, publish
 from noonbell.engine.know import Tasks
-from noonbell.model.task import Task, TaskId
+from noonbell.model.task import TaskId
 from noonbell.stores.memory import MemoryStore
 from unit.engine.make import Moody
 
 
-async def test_each_task_is_asked_for_once(store: MemoryStore):
+async def test_all_that_is_new_is_asked_for_at_once_and_only_once(store: MemoryStore):
     made = [await store.create_task(job(f"t{number}")) for number in range(3)]
     for task in made * 4:
         await publish(store, task)
     leases = await claim(store)
-    moody = Only(store)
+    moody = Moody(store)
     tasks = Tasks(moody)  # type: ignore[arg-type]
     await tasks.learn(leases)
-    await tasks.learn(leases)
-    assert moody.calls == ["task"] * 3
-    assert {tasks.of(lease).name for lease in leases if tasks.of(lease)} == {"t0", "t1", "t2"}  # type: ignore[union-attr]
-
-
-class Only(Moody):
-    """Without the question for many."""
-
-    tasks_by_id = None
-
-
-class Many(Moody):
-    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]:
-        self.calls.append("tasks_by_id")
-        return [task for task_id in task_ids if (task := await self._store.task(task_id)) is not None]
-
-
-async def test_a_store_that_reads_many_at_once_is_asked_once(store: MemoryStore):
-    for number in range(5):
-        await publish(store, await store.create_task(job(f"t{number}")))
-    moody = Many(store)
-    leases = await claim(store)
-    tasks = Tasks(moody)  # type: ignore[arg-type]
     await tasks.learn(leases)
     assert moody.calls == ["tasks_by_id"]
-    assert all(tasks.of(lease) for lease in leases)
+    assert {tasks.of(lease).name for lease in leases if tasks.of(lease)} == {"t0", "t1", "t2"}  # type: ignore[union-attr]
 
 
 async def test_a_task_that_was_edited_since_the_claim_is_used_as_it_is_now(store: MemoryStore):

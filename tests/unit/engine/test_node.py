@@ -161,8 +161,8 @@ async def test_an_operator_stops_a_worker_and_its_work_is_handed_back(store: Mem
 async def test_a_node_that_cannot_start_leaves_nothing_running(store: MemoryStore, wakeup: LocalWakeup):
     await worker_on(store, Scripted(), worker_id="taken").register()
     workers = [worker_on(store, Scripted(), worker_id=name) for name in ("free", "taken")]
-    before = len(asyncio.all_tasks())
+    before = asyncio.all_tasks()
     with pytest.raises(AlreadyExists):
         await Node(workers=workers).start()
-    assert len(asyncio.all_tasks()) == before
+    assert asyncio.all_tasks() <= before
     assert [worker.id for worker in await store.workers()] == ["taken"]

@@ -10,7 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-from noonbell.engine import failpoint
 from noonbell.engine.callback import CallbackStatus, Message, receive
 from noonbell.engine.know import Tasks
 from noonbell.engine.node import Node
@@ -22,7 +21,6 @@ from noonbell.model.request import CallbackIn
 from noonbell.model.task import ExecType
 from noonbell.ports import Store
 from noonbell.stores import open_store
-from noonbell.stores.sql import planning
 from noonbell.stores.wakeups import make_wakeup
 
 LIVED = 3
@@ -56,21 +54,7 @@ def node_on(store: Store, url: str, target: Witness, name: str) -> Node:
     return Node(planner=Planner(store, wakeup, poll=0.05), sweeper=Sweeper(store, wakeup, poll=0.05), workers=[worker])
 
 
-def die_before_the_plan_commits() -> None:
-    """K1 is inside the store's transaction: the last step of the transition, and the commit would be next."""
-    whole = planning.plan
-
-    def plan(*args, **more):
-        planned = yield from whole(*args, **more)
-        if planned.born:
-            failpoint.hit("K1")
-        return planned
-
-    planning.plan = plan
-
-
 async def main(url: str, witness: str, role: str, *more: str) -> None:
-    die_before_the_plan_commits()
     store = open_store(url)
     await store.open()
     if role == "callback":

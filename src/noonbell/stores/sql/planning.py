@@ -45,7 +45,9 @@ class Accounted:
         return [newborn for newborn in self.newborns if newborn.skip_reason is None]
 
 
-def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = False) -> Work[Planned]:
+def plan(
+    q: Dialect, cache: TaskView, limit: int, cap: int, *, skip: bool = False, careful: bool = False
+) -> Work[Planned]:
     now = yield Now()
     rows = yield Fetch(
         "select task_id, version, next_fire_at, fired, skip_next, accounted_to from cursors where next_fire_at <= :now"
@@ -58,7 +60,7 @@ def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = F
         known = tasks[task_id]
         cursor = {"next_fire_at": next_fire_at, "fired": fired, "skip_next": skip_next, "accounted_to": accounted_to}
         due.append((known, msgspec.structs.replace(known.task, **cursor)))
-    done = yield from account_for(q, cache, now, due, cap, careful=careful)
+    done = yield from account_for(q, cache, now, due, cap, skip=skip, careful=careful)
     following = yield Fetch(
         "select next_fire_at from cursors where next_fire_at > :now order by next_fire_at limit 1", {"now": now}
     )
@@ -78,7 +80,14 @@ def plan(q: Dialect, cache: TaskView, limit: int, cap: int, *, careful: bool = F
 
 
 def account_for(
-    q: Dialect, cache: TaskView, now: Instant, due: Sequence[tuple[Known, Task]], cap: int, *, careful: bool = False
+    q: Dialect,
+    cache: TaskView,
+    now: Instant,
+    due: Sequence[tuple[Known, Task]],
+    cap: int,
+    *,
+    skip: bool = False,
+    careful: bool = False,
 ) -> Work[Accounted]:
     """Account for every slot of these tasks up to now. Their cursors are held by the caller."""
     done = Accounted()
@@ -95,7 +104,7 @@ def account_for(
             # It could be read when it was saved. One such task must not stop the others, nor be tried for ever.
             yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
             continue
-        result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap)
+        result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap, skip=skip)
         done.newborns.extend(_newborns(task, result))
         for gone in result.dropped:
             dropped.append((task.id, instant_of(gone.first), instant_of(gone.last), gone.count, gone.reason, now))

@@ -147,6 +147,10 @@ class SqlStore(ABC):
     async def task(self, task_id: TaskId) -> Task | None:
         return await self._read(lambda: known.load_task(task_id))
 
+    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]:
+        found = await self._write(lambda cache: known.known_tasks(self.dialect, cache, task_ids))
+        return [one.task for one in found.values()]
+
     async def task_named(self, name: str) -> Task | None:
         return await self._read(lambda: reading.task_named(name))
 
@@ -161,12 +165,14 @@ class SqlStore(ABC):
 
     # From slots to runs
 
-    async def plan(self, limit: int, *, cap: int = 100) -> Planned:
+    async def plan(self, limit: int, *, cap: int = 100, skip: bool = False) -> Planned:
         try:
-            return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap))
+            return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap, skip=skip))
         except Conflict:
             # A slot has its run already, though the cursor says otherwise: look before writing, this time.
-            return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap, careful=True))
+            return await self._write(
+                lambda cache: planning.plan(self.dialect, cache, limit, cap, skip=skip, careful=True)
+            )
 
     async def promote(self, limit: int) -> Promoted:
         return await self._write(lambda _: canceling.promote(self.dialect, limit))
