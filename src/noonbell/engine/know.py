@@ -9,6 +9,7 @@ from noonbell.model.run import Lease
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
 
+
 class Tasks:
     def __init__(self, store: Store, size: int = 20_000, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._size, self._monotonic = store, size, monotonic
