@@ -213,7 +213,10 @@ class Store(Protocol):
         """Append (level, message) lines. False, and nothing written, if the token is not the current one."""
 
     async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
-        """The newest progress replaces the last. False, and nothing written, if the token is not the current one."""
+        """The newest progress replaces the last, also while a callback is awaited.
+
+        False, and nothing written, if the token is not the current one.
+        """
 
     async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]: ...
 

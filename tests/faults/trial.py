@@ -10,6 +10,7 @@ import http.client
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ class Trial:
             rows=len(runs),
             deliveries=len(seen),
             keys=len({one.key for one in seen}),
-            rising=all(later > earlier for earlier, later in zip(numbers, numbers[1:], strict=False)),
+            rising=all(later > earlier for earlier, later in pairwise(numbers)),
             callbacks=tuple(one["status"] for one in sorted(recorded["items"], key=lambda one: one["id"])),
             seconds=seconds,
         )

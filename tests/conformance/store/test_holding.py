@@ -335,3 +335,11 @@ async def test_runs_that_wait_are_never_overdue(store: Store, clock: ManualClock
     await publish_many(store, task, 2, delay_seconds=5)
     clock.advance(10_000)
     assert await store.overdue(10) == []
+
+
+async def test_progress_is_told_while_a_callback_is_awaited(store: Store):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, park(lease))
+    assert await store.progress(lease.run_id, lease.token, {"percent": 40})
+    assert (await run_of(store, lease.run_id)).progress == {"percent": 40}
+    assert not await store.progress(lease.run_id, lease.token - 1, {"percent": 10})

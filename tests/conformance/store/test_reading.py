@@ -29,7 +29,8 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import Instant, ManualClock
-from noonbell.model.request import RunQuery
+from noonbell.errors import InvalidArgument
+from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import OverlapAction
 from noonbell.ports import Store
@@ -264,3 +265,13 @@ async def test_the_stores_clock_is_the_one_it_was_built_with(store: Store, clock
     assert await store.now() == clock.now() == at(0)
     clock.advance(1.000_001)
     assert await store.now() == Instant(at(0) + 1_000_001)
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "!!!", "bnVsbA", "WzEsMiwzXQ", "W10", "WyJpZCIsImEiLDFd", "WyJpZCIsMSwtMV0", "WyJuYW1lIiwxLDFd"]
+)
+async def test_a_cursor_that_was_not_handed_out_is_refused(store: Store, cursor: str):
+    with pytest.raises(InvalidArgument):
+        await store.runs(RunQuery(cursor=cursor))
+    with pytest.raises(InvalidArgument):
+        await store.tasks(TaskQuery(cursor=cursor))

@@ -92,10 +92,10 @@ def extend(q: Dialect, run_id: RunId, token: int, seconds: float) -> Work[bool]:
     return True
 
 
-def _held(q: Dialect, run_id: RunId, token: int) -> Work[Live | None]:
+def _held(q: Dialect, run_id: RunId, token: int, *places: Place) -> Work[Live | None]:
     rows = yield from load(q, [run_id])
     live = rows.get(run_id)
-    return live if live is not None and live.place == Place.LEASED and live.token == token else None
+    return live if live is not None and live.place in (Place.LEASED, *places) and live.token == token else None
 
 
 def overdue(limit: int) -> Work[list[Overdue]]:
@@ -143,7 +143,7 @@ def log(q: Dialect, run_id: RunId, token: int, lines: Sequence[tuple[str, str]])
 
 
 def progress(q: Dialect, run_id: RunId, token: int, data: Mapping[str, Any]) -> Work[bool]:
-    live = yield from _held(q, run_id, token)
+    live = yield from _held(q, run_id, token, Place.PARKED)
     if live is None:
         return False
     now = yield Now()

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from noonbell.errors import InvalidArgument
-from noonbell.stores.sql.rows import from_json, to_json
+from noonbell.stores.sql.rows import to_json
 
 MAX_PAGE = 1000
 
@@ -58,10 +60,10 @@ class Order:
 def _decode(name: str, cursor: str) -> tuple[Any, int]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        made_for, value, id_ = from_json(text.decode())
-    except ValueError as error:
+        made_for, value, id_ = msgspec.json.decode(text, type=tuple[str, int | str, int])
+    except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidArgument.field("cursor", "is not one that was handed out here") from error
-    if made_for != name or isinstance(value, (dict, list)) or not isinstance(id_, int):
+    if made_for != name or isinstance(value, str) is not (name == "name") or not 0 <= id_ < 1 << 53:
         raise InvalidArgument.field("cursor", "belongs to a list with another sort order")
     return value, id_
 

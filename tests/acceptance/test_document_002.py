@@ -1,0 +1,336 @@
+"""What documents 000 and 002 ask for and no other test shows on a real process; and the list of what shows the rest."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+import shlex
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from acceptance.harness import Nodes, until
+from acceptance.test_policies_over_http import HANG, ScriptedTarget, moment
+
+pytestmark = pytest.mark.acceptance
+
+ROOT = Path(__file__).parents[2]
+NOTE = ROOT / "docs/decisions/0007-requirements-of-documents-000-and-002.md"
+HOW_TO = ROOT / "docs/how-to/move-from-a-cronjob-service.md"
+GLOBAL_HEADERS = {"X-From": "noonbell", "X-Team": "everybody"}
+
+
+@pytest.fixture(scope="module")
+def target():
+    target = ScriptedTarget()
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """One for all tests that do not stop it."""
+    folder = tmp_path_factory.mktemp("document-002")
+    nodes = Nodes(folder)
+    env = {
+        "NOONBELL_EXECUTOR__GLOBAL_HEADERS": json.dumps(GLOBAL_HEADERS),
+        "NOONBELL_LOGGING__JSON": "true",
+        "NOONBELL_METRICS__TASK_ID_LIMIT": "1000",
+    }
+    yield nodes.start(f"sqlite:///{folder / 'noonbell.db'}", env=env)
+    nodes.end()
+
+
+def metric(node, name, **labels):
+    """The sum of the series of that name that carry the labels."""
+    total = 0.0
+    for line in node.call("GET", "/metrics", base="").text.splitlines():
+        series, _, value = line.rpartition(" ")
+        if series.partition("{")[0] == name and all(f'{key}="{text}"' in series for key, text in labels.items()):
+            total += float(value)
+    return total
+
+
+# Creating
+
+
+def test_the_create_example_of_the_document_is_taken_as_it_is_and_its_trap_is_named(node):
+    given = {
+        "name": "sync_stats",
+        "description": "统计同步",
+        "cron_expr": "0 */5 * * *",
+        "exec_type": "SYNC",
+        "http_method": "POST",
+        "target_url": "http://svc.internal/api/sync",
+        "headers": {"Content-Type": "application/json"},
+        "body_template": '{"run_id": "{{run_id}}"}',
+        "timeout_seconds": 10,
+        "retry_policy": {"max_retries": 3, "initial_delay": 5, "strategy": "exponential", "max_delay": 60},
+        "max_concurrency": 1,
+        "concurrency_policy": "QUEUE",
+        "misfire_policy": "FIRE_NOW",
+        "catchup_limit": 5,
+    }
+    created = node.ask("POST", "/tasks", given, expect=201)
+    assert created["name"] == "sync_stats"
+    assert "looks_like_six_fields" in [note["code"] for note in created["notes"]]
+    first, second = (datetime.fromisoformat(fire["utc"]) for fire in created["next_fires"][:2])
+    assert (second - first).total_seconds() in (4 * 3600, 5 * 3600)  # hours, and not minutes
+    task = node.ask("GET", f"/tasks/{created['id']}")
+    assert task["cron_expr"] == "0 0 */5 * * *"
+    assert task["retry_policy"].items() >= given["retry_policy"].items()
+    same = set(given) - {"cron_expr", "retry_policy"}
+    assert {name: task[name] for name in same} == {name: given[name] for name in same}
+    assert (task["overlap_action"], task["failure_action"], task["timezone"]) == ("ALLOW", "RUN_NEW", "UTC")
+    assert (task["callback_method"], task["callback_timeout_sec"]) == ("POST", 300)
+    assert (task["status"], task["version"]) == ("ENABLED", 1)
+
+
+def test_every_field_can_be_changed_and_a_new_cron_is_stored_in_six_fields(node, target):
+    task_id = node.create(name="to be changed", cron_expr="@daily", target_url=target.url("/ok"))
+    changes = {
+        "description": "更新描述",
+        "timezone": "+08:00",
+        "exec_type": "ASYNC",
+        "http_method": "PUT",
+        "target_url": target.url("/accept"),
+        "headers": {"X-A": "1"},
+        "body_template": "{{run_id}}",
+        "timeout_seconds": 7,
+        "max_concurrency": 2,
+        "concurrency_policy": "SKIP",
+        "misfire_policy": "CATCH_UP_LIMITED",
+        "catchup_limit": 3,
+        "overlap_action": "CANCEL_PREV",
+        "failure_action": "RETRY",
+        "callback_method": "PUT",
+        "callback_timeout_sec": 30,
+    }
+    assert node.ask("PATCH", f"/tasks/{task_id}", {"cron_expr": "*/10 * * * *", **changes})["updated"] is True
+    task = node.ask("GET", f"/tasks/{task_id}")
+    assert {name: task[name] for name in changes} == changes
+    assert (task["cron_expr"], task["version"]) == ("0 */10 * * * *", 2)
+
+
+# Executing
+
+
+def test_what_was_sent_and_what_came_back_is_kept_whole(node, target):
+    body = "长" * 200_000
+    task_id = node.create(
+        name="kept", http_method="POST", target_url=target.url("/kept"), headers={"X-Team": "billing", "X-A": "1"}
+    )
+    run = node.wait_for_run(node.trigger(task_id, override_body=body), "SUCCESS")
+    (arrival,) = target.at("/kept")
+    assert arrival.body == run["request_body"] == body
+    assert run["truncated"] is False
+    assert (run["response_code"], run["response_body"]) == (200, '{"ok": true}')
+    for headers in (arrival.headers, run["request_headers"]):
+        assert headers.items() >= {"X-From": "noonbell", "X-Team": "billing", "X-A": "1"}.items()
+
+
+@pytest.mark.parametrize(("strategy", "delays"), [("fixed", [1, 1]), ("exponential", [1, 2])])
+def test_a_failing_call_is_retried_with_its_delays_and_then_succeeds(node, target, strategy, delays):
+    policy = {"max_retries": 2, "initial_delay": 1, "strategy": strategy, "max_delay": 60}
+    path = target.write(f"flaky-{strategy}", 500, 503, 200)
+    task_id = node.create(name=f"flaky {strategy}", target_url=target.url(path), retry_policy=policy)
+    run_id = node.trigger(task_id)
+    waiting = node.wait_for_run(run_id, "RETRYING")
+    assert moment(waiting["next_retry_time"]) > moment(waiting["start_time"])
+    run = node.wait_for_run(run_id, "SUCCESS")
+    assert (run["attempt"], run["retry_count"], run["next_retry_time"]) == (3, 2, None)
+    attempts = node.ask("GET", f"/runs/{run_id}/attempts")["items"]
+    assert [attempt["response_code"] for attempt in attempts] == [500, 503, 200]
+    for (before, after), delay in zip(itertools.pairwise(attempts), delays, strict=True):
+        assert moment(after["start_time"]) - moment(before["end_time"]) >= delay
+    assert len({arrival.headers["Idempotency-Key"] for arrival in target.at(path)}) == 1
+    until(lambda: metric(node, "cronjob_run_retries_total", task_id=task_id) == 2, "the retries to be counted")
+
+
+def test_retries_end_with_the_budget_and_a_4xx_is_not_tried_again(node, target):
+    policy = {"max_retries": 1, "initial_delay": 0}
+    failing = node.create(name="failing", target_url=target.url("/status/500"), retry_policy=policy)
+    run = node.wait_for_run(node.trigger(failing), "FAILED")
+    assert (run["attempt"], run["retry_count"], run["error_details"]["kind"]) == (2, 1, "http_5xx")
+    wrong = node.create(name="wrong", target_url=target.url("/status/404"), retry_policy=policy)
+    run = node.wait_for_run(node.trigger(wrong), "FAILED")
+    assert (run["attempt"], run["response_code"], run["error_details"]["kind"]) == (1, 404, "http_4xx")
+
+
+def test_waiting_running_and_pending_runs_are_canceled(node, target):
+    task_id = node.create(name="to be canceled", target_url=target.url(target.write("cancel", HANG)))
+    running = node.trigger(task_id)
+    waiting = node.trigger(task_id)
+    target.wait_for("/script/cancel")
+    pending = node.trigger(node.create(name="pending", exec_type="ASYNC", target_url=target.url("/accept")))
+    node.wait_for_run(pending, "CALLBACK_PENDING")
+    for run_id in (waiting, running, pending):
+        assert node.ask("POST", f"/runs/{run_id}/cancel") == {"run_id": run_id, "status": "CANCELED", "canceled": True}
+        assert node.run(run_id)["end_time"] is not None
+
+
+# Watching
+
+
+def test_the_metrics_of_both_documents_move(node, target):
+    timeouts, retries = metric(node, "task_timeout_total"), metric(node, "task_failure_retry_total")
+    hanging = node.create(
+        name="hanging",
+        target_url=target.url(target.write("hanging", HANG)),
+        timeout_seconds=0.2,
+        failure_action="RETRY",
+    )
+    node.wait_for_run(node.trigger(hanging), "TIMEOUT")
+    node.ask("PATCH", f"/tasks/{hanging}", {"schedule": {"type": "once"}})
+    until(lambda: metric(node, "task_timeout_total") == timeouts + 2, "both timeouts to be counted")
+    assert metric(node, "task_failure_retry_total") == retries + 1
+    assert metric(node, "runs_total", status="TIMEOUT") == metric(node, "cronjob_run_total", status="TIMEOUT") >= 2
+    assert metric(node, "cronjob_http_request_total", method="GET", code="timeout") >= 2
+    assert metric(node, "cronjob_run_duration_seconds_count", task_id=hanging) == 2
+    assert metric(node, "cronjob_scheduler_scan_latency_count") > 0
+    pending = node.create(name="long wait", exec_type="ASYNC", target_url=target.url("/accept"))
+    node.wait_for_run(node.trigger(pending), "CALLBACK_PENDING")
+    until(lambda: metric(node, "cronjob_callback_pending") == 1, "the pending callback to be counted")
+
+
+def test_a_line_of_the_log_has_the_fields_of_the_document(node, target):
+    task_id = node.create(name="logged", target_url=target.url("/status/500"))
+    run = node.wait_for_run(node.trigger(task_id), "FAILED")
+
+    def line():
+        lines = [json.loads(text) for text in node.log.splitlines() if text.startswith("{")]
+        return next((one for one in lines if one.get("run_id") == run["id"]), None)
+
+    logged = until(line, "the line of the run")
+    fields = ["ts", "level", "trace_id", "task_id", "run_id", "attempt", "status", "msg", "err", "latency_ms"]
+    assert set(logged) >= {*fields, "target_url"}
+    assert (logged["task_id"], logged["attempt"], logged["status"]) == (task_id, 1, "FAILED")
+    (arrival,) = [one for one in target.at("/status/500") if one.run_id == run["id"]]
+    assert logged["trace_id"] == run["trace_id"] == arrival.headers["traceparent"].split("-")[1]
+
+
+# Starting, and starting again
+
+
+def test_a_configuration_of_the_document_starts_a_node_on_mysql(nodes, mysql_url, target, tmp_path):
+    url = urlsplit(mysql_url)
+    login = f"{url.username}:{url.password or ''}"
+    (tmp_path / "config.yaml").write_text(f"""\
+server:
+  port: 0
+  graceful_timeout: 10s
+mysql:
+  dsn: "{login}@tcp({url.hostname}:{url.port}){url.path}?charset=utf8mb4&parseTime=True&loc=Local"
+  max_open_conns: 50
+  max_idle_conns: 10
+  conn_max_lifetime: 300s
+scheduler:
+  poll_interval: 1s
+  ahead_seconds: 30
+  batch_limit: 200
+  enable_seconds_field: true
+executor:
+  worker_pool_size: 16
+  request_timeout: 15s
+  default_retry:
+    max_retries: 0
+callback:
+  base_url: "http://cronjob.internal/api/v1/callbacks"
+  token_ttl: 3600s
+metrics:
+  enabled: true
+logging:
+  level: info
+""")
+    node = nodes.launch("-config=config.yaml").wait_ready()
+    task_id = node.create(name="a", target_url=target.url("/ok"))
+    assert node.ask("GET", f"/tasks/{task_id}")["timeout_seconds"] == 15
+    node.wait_for_run(node.trigger(task_id), "SUCCESS")
+
+
+@pytest.mark.parametrize(("setting", "status"), [("fail", "FAILED"), ("retry", "SUCCESS")])
+def test_what_ran_when_the_process_died_is_failed_or_run_again_as_configured(
+    nodes, sqlite_url, target, setting, status
+):
+    env = {"NOONBELL_RECOVERY__ORPHANED_RUNS": setting}
+    node = nodes.start(sqlite_url, env=env)
+    path = target.write(f"orphan-{setting}", HANG, 200)
+    lease = {"worker_timeout_ms": 1500, "ping_interval_ms": 500}
+    run_id = node.trigger(node.create(name="a", target_url=target.url(path), timeout_seconds=60, **lease))
+    target.wait_for(path)
+    node.kill()
+    run = nodes.start(sqlite_url, env=env).wait_for_run(run_id, status)
+    assert run["lost_count"] == 1
+
+
+def test_a_thousand_tasks_of_one_second_all_run_once(nodes, sqlite_url, target, tmp_path):
+    slot = "2020-01-01T00:00:00Z"
+    tasks = [
+        {
+            "name": f"task {number}",
+            "schedule": {"type": "once", "at": slot},
+            "http_method": "POST",
+            "target_url": target.url("/thousand"),
+        }
+        for number in range(1000)
+    ]
+    (tmp_path / "many.yaml").write_text(json.dumps({"tasks": tasks}))
+    node = nodes.launch("--store", sqlite_url, "--port", "0", "--config", "many.yaml").wait_ready(60)
+    target.wait_for("/thousand", 1000, seconds=60)
+    until(lambda: node.ask("GET", "/runs?status=SUCCESS&page_size=1")["total"] == 1000, "every run to be settled")
+    assert len(target.at("/thousand")) == 1000
+    assert len({arrival.headers["X-Noonbell-Task"] for arrival in target.at("/thousand")}) == 1000
+    assert node.call("GET", "/healthz").text == "ok"
+
+
+# The papers
+
+
+def test_the_steps_of_the_how_to_work(nodes, mysql_url, target):
+    node = nodes.start(mysql_url)
+    lines = [
+        line
+        for block in re.findall(r"^```bash\n(.*?)^```", HOW_TO.read_text(), re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+    ]
+    assert len(lines) >= 4
+    run_id = 0
+    for line in lines:
+        words = shlex.split(
+            line.replace("http://127.0.0.1:9000/get", target.url("/get")).replace("$RUN_ID", str(run_id))
+        )
+        assert words[0] == "curl"
+        method = words[words.index("-X") + 1] if "-X" in words else "GET"
+        body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+        (address,) = [word for word in words if word.startswith("http://localhost:8080/api/v1")]
+        answer = node.call(method, address.removeprefix("http://localhost:8080/api/v1"), body)
+        assert answer.status in (200, 201), f"{line}: {answer.text}"
+        if "/trigger" in address:
+            run_id = answer.json["run_id"]
+    assert run_id
+
+
+ROW = re.compile(r"^\| (S\d-\d+) \| (?P<line>[^|]+) \| (?P<by>[^|]+) \|$", re.MULTILINE)
+LINES = [*(f"S0-{number}" for number in range(1, 54)), *(f"S2-{n}" for n in range(1, 148) if n not in (29, 38))]
+"""Every line that is marked CORE or NEAR."""
+
+
+def test_the_decision_note_has_a_row_for_every_line():
+    rows = {row[1]: row["by"] for row in ROW.finditer(NOTE.read_text())}
+    assert list(rows) == LINES
+    assert [line for line, by in rows.items() if "::" not in by and not re.match(r"\*\*\w", by)] == []
+
+
+def tests_named():
+    for path, name in sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", NOTE.read_text()))):
+        yield pytest.param(path, name, id=f"{path}::{name}")
+
+
+@pytest.mark.parametrize(("path", "name"), list(tests_named()))
+def test_a_test_that_the_decision_note_names_is_there(path, name):
+    module = ast.parse((ROOT / "tests" / path).read_text())
+    assert name in {part.name for part in ast.walk(module) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
