@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench lock clean
+.PHONY: help setup serve test faults check format bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
 
 test: check ## Check, then run all tests; ARGS='-k cron' narrows, JOBS=4 widens
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+faults: setup ## Kill points and chaos, against real databases (about 15 minutes)
+	$(BIN)/python -m pytest tests/faults -m faults $(ARGS)
 
 check: setup ## Lint, formatting, types, import layers
 	$(BIN)/ruff check

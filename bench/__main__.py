@@ -1,4 +1,4 @@
-"""`python -m bench [cron|stores|passes|all]`: progress on standard error, markdown tables on standard output."""
+"""`python -m bench [cron|stores|passes|lag|burst|http|all]`: progress on standard error, markdown tables on standard output."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import passes, stores
+from bench import burst, http, lag, passes, stores
 from bench.rounds import progress
+
+SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "all"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Noonbell beside its peers and the raw drivers."
     )
-    parser.add_argument("what", nargs="?", default="all", choices=["cron", "stores", "passes", "all"])
+    parser.add_argument("what", nargs="?", default="all", choices=SECTIONS)
     parser.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
     parser.add_argument("--rounds", type=int, help="rounds of each contender (3; with --quick 1)")
     args = parser.parse_args()
@@ -35,6 +37,12 @@ def main() -> None:
         section("Stores", stores.tables(stores.QUICK if args.quick else stores.FULL, rounds))
     if args.what in ("passes", "all"):
         section("Planning pass with nothing due", passes.table(passes.QUICK if args.quick else passes.FULL, rounds))
+    if args.what in ("lag", "all"):
+        section("Lag at the target", lag.table(lag.QUICK if args.quick else lag.FULL))
+    if args.what in ("burst", "all"):
+        section("A burst of HTTP tasks in one second", burst.table(burst.QUICK if args.quick else burst.FULL))
+    if args.what in ("http", "all"):
+        section("HTTP runs beside the plain client", http.table(http.QUICK if args.quick else http.FULL, rounds))
     progress(f"done in {time.monotonic() - start:.0f} s")
 
 

@@ -39,7 +39,7 @@ QUICK = Size(seconds=15)
 
 @dataclass(frozen=True)
 class Lateness:
-    """Milliseconds after the slot: when the run was in the store, when a worker had it, when the target had it."""
+    """Milliseconds after the slot: the clock of the pass that planned it, of the claim, and of the target."""
 
     expected: int
     arrived: int
@@ -70,9 +70,12 @@ def table(size: Size) -> str:
                 progress(f"FAILED: {title}: {failure}")
                 rows.append([title, f"{tasks:,}", "no result", *[NONE] * 9])
     head = ["store", "fires a second", "runs", "slots exactly once", "at the target: p50, ms", "p99", "max"]
-    head += ["in the store: p50 / p99", "claimed: p50 / p99", "server CPU", f"p50 ≤ {P50:g} ms", f"p99 ≤ {P99:g} ms"]
+    head += ["planned: p50 / p99", "claimed: p50 / p99", "server CPU", f"p50 ≤ {P50:g} ms", f"p99 ≤ {P99:g} ms"]
     text = markdown(head, rows, right=tuple(range(1, 10)))
-    return text + "\n\n- all times count from the slot; the last step is from the claim to the request at the target."
+    return (
+        text
+        + "\n\n- all times count from the slot. Planned and claimed are when those transactions began, by the store's clock."
+    )
 
 
 def cells(found: Lateness) -> list[str]:

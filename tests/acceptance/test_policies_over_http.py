@@ -146,10 +146,12 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stage(folder, target):
     nodes = Nodes(folder)
-    yield Stage(
-        nodes.start(f"sqlite:///{folder / 'stage.db'}", env={"NOONBELL_EXECUTOR__WORKER_POOL_SIZE": "64"}), target
-    )
-    nodes.end()
+    try:
+        yield Stage(
+            nodes.start(f"sqlite:///{folder / 'stage.db'}", env={"NOONBELL_EXECUTOR__WORKER_POOL_SIZE": "64"}), target
+        )
+    finally:
+        nodes.end()
 
 
 def moment(text):
@@ -481,7 +483,15 @@ def stop_before_the_first_slot(nodes, store, target, lead):
 
 @pytest.fixture(scope="module")
 def downtime(folder, target):
-    nodes, first, store = Nodes(folder), None, ""
+    nodes = Nodes(folder)
+    try:
+        yield slots_of_a_downtime(nodes, folder, target)
+    finally:
+        nodes.end()
+
+
+def slots_of_a_downtime(nodes, folder, target):
+    first, store = None, ""
     for lead in (4, 12, 36):  # the machine may be busy
         store = f"sqlite:///{folder / f'downtime-{lead}.db'}"
         if first := stop_before_the_first_slot(nodes, store, target, lead):
@@ -500,8 +510,7 @@ def downtime(folder, target):
     runs = until(all_over, "every slot to be accounted for and every run to end")
     page = node.call("GET", "/metrics", base="").text.splitlines()
     misfires = sum(float(line.split()[-1]) for line in page if line.startswith("cronjob_misfire_total"))
-    yield Downtime(runs, first, misfires)
-    nodes.end()
+    return Downtime(runs, first, misfires)
 
 
 def all_ran(*numbers):

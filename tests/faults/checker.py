@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -31,6 +31,8 @@ class Row:
     run: str
     final_status: str | None
     """None: it has not ended."""
+    kind: str | None = None
+    """Of its failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class Verdict:
     strange: list[Seen] = field(default_factory=list)
     """An extra request under another key or run than the first."""
     unexcused: list[Seen] = field(default_factory=list)
-    """An extra request although no kill hit the one before it."""
+    """An extra request although no kill hit the one before it, or although the task allows none."""
+    unknown: list[Slot] = field(default_factory=list)
+    """At most once: hit by a kill, and so it ended FAILED, kind `unknown`. That is the promise, not a flaw."""
     extra: list[Seen] = field(default_factory=list)
     """All extra requests, the excused ones included."""
 
@@ -83,8 +87,12 @@ def judge(
     kills: Mapping[str, float],
     window: float,
     reach: float,
+    once: Collection[str] = (),
 ) -> Verdict:
-    """`kills`: when each node died. A request of a node that died within `reach` seconds after it may be repeated."""
+    """`kills`: when each node died. A request of a node that died within `reach` seconds after it may be repeated.
+
+    `once`: the tasks that are delivered at most once. Where others may repeat, these may end as unknown.
+    """
     verdict = Verdict()
     by_slot: dict[Slot, list[Seen]] = defaultdict(list)
     for one in sorted(seen, key=lambda one: one.at):
@@ -92,18 +100,29 @@ def judge(
     rows = list(rows)
     counts = Counter(row.slot for row in rows)
     wanted = set(expected)
-    verdict.lost = [slot for slot in expected if not counts[slot] or not by_slot[slot]]
+
+    def was_hit(one: Seen) -> bool:
+        # A dead node sends nothing: what is logged after the kill was on its way before it.
+        return kills.get(one.node, float("inf")) - one.at <= reach
+
+    verdict.unknown = [
+        row.slot
+        for row in rows
+        if row.slot.task in once and row.kind == "unknown" and all(map(was_hit, by_slot[row.slot]))
+    ]
+    excused = set(verdict.unknown)
+    verdict.lost = [slot for slot in expected if not counts[slot] or not (by_slot[slot] or slot in excused)]
     verdict.doubled = [slot for slot, count in counts.items() if count > 1]
     verdict.unexpected = [slot for slot in counts if slot not in wanted]
-    verdict.unended = [row.slot for row in rows if row.final_status != "SUCCESS"]
-    verdict.late = late(expected, [one for requests in by_slot.values() for one in requests], window)
+    verdict.unended = [row.slot for row in rows if row.final_status != "SUCCESS" and row.slot not in excused]
+    sent = [slot for slot in expected if by_slot[slot] or slot not in excused]
+    verdict.late = late(sent, [one for requests in by_slot.values() for one in requests], window)
     for requests in by_slot.values():
         for before, one in pairwise(requests):
             verdict.extra.append(one)
             if (one.key, one.run) != (before.key, before.run):
                 verdict.strange.append(one)
-            # A dead node sends nothing: what is logged after the kill was on its way before it.
-            if kills.get(before.node, float("inf")) - before.at > reach:
+            if one.slot.task in once or not was_hit(before):
                 verdict.unexcused.append(one)
     return verdict
 

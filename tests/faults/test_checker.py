@@ -15,8 +15,8 @@ AGAIN = replace(SEEN[1], at=103.2, node="n2")
 """The second slot, delivered once more by another node."""
 
 
-def verdict(rows=ROWS, seen=SEEN, *, kills=None, slots=SLOTS):
-    return judge(slots, rows, seen, kills=kills or {}, window=1.0, reach=2.0)
+def verdict(rows=ROWS, seen=SEEN, *, kills=None, slots=SLOTS, once=()):
+    return judge(slots, rows, seen, kills=kills or {}, window=1.0, reach=2.0, once=once)
 
 
 def test_a_history_without_a_flaw_passes():
@@ -76,6 +76,34 @@ def test_a_repeat_under_another_key_is_strange():
     found = verdict(seen=[*SEEN, other], kills={"n1": SEEN[1].at + 0.1})
     assert found.strange == [other]
     assert not found.is_strict
+
+
+def test_what_is_sent_at_most_once_may_not_be_repeated_kill_or_not():
+    found = verdict(seen=[*SEEN, AGAIN], kills={"n1": SEEN[1].at + 0.1}, once={"a"})
+    assert found.unexcused == [AGAIN]
+    assert not found.is_strict
+
+
+UNKNOWN = [ROWS[0], replace(ROWS[1], final_status="FAILED", kind="unknown"), ROWS[2]]
+
+
+@pytest.mark.parametrize("seen", [SEEN, [SEEN[0], SEEN[2]]], ids=["sent", "not sent"])
+def test_what_is_sent_at_most_once_may_end_as_unknown_if_a_kill_hit_it(seen):
+    found = verdict(UNKNOWN, seen, kills={"n1": SEEN[1].at + 0.1}, once={"a"})
+    assert found.unknown == [SLOTS[1]]
+    assert found.is_strict
+    assert found.is_valid
+
+
+def test_unknown_without_a_kill_is_told():
+    found = verdict(UNKNOWN, once={"a"})
+    assert found.unended == [SLOTS[1]]
+    assert not found.is_strict
+
+
+def test_unknown_is_no_excuse_for_a_task_that_may_repeat():
+    found = verdict(UNKNOWN, [SEEN[0], SEEN[2]], kills={"n1": SEEN[1].at + 0.1})
+    assert (found.lost, found.unended) == ([SLOTS[1]], [SLOTS[1]])
 
 
 def test_a_request_after_the_window_is_late_but_not_lost():

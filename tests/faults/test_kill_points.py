@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.conftest import TIMES, Report
+from faults.report import TIMES, Report
 from faults.scenarios import SCENARIOS, Scenario
 from faults.trial import Ending, trial
 
@@ -43,7 +43,7 @@ def test_a_node_that_dies_there_keeps_the_promise(
 
 def one_trial(scenario: Scenario, mode: str, url: str, folder: Path) -> Ending:
     with trial(folder, url, scenario.point) as one:
-        one.start_armed()
+        one.start_armed(*scenario.arguments)
         one.create(scenario.path, delivery=mode, **scenario.fields)
         scenario.before(one)
         one.wait_death()

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.harness import FINAL, Answer, Nodes, ServerNode, until
+from faults.bytecode import KEPT
 from faults.sink import Delivery, Sink
 
 KILLED = 137
 PATIENCE = 60.0
 """Seconds. Nothing waits for that long unless something is wrong."""
 LEASE = {"worker_timeout_ms": 2000, "ping_interval_ms": 500}
-NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms"}
+NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms", **KEPT}
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,14 @@ class Trial:
 
     # Steps
 
-    def start_armed(self) -> None:
-        self.armed = self._start({"NOONBELL_FAILPOINT": self._point})
+    def start_armed(self, *arguments: str) -> None:
+        self.armed = self._start({"NOONBELL_FAILPOINT": self._point}, *arguments)
 
     def start_again(self) -> None:
         self.again = self._start({})
 
-    def _start(self, env: Mapping[str, str]) -> ServerNode:
-        node = self._nodes.launch("--store", self._store, "--port", "0", env=NODE | dict(env))
+    def _start(self, env: Mapping[str, str], *arguments: str) -> ServerNode:
+        node = self._nodes.launch("--store", self._store, "--port", "0", *arguments, env=NODE | dict(env))
         return node.wait_ready(PATIENCE)
 
     def create(self, path: str, **fields: Any) -> None:
@@ -100,7 +101,10 @@ class Trial:
 
         def there() -> Any:
             runs = self._runs(node)
-            return runs[0] if runs and runs[0]["status"] in statuses else None
+            if runs and runs[0]["status"] in statuses:
+                return runs[0]
+            time.sleep(0.1)  # asking costs the node time that other trials could use
+            return None
 
         return until(there, f"the run to be {' or '.join(statuses)}", PATIENCE)
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.model.run import Lease, Origin, RunId, RunStatus
+from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
 from noonbell.model.settlement import Expect
 from noonbell.model.task import TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import LeaseOrder, WorkerState
@@ -83,6 +83,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     born: int = 0
     skipped: int = 0
     dropped: int = 0
+    skips: tuple[tuple[TaskId, SkipReason], ...] = ()
+    """Each slot that was skipped."""
+    misfires: tuple[tuple[TaskId, int], ...] = ()
+    """Each task of which slots were dropped, and how many."""
     canceled: tuple[RunId, ...] = ()
     queues: tuple[str, ...] = ()
     """Queues that something was put on."""

@@ -43,6 +43,8 @@ from noonbell.stores.sql.store import SqlStore
 T = TypeVar("T")
 
 NOW = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+_PATIENCE = 10.0
+"""Seconds that a transaction may take, and that a server which holds still can keep a caller waiting."""
 _ROWS_AT_ONCE = 1_000
 """Rows in one insert: well below the packet that a server takes by default."""
 
@@ -58,6 +60,7 @@ MYSQL = Dialect(
     has_index=(
         "select 1 from information_schema.statistics where table_schema = database() and index_name = :name limit 1"
     ),
+    rows_move=False,
     alone=("select get_lock('noonbell.schema', 60)", "select release_lock('noonbell.schema')"),
     from_live=update_join,
     parse=percent,
@@ -82,6 +85,8 @@ class MysqlStore(SqlStore):
         self._where = _address(url)
         self._connections = connections
         self._pool: Any = None
+        self._spare: Any = None
+        """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
         self._types: dict[str, dict[str, str]] = {}
         self._ids = IdBlock()
         self._reserving = asyncio.Lock()
@@ -89,16 +94,8 @@ class MysqlStore(SqlStore):
 
     async def open(self) -> None:
         try:
-            self._pool = await asyncmy.create_pool(
-                **self._where,
-                minsize=1,
-                maxsize=self._connections,
-                charset="utf8mb4",
-                autocommit=True,
-                init_command=_INIT,
-                sql_mode=_SQL_MODE,
-                client_flag=2,  # FOUND_ROWS: count the rows that were met, not those that came out different
-            )
+            self._pool = await self._connect(self._connections)
+            self._spare = await self._connect(1)
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
         version = await self.fetch("select version()")
@@ -106,11 +103,25 @@ class MysqlStore(SqlStore):
         await self._bring_up_to_date()
         await self._learn_types()
 
+    async def _connect(self, connections: int) -> Any:
+        return await asyncmy.create_pool(
+            **self._where,
+            minsize=1,
+            maxsize=connections,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=int(_PATIENCE),
+            init_command=_INIT,
+            sql_mode=_SQL_MODE,
+            client_flag=2,  # FOUND_ROWS: count the rows that were met, not those that came out different
+        )
+
     async def close(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            pool.close()
-            await pool.wait_closed()
+        pools, self._pool, self._spare = (self._pool, self._spare), None, None
+        for pool in pools:
+            if pool is not None:
+                pool.close()
+                await pool.wait_closed()
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         taken = await super().migrate(to)
@@ -127,14 +138,14 @@ class MysqlStore(SqlStore):
         for table, column, type_ in rows:
             self._types.setdefault(table, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
 
-    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
+    async def _write(self, work: Callable[[TaskView], Work[T]], *, spare: bool = False) -> T:
         async def once() -> T:
-            async with self._cursor() as (connection, cursor):
+            async with self._cursor(spare=spare) as (connection, cursor):
                 view = TaskView(self._cache)
                 await connection.begin()
                 try:
                     result = await drive(lambda: work(view), functools.partial(self._do, cursor))
-                except BaseException:
+                except Exception:
                     await _quietly(connection.rollback())
                     raise
                 await connection.commit()
@@ -151,14 +162,17 @@ class MysqlStore(SqlStore):
         return await until_it_holds(once)
 
     @asynccontextmanager
-    async def _cursor(self) -> AsyncIterator[tuple[Any, Any]]:
-        if self._pool is None:
+    async def _cursor(self, *, spare: bool = False) -> AsyncIterator[tuple[Any, Any]]:
+        """A connection of the pool, for as long as the server answers in time."""
+        pool = self._spare if spare else self._pool
+        if pool is None:
             raise StoreUnavailable("the store is closed")
         try:
-            async with self._pool.acquire() as connection, connection.cursor() as cursor:
+            async with pool.acquire() as connection, connection.cursor() as cursor:
                 try:
-                    yield connection, cursor
-                except asyncio.CancelledError:
+                    async with asyncio.timeout(_PATIENCE):
+                        yield connection, cursor
+                except (asyncio.CancelledError, TimeoutError):
                     # Its answer may still be on the way: nobody else may read it.
                     connection.close()
                     raise
@@ -242,7 +256,7 @@ class MysqlStore(SqlStore):
             rows = yield Fetch(RESERVED)
             return int(rows[0][0])
 
-        self._ids.fill(await self._write(work), size)
+        self._ids.fill(await self._write(work, spare=True), size)
 
 
 def _json_type(type_: str) -> str:

@@ -57,6 +57,7 @@ POSTGRES = Dialect(
     pack=list,
     has_table="select 1 from pg_tables where schemaname = current_schema() and tablename = :name",
     has_index=None,
+    rows_move=True,
     alone=("select 1 from pg_advisory_xact_lock(7031170001)", "select 1"),
     from_live=update_from,
     parse=numbered,
@@ -68,8 +69,13 @@ _SETTINGS = {
     "jit": "off",
     "timezone": "UTC",
     "idle_in_transaction_session_timeout": "60s",
-    "lock_timeout": "30s",
+    "lock_timeout": "8s",
+    # The tables of work under way are empty most of the time, and so are their statistics. A scan that looks cheap by
+    # them is not when they are full; an index never is wrong here.
+    "enable_seqscan": "off",
 }
+_PATIENCE = 10.0
+"""Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _AWAY = (
     OSError,
@@ -96,6 +102,8 @@ class PostgresStore(SqlStore):
         self._url = url
         self._connections = connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._spare: asyncpg.Pool[asyncpg.Record] | None = None
+        """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
         self._types: dict[str, dict[str, str]] = {}
         self._ids = IdBlock()
         self._reserving = asyncio.Lock()
@@ -103,23 +111,29 @@ class PostgresStore(SqlStore):
 
     async def open(self) -> None:
         try:
-            self._pool = await asyncpg.create_pool(
-                self._url,
-                min_size=1,
-                max_size=self._connections,
-                server_settings=_SETTINGS,
-                statement_cache_size=512,
-                command_timeout=60,
-            )
+            self._pool = await self._connect(self._connections)
+            self._spare = await self._connect(1)
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
         await self._learn_types()
 
+    async def _connect(self, connections: int) -> asyncpg.Pool[asyncpg.Record]:
+        return await asyncpg.create_pool(
+            self._url,
+            min_size=min(connections, 1),
+            max_size=connections,
+            server_settings=_SETTINGS,
+            statement_cache_size=512,
+            command_timeout=_PATIENCE,
+            timeout=_PATIENCE,
+        )
+
     async def close(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close()
+        pools, self._pool, self._spare = (self._pool, self._spare), None, None
+        for pool in pools:
+            if pool is not None:
+                await pool.close()
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         taken = await super().migrate(to)
@@ -166,7 +180,9 @@ class PostgresStore(SqlStore):
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[Settled], Claimed]:
-        if not settlements or request.max <= 0 or not request.queues or not shortcut.all_plain(settlements):
+        if not settlements:
+            return [], await self.claim(request)
+        if request.max <= 0 or not request.queues or not shortcut.all_plain(settlements):
             return await super().settle_and_claim(settlements, request)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
@@ -222,8 +238,8 @@ class PostgresStore(SqlStore):
             await transaction.start()
             try:
                 result = await drive(lambda: work(view), functools.partial(self._do, connection))
-            except BaseException:
-                await transaction.rollback()
+            except BaseException as error:
+                await _abandon(connection, transaction, error)
                 raise
             await transaction.commit()
             view.keep()
@@ -234,14 +250,15 @@ class PostgresStore(SqlStore):
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
 
-    async def _with_connection(self, use: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _with_connection(self, use: Callable[[Connection], Awaitable[T]], *, spare: bool = False) -> T:
         """Use a connection of the pool, again where the database asks for it; its errors in our words."""
 
         async def once() -> T:
-            if self._pool is None:
+            pool = self._spare if spare else self._pool
+            if pool is None:
                 raise StoreUnavailable("the store is closed")
             try:
-                async with self._pool.acquire() as connection:
+                async with pool.acquire(timeout=3 * _PATIENCE) as connection:
                     return await use(connection)  # type: ignore[arg-type]
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
@@ -278,6 +295,8 @@ class PostgresStore(SqlStore):
     def _update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
         key = (table, key_column, columns, add)
         sql = self._bulk.get(key)
+        if sql is None and table == "live" and "place" in columns:
+            sql = self._bulk[key] = self._moving(columns)
         if sql is None:
             arrays = self._arrays(table, (key_column, *columns))
             names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
@@ -289,6 +308,20 @@ class PostgresStore(SqlStore):
             sql = f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
             self._bulk[key] = sql
         return sql
+
+    def _moving(self, columns: tuple[str, ...]) -> str:
+        """A change of place is a move to another partition, by delete and insert.
+
+        An update would do the same, but whoever waits for such a row gets an error instead of passing it over.
+        """
+        names = tuple(self._types["live"])
+        values = ", ".join(f"v_{name}" if name in columns else name for name in names)
+        given = ", ".join(("k", *(f"v_{column}" for column in columns)))
+        return (
+            f"with v({given}) as (select * from unnest({self._arrays('live', ('run_id', *columns))})),"
+            f" gone as (delete from live using v where live.run_id = v.k returning live.*, v.*)"
+            f" insert into live ({', '.join(names)}) select {values} from gone"
+        )
 
     def _arrays(self, table: str, columns: Sequence[str]) -> str:
         types = self._types[table]
@@ -314,7 +347,19 @@ class PostgresStore(SqlStore):
             values = _values({"floor": floor_at(Instant(now)), "size": size}, names)
             self._ids.fill(await connection.fetchval(text, *values), size)
 
-        await self._with_connection(reserve)
+        await self._with_connection(reserve, spare=True)
+
+
+async def _abandon(connection: Connection, transaction: Any, error: BaseException) -> None:
+    """Roll back; but do not wait on a connection whose server holds still, nor on one that is gone."""
+    if isinstance(error, TimeoutError):
+        connection.terminate()
+        return
+    try:
+        async with asyncio.timeout(2):
+            await transaction.rollback()
+    except (*_AWAY, asyncpg.PostgresError):
+        connection.terminate()
 
 
 def _values(params: Params, names: Sequence[str]) -> list[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.request import Claimed, ClaimRequest
@@ -49,14 +50,24 @@ class _Chosen:
     parents: list[Live] = field(default_factory=list)
 
 
-def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
-    if request.max <= 0 or not request.queues:
-        return Claimed([])
-    queues = yield from open_queues(q, request.queues)
-    gates = yield from open_gates(q, queues.names, request.max)
+class Special(NamedTuple):
+    """What there is besides READY runs in the queues of a claim. What is not there need not be looked for."""
+
+    gates: bool
+    careful: bool
+    pinned: bool
+    settings: bool
+
+
+EVERYTHING = Special(True, True, True, True)
+
+
+def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special = EVERYTHING) -> Work[Claimed]:
+    queues = (yield from open_queues(q, request.queues)) if special.settings else OpenQueues(request.queues, {})
+    gates = (yield from open_gates(q, queues.names, request.max)) if special.gates else Gates([], None)
     now = yield Now()
     yield from queues.weigh(q, now)
-    candidates = yield from _candidates(q, request, queues)
+    candidates = yield from _candidates(q, request, queues, special)
     candidates += yield from gates.heads(q, now, request)
     chosen = choose(candidates, request.max, queues, gates)
     taken = yield from _lease(q, cache, now, request, chosen.rows)
@@ -65,7 +76,7 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
     if chosen.parents:
         yield from split_parents(q, cache, now, request, chosen.parents)
         split = {row.run_id for row in chosen.parents}
-        parts = yield from _candidates(q, request, queues)
+        parts = yield from _candidates(q, request, queues, EVERYTHING)
         picked = choose([row for row in parts if row.parent_id in split], request.max - len(taken), queues, gates)
         taken += yield from _lease(q, cache, now, request, picked.rows)
     return Claimed(taken, min(filter(None, (gates.next_at, queues.next_at)), default=None))
@@ -100,7 +111,7 @@ def _order(row: Live) -> tuple[int, bool, int, int]:
     return (row.turn, not row.flags & Flag.PINNED, row.run_at, row.run_id)
 
 
-def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues) -> Work[list[Live]]:
+def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special) -> Work[list[Live]]:
     """What is due and behind no gate, the first of each kind and queue, held."""
     params: dict[str, object] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
     fits = ""
@@ -112,13 +123,18 @@ def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues) -> Work[l
     found: list[Live] = []
     for name in queues.names:
         here = {**params, "queue": name}
-        for place, condition in ((Place.READY, ""), (Place.CAREFUL, " and l.min_version <= :version")):
+        places = {Place.READY: ""}
+        if special.careful:
+            places[Place.CAREFUL] = " and l.min_version <= :version"
+        for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
                 f" {order}{q.skip_locked_l}",
                 here,
             )
             found += [Live(*row) for row in rows]
+        if not special.pinned:
+            continue
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
             f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{fits}"

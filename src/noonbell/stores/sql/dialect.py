@@ -29,6 +29,8 @@ class Dialect:
     """Gives a row if there is a table `:name`."""
     has_index: str | None
     """Gives a row if there is an index `:name`; None where a schema change is undone with its transaction."""
+    rows_move: bool
+    """A run that changes place changes tables: who waited for its row finds it gone, and has to look again."""
     alone: tuple[str, str] | None
     """What keeps others from changing the schema meanwhile, and what lets them again; None: a transaction does."""
     from_live: Callable[[Mapping[str, str], str], str]

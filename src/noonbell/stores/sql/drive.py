@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from noonbell.errors import StoreUnavailable
 from noonbell.stores.sql.statement import Statement, Work
 
 T = TypeVar("T")
@@ -40,8 +41,8 @@ async def until_it_holds(once: Callable[[], Awaitable[T]]) -> T:
     for attempt in range(MAX_TRIES):
         try:
             return await once()
-        except TryAgain:
+        except TryAgain as error:
             if attempt == MAX_TRIES - 1:
-                raise
+                raise StoreUnavailable(f"the database gave this transaction up {MAX_TRIES} times: {error}") from error
             await asyncio.sleep(random.random() * 0.002 * min(2**attempt, 64))  # noqa: S311 - no secret
     raise AssertionError("unreachable")

@@ -30,6 +30,8 @@ _SHORT = 32
 _LOOK_PAST = 200
 """How far a claim looks past heads that it may not have: pinned to others, or held back by the rate of their key."""
 
+_A_MOMENT = 5_000
+"""Microseconds until a gate that another claim holds is worth another look."""
 _LOOKS = 20
 """How often it does so in one claim."""
 
@@ -206,23 +208,36 @@ def open_gates(q: Dialect, queues: Sequence[str], limit: int) -> Work[Gates]:
         return Gates([], None)
     now = yield Now()
     here = {"queues": q.pack(list(queues)), "now": now}
-    rows = yield Fetch(
-        "select g.task_id, g.lim, g.used, g.waiting, g.top, g.rated from gates g where g.open = 1"
-        f" and {q.names('g.queue', 'queues')} and g.blocked_until <= :now order by g.top, g.task_id"
-        f" limit :limit{q.skip_locked}",
+    found = yield Fetch(
+        f"select task_id from gates where open = 1 and {q.names('queue', 'queues')} and blocked_until <= :now"
+        " order by top, task_id limit :limit",
         {**here, "limit": max(limit, 64)},
+    )
+    wanted = [row[0] for row in found]
+    # By primary key: a claim that only passes over a gate must leave no lock on the index that others find it by.
+    rows = wanted and (
+        yield Fetch(
+            "select task_id, lim, used, waiting, top, rated from gates"
+            f" where {q.ids('task_id', 'ids')} and open + 0 = 1 order by task_id{q.skip_locked}",
+            {"ids": q.pack(wanted)},
+        )
     )
     shut = yield Fetch(
         f"select min(blocked_until) from gates where open = 1 and {q.names('queue', 'queues')} and blocked_until > :now",
         here,
     )
+    next_at = shut[0][0]
+    if len(rows) < len(wanted):  # somebody else is at a gate: it will be free in a moment
+        soon = Instant(now + _A_MOMENT)
+        next_at = soon if next_at is None else min(next_at, soon)
     limits: dict[int, RateLimit] = {}
     rated = [row[0] for row in rows if row[5]]
     if rated:
-        found = yield Fetch(f"select id, rate_limit from tasks where {q.ids('id', 'ids')}", {"ids": q.pack(rated)})
-        limits = {row[0]: msgspec.convert(from_json(row[1]), RateLimit) for row in found if row[1] is not None}
+        texts = yield Fetch(f"select id, rate_limit from tasks where {q.ids('id', 'ids')}", {"ids": q.pack(rated)})
+        limits = {row[0]: msgspec.convert(from_json(row[1]), RateLimit) for row in texts if row[1] is not None}
     gates = [Gate(row[0], row[1], row[2], row[3], row[4], limits.get(row[0])) for row in rows]
-    return Gates(gates, shut[0][0])
+    gates.sort(key=lambda gate: (gate.top, gate.task_id))
+    return Gates(gates, next_at)
 
 
 def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -> Work[dict[int, list[Live]]]:

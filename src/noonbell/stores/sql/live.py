@@ -71,10 +71,14 @@ def load(q: Dialect, run_ids: Iterable[int]) -> Work[dict[int, Live]]:
     ids = sorted(set(run_ids))
     if not ids:
         return {}
-    rows = yield Fetch(
-        f"select {COLUMNS} from live where {q.ids('run_id', 'ids')} order by run_id{q.lock}", {"ids": q.pack(ids)}
-    )
-    return {row[0]: Live(*row) for row in rows}
+    sql = f"select {COLUMNS} from live where {q.ids('run_id', 'ids')} order by run_id{q.lock}"
+    rows = yield Fetch(sql, {"ids": q.pack(ids)})
+    found = {row[0]: Live(*row) for row in rows}
+    missing = [run_id for run_id in ids if run_id not in found] if q.rows_move else []
+    if missing:
+        rows = yield Fetch(sql, {"ids": q.pack(missing)})
+        found.update({row[0]: Live(*row) for row in rows})
+    return found
 
 
 def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]:

@@ -16,7 +16,7 @@ from noonbell.clock import SECOND, Instant, instant_of
 from noonbell.engine import failpoint
 from noonbell.model.request import Planned
 from noonbell.model.run import Origin, RunId, RunStatus
-from noonbell.model.task import Round, Task, TaskStatus
+from noonbell.model.task import Round, Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, Birth, Facts, account, needs
 from noonbell.stores.sql import rounds
 from noonbell.stores.sql.births import Newborn, bear, gate_limit
@@ -37,7 +37,7 @@ class Accounted:
     """What a pass wrote, for the answer and for the events."""
 
     newborns: list[Newborn] = field(default_factory=list)
-    dropped: int = 0
+    misfires: list[tuple[TaskId, int]] = field(default_factory=list)
     canceled: list[RunId] = field(default_factory=list)
 
     @property
@@ -72,7 +72,9 @@ def plan(
         tasks=len(rows),
         born=len(born),
         skipped=len(done.newborns) - len(born),
-        dropped=done.dropped,
+        dropped=sum(count for _, count in done.misfires),
+        skips=tuple((n.task.id, n.skip_reason) for n in done.newborns if n.skip_reason is not None),
+        misfires=tuple(done.misfires),
         canceled=tuple(done.canceled),
         queues=tuple(sorted({newborn.task.spec.queue for newborn in born})),
         next_at=following[0][0] if following else None,
@@ -108,7 +110,7 @@ def account_for(
         done.newborns.extend(_newborns(task, result))
         for gone in result.dropped:
             dropped.append((task.id, instant_of(gone.first), instant_of(gone.last), gone.count, gone.reason, now))
-            done.dropped += gone.count
+            done.misfires.append((task.id, gone.count))
         for outcome in result.outcomes:
             if isinstance(outcome, Birth):
                 if outcome.cancel_previous:

@@ -22,7 +22,7 @@ _UNLIMITED = 1 << 30
 
 class OpenQueues:
     def __init__(self, names: Sequence[str], limits: dict[str, tuple[int | None, RateLimit | None]]) -> None:
-        self.names = list(names)
+        self.names = list(dict.fromkeys(names))
         self.next_at: Instant | None = None
         self._limits = limits
         self._room: dict[str, int] = {}

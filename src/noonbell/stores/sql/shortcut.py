@@ -17,8 +17,9 @@ from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, 
 from noonbell.model.run import FINAL, SUCCEEDED, TRANSITIONS, Lease, Origin, RunId, RunStatus
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import TaskStatus
-from noonbell.stores.sql import settling
+from noonbell.stores.sql import claiming, settling
 from noonbell.stores.sql.births import gate_limit
+from noonbell.stores.sql.claiming import Special
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.endings import EVENT_OF, REPORTED, report_of
 from noonbell.stores.sql.events import COLUMNS as EVENT_COLUMNS
@@ -135,19 +136,19 @@ def _facts(pairs: Any, status: str) -> str:
 # Claim
 
 
-def something_special(q: Dialect, request: ClaimRequest) -> Work[bool]:
+def something_special(q: Dialect, request: ClaimRequest) -> Work[Special]:
     """Whether anything waits in these queues that only the long way can give out, or a queue has a setting."""
     queues = q.names("queue", "queues")
     rows = yield Fetch(
-        f"select 1 where exists (select 1 from gates where open = 1 and {queues})"
-        f" or exists (select 1 from live where place = {int(Place.CAREFUL)} and {queues})"
-        " or exists (select 1 from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
-        f" and l.place = {int(Place.PINNED)} and {q.names('l.queue', 'queues')})"
-        f" or exists (select 1 from queues where {q.names('name', 'queues')}"
+        f"select exists (select 1 from gates where open = 1 and {queues}),"
+        f" exists (select 1 from live where place = {int(Place.CAREFUL)} and {queues}),"
+        " exists (select 1 from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
+        f" and l.place = {int(Place.PINNED)} and {q.names('l.queue', 'queues')}),"
+        f" exists (select 1 from queues where {q.names('name', 'queues')}"
         " and (paused = 1 or concurrency is not null or rate_limit is not null))",
         {"queues": q.pack(list(request.queues)), "worker": request.worker_id},
     )
-    return bool(rows)
+    return Special(*map(bool, rows[0]))
 
 
 _SELECT = (
@@ -157,12 +158,13 @@ _SELECT = (
 )
 
 
-def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed | None]:
+def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
+    """What waits, the short way; or the long way, if anything special is there."""
     if request.max <= 0 or not request.queues:
         return Claimed([])
     special = yield from something_special(q, request)
-    if special:
-        return None
+    if any(special):
+        return (yield from claiming.claim(q, cache, request, special))
     params: dict[str, Any] = {"limit": request.max}
     fits = ""
     if request.job_types is not None:

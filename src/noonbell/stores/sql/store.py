@@ -33,7 +33,6 @@ from noonbell.stores import migrations
 from noonbell.stores.sql import (
     calling,
     canceling,
-    claiming,
     events,
     holding,
     known,
@@ -191,13 +190,7 @@ class SqlStore(ABC):
     # Claim, execute, settle
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        return await self._settled(lambda cache: self._claiming(cache, request))
-
-    def _claiming(self, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
-        claimed = yield from shortcut.claim(self.dialect, cache, request)
-        if claimed is None:
-            claimed = yield from claiming.claim(self.dialect, cache, request)
-        return claimed
+        return await self._settled(lambda cache: shortcut.claim(self.dialect, cache, request))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
@@ -214,7 +207,7 @@ class SqlStore(ABC):
     ) -> tuple[list[Settled], Claimed]:
         def work(cache: TaskView) -> Work[tuple[list[Settled], Claimed]]:
             settled = yield from self._settling(cache, settlements)
-            return settled, (yield from self._claiming(cache, request))
+            return settled, (yield from shortcut.claim(self.dialect, cache, request))
 
         return await self._settled(work)
 
