@@ -61,7 +61,7 @@ STREAMS_END_IN = 2
 BACKLOG = 2048
 
 NOT_YET = (
-    *("scheduler.misfire_on_start", "callback.token_ttl", "jobs.enabled", "jobs.worker_concurrency"),
+    *("callback.token_ttl", "jobs.enabled", "jobs.worker_concurrency"),
     *("jobs.poll_interval", "jobs.retry_delay", "jobs.history_retention_days", "jobs.jobs", "plans.exec_timeout"),
     "alerts",
 )
@@ -91,7 +91,18 @@ async def serve(settings: Settings, *, scheduler: bool = True, worker: bool = Tr
         async with assembled(settings, port, scheduler=scheduler, worker=worker) as parts:
             with stop.on_signals():
                 await reconcile(parts.services, settings)
+                if scheduler and settings.scheduler.misfire_on_start == "skip":
+                    await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
                 await _until_stopped(settings, parts, listener, stop)
+
+
+async def _forget_downtime(store: Store, batch: int) -> None:
+    """`scheduler.misfire_on_start: skip`: what fell due while nobody planned is dropped, and recorded as a misfire."""
+    dropped = 0
+    while (planned := await store.plan(batch, skip=True)).tasks:
+        dropped += planned.dropped
+    if dropped:
+        log.info("dropped %d slots from before the start (scheduler.misfire_on_start is skip)", dropped)
 
 
 async def _until_stopped(settings: Settings, parts: Parts, listener: socket.socket | None, stop: Stop) -> None:
@@ -181,11 +192,14 @@ def listen(settings: Settings) -> socket.socket:
         addresses = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         family, *_, address = addresses[0]
         both = server.host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        # Accepted sockets inherit it. Without it an answer waits for the caller's delayed acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except socket.gaierror:
         raise SettingsError.field("server.host", f"is {server.host!r}, which names no address here") from None
     except OSError as error:
         raise _cannot_listen(server, error) from None
+    return listener
 
 
 def _cannot_listen(server: Server, error: OSError) -> Exception:
@@ -301,7 +315,7 @@ async def assembled(
 def make_store(settings: Settings) -> SqlStore:
     """The store of the settings, not opened yet. A missing driver is named, with what brings it."""
     try:
-        store = open_store(settings.store.url)
+        return open_store(settings.store.url, connections=settings.store.pool_size)
     except ModuleNotFoundError as missing:
         extra = _DRIVERS.get((missing.name or "").partition(".")[0])
         if extra is None:
@@ -309,9 +323,6 @@ def make_store(settings: Settings) -> SqlStore:
         raise SettingsError.field(
             "store.url", f"needs the driver {missing.name}, which is not installed: pip install 'noonbell[{extra}]'"
         ) from None
-    if hasattr(store, "_connections"):  # the stores with a pool
-        store._connections = settings.store.pool_size
-    return store
 
 
 def _metrics(settings: Settings) -> Metrics:

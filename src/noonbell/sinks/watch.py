@@ -129,17 +129,13 @@ class Ledger:
             metrics.ended(RunStatus.CANCELED, len(planned.canceled))
             for run_id in planned.canceled:
                 self._forget(run_id)
-        for _, reason in getattr(planned, "skips", ()):
+        for _task_id, reason in planned.skips:
             if reason == SkipReason.OVERLAP:
                 metrics.overlap_skipped.inc()
             elif reason in (SkipReason.CONCURRENCY, SkipReason.QUEUE_FULL):
                 metrics.concurrency_skipped.inc()
-        told = 0
-        for task_id, count in getattr(planned, "misfires", ()):
+        for task_id, count in planned.misfires:
             metrics.misfires.of(task_id).inc(count)
-            told += count
-        if planned.dropped > told:
-            metrics.misfires.of(0).inc(planned.dropped - told)
 
     def publish(self, published: Sequence[Published], _: Sequence[Publication]) -> None:
         refused = sum(answer.outcome is Published_.REFUSED for answer in published)
