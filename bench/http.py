@@ -244,7 +244,7 @@ class Size:
     """How many requests are under way at a time; each is a row."""
 
 
-FULL = Size(requests=20_000, widths=(16, 32, 64, 128))
+FULL = Size(requests=10_000, widths=(16, 64, 128))
 QUICK = Size(requests=5_000, widths=(16, 64))
 
 

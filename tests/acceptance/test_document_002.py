@@ -199,6 +199,20 @@ def test_the_metrics_of_both_documents_move(node, target):
     until(lambda: metric(node, "cronjob_callback_pending") == 1, "the pending callback to be counted")
 
 
+def test_skipped_slots_are_counted_by_their_reason(node, target):
+    hang = {"target_url": target.url(target.write("skipping", HANG)), "timeout_seconds": 60}
+    counters = {
+        "task_overlap_skipped_total": node.create(name="overlapping", overlap_action="SKIP", **hang),
+        "concurrency_skipped_total": node.create(name="full", concurrency_policy="SKIP", **hang),
+    }
+    before = {name: metric(node, name) for name in counters}
+    for task_id in counters.values():
+        node.wait_for_run(node.trigger(task_id), "RUNNING")
+        node.ask("PATCH", f"/tasks/{task_id}", {"schedule": {"type": "once"}})
+    for name in counters:
+        until(lambda name=name: metric(node, name) == before[name] + 1, f"{name} to count the skip")
+
+
 def test_a_line_of_the_log_has_the_fields_of_the_document(node, target):
     task_id = node.create(name="logged", target_url=target.url("/status/500"))
     run = node.wait_for_run(node.trigger(task_id), "FAILED")
