@@ -327,12 +327,14 @@ async def publish(store: str, database: str, url: str, count: int) -> None:
 async def settled(store: str, database: str, count: int) -> None:
     """Wait until the history has them all: the last answers are on their way to the store when the last has arrived."""
     deadline = time.monotonic() + 10
+    found: dict[str, int] = {}
     while time.monotonic() < deadline:
-        ended = await ours.scalar(store, database, "select count(*) from runs where status = 'SUCCESS'")
-        if ended == count:
+        rows = await ours.execute(store, database, ["select status, count(*) from runs group by status"])
+        found = {row[0]: row[1] for row in rows}
+        if found == {"SUCCESS": count}:
             return
         await asyncio.sleep(0.1)
-    raise Failed(f"not all of {count} runs are in the history as SUCCESS")
+    raise Failed(f"of {count} runs, the history has {found} after {PATIENCE:.0f} s")
 
 
 def plain(_store: str, count: int, width: int) -> Measured:

@@ -6,6 +6,8 @@ The docs' diagram is made from TRANSITIONS (`tools/diagram.py`), and the stores'
 from __future__ import annotations
 
 import enum
+import hashlib
+import re
 from typing import Any, NewType
 
 import msgspec
@@ -76,6 +78,17 @@ def final_status(status: RunStatus) -> str | None:
     if status in SUCCEEDED:
         return "SUCCESS"
     return "FAILED" if status in (_S.TIMEOUT, _S.FAILED_TIMEOUT) else str(status)
+
+
+_TRACE_ID = re.compile(r"(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
+
+
+def trace_id_of(run_id: int, scheduled_time: int, given: str | None) -> str:
+    """32 hex digits, the same for every attempt of a run: those it was given, or made of what it has instead."""
+    if given and (match := _TRACE_ID.fullmatch(given)) and match[1].strip("0"):
+        return match[1]
+    source = given or f"run {run_id} of {scheduled_time}"
+    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class Origin(enum.StrEnum):

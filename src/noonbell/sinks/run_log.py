@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Final
 
 from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.run import FAILURES, Lease, RunStatus
+from noonbell.model.run import FAILURES, Lease, RunStatus, trace_id_of
 from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.ports import Target
 
@@ -42,7 +42,7 @@ class RunLog:
         if not log.isEnabledFor(level):
             return
         fields = {
-            "trace_id": lease.trace_id,
+            "trace_id": trace_id_of(lease.run_id, lease.scheduled_time, lease.trace_id),
             "task_id": lease.task_id,
             "run_id": lease.run_id,
             "attempt": lease.attempt,

@@ -22,7 +22,7 @@ from noonbell.model.run import RunId
 from noonbell.model.settlement import Settled, Settlement
 from noonbell.stores import migrations
 from noonbell.stores import postgres_hot as hot
-from noonbell.stores.sql import settling, shortcut
+from noonbell.stores.sql import claiming, settling, shortcut
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
@@ -154,9 +154,10 @@ class PostgresStore(SqlStore):
         arrays = hot.publish_arrays(ids[1:], publications, tasks)
         rest = (publications[0].origin, self._told_now(), ids[0])
         if len(publications) == 1:
-            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest)
+            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest, publications[0].trace_id)
         else:
-            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications))
+            traces = [publication.trace_id for publication in publications]
+            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces)
         if await self._with_connection(lambda connection: connection.fetchval(sql, *arguments)):
             return hot.published(ids[1:])
         return await super().publish(publications)  # a task has changed since this node last saw it
@@ -183,7 +184,7 @@ class PostgresStore(SqlStore):
         if not settlements:
             return [], await self.claim(request)
         if request.max <= 0 or not request.queues or not shortcut.all_plain(settlements):
-            return await super().settle_and_claim(settlements, request)
+            return await self.settle(settlements), await self.claim(request)
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
@@ -198,7 +199,7 @@ class PostgresStore(SqlStore):
     async def _claimed(self, rows: Sequence[asyncpg.Record], request: ClaimRequest) -> Claimed:
         claimed = hot.claimed_from(rows, request, self._cache)
         if claimed is None:
-            return await super().claim(request)
+            return await self._settled(lambda cache: claiming.claim(self.dialect, cache, request))
         strangers = [lease.task_id for lease in claimed.leases if lease.payload is hot.MISSING]
         if not strangers:
             return claimed

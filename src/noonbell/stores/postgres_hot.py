@@ -129,19 +129,23 @@ SETTLE_AND_CLAIM = (
 EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""
 
-# $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count
+# $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count,
+# $10 traces or null
 PUBLISH = f"""
 with now as (select {_NOW.format(now="$7")} as at),
 given as materialized (
-    select v.id, t.id as task_id, t.version, t.queue, t.job_type, coalesce(v.priority, t.priority) as priority, v.payload
-    from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[]) as v(id, task_id, version, priority, payload)
+    select v.id, t.id as task_id, t.version, t.queue, t.job_type, coalesce(v.priority, t.priority) as priority, v.payload,
+        v.trace_id
+    from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[], $10::text[])
+        as v(id, task_id, version, priority, payload, trace_id)
     join tasks t on t.id = v.task_id and t.version = v.version
 ),
 fits as (select count(*) = $9 as yes from given),
 born as (
     insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
-        priority, attempt, retry_count, lost_count)
-    select g.id, g.task_id, g.version, $6, 'SCHEDULED', now.at, now.at, now.at, now.at, g.queue, g.priority, 0, 0, 0
+        priority, attempt, retry_count, lost_count, trace_id)
+    select g.id, g.task_id, g.version, $6, 'SCHEDULED', now.at, now.at, now.at, now.at, g.queue, g.priority, 0, 0, 0,
+        g.trace_id
     from given g cross join now where (select yes from fits)
 ),
 waiting as (
@@ -163,7 +167,7 @@ told as (
 select yes from fits"""
 
 
-# $1 id, $2 task, $3 version, $4 priority or null, $5 payload or null, $6 origin, $7 now or null, $8 event
+# $1 id, $2 task, $3 version, $4 priority or null, $5 payload or null, $6 origin, $7 now or null, $8 event, $9 trace
 PUBLISH_ONE = f"""
 with given as (
     select id as task_id, version, queue, job_type, coalesce($4::int, priority) as priority, {_NOW.format(now="$7")} as at
@@ -171,8 +175,8 @@ with given as (
 ),
 born as (
     insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
-        priority, attempt, retry_count, lost_count)
-    select $1, task_id, version, $6, 'SCHEDULED', at, at, at, at, queue, priority, 0, 0, 0 from given
+        priority, attempt, retry_count, lost_count, trace_id)
+    select $1, task_id, version, $6, 'SCHEDULED', at, at, at, at, queue, priority, 0, 0, 0, $9 from given
 ),
 waiting as (
     insert into live_ready (run_id, place, task_id, queue, turn, run_at, job_type, flags, min_version, attempt,

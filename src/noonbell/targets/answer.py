@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 from noonbell.clock import SECOND, Instant, from_datetime
@@ -24,20 +25,29 @@ _CHARSETS = re.compile(
 )
 """Python's names of the charsets that a target may name. Not every codec: some take hours over a few megabytes."""
 
+_CACHED = 100
+"""Longer content types are read anew each time."""
+
 _LONGEST_MESSAGE = 1000
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """What databases refuse in a text."""
 
 
 def outcome(
-    assignment: Assignment, request: Request, exchange: Exchange, went_wrong: tuple[str, str] | None, now: Instant
+    assignment: Assignment,
+    request: Request,
+    exchange: Exchange,
+    went_wrong: tuple[str, str] | None,
+    now: Callable[[], Instant],
 ) -> Outcome:
     """What came of the attempt. `went_wrong` is kind and message of what broke the exchange off, if anything did."""
     status = exchange.status
     judged = None if status is None else failure.of_status(status, exchange.reason)
     if went_wrong is None or (judged is not None and went_wrong[0] == "too_large"):
         went_wrong = judged  # an error page that is too long is still that error
-    hidden = _hidden(assignment, request)
+    hidden = request.hidden
+    if hidden is None:
+        hidden = secrets.hidden(request.headers, assignment.lease.callback_token)
     bodies = _bodies(request, exchange, hidden)
     if went_wrong is None:
         kind = OutcomeKind.ACCEPTED if is_async(assignment) else OutcomeKind.SUCCESS
@@ -53,7 +63,7 @@ def outcome(
         kind=OutcomeKind.FAILURE,
         failure=name,
         response_code=status,
-        retry_after=retry_after(exchange.headers.get("Retry-After"), now) if status in {429, 503} else None,
+        retry_after=retry_after(exchange.watched.get("retry-after"), now()) if status in {429, 503} else None,
         error_message=message,
         error_details=details,
         bodies=bodies,
@@ -84,36 +94,38 @@ def storable(text: str) -> str:
 
 def text_of(body: bytes | bytearray, content_type: str | None) -> str:
     """The body as text, by its charset where that is a known one."""
-    named = _CHARSET.search(content_type or "")
+    if content_type is None:
+        return storable(body.decode("utf-8", "replace"))
+    charset = _charset(content_type) if len(content_type) <= _CACHED else _read_charset(content_type)
+    return storable(body.decode(charset, "replace"))
+
+
+def _read_charset(content_type: str) -> str:
+    named = _CHARSET.search(content_type)
     try:
         charset = codecs.lookup(named[1] if named else "utf-8").name
     except LookupError:
-        charset = "utf-8"
-    return storable(body.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace"))
+        return "utf-8"
+    return charset if _CHARSETS.fullmatch(charset) else "utf-8"
 
 
-def _hidden(assignment: Assignment, request: Request) -> Sequence[str]:
-    values = secrets.secret_values(request.headers)
-    token = assignment.lease.callback_token
-    return [token, *values] if token else values
+_charset = lru_cache(maxsize=256)(_read_charset)
 
 
 def _bodies(request: Request, exchange: Exchange, hidden: Sequence[str]) -> RunBodies:
-    has_answer = exchange.status is not None
-    body = secrets.conceal(text_of(exchange.body, exchange.headers.get("Content-Type")), hidden) if has_answer else None
+    headers = request.masked
+    if headers is None:
+        headers = secrets.masked(request.headers, hidden)
+    asked = request.body
+    if asked is not None:
+        asked = secrets.conceal(storable(asked), hidden)
+    if exchange.status is None:
+        return RunBodies(request_headers=headers, request_body=asked)
+    said = text_of(exchange.body, exchange.watched.get("content-type")) if exchange.body else ""
     return RunBodies(
-        request_headers=secrets.masked(request.headers, hidden),
-        request_body=None if request.body is None else secrets.conceal(storable(request.body), hidden),
-        response_headers=secrets.masked(joined(exchange.headers), hidden) if has_answer else None,
-        response_body=body,
-        truncated=has_answer and not exchange.is_whole,
+        request_headers=headers,
+        request_body=asked,
+        response_headers=secrets.masked(exchange.headers, hidden),
+        response_body=secrets.conceal(said, hidden) if hidden else said,
+        truncated=not exchange.is_whole,
     )
-
-
-def joined(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as a plain dictionary of storable texts; one that came several times is joined by commas."""
-    plain: dict[str, str] = {}
-    for name, value in headers.items():
-        text = storable(value)
-        plain[name] = f"{plain[name]}, {text}" if name in plain else text
-    return plain

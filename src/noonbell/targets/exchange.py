@@ -5,71 +5,61 @@ It is filled in as things happen, so that a deadline, a cut or a broken answer l
 
 from __future__ import annotations
 
-import asyncio
 import zlib
-from collections.abc import Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-
-import aiohttp
-
-from noonbell.targets.guard import BlockedAddress
-
-current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
-"""The exchange of the attempt that runs in this context: how the dial, which knows no request, finds it."""
 
 
 class TooLarge(Exception):
     """The answer is longer than may be kept."""
 
 
-@dataclass(slots=True)
 class Exchange:
-    address: str | None = None
-    """The last address that was dialled, with its port."""
-    blocked: BlockedAddress | None = None
-    dials: int = 0
-    """Connections begun. None, while a request is under way, means that it went out on one from the pool."""
-    transport: asyncio.WriteTransport | None = None
-    status: int | None = None
-    reason: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Of the answer; a name is found in any case, and may be there several times."""
-    body: bytearray = field(default_factory=bytearray)
-    is_whole: bool = False
-    """The answer came to its end."""
+    __slots__ = ("_decoder", "address", "body", "headers", "is_whole", "limit", "reason", "status", "watched")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        """Bytes of the body that are kept."""
+        self.address: str | None = None
+        """The last address that was dialled, with its port."""
+        self.status: int | None = None
+        self.reason = ""
+        self.headers: dict[str, str] = {}
+        """Of the answer, as it spells them; one that came several times is joined by commas."""
+        self.watched: dict[str, str] = {}
+        """Those that mean something to us, by their names in lower case; of several, the first."""
+        self.body = bytearray()
+        self.is_whole = False
+        """The answer came to its end."""
+        self._decoder: Decoder | None = None
 
     def began(self) -> None:
         """A new request of the attempt: the first, or one that follows a redirect."""
-        self.dials = 0
-        self.blocked = self.address = self.transport = self.status = None
+        self.address = self.status = self._decoder = None
+        self.is_whole = False
 
-    def answered(self, response: aiohttp.ClientResponse) -> None:
-        self.status = response.status
-        self.reason = response.reason or ""
-        self.headers = response.headers
+    def answered(self, status: int, reason: str, headers: dict[str, str], watched: dict[str, str]) -> None:
+        self.status, self.reason, self.headers, self.watched = status, reason, headers, watched
+        encoding = watched.get("content-encoding")
+        self._decoder = None if encoding is None else decoder_for(encoding)
 
-    def drop(self) -> None:
-        """Let go of the connection at once, whatever is still to be sent or read."""
-        if self.transport is not None:
-            self.transport.abort()
+    def take(self, chunk: bytes) -> None:
+        """A piece of the body as it came. TooLarge, as soon as it makes more than the limit; zlib.error, if it is broken."""
+        body = self.body
+        if self._decoder is None:
+            body += chunk
+            if len(body) > self.limit:
+                del body[self.limit :]
+                raise TooLarge
+            return
+        for part in self._decoder.decoded(chunk, self.limit - len(body) + 1):
+            body += part
+            if len(body) > self.limit:
+                del body[self.limit :]
+                raise TooLarge
 
-    def drop_if_stuck(self) -> None:
-        """An answer may come before the request has been read. What is left of it would wait for ever."""
-        if self.transport is not None and self.transport.get_write_buffer_size():
-            self.transport.abort()
-
-    async def read(self, response: aiohttp.ClientResponse, limit: int) -> None:
-        """Take in the body, decoded, up to `limit` bytes; TooLarge if there is more."""
-        decoder = decoder_for(response.headers.get("Content-Encoding"))
-        stream = response.content
-        while chunk := await stream.readany():
-            for part in decoder.decoded(chunk, limit - len(self.body) + 1):
-                self.body += part
-                if len(self.body) > limit:
-                    del self.body[limit:]
-                    raise TooLarge
-        decoder.end()
+    def end(self) -> None:
+        """The body has come to its end; zlib.error, if it cannot end here."""
+        if self._decoder is not None:
+            self._decoder.end()
         self.is_whole = True
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 import ssl
 import zlib
 
-import aiohttp
-
 from noonbell.targets.exchange import Exchange, TooLarge
 from noonbell.targets.guard import BlockedAddress
+from noonbell.targets.pool import ConnectTimeout, NoSuchHost, Undialled
 from noonbell.targets.redirect import BadRedirect
+from noonbell.targets.wire import BrokenBody, Disconnected, NotHttp
 
 _REFUSED = {
     errno.ECONNREFUSED,
@@ -23,9 +24,7 @@ _REFUSED = {
 
 
 def of_error(error: Exception, exchange: Exchange, seconds: float) -> tuple[str, str]:
-    """Kind and message for an error of the HTTP client. `seconds` is the task's timeout."""
-    if exchange.blocked is not None and exchange.address is None:
-        return "blocked_address", str(exchange.blocked)
+    """Kind and message for what broke an exchange off. `seconds` is the task's timeout."""
     match error:
         case BlockedAddress():
             return "blocked_address", str(error)
@@ -33,29 +32,20 @@ def of_error(error: Exception, exchange: Exchange, seconds: float) -> tuple[str,
             return "http_3xx", str(error)
         case TooLarge():
             return "too_large", "the answer is larger than executor.max_body_bytes"
-        case aiohttp.ConnectionTimeoutError():
+        case ConnectTimeout():
             return "connect_timeout", "no connection within executor.connect_timeout"
-        case aiohttp.ClientConnectorDNSError():
-            return "dns", f"{error.host} cannot be resolved: {error.os_error.strerror or error.os_error}"
-        case aiohttp.ClientSSLError() | ssl.SSLError():
-            return "tls", f"TLS failed: {error}"
-        case aiohttp.ClientConnectorError():
+        case NoSuchHost():
+            return "dns", str(error)
+        case Undialled():
             return _of_dial(error, exchange)
         case TimeoutError():
             return "timeout", f"no whole answer within {seconds:g} s"
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientConnectionResetError() | ConnectionError():
+        case Disconnected():
             return "protocol_error", "the target closed the connection without a whole answer"
-        case aiohttp.ClientResponseError():
-            return (
-                "protocol_error",
-                f"the answer is not HTTP: {error.message.splitlines()[0] if error.message else error}",
-            )
-        case aiohttp.ClientPayloadError() | zlib.error():
+        case NotHttp():
+            return "protocol_error", f"the answer is not HTTP: {error}"
+        case BrokenBody() | zlib.error():
             return "protocol_error", f"the body is broken: {error}"
-        case aiohttp.InvalidURL():
-            return "fail", f"target_url cannot be called: {error}"
-        case aiohttp.ClientError() | OSError():
-            return "protocol_error", f"the exchange broke off: {error}"
         case _:
             return "error", f"{type(error).__name__}: {error}"
 
@@ -70,11 +60,12 @@ def of_status(status: int, reason: str) -> tuple[str, str] | None:
     return "protocol_error", said
 
 
-def _of_dial(error: aiohttp.ClientConnectorError, exchange: Exchange) -> tuple[str, str]:
-    number = error.os_error.errno
-    where = exchange.address or f"{error.host}:{error.port}"
-    if number == errno.ETIMEDOUT:
+def _of_dial(undialled: Undialled, exchange: Exchange) -> tuple[str, str]:
+    error, where = undialled.error, exchange.address
+    if isinstance(error, ssl.SSLError):
+        return "tls", f"TLS failed: {error}"
+    if isinstance(error, TimeoutError):
         return "connect_timeout", f"{where} does not answer"
-    if number in _REFUSED:
-        return "connection_refused", f"{where}: {error.os_error.strerror or error.os_error}"
-    return "connection_refused", f"{where} cannot be reached: {error.os_error}"
+    if error.errno in _REFUSED:
+        return "connection_refused", f"{where}: {os.strerror(error.errno)}"
+    return "connection_refused", f"{where} cannot be reached: {error}"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from yarl import URL
 
 from noonbell.targets import signing
+from noonbell.targets.guard import SCHEMES
 from noonbell.targets.request import Request
 from noonbell.targets.secrets import is_secret
 
-STATUSES = frozenset({301, 302, 303, 307, 308})
 MOST_HOPS = 5
 
 _OF_THE_BODY = ("content-type", "content-encoding", signing.ID, signing.TIMESTAMP, signing.SIGNATURE)
@@ -31,16 +29,18 @@ def redirected(request: Request, status: int, location: str | None, callback_tok
         url = url.with_user(None) if url.host else url
     except ValueError as error:
         raise BadRedirect(f"{status} with a Location that cannot be read: {error}") from None
+    if url.scheme in SCHEMES and not url.host:
+        raise BadRedirect(f"{status} with a Location that names no host")
     becomes_get = (status == 303 and request.method != "HEAD") or (status in {301, 302} and request.method == "POST")
     if becomes_get:
         kept = _without(request.headers, _OF_THE_BODY)
-        request = replace(request, method="GET", headers=kept, body=None, content=None)
+        request = Request("GET", request.url, kept, None, None)
     if _origin(url) != _origin(request.url):
         if callback_token and callback_token in f"{request.body or ''}{url}":
             raise BadRedirect(f"{status} would hand the callback token to another origin")
         kept = {name: value for name, value in request.headers.items() if not is_secret(name)}
-        request = replace(request, headers=_without(kept, _FOR_THE_FIRST_ORIGIN))
-    return replace(request, url=url)
+        return Request(request.method, url, _without(kept, _FOR_THE_FIRST_ORIGIN), request.body, request.content)
+    return Request(request.method, url, request.headers, request.body, request.content)
 
 
 def _origin(url: URL) -> tuple[str, str | None, int | None]:

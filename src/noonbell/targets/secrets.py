@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from noonbell.service import secrets
@@ -21,9 +21,20 @@ def secret_values(headers: Mapping[str, str]) -> list[str]:
     return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
 
 
-def masked(headers: Mapping[str, str], values: Iterable[str]) -> dict[str, str]:
+def hidden(headers: Mapping[str, str], callback_token: str | None) -> list[str]:
+    """Everything about a request that must not turn up in a stored text."""
+    values = secret_values(headers)
+    return [callback_token, *values] if callback_token else values
+
+
+def masked(headers: Mapping[str, str], values: Sequence[str]) -> dict[str, str]:
     """The headers, with MASK in place of the secret ones and of each of the values."""
-    return {name: MASK if is_secret(name) else conceal(value, values) for name, value in headers.items()}
+    shown = {name: MASK if is_secret(name) else value for name, value in headers.items()}
+    if values:
+        everything = "\n".join(shown.values())  # one look at all of them: a secret is hardly ever among them
+        if any(value in everything for value in values):
+            return {name: conceal(value, values) for name, value in shown.items()}
+    return shown
 
 
 def conceal(text: str, values: Iterable[str]) -> str:

@@ -126,7 +126,7 @@ async def test_a_header_that_would_make_another_is_refused(quick_api: Api, heade
         ("DELETE", "/tasks", 405, "METHOD_NOT_ALLOWED"),
         ("POST", "/tasks/1", 405, "METHOD_NOT_ALLOWED"),
         ("GET", "/tasks/1/trigger", 405, "METHOD_NOT_ALLOWED"),
-        ("BREW", "/tasks", 405, "METHOD_NOT_ALLOWED"),
+        ("PROPFIND", "/tasks", 405, "METHOD_NOT_ALLOWED"),
         ("GET", "/runs/x", 400, "INVALID_ID"),
         ("GET", "/runs/0", 400, "INVALID_ID"),
         ("GET", "/runs/9007199254740993", 400, "INVALID_ID"),

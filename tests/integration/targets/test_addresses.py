@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from aiohttp.abc import AbstractResolver
 
 from integration.targets.sink import http, listening, replies
 from noonbell.model.attempt import OutcomeKind
@@ -169,25 +167,14 @@ async def test_a_canary_on_loopback_sees_nothing(opened, host):
     assert canary.connections == 0
 
 
-class Names(AbstractResolver):
+class Names:
     """A name server that gives these answers, one after the other, the last one for ever."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
 
-    async def resolve(self, host, port=0, family=0):
-        addresses = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return [
-            {
-                "hostname": host,
-                "host": address,
-                "port": port,
-                "family": socket.AF_INET,
-                "proto": 0,
-                "flags": socket.AI_NUMERICHOST,
-            }
-            for address in addresses
-        ]
+    async def resolve(self, host):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     async def close(self):
         pass
@@ -198,7 +185,7 @@ async def test_a_name_that_points_elsewhere_the_second_time_is_stopped_at_the_di
     target = await opened(guard=Guard(deny_networks=["127.0.0.2/32"]), resolver=names)
     async with listening(replies(200, b"x", Connection="close")) as sink:
         first = await target.execute(assignment(sink.url(host="rebind.test")))
-        target._kept.connector.clear_dns_cache()
+        target._pool.names.forget()
         second = await target.execute(assignment(sink.url(host="rebind.test")))
     assert first.kind is OutcomeKind.SUCCESS
     assert (second.failure, sink.connections) == ("blocked_address", 1)

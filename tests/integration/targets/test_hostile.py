@@ -8,14 +8,12 @@ import gzip
 import os
 import socket
 import ssl
-import subprocess
 import time
 import tracemalloc
 import zlib
 from pathlib import Path
 
 import pytest
-from aiohttp.abc import AbstractResolver
 
 from integration.targets.sink import Answer, drips, http, listening, replies, says, silence
 from noonbell.model.attempt import Outcome, OutcomeKind
@@ -219,8 +217,8 @@ def full_listener(held: contextlib.ExitStack) -> int:
     return int(server.getsockname()[1])
 
 
-class StuckResolver(AbstractResolver):
-    async def resolve(self, host, port=0, family=0):
+class StuckResolver:
+    async def resolve(self, host):
         await asyncio.sleep(60)
         raise AssertionError
 
@@ -259,7 +257,7 @@ async def test_name_lookups_do_not_use_the_threads_of_others(target, monkeypatch
 
 
 class NoSuchName(StuckResolver):
-    async def resolve(self, host, port=0, family=0):
+    async def resolve(self, host):
         raise OSError(-2, "Name or service not known")
 
 
@@ -274,19 +272,6 @@ async def test_a_name_that_does_not_exist_is_named_dns(opened):
 async def test_what_cannot_be_a_name_is_no_reason_to_fall_over(target, host):
     outcome = await target.execute(assignment(f"http://{host}/", timeout_seconds=5))
     assert outcome.failure in {"dns", "fail"}
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory) -> Path:
-    """A certificate that nobody has signed but itself, for 127.0.0.1."""
-    path = tmp_path_factory.mktemp("tls") / "self.pem"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        [*command, "-days", "2", *subject, "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True
-    )
-    path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
-    return path
 
 
 async def test_a_certificate_that_nobody_trusts_is_refused_before_anything_is_sent(target, opened, certificate):
@@ -326,7 +311,7 @@ async def test_an_early_answer_leaves_no_stuck_connection_behind(target):
     )
     assert (outcome.failure, outcome.response_code) == ("http_4xx", 413)
     await asyncio.sleep(0.05)  # a dropped connection says goodbye in the loop's next rounds
-    assert [one for one in target._kept.connector._acquired if one.transport] == []
+    assert [wire for wire in target._pool._open if wire.is_open()] == []
     done.set()
     server.close()
 

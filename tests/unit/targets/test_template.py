@@ -165,10 +165,10 @@ def test_a_body_is_escaped_by_its_content_type_or_else_by_its_look(text, content
 
 def test_what_is_rendered_has_a_limit_that_is_kept_while_rendering():
     values = {"payload": "x" * 1_000_000}
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(PayloadTooLarge):
         render("{{payload}}" * 100_000, values, limit=3_000_000)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_value_is_never_read_as_a_template():

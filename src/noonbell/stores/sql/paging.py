@@ -63,7 +63,7 @@ def _decode(name: str, cursor: str) -> tuple[Any, int]:
         made_for, value, id_ = msgspec.json.decode(text, type=tuple[str, int | str, int])
     except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidArgument.field("cursor", "is not one that was handed out here") from error
-    if made_for != name or isinstance(value, str) is not (name == "name") or not 0 <= id_ < 1 << 53:
+    if made_for != name or isinstance(value, str) is not (name == "name") or not 0 <= id_ <= 1 << 62:
         raise InvalidArgument.field("cursor", "belongs to a list with another sort order")
     return value, id_
 

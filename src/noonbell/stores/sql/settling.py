@@ -142,8 +142,9 @@ def _earlier_starts(q: Dialect, rows: dict[int, Live]) -> Work[dict[int, int]]:
 def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start: int | None) -> None:
     match done.move:
         case Move.FINISH:
+            losses = live.lost_count + (done.expect is Expect.EXPIRED)
             ending = Ending(
-                live=live,
+                live=live._replace(lost_count=losses),
                 status=done.status or RunStatus.FAILED,
                 start_time=None if start is None else Instant(start),
                 report=report_of(done.response_code, done.result, done.error_message, done.error_details),

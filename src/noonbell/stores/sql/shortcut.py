@@ -59,7 +59,6 @@ def _is_plain_publication(publication: Publication) -> bool:
         and publication.specific_worker_ids is None
         and publication.scheduled_time is None
         and publication.retry_of_run_id is None
-        and publication.trace_id is None
     )
 
 
@@ -90,6 +89,7 @@ _RUN_COLUMNS = (
     "attempt",
     "retry_count",
     "lost_count",
+    "trace_id",
 )
 
 
@@ -110,7 +110,7 @@ def publish(q: Dialect, publications: Sequence[Publication], tasks: dict[int, Kn
         task_id, priority = publication.task_id, publication.priority
         if priority is None:
             priority = tasks[task_id].task.spec.priority
-        runs.append((run_id, task_id, *common[task_id], priority, 0, 0, 0))
+        runs.append((run_id, task_id, *common[task_id], priority, 0, 0, 0, publication.trace_id))
         if publication.payload is not msgspec.UNSET:
             inputs.append((run_id, to_json(publication.payload)))
     yield InsertMany("runs", _RUN_COLUMNS, runs)

@@ -1,0 +1,172 @@
+"""Connections: new ones, every address of which passes the guard, and idle ones that are kept for the next request."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections import deque
+
+from noonbell.targets.exchange import Exchange
+from noonbell.targets.guard import BlockedAddress, Guard
+from noonbell.targets.place import Place
+from noonbell.targets.resolver import Names, Resolver
+from noonbell.targets.wire import Disconnected, Wire
+
+KEEP_SECONDS = 4.0
+"""How long an idle connection is kept. Common servers close theirs after five seconds; we are to be the first."""
+
+_SWEEP = KEEP_SECONDS / 8
+
+
+class ConnectTimeout(Exception):
+    """No connection within the time that one may take."""
+
+
+class NoSuchHost(Exception):
+    def __init__(self, host: str, error: OSError) -> None:
+        super().__init__(f"{host} cannot be resolved: {error.strerror or error}")
+
+
+class Undialled(Exception):
+    """No address of a host took the connection; `error` is what the last one said."""
+
+    def __init__(self, place: Place, error: OSError) -> None:
+        super().__init__(str(error))
+        self.place, self.error = place, error
+
+
+class Pool:
+    """Make it inside the event loop that it is used in."""
+
+    def __init__(
+        self, guard: Guard, resolver: Resolver, *, connect_timeout: float, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self._guard, self._connect_timeout, self._ssl_context = guard, connect_timeout, ssl_context
+        self.names = Names(resolver)
+        self.loop = asyncio.get_running_loop()
+        self._idle: dict[Place, deque[Wire]] = {}
+        self._open: set[Wire] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Drop every connection. Requests that are under way end as if the target had hung up."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._idle.clear()
+        for wire in self._open:
+            wire.hang_up()
+        await self.names.close()
+        await asyncio.sleep(0)  # a transport says goodbye in the loop's next round
+
+    def take(self, place: Place) -> Wire | None:
+        """An idle connection, the one that was used last; None if there is none."""
+        idle = self._idle.get(place)
+        while idle:
+            wire = idle.pop()
+            if wire.is_open():
+                if wire.idle_since > self.loop.time() - KEEP_SECONDS:
+                    return wire
+                wire.drop()
+        return None
+
+    def give(self, wire: Wire) -> None:
+        """Keep a connection for the next request, if one can follow."""
+        if not wire.keeps or self._is_closed:
+            wire.drop()
+            return
+        wire.idle_since = self.loop.time()
+        idle = self._idle.get(wire.place)
+        if idle is None:
+            idle = self._idle[wire.place] = deque()
+        idle.append(wire)
+        if self._sweeping is None:
+            self._sweeping = self.loop.call_later(_SWEEP, self._sweep)
+
+    async def dial(self, place: Place, deadline: float, exchange: Exchange) -> Wire:
+        """A new connection. `deadline`, in the loop's time, holds beside the one for connections."""
+        mine = self.loop.time() + self._connect_timeout
+        try:
+            async with asyncio.timeout_at(min(mine, deadline)):
+                wire = await self._dialled(place, min(mine, deadline), exchange)
+        except TimeoutError:
+            if deadline < mine:
+                raise
+            raise ConnectTimeout from None
+        if self._is_closed:
+            wire.drop()
+            raise Disconnected
+        return wire
+
+    async def _dialled(self, place: Place, deadline: float, exchange: Exchange) -> Wire:
+        addresses = await self._addresses(place.host)
+        denied: BlockedAddress | None = None
+        refused: OSError | None = None
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            try:
+                self._guard.check(address, place.port)
+                exchange.address = f"[{address}]:{place.port}" if ":" in address else f"{address}:{place.port}"
+                # The last one may take all the time that is left; one before it, its share.
+                now = self.loop.time()
+                async with asyncio.timeout_at(now + (deadline - now) / left if left > 1 else None):
+                    return await self._connected(place, address, exchange.address)
+            except BlockedAddress as error:
+                denied = error
+            except OSError as error:
+                refused = error
+        if refused is not None:
+            raise Undialled(place, refused)
+        raise denied or NoSuchHost(place.host, OSError("it has no address"))
+
+    async def _connected(self, place: Place, address: str, written: str) -> Wire:
+        is_tls = place.scheme == "https"
+        _, wire = await self.loop.create_connection(
+            lambda: Wire(place, written, self.loop, self._forget),
+            address,
+            place.port,
+            ssl=self._tls() if is_tls else None,
+            server_hostname=place.host.rstrip(".") if is_tls else None,
+            flags=socket.AI_NUMERICHOST,  # what the guard has seen is what is dialled: no name is looked up here
+        )
+        self._open.add(wire)
+        if not wire.is_open():  # gone before it was known
+            self._open.discard(wire)
+        return wire
+
+    async def _addresses(self, host: str) -> list[str]:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            pass
+        else:
+            return [host]
+        try:
+            return await self.names.addresses(host)
+        except OSError as error:
+            raise NoSuchHost(host, error) from None
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._ssl_context is None:
+            self._ssl_context = ssl.create_default_context()
+            self._ssl_context.set_alpn_protocols(["http/1.1"])
+        return self._ssl_context
+
+    def _forget(self, wire: Wire) -> None:
+        """The connection has ended."""
+        self._open.discard(wire)
+        idle = self._idle.get(wire.place)
+        if idle and wire in idle:
+            idle.remove(wire)
+
+    def _sweep(self) -> None:
+        """Drop what has been idle for too long. The one that has waited longest stands first."""
+        oldest = self.loop.time() - KEEP_SECONDS
+        for place, idle in list(self._idle.items()):
+            while idle and (idle[0].idle_since <= oldest or not idle[0].is_open()):
+                idle.popleft().drop()
+            if not idle:
+                del self._idle[place]
+        self._sweeping = self.loop.call_later(_SWEEP, self._sweep) if self._idle else None

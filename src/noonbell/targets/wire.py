@@ -1,0 +1,347 @@
+"""One connection of HTTP/1.1: a request goes out, an answer comes in, and then perhaps the next.
+
+The C parser of httptools cuts the answer; what it lets pass and HTTP does not is refused here. Everything that comes is
+put into the exchange at once. A request is waited for by one future and no task; its result is what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from noonbell.engine import failpoint
+from noonbell.targets.exchange import Exchange, TooLarge
+from noonbell.targets.place import Place
+
+LONGEST_HEAD = 64 * 1024
+"""Bytes that may come without a byte of the body among them: the head, what precedes it, or what follows the body."""
+
+LONGEST_NAME = 1024
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+_PIECE = 256 * 1024
+"""A longer body is sent piece by piece, so that other calls have their turn in between."""
+
+_WATCHED = frozenset({"content-encoding", "content-type", "location", "retry-after"})
+_CACHED = 64
+_EARLY = 0.001
+"""Seconds by which the loop may call before its time."""
+
+
+class Disconnected(Exception):
+    """The target closed the connection without a whole answer."""
+
+
+class NotHttp(Exception):
+    """What came is no answer of HTTP/1.x."""
+
+
+class BrokenBody(Exception):
+    """The head was well, and what follows is not what it says."""
+
+
+class _Stop(Exception):
+    """Makes the parser stop; why is known already."""
+
+
+Result = Exception | None
+
+
+class Wire(asyncio.Protocol):
+    __slots__ = (
+        *("_deadline", "_dry", "_exchange", "_follows", "_has_head", "_is_bodiless", "_is_chunked", "_is_framed"),
+        *("_is_over", "_is_paused", "_lines", "_loop", "_lost", "_parser", "_reason", "_rest", "_stays", "_timer"),
+        *("_transport", "_waiter", "_why", "address", "has_begun", "idle_since", "keeps", "place"),
+    )
+
+    def __init__(
+        self, place: Place, address: str, loop: asyncio.AbstractEventLoop, lost: Callable[[Wire], None]
+    ) -> None:
+        self.place, self.address, self._loop, self._lost = place, address, loop, lost
+        self.has_begun = False
+        """Of the answer to the last request, at least a byte has come."""
+        self.keeps = False
+        """The answer is whole, and another request may follow."""
+        self.idle_since = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._parser = _parser(self)
+        self._exchange: Exchange | None = None
+        self._waiter: asyncio.Future[Result] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._rest: memoryview | None = None
+        self._is_paused = self._is_chunked = self._is_framed = self._is_bodiless = self._follows = False
+        self._is_over = self._has_head = self._stays = False
+        self._lines: list[tuple[bytes, bytes]] = []
+        self._reason = b""
+        self._dry = 0
+        self._why: Exception | None = None
+
+    # The caller's side
+
+    def ask(
+        self, head: bytes, content: bytes | None, exchange: Exchange, deadline: float, *, is_head: bool, follows: bool
+    ) -> asyncio.Future[Result]:
+        """Send a request; the future is done when its answer is whole or hopeless.
+
+        `is_head`: the method is HEAD, whose answers have no body. `follows`: nobody wants the body of a redirect.
+        """
+        self._waiter = waiter = self._loop.create_future()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._waiter = None
+            waiter.set_result(Disconnected())
+            return waiter
+        self._exchange, self._is_bodiless, self._follows = exchange, is_head, follows
+        self._is_over = self._has_head = self.has_begun = self.keeps = False
+        self._dry = 0
+        self._deadline = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm(deadline)
+        if content is None:
+            transport.write(head)
+        elif len(content) <= _PIECE:
+            transport.write(head + content)
+        else:
+            transport.write(head)
+            self._rest = memoryview(content)
+            self._send_on()
+            return waiter
+        failpoint.hit("K5")
+        return waiter
+
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def unsent(self) -> int:
+        """Bytes that wait to be sent."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return waiting + (0 if self._rest is None else len(self._rest))
+
+    def drop(self) -> None:
+        """Let go of the connection at once, whatever is still to be sent or read."""
+        self._exchange = self._waiter = self._rest = None
+        self.keeps = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hang_up(self) -> None:
+        """Let go as if the target had: the one who waits is told."""
+        if self._waiter is not None:
+            self._settle(Disconnected())
+        self.drop()
+
+    # The loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # a stream is all that we dial
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._rest = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiter is not None:
+            is_end = exc is None and self._has_head and not self._is_framed
+            self._settle(self._ended() if is_end else Disconnected())
+        del self._parser  # it holds on to us
+        self._lost(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._send_on()
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None:  # nobody asked: it would be taken for the answer to the next request
+            self.drop()
+            return
+        self.has_begun = True
+        self._dry += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._settle(NotHttp("it switches to another protocol"))
+        except HttpParserError as error:
+            self._stays = False
+            self._settle(self._judged(error))
+        else:
+            if self._is_over:
+                self._settle(None)
+            elif self._dry > LONGEST_HEAD:
+                self._settle(self._bad(f"more than {LONGEST_HEAD} bytes of headers"))
+            elif self._has_head and self._is_bodiless:
+                self._parser = _parser(self)  # the old one waits for a body
+                self._stays = self._stays and not self._follows
+                self._settle(self._ended())
+
+    # The parser's side
+
+    def on_message_begin(self) -> None:
+        if self._is_over:  # more than was asked for
+            self._stays = False
+
+    def on_status(self, status: bytes) -> None:
+        self._reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._lines.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._is_over:
+            raise _Stop
+        parser = self._parser
+        status = parser.get_status_code()
+        lines, self._lines = self._lines, []
+        reason, self._reason = self._reason, b""
+        if 100 <= status < 200 and status != 101:
+            return
+        version = parser.get_http_version()
+        if version not in {"1.1", "1.0"}:
+            self._stop(NotHttp(f"it speaks HTTP/{version}"))
+        if status < 200:
+            self._stop(NotHttp(f"its status is {status}"))
+        size = 0
+        headers: dict[str, str] = {}
+        watched: dict[str, str] = {}
+        self._is_framed = self._is_chunked = False
+        for raw, value in lines:
+            size += len(raw) + len(value) + 4
+            if b"\0" in value:
+                self._stop(NotHttp("a header holds NUL"))
+            if len(raw) > LONGEST_NAME:
+                self._stop(NotHttp(f"a header's name has {len(raw)} bytes"))
+            name, lower = _name(raw) if len(raw) <= _CACHED else _read_name(raw)
+            text = value.decode("utf-8", "replace")
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+            if lower in _WATCHED:
+                watched.setdefault(lower, text)
+            elif lower == "content-length":
+                self._is_framed = True
+            elif lower == "transfer-encoding" and "chunked" in text.lower():
+                self._is_framed = self._is_chunked = True
+        if size > LONGEST_HEAD:
+            self._stop(NotHttp(f"more than {LONGEST_HEAD} bytes of headers"))
+        self._has_head = True
+        self._dry = 0
+        self._stays = parser.should_keep_alive()
+        if self._follows:
+            self._follows = status in REDIRECTS
+            self._is_bodiless = self._is_bodiless or self._follows
+        assert self._exchange is not None  # noqa: S101 - data without a request is not parsed
+        self._exchange.answered(status, reason.decode("utf-8", "replace"), headers, watched)
+
+    def on_body(self, body: bytes) -> None:
+        self._dry = 0
+        if self._is_bodiless:
+            self._stays = self._stays and self._follows  # a redirect may have one, an answer to HEAD may not
+            return
+        assert self._exchange is not None  # noqa: S101 - data without a request is not parsed
+        try:
+            self._exchange.take(body)
+        except (TooLarge, zlib.error) as error:
+            self._stop(error)
+
+    def on_message_complete(self) -> None:
+        if not self._has_head:  # 100, 103 and their like: the answer is still to come
+            return
+        error = self._ended()
+        if error is not None:
+            self._stop(error)
+        self._is_over = True
+
+    # Inside
+
+    def _stop(self, error: Exception) -> None:
+        self._why = error
+        raise _Stop
+
+    def _judged(self, error: HttpParserError) -> Result:
+        """What the parser's refusal means."""
+        if self._why is not None:
+            return self._why
+        if isinstance(error.__context__, _Stop):  # a second answer: the first is the one that was asked for
+            return None
+        if self._has_head and self._is_bodiless:
+            return self._ended()
+        return self._bad(str(error))
+
+    def _bad(self, what: str) -> Exception:
+        return BrokenBody(what) if self._has_head and not self._is_over else NotHttp(what)
+
+    def _ended(self) -> Result:
+        """The answer is at its end; what is wrong with that."""
+        assert self._exchange is not None  # noqa: S101 - asked while a request is under way
+        if self._follows:
+            return None  # its body was not read
+        try:
+            self._exchange.end()
+        except zlib.error as error:
+            return error
+        return None
+
+    def _settle(self, result: Result) -> None:
+        """Tell the one who asked. The connection stays open only if another request can follow."""
+        waiter, self._waiter, self._exchange, self._why = self._waiter, None, None, None
+        transport = self._transport
+        if result is None and self._stays and transport is not None and not self.unsent():
+            if self._is_chunked:
+                self._parser, self._lines = _parser(self), []  # trailers may be left over
+            self.keeps = True
+        else:
+            self._rest = None
+            if transport is not None:
+                transport.abort()
+        if waiter is not None and not waiter.done():
+            waiter.set_result(result)
+
+    def _send_on(self) -> None:
+        """The next piece of a long body, if the last one has left."""
+        if self._rest is None or self._transport is None or self._is_paused:
+            return
+        self._transport.write(self._rest[:_PIECE])
+        self._rest = self._rest[_PIECE:] if len(self._rest) > _PIECE else None
+        if self._rest is None:
+            failpoint.hit("K5")
+        elif not self._is_paused:
+            self._loop.call_soon(self._send_on)
+
+    def _arm(self, when: float) -> None:
+        """One timer for all requests of a connection: most end long before it, and the next finds it set."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._deadline > self._loop.time() + _EARLY:
+            self._arm(self._deadline)
+        else:
+            self._settle(TimeoutError())
+
+
+def _parser(wire: Wire) -> HttpResponseParser:
+    parser = HttpResponseParser(wire)
+    # Lines that end in LF alone, folded headers, a blank after a chunk's size: odd, and harmless in an answer.
+    parser.set_dangerous_leniencies(
+        lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+    )
+    return parser
+
+
+def _read_name(raw: bytes) -> tuple[str, str]:
+    name = raw.decode("ascii", "replace")
+    return name, name.lower()
+
+
+_name = lru_cache(maxsize=1024)(_read_name)
