@@ -105,10 +105,13 @@ def judge(
         # A dead node sends nothing: what is logged after the kill was on its way before it.
         return kills.get(one.node, float("inf")) - one.at <= reach
 
+    def may_be_unknown(slot: Slot) -> bool:
+        if by_slot[slot]:
+            return all(map(was_hit, by_slot[slot]))
+        return any(0 <= killed_at - slot.at <= window for killed_at in kills.values())
+
     verdict.unknown = [
-        row.slot
-        for row in rows
-        if row.slot.task in once and row.kind == "unknown" and all(map(was_hit, by_slot[row.slot]))
+        row.slot for row in rows if row.slot.task in once and row.kind == "unknown" and may_be_unknown(row.slot)
     ]
     excused = set(verdict.unknown)
     verdict.lost = [slot for slot in expected if not counts[slot] or not (by_slot[slot] or slot in excused)]

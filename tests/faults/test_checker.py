@@ -95,8 +95,9 @@ def test_what_is_sent_at_most_once_may_end_as_unknown_if_a_kill_hit_it(seen):
     assert found.is_valid
 
 
-def test_unknown_without_a_kill_is_told():
-    found = verdict(UNKNOWN, once={"a"})
+@pytest.mark.parametrize("seen", [SEEN, [SEEN[0], SEEN[2]]], ids=["sent", "not sent"])
+def test_unknown_without_a_kill_is_told(seen):
+    found = verdict(UNKNOWN, seen, once={"a"})
     assert found.unended == [SLOTS[1]]
     assert not found.is_strict
 

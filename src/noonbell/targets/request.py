@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from yarl import URL
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, PayloadTooLarge
 from noonbell.model.attempt import Assignment
-from noonbell.model.run import Lease
+from noonbell.model.run import Lease, trace_id_of
 from noonbell.model.task import Delivery, ExecType, TaskSpec
 from noonbell.service.http_fields import OWNED_HEADERS
 from noonbell.targets import signing, template
@@ -37,7 +36,6 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 """Control characters, and halves of characters."""
 
-_TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
 
 written = lru_cache(maxsize=1024)(rfc3339)
 """Runs come in herds that share a slot."""
@@ -88,11 +86,8 @@ def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: i
 
 
 def trace_id(lease: Lease) -> str:
-    """32 hex digits, the same for every attempt: the run's own, or made of what it has instead."""
-    if lease.trace_id and (match := _TRACE_ID.fullmatch(lease.trace_id)) and match[1].strip("0"):
-        return match[1]
-    source = lease.trace_id or f"run {lease.run_id} of {lease.scheduled_time}"
-    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
+    """32 hex digits, the same for every attempt."""
+    return trace_id_of(lease.run_id, lease.scheduled_time, lease.trace_id)
 
 
 def traceparent(trace: str, attempt: int) -> str:

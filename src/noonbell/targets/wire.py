@@ -93,13 +93,13 @@ class Wire(asyncio.Protocol):
         `is_head`: the method is HEAD, whose answers have no body. `follows`: nobody wants the body of a redirect.
         """
         self._waiter = waiter = self._loop.create_future()
+        self._is_over = self._has_head = self.has_begun = self.keeps = False
         transport = self._transport
         if transport is None or transport.is_closing():
             self._waiter = None
             waiter.set_result(Disconnected())
             return waiter
         self._exchange, self._is_bodiless, self._follows = exchange, is_head, follows
-        self._is_over = self._has_head = self.has_begun = self.keeps = False
         self._dry = 0
         self._deadline = deadline
         if self._timer is None or self._timer.when() > deadline:

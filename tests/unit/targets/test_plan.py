@@ -81,7 +81,7 @@ def test_a_plan_comes_to_the_same_request_as_the_long_way(fields):
         assert sorted((short.head or b"").split(b"\r\n")) == sorted((long.head or b"").split(b"\r\n"))
         assert short.place is None or short.place == place_of(long.url)
         hidden = secrets.hidden(long.headers, given_one.lease.callback_token)
-        assert short.hidden is None or list(short.hidden) == hidden
+        assert short.hidden is None or set(short.hidden) == set(hidden)
         assert short.masked is None or short.masked == secrets.masked(long.headers, hidden)
 
 
