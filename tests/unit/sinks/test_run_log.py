@@ -58,7 +58,12 @@ async def test_the_line_has_everything_that_is_known(caplog):
         log.settled(LEASE, settlement(Move.FINISH, status=RunStatus.SUCCESS), Settled.DONE)
     (record,) = caplog.records
     assert (record.levelname, record.getMessage()) == ("INFO", "run ended")
-    assert (record.task_id, record.run_id, record.attempt, record.trace_id) == (1, 42, 2, "4bf92f3577b34da6a3ce929d0e0e4736")
+    assert (record.task_id, record.run_id, record.attempt, record.trace_id) == (
+        1,
+        42,
+        2,
+        "4bf92f3577b34da6a3ce929d0e0e4736",
+    )
     assert (record.status, record.target_url, record.err) == ("SUCCESS", "http://x.example/a", None)
     assert record.latency_ms >= 0
 
