@@ -110,7 +110,6 @@ def set_up(level: str, *, as_json: bool, stream: TextIO | None = None) -> None:
 
 _QUIET: Mapping[str, int] = {
     "asyncio": logging.WARNING,
-    "aiohttp": logging.WARNING,
     "uvicorn": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
 }
