@@ -5,6 +5,7 @@ A record says what it is about by `extra`: `log.info("run ended", extra={"run_id
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -62,6 +63,12 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _fit(text: str) -> str:
+    """Ready to be shown. A single plain word, as most values are, needs no looking at; others recur."""
+    return text if text.isascii() and text.isalnum() else _made_fit(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _made_fit(text: str) -> str:
     return escaped(redacted(text))
 
 
@@ -92,6 +99,8 @@ class HumanLines(logging.Formatter):
 
 def _quoted(value: object) -> str:
     text = str(value)
+    if text.isalnum():
+        return text
     return json.dumps(text, ensure_ascii=False) if not text or re.search(r'[\s"=]', text) else text
 
 

@@ -127,6 +127,7 @@ class PostgresStore(SqlStore):
             statement_cache_size=512,
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
+            reset=_as_it_is,
         )
 
     async def close(self) -> None:
@@ -349,6 +350,10 @@ class PostgresStore(SqlStore):
             self._ids.fill(await connection.fetchval(text, *values), size)
 
         await self._with_connection(reserve, spare=True)
+
+
+async def _as_it_is(_connection: object) -> None:
+    """Nobody changes a session here, so a connection that comes back needs no round trip to set it right."""
 
 
 async def _abandon(connection: Connection, transaction: Any, error: BaseException) -> None:

@@ -45,6 +45,8 @@ FINISHED = (
     "next_retry_time",
 )
 REPORTED = ("response_code", "result", "error_message", "error_details")
+_BODIES_AT_ONCE = 1 << 20
+"""Characters of bodies that go into one statement."""
 BODY_COLUMNS = (
     "run_id",
     "attempt",
@@ -102,12 +104,21 @@ def _fact(ending: Ending) -> tuple[Any, ...]:
 
 
 def write_bodies(bodies: Sequence[tuple[Live, RunBodies]]) -> Work[None]:
-    """In a statement each: one of them may be as large as the database takes at once."""
+    """Together as far as they are small; one alone may be as large as the database takes at once."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
     for live, body in bodies:
         headers = (body.request_headers, body.response_headers)
         sent, received = (None if value is None else to_json(value) for value in headers)
-        row = (live.run_id, live.attempt, sent, body.request_body, received, body.response_body, int(body.truncated))
-        yield InsertMany("bodies", BODY_COLUMNS, [row])
+        texts = (sent, body.request_body, received, body.response_body)
+        weight = sum(len(text) for text in texts if text is not None)
+        if rows and size + weight > _BODIES_AT_ONCE:
+            yield InsertMany("bodies", BODY_COLUMNS, rows)
+            rows, size = [], 0
+        rows.append((live.run_id, live.attempt, *texts, int(body.truncated)))
+        size += weight
+    if rows:
+        yield InsertMany("bodies", BODY_COLUMNS, rows)
 
 
 def _write_history(now: Instant, endings: Sequence[Ending]) -> Work[None]:
