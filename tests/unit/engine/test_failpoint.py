@@ -119,7 +119,9 @@ async def test_killed_around_the_commit_of_a_slot(scene: Scene, point: str, writ
     await scene.kill_at(point)
     assert (await scene.run_of(task) is not None) == bool(written)
     run = await scene.recover(task)
-    assert (run.status, run.attempt, len(scene.deliveries())) == (S.SUCCESS, 1, 1)
+    assert (run.status, len(scene.deliveries())) == (S.SUCCESS, 1)
+    # After the commit, the worker of the same process may have claimed the run before the planner died.
+    assert run.attempt <= 1 + written
 
 
 @BOTH
