@@ -168,14 +168,17 @@ class MysqlStore(SqlStore):
         if pool is None:
             raise StoreUnavailable("the store is closed")
         try:
-            async with pool.acquire() as connection, connection.cursor() as cursor:
-                try:
-                    async with asyncio.timeout(_PATIENCE):
-                        yield connection, cursor
-                except (asyncio.CancelledError, TimeoutError):
-                    # Its answer may still be on the way: nobody else may read it.
-                    connection.close()
-                    raise
+            async with asyncio.timeout(_PATIENCE):
+                connection = await pool.acquire()
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    yield connection, connection.cursor()
+            except (asyncio.CancelledError, TimeoutError):
+                # Its answer may still be on the way: nobody else may read it.
+                connection.close()
+                raise
+            finally:
+                pool.release(connection)
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
 

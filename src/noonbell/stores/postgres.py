@@ -260,8 +260,12 @@ class PostgresStore(SqlStore):
             if pool is None:
                 raise StoreUnavailable("the store is closed")
             try:
-                async with pool.acquire(timeout=3 * _PATIENCE) as connection:
-                    return await use(connection)  # type: ignore[arg-type]
+                async with pool.acquire(timeout=_PATIENCE) as connection:
+                    try:
+                        return await use(connection)  # type: ignore[arg-type]
+                    except TimeoutError:
+                        connection.terminate()  # or its return to the pool would wait for the server once more
+                        raise
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
 
