@@ -14,11 +14,11 @@ from noonbell.model.task import ExecType
 from noonbell.targets.request import Request, Unsendable, build, default_headers
 from unit.targets.make import TEN, TOKEN, assignment
 
-NOW = SystemClock().now()
-
 
 def made(url: str = "http://target.test/", *, max_body: int = 1 << 20, headers_of_all=None, **fields) -> Request:
-    return build(assignment(url, **fields), default_headers(headers_of_all or {}), now=NOW, max_body=max_body)
+    return build(
+        assignment(url, **fields), default_headers(headers_of_all or {}), now=SystemClock().now(), max_body=max_body
+    )
 
 
 def lower(request: Request) -> dict[str, str]:
