@@ -21,7 +21,7 @@ from noonbell.policy.slot import Birth, Facts, Skip, decide
 from noonbell.when.due import Bounds, due
 from noonbell.when.schedule import Schedule
 
-__all__ = ["Account", "Birth", "Dropped", "Facts", "Needs", "Skip", "account", "cursor_after_run", "needs"]
+__all__ = ["Account", "Birth", "Dropped", "Facts", "Needs", "Skip", "account", "bounds_of", "cursor_after_run", "needs"]
 
 BUDGET = 100_000
 """Steps that one account may take over slots that can only be counted one by one: a fraction of a second."""
@@ -77,7 +77,7 @@ def account(
     cursor = task.next_fire_at
     if cursor is None or cursor > now:
         return Account(next_fire_at=cursor, fired=task.fired, skip_next=task.skip_next)
-    spec, now_slot, bounds = task.spec, slot_of(now), _bounds(task.spec)
+    spec, now_slot, bounds = task.spec, slot_of(now), bounds_of(task.spec)
     forget = skip and not schedule.is_fixed_delay
     keep = 0 if forget else misfire.keep(spec, schedule, cap)
     found = due(schedule, bounds, slot_of(cursor), now_slot, keep, _remaining(task, schedule), budget)
@@ -101,7 +101,7 @@ def cursor_after_run(task: Task, schedule: Schedule, end_time: Instant) -> Insta
     remaining = _remaining(task, schedule)
     ended = -(-end_time // SECOND)  # rounded up, so that the delay is never shorter than the step
     slot = schedule.after_run(ended)
-    if remaining == 0 or not _bounds(task.spec).admit(slot):
+    if remaining == 0 or not bounds_of(task.spec).admit(slot):
         return None
     return instant_of(slot)
 
@@ -113,7 +113,7 @@ def _account_fixed_delay(
 
     If that has passed as well, the newest such slot is decided too, and those in between are dropped.
     """
-    step, bounds, fired = schedule.after_run(0), _bounds(task.spec), task.fired + 1
+    step, bounds, fired = schedule.after_run(0), bounds_of(task.spec), task.fired + 1
     slot = outcomes[-1].slot
     dropped: tuple[Dropped, ...] = ()
     remaining = None if schedule.repeat is None else schedule.repeat - fired
@@ -161,7 +161,7 @@ def _remaining(task: Task, schedule: Schedule) -> int | None:
     return None if schedule.repeat is None else max(0, schedule.repeat - task.fired)
 
 
-def _bounds(spec: TaskSpec) -> Bounds:
+def bounds_of(spec: TaskSpec) -> Bounds:
     """Both ends belong to it: the start is rounded up to a whole second, the end down."""
     if spec.start_at is None and spec.end_at is None:
         return _UNBOUNDED

@@ -9,10 +9,11 @@ from noonbell import when
 from noonbell.clock import Instant, rfc3339, slot_of
 from noonbell.errors import ScheduleError
 from noonbell.model.task import Task
+from noonbell.policy.account import bounds_of
 from noonbell.ports import Store
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
-from noonbell.when.due import Bounds, first
+from noonbell.when.due import first
 from noonbell.when.preview import Preview
 from noonbell.when.preview import preview as preview_of
 
@@ -72,10 +73,7 @@ def next_fires(task: Task, count: int) -> list[dict[str, str]]:
     if task.spec.schedule is None or task.next_fire_at is None:
         return []
     schedule = when.parse(task.spec.schedule, task.spec.timezone)
-    bounds = Bounds(
-        None if task.spec.start_at is None else slot_of(task.spec.start_at),
-        None if task.spec.end_at is None else slot_of(task.spec.end_at),
-    )
+    bounds = bounds_of(task.spec)
     left = count if schedule.repeat is None else min(count, schedule.repeat - task.fired)
     zone = when.zones.find(task.spec.timezone)
     fires: list[dict[str, str]] = []

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from noonbell import when
-from noonbell.clock import SECOND
 from noonbell.errors import ScheduleError
 from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
 from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.policy.account import bounds_of
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.statement import Row
-from noonbell.when.due import Bounds
 from noonbell.when.schedule import Schedule
 
 _JSON = frozenset(
@@ -116,12 +115,6 @@ class Known:
         if task.spec.schedule is not None:
             with contextlib.suppress(ScheduleError):
                 self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
-
-
-def bounds_of(spec: TaskSpec) -> Bounds:
-    start = None if spec.start_at is None else -(-spec.start_at // SECOND)
-    end = None if spec.end_at is None else spec.end_at // SECOND
-    return Bounds(start, end)
 
 
 class TaskCache:

@@ -12,6 +12,7 @@ from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConfli
 from noonbell.model.request import TaskChange
 from noonbell.model.run import RunStatus
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import live as narrow
 from noonbell.stores.sql.births import gate_limit
 from noonbell.stores.sql.dialect import Dialect
@@ -20,7 +21,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
 from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
 from noonbell.stores.sql.planning import account_for
-from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, bounds_of, spec_values
+from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.when import due
 
