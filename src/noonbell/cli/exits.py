@@ -14,6 +14,8 @@ EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3
 EXIT_FORBIDDEN: Final = 4
 EXIT_CONFLICT: Final = 5
+EXIT_WITHOUT_SUCCESS: Final = 6
+EXIT_STILL_GOING: Final = 7
 EXIT_UNREACHABLE: Final = 8
 EXIT_INTERRUPTED: Final = 130
 
@@ -24,8 +26,8 @@ MEANINGS: Final = {
     EXIT_NOT_FOUND: "not found",
     EXIT_FORBIDDEN: "authentication or permission",
     EXIT_CONFLICT: "conflict: the version changed, a name or an address is taken",
-    6: "the awaited run ended without success",
-    7: "waiting timed out, the run is still going",
+    EXIT_WITHOUT_SUCCESS: "the awaited run ended without success",
+    EXIT_STILL_GOING: "waiting timed out, the run is still going",
     EXIT_UNREACHABLE: "the server or the store is unreachable",
     EXIT_INTERRUPTED: "interrupted",
 }

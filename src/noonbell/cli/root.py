@@ -21,8 +21,14 @@ class Entry(NamedTuple):
 COMMANDS = {
     "serve": Entry("serve", "Start scheduler, worker and API in one process."),
     "next": Entry("next", "Show the next slots of a schedule; needs no server."),
+    "task": Entry("task", "List, read, make and change tasks."),
+    "trigger": Entry("trigger", "Make one run of a task now; --wait tells how it went."),
+    "run": Entry("run", "List, read, cancel, retry and follow runs."),
+    "queue": Entry("queue", "List, pause, resume, drain and clean queues."),
+    "api": Entry("api", "Call any endpoint of the API."),
     "migrate": Entry("migrate", "Bring the store's schema to a step, or show where it is."),
     "config": Entry("config", "Show and check the settings."),
+    "completion": Entry("completion", "Print the completion script of a shell."),
     "version": Entry("version", "Print the version."),
     "help": Entry("help", "Explain a topic: exit-codes."),
 }

@@ -1,0 +1,156 @@
+"""What commands print: tables for people, JSON, YAML and lines for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS: Final = ("table", "json", "yaml", "ndjson", "name")
+Row = Mapping[str, Any]
+Cell = Callable[[Row], str]
+
+_COLOURS: Final = {
+    "SUCCESS": "green",
+    "CALLBACK_SUCCESS": "green",
+    "FAILED": "red",
+    "TIMEOUT": "red",
+    "FAILED_TIMEOUT": "red",
+    "ERROR": "red",
+    "lost": "red",
+    "RUNNING": "blue",
+    "CALLBACK_PENDING": "magenta",
+    "RETRYING": "yellow",
+    "DISABLED": "yellow",
+    "draining": "yellow",
+}
+
+output_option: Callable[[F], F] = click.option(
+    "-o",
+    "output",
+    default=lambda: os.environ.get("NOONBELL_OUTPUT", "table"),
+    type=click.Choice(FORMATS),
+    help="table for people; json, yaml, ndjson, name for programs.",
+)
+
+
+def show_list(rows: Iterable[Row], columns: Mapping[str, Cell], output: str, *, name: str = "name") -> None:
+    """A list. `name` is the field that `-o name` prints. An empty one is an empty table, or []."""
+    if output == "ndjson":
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    found = list(rows)
+    match output:
+        case "json":
+            click.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        case "yaml":
+            click.echo(_yaml(found), nl=False)
+        case "name":
+            for row in found:
+                click.echo(row[name])
+        case _:
+            for line in table(list(columns), [[cell(row) for cell in columns.values()] for row in found]):
+                click.echo(line)
+
+
+def show_one(value: Any, output: str, *, name: str = "name", lines: Iterable[str] | None = None) -> None:
+    """One thing: as `lines` say it, or field by field."""
+    match output:
+        case "json":
+            click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+        case "ndjson":
+            click.echo(json.dumps(value, ensure_ascii=False))
+        case "yaml":
+            click.echo(_yaml(value), nl=False)
+        case "name":
+            click.echo(value[name])
+        case _:
+            for line in fields(value) if lines is None else lines:
+                click.echo(line)
+
+
+def fields(value: Mapping[str, Any]) -> list[str]:
+    """A line for each field that says something."""
+    said = {key: value[key] for key in value if value[key] not in (None, "", {}, [])}
+    wide = max(map(len, said), default=0)
+    return [f"{key:<{wide}}  {_plain(each)}" for key, each in said.items()]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they must be; a Chinese character counts as two."""
+    lines = [[title.upper() for title in head], *rows]
+    widths = [max(width(line[place]) for line in lines) for place in range(len(head))]
+    return ["  ".join(_padded(cell, size) for cell, size in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def width(text: str) -> int:
+    """The columns that a text takes in a terminal; colours take none."""
+    return sum(
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in click.unstyle(text)
+    )
+
+
+def _padded(text: str, size: int) -> str:
+    return text + " " * (size - width(text))
+
+
+def coloured(status: str) -> str:
+    colour = _COLOURS.get(status)
+    return click.style(status, fg=colour) if colour and is_colourful() else status
+
+
+def is_colourful() -> bool:
+    if "NO_COLOR" in os.environ:
+        return False
+    return sys.stdout.isatty() or os.environ.get("CLICOLOR_FORCE", "0") != "0"
+
+
+def ago(moment: str | None, now: datetime | None = None) -> str:
+    """A time as people want it: how long ago or how soon, then the time itself in their zone."""
+    if not moment:
+        return "–"
+    then = datetime.fromisoformat(moment)
+    seconds = int(((now or datetime.now(UTC)) - then).total_seconds())
+    near = f"{_span(seconds)} ago" if seconds >= 0 else f"in {_span(-seconds)}"
+    zone = os.environ.get("NOONBELL_TZ")
+    local = then.astimezone(ZoneInfo(zone)) if zone else then.astimezone()
+    return f"{near} ({local:%Y-%m-%d %H:%M:%S %z})"
+
+
+def _span(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def duration(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "–"
+    return f"{milliseconds:.0f} ms" if milliseconds < 10_000 else _span(round(milliseconds / 1000))
+
+
+def talk(text: str) -> None:
+    """For people only: never on stdout, where data is."""
+    click.echo(text, err=True)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _yaml(value: Any) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    return text

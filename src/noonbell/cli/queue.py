@@ -1,0 +1,75 @@
+"""`noonbell queue …`: queues on a server."""
+
+from __future__ import annotations
+
+import click
+
+from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.remote import Remote, segment
+
+COLUMNS = {
+    "name": lambda queue: queue["name"],
+    "state": lambda queue: "paused" if queue["paused"] else "open",
+    "waiting": lambda queue: str(queue["waiting"]),
+    "delayed": lambda queue: str(queue["delayed"]),
+    "running": lambda queue: str(queue["running"]),
+    "oldest": lambda queue: ago(queue["oldest_at"]),
+}
+
+
+@click.group("queue")
+def command() -> None:
+    """List, pause, resume, drain and clean queues."""
+
+
+@command.command("list")
+@output_option
+def list_queues(output: str) -> None:
+    """List queues with what is in them."""
+    show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
+
+
+@command.command("pause")
+@click.argument("names", nargs=-1, required=True)
+def pause(names: tuple[str, ...]) -> None:
+    """Let nothing start from these queues."""
+    _each(names, "pause", "paused")
+
+
+@command.command("resume")
+@click.argument("names", nargs=-1, required=True)
+def resume(names: tuple[str, ...]) -> None:
+    """Let runs start again."""
+    _each(names, "resume", "resumed")
+
+
+def _each(names: tuple[str, ...], verb: str, done: str) -> None:
+    remote = Remote.of_environment()
+    for name in names:
+        remote.post(f"/queues/{segment(name)}/{verb}")
+        talk(f"{done} {name}")
+
+
+@command.command("drain")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def drain(name: str, yes: bool) -> None:
+    """Cancel everything that waits in a queue."""
+    if not yes:
+        click.confirm(f"Cancel every waiting run of queue {name!r}?", abort=True, err=True)
+    answer = Remote.of_environment().post(f"/queues/{segment(name)}/drain")
+    click.echo(f"{answer['canceled']} canceled")
+
+
+@command.command("clean")
+@click.argument("name")
+@click.option("--older-than", default=30.0, metavar="DAYS", show_default=True, help="Runs that ended longer ago.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def clean(name: str, older_than: float, yes: bool) -> None:
+    """Remove the final runs of a queue."""
+    if not yes:
+        click.confirm(
+            f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?", abort=True, err=True
+        )
+    answer = Remote.of_environment().post(f"/queues/{segment(name)}/clean", {"older_than_days": older_than})
+    click.echo(f"{answer['removed']} removed")

@@ -1,0 +1,196 @@
+"""The remote commands as a user has them: real processes, a real server, exit codes that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from acceptance.harness import COMMAND, PATIENCE, ServerNode, until
+
+
+@dataclass(frozen=True)
+class Told:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+Noonbell = Callable[..., Told]
+
+
+@pytest.fixture
+def server(nodes, sqlite_url) -> ServerNode:
+    return nodes.start(sqlite_url)
+
+
+@pytest.fixture
+def noonbell(server, tmp_path) -> Noonbell:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+    env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
+
+    def run(*arguments: str, given: str = "") -> Told:
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            env=env,
+            cwd=tmp_path,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Told(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def test_from_nothing_to_a_green_run(noonbell, target):
+    made = noonbell("task", "create", "hello", "--every", "1h", "--url", target.url("/ok"))
+    assert (made.code, made.out.splitlines()[0]) == (0, "hello  id 1")
+    ran = noonbell("trigger", "hello", "--wait")
+    assert ran.code == 0
+    assert "SUCCESS" in ran.out
+    assert "HTTP 200" in ran.out
+    assert len(target.at("/ok")) == 1
+
+
+def test_a_run_that_fails_is_exit_6_and_says_why(noonbell, target):
+    noonbell("task", "create", "broken", "--url", target.url("/status/500"))
+    ran = noonbell("trigger", "broken", "--wait")
+    assert ran.code == 6
+    assert "FAILED" in ran.out
+    assert "500" in ran.out
+
+
+def test_waiting_no_longer_than_asked_is_exit_7(noonbell, target):
+    noonbell("task", "create", "slow", "--url", target.url("/hold/on"))
+    ran = noonbell("trigger", "slow", "--wait", "--timeout", "0.2")
+    assert (ran.code, ran.out) == (7, "")
+    assert "still RUNNING" in ran.err
+
+
+def test_tasks_are_listed_for_people_and_for_programs(noonbell, target):
+    assert noonbell("task", "list", "-o", "json").json == []
+    noonbell("task", "create", "夜间报表", "--cron", "0 2 * * *", "--tz", "Asia/Shanghai", "--url", target.url("/ok"))
+    noonbell("task", "create", "plain", "--url", target.url("/ok"))
+    head, first, second = noonbell("task", "list").out.splitlines()
+    assert head.split() == ["ID", "NAME", "STATUS", "SCHEDULE", "NEXT", "LAST", "RUN"]
+    assert "0 2 * * * Asia/Shanghai" in first
+    assert "on demand" in second
+    # Chinese characters are two columns wide, so that the columns stay straight.
+    assert len(first[: first.index("ENABLED")]) + 4 == len(second[: second.index("ENABLED")])
+    assert noonbell("task", "list", "-o", "name").out.split() == ["夜间报表", "plain"]
+    lines = noonbell("task", "list", "-o", "ndjson").out.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["夜间报表", "plain"]
+    assert "name: plain" in noonbell("task", "get", "plain", "-o", "yaml").out
+
+
+def test_a_long_list_comes_page_by_page(noonbell, server, target):
+    for number in range(205):
+        server.create(name=f"task {number:03}", target_url=target.url("/ok"))
+    assert len(noonbell("task", "list", "-o", "name", "--all").out.splitlines()) == 205
+    assert len(noonbell("task", "list", "-o", "name", "--limit", "3").out.splitlines()) == 3
+
+
+def test_a_task_is_edited_enabled_disabled_and_deleted(noonbell, target):
+    noonbell("task", "create", "t", "--cron", "@daily", "--url", target.url("/ok"))
+    assert noonbell("task", "edit", "t", "--set", "timeout_seconds=3", "--set", "description=a text").code == 0
+    task = noonbell("task", "get", "t", "-o", "json").json
+    assert (task["timeout_seconds"], task["description"], task["version"]) == (3, "a text", 2)
+    assert noonbell("task", "disable", "t").out.split() == ["t", "DISABLED"]
+    assert noonbell("task", "enable", "t").out.split() == ["t", "ENABLED"]
+    assert noonbell("task", "delete", "t", given="n\n").code == 130
+    assert noonbell("task", "get", "t").code == 0
+    assert noonbell("task", "delete", "t", "--yes").code == 0
+    gone = noonbell("task", "get", "t")
+    assert (gone.code, gone.err) == (3, "error: there is no such task\n")
+
+
+def test_a_task_can_be_written_in_a_file(noonbell, target, tmp_path):
+    (tmp_path / "task.yaml").write_text(f"name: from a file\ntarget_url: {target.url('/ok')}\npriority: 7\n")
+    assert noonbell("task", "create", "-f", "task.yaml").code == 0
+    assert noonbell("task", "get", "from a file", "-o", "json").json["priority"] == 7
+    given = json.dumps({"name": "from stdin", "target_url": target.url("/ok")})
+    assert noonbell("task", "create", "-f", "-", given=given).code == 0
+    assert noonbell("task", "create", "-f", "missing.yaml").code == 2
+
+
+def test_a_wrong_field_is_named_and_nothing_is_made(noonbell):
+    told = noonbell("task", "create", "bad", "--cron", "61 * * * *", "--url", "ftp://x")
+    assert told.code == 1
+    assert any(line.startswith("error: cron_expr") for line in told.err.splitlines())
+    assert any(line.startswith("error: target_url") for line in told.err.splitlines())
+    assert noonbell("task", "list", "-o", "json").json == []
+
+
+def test_a_name_that_is_taken_is_exit_5(noonbell, target):
+    noonbell("task", "create", "twin", "--url", target.url("/ok"))
+    assert noonbell("task", "create", "twin", "--url", target.url("/ok")).code == 5
+
+
+def test_runs_are_listed_read_canceled_and_retried(noonbell, target):
+    noonbell("task", "create", "t", "--url", target.url("/status/500"))
+    noonbell("trigger", "t", "--wait")
+    (run_id,) = noonbell("run", "list", "--task", "t", "--status", "failed", "-o", "name").out.split()
+    shown = noonbell("run", "get", run_id).out
+    assert "attempt 1  FAILED" in shown
+    assert noonbell("run", "retry", run_id, "--wait").code == 6
+    assert "(it was final already)" in noonbell("run", "cancel", run_id).out
+    assert len(noonbell("run", "list", "--since", "1h", "-o", "json").json) == 2
+    noonbell("task", "create", "slow", "--url", target.url("/hold/on"))
+    held = noonbell("trigger", "slow", "-o", "name").out.strip()
+    target.wait_for("/hold/on")
+    assert noonbell("run", "cancel", held).out.split() == [held, "CANCELED"]
+    assert noonbell("run", "tail", held).code == 6
+
+
+def test_the_payload_is_given_whole_or_by_field(noonbell, server, target):
+    noonbell("task", "create", "t", "--url", target.url("/ok"), "--method", "POST", "--data", "{{payload.who}}")
+    assert noonbell("trigger", "t", "--data", '{"who": "Ada"}', "--wait").code == 0
+    assert noonbell("trigger", "t", "--arg", "who=Grace", "--wait").code == 0
+    assert [arrival.body for arrival in target.at("/ok")] == ["Ada", "Grace"]
+    keyed = noonbell("trigger", "t", "--arg", "who=x", "--key", "k", "-o", "json").json
+    again = noonbell("trigger", "t", "--arg", "who=x", "--key", "k", "-o", "json").json
+    assert again["run_id"] == keyed["run_id"]
+
+
+def test_any_call_of_the_api_can_be_made(noonbell, server):
+    assert noonbell("api", "get", "/version").out == "v0.1.0\n"
+    assert noonbell("api", "GET", "tasks/9").code == 3
+    until(lambda: noonbell("api", "GET", "/stats").code == 0, "stats")
+
+
+def test_names_of_tasks_complete_from_the_server(noonbell, server, target, tmp_path):
+    noonbell("task", "create", "nightly", "--url", target.url("/ok"))
+    done = subprocess.run(
+        [COMMAND],
+        env=os.environ
+        | {
+            "NOONBELL_URL": f"http://127.0.0.1:{server.port}",
+            "_NOONBELL_COMPLETE": "bash_complete",
+            "COMP_WORDS": "noonbell trigger ni",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.split(",")[-1].strip() == "nightly"
+    assert "_NOONBELL_COMPLETE" in noonbell("completion", "bash").out
+
+
+def test_without_a_server_the_exit_code_is_8_and_says_what_to_do(server, noonbell):
+    server.kill()
+    told = noonbell("task", "list")
+    assert told.code == 8
+    assert "noonbell serve" in told.err
