@@ -1,0 +1,217 @@
+"""A shell command that is one HTTP call, read as that call: what people write into crontabs with curl and wget."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+_SHELL: Final = ("|", "||", "&&", ";", "&", "`")
+_SILENT: Final = {
+    *("-s", "--silent", "-S", "--show-error", "-f", "--fail", "--fail-with-body", "-v", "--verbose", "--compressed"),
+    *("-q", "--quiet", "-nv", "--no-verbose", "-4", "-6", "-N", "--no-buffer", "-#", "--progress-bar"),
+}
+"""Options that change nothing about the call."""
+_IGNORED_WITH_VALUE: Final = {"-o", "--output", "-O", "--output-document", "-w", "--write-out", "-c", "--cookie-jar"}
+
+
+class NotACall(Exception):
+    """The command is not one HTTP call, or not one that can be told for sure; the message says what is in the way."""
+
+
+def call_of(command: str, given: str | None, notes: list[str]) -> dict[str, Any]:
+    """The fields of the HTTP task. `notes` gets what was left out."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError as error:
+        raise NotACall(f"cannot be read as a shell would: {error}") from None
+    words = _without_redirections(words, notes)
+    program = words[0].rsplit("/", 1)[-1] if words else ""
+    if program not in _READERS:
+        raise NotACall(f"runs a program ({program})")
+    for word in words:
+        if word in _SHELL or word.endswith(";") or "$(" in word or "`" in word:
+            raise NotACall("is a script of several commands")
+        if "$" in word:
+            raise NotACall(f"uses a variable of the shell ({word})")
+    reader, with_value = _READERS[program]
+    return reader(_options(words[1:], with_value), given, notes)
+
+
+def _without_redirections(words: list[str], notes: list[str]) -> list[str]:
+    """`> /dev/null 2>&1` says where output goes; the response is kept with the run instead."""
+    kept: list[str] = []
+    line = iter(words)
+    for word in line:
+        bare = word.lstrip("012&")
+        if bare.startswith(">"):
+            if bare in (">", ">>"):
+                next(line, None)
+            if "redirection" not in " ".join(notes):
+                notes.append("the redirection is left out: the response is kept with the run")
+        else:
+            kept.append(word)
+    return kept
+
+
+def _value(option: str, line: Iterator[str]) -> str:
+    found = next(line, None)
+    if found is None:
+        raise NotACall(f"ends after {option}")
+    return found
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise NotACall(f"has {option} {text}, which is not a number of seconds") from None
+
+
+class _Call:
+    """What is gathered from the options of either program."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.method: str | None = None
+        self.headers: dict[str, str] = {}
+        self.body: list[str] = []
+        self.more: dict[str, Any] = {}
+
+    def address(self, word: str) -> None:
+        if self.url is not None:
+            raise NotACall("calls more than one address")
+        self.url = word if "://" in word else f"http://{word}"
+
+    def header(self, text: str) -> None:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise NotACall(f"has the header {text!r}, which has no colon")
+        self.headers[name.strip()] = value.strip()
+
+    def data(self, text: str) -> None:
+        if text.startswith("@"):
+            raise NotACall(f"sends a file ({text[1:]})")
+        self.body.append(text)
+
+    def task(self) -> dict[str, Any]:
+        if self.url is None:
+            raise NotACall("has no address")
+        if not self.url.startswith(("http://", "https://")):
+            raise NotACall(f"calls {self.url}, and only http and https are called")
+        method = self.method or ("POST" if self.body else "GET")
+        task: dict[str, Any] = {"http_method": method.upper(), "target_url": self.url, **self.more}
+        if self.body:
+            task["body_template"] = "&".join(self.body)
+            if not any(name.lower() == "content-type" for name in self.headers):
+                self.headers["Content-Type"] = "application/x-www-form-urlencoded"
+        if self.headers:
+            task["headers"] = self.headers
+        return task
+
+
+def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:
+    call = _Call()
+    for word in line:
+        match word:
+            case "-X" | "--request":
+                call.method = _value(word, line)
+            case "-H" | "--header":
+                call.header(_value(word, line))
+            case "-A" | "--user-agent":
+                call.headers["User-Agent"] = _value(word, line)
+            case "-e" | "--referer":
+                call.headers["Referer"] = _value(word, line)
+            case "-b" | "--cookie":
+                call.headers["Cookie"] = _value(word, line)
+            case "-u" | "--user":
+                pair = base64.b64encode(_value(word, line).encode()).decode()
+                call.headers["Authorization"] = f"Basic {pair}"
+            case "-d" | "--data" | "--data-raw" | "--data-ascii" | "--data-binary":
+                text = _value(word, line)
+                call.data(given if text == "@-" and given is not None else text)
+            case "--json":
+                call.data(_value(word, line))
+                call.headers.setdefault("Content-Type", "application/json")
+            case "-I" | "--head":
+                call.method = "HEAD"
+            case "-L" | "--location":
+                call.more["follow_redirects"] = True
+            case "-m" | "--max-time":
+                call.more["timeout_seconds"] = _seconds(word, _value(word, line))
+            case "--retry":
+                call.more["retry_policy"] = {"max_retries": int(_seconds(word, _value(word, line)))}
+            case "--connect-timeout":
+                notes.append(f"--connect-timeout {_value(word, line)} is left out: executor.connect_timeout is for all")
+            case "-k" | "--insecure":
+                raise NotACall("does not check the certificate (--insecure)")
+            case "--url":
+                call.address(_value(word, line))
+            case _ if word in _IGNORED_WITH_VALUE:
+                notes.append(f"{word} {_value(word, line)} is left out: the response is kept with the run")
+            case _ if word in _SILENT:
+                pass
+            case _ if word.startswith("-"):
+                raise NotACall(f"has the option {word}, which is not known here")
+            case _:
+                call.address(word)
+    return call.task()
+
+
+def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:
+    del given
+    call = _Call()
+    call.more["follow_redirects"] = True
+    for word in line:
+        match word:
+            case "--method":
+                call.method = _value(word, line)
+            case "--header":
+                call.header(_value(word, line))
+            case "--post-data" | "--body-data":
+                call.data(_value(word, line))
+            case "-T" | "--timeout":
+                call.more["timeout_seconds"] = _seconds(word, _value(word, line))
+            case "-t" | "--tries":
+                tries = int(_seconds(word, _value(word, line)))
+                call.more["retry_policy"] = {"max_retries": max(0, tries - 1)}
+            case "--spider":
+                call.method = "HEAD"
+            case "--no-check-certificate":
+                raise NotACall("does not check the certificate (--no-check-certificate)")
+            case _ if word in _IGNORED_WITH_VALUE:
+                notes.append(f"{word} {_value(word, line)} is left out: the response is kept with the run")
+            case _ if word in _SILENT:
+                pass
+            case _ if word.startswith("-"):
+                raise NotACall(f"has the option {word}, which is not known here")
+            case _:
+                call.address(word)
+    return call.task()
+
+
+def _options(words: list[str], with_value: str) -> Iterator[str]:
+    """`--name=value`, `-XPOST` and `-fsSL` as single words. `with_value`: the letters that take one."""
+    for word in words:
+        if word.startswith("--") and "=" in word:
+            yield from word.split("=", 1)
+        elif word.startswith("-") and not word.startswith("--") and word not in ("-", "-nv"):
+            yield from _letters(word[1:], with_value)
+        else:
+            yield word
+
+
+def _letters(letters: str, with_value: str) -> Iterator[str]:
+    for place, letter in enumerate(letters):
+        yield f"-{letter}"
+        if letter in with_value:
+            if letters[place + 1 :]:
+                yield letters[place + 1 :]
+            return
+
+
+_Reader = Callable[[Iterator[str], str | None, list[str]], dict[str, Any]]
+
+_READERS: Final[dict[str, tuple[_Reader, str]]] = {"curl": (_curl, "XHdAebumowcKTF"), "wget": (_wget, "OTtoPUe")}
+"""Each program with its reader and the letters of its options that take a value."""

@@ -1,0 +1,201 @@
+"""Tasks from elsewhere: a crontab with forty odd lines, each with its right answer or a refusal that says why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from noonbell.cli.imports import cronjob, crontab
+from noonbell.cli.validate import check
+
+CALL = {"http_method": "GET", "target_url": "http://h/a"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+# A line; then the fields that its task must have, or a part of the refusal.
+LINES = [
+    ("*/5 * * * * curl http://h/a", {"cron_expr": "*/5 * * * *", **CALL}),
+    ("0 2 * * * curl -s http://h/a > /dev/null 2>&1", {"cron_expr": "0 2 * * *", **CALL}),
+    ("0 2 * * * /usr/bin/curl -fsS -m 10 --retry 5 http://h/a", {**CALL, "timeout_seconds": 10.0}),
+    ("0 2 * * * curl --retry=5 http://h/a", {"retry_policy": {"max_retries": 5}}),
+    ("@daily curl http://h/a", {"cron_expr": "@daily"}),
+    ("@HOURLY curl http://h/a", {"cron_expr": "@hourly"}),
+    ("@reboot curl http://h/a", "names no moment"),
+    ("@fortnightly curl http://h/a", "@fortnightly is not known"),
+    ("0 9-17/2 * * MON-FRI curl http://h/a", {"cron_expr": "0 9-17/2 * * MON-FRI"}),
+    ("0 0 1,15 * 5 curl http://h/a", {"cron_expr": "0 0 1,15 * 5"}),
+    ("0 0 * * 7 curl http://h/a", {"cron_expr": "0 0 * * 7"}),
+    ("61 * * * * curl http://h/a", "61"),
+    ("0 0 31 2 * curl http://h/a", "never"),
+    ("* * * curl", "has 4 of the five fields"),
+    ("0 0 * * *", "has no command"),
+    ("0 0 * * * curl -XPOST http://h/a", {"http_method": "POST", "target_url": "http://h/a"}),
+    ("0 0 * * * curl -X DELETE http://h/a", {"http_method": "DELETE"}),
+    ("0 0 * * * curl -d 'x=1' -d y=2 http://h/a", {"http_method": "POST", "body_template": "x=1&y=2", "headers": FORM}),
+    (
+        """0 0 * * * curl -H 'Content-Type: application/json' --data '{"a": "b c"}' http://h/a""",
+        {"body_template": '{"a": "b c"}', "headers": {"Content-Type": "application/json"}},
+    ),
+    ("""0 0 * * * curl --json '{}' http://h/a""", {"headers": {"Content-Type": "application/json"}}),
+    ("0 0 * * * curl -u me:secret http://h/a", {"headers": {"Authorization": "Basic bWU6c2VjcmV0"}}),
+    ("0 0 * * * curl -fsSL http://h/a", {**CALL, "follow_redirects": True}),
+    ("0 0 * * * curl -fsSLo /dev/null http://h/a", {**CALL, "follow_redirects": True}),
+    ("0 0 * * * curl -I http://h/a", {"http_method": "HEAD"}),
+    ("0 0 * * * curl h/a", {"target_url": "http://h/a"}),
+    ("0 0 * * * curl 'http://h/a?x=1&y=2'", {"target_url": "http://h/a?x=1&y=2"}),
+    ("0 0 * * * curl http://h/a?d=\\%Y", {"target_url": "http://h/a?d=%Y"}),
+    ("0 0 * * * curl -d @- http://h/a%line one%line two", {"body_template": "line one\nline two"}),
+    ("0 0 * * * curl -d @/etc/passwd http://h/a", "sends a file"),
+    ("0 0 * * * curl -k https://h/a", "certificate"),
+    ("0 0 * * * curl http://h/a http://h/b", "more than one address"),
+    ("0 0 * * * curl --frobnicate http://h/a", "--frobnicate"),
+    ("0 0 * * * curl ftp://h/a", "only http and https"),
+    ("0 0 * * * curl", "has no address"),
+    ("0 0 * * * curl http://h/a && curl http://h/b", "several commands"),
+    ("0 0 * * * curl http://h/$(date +\\%F)", "several commands"),
+    ("0 0 * * * curl $UNKNOWN", "variable of the shell"),
+    ("0 0 * * * wget -qO- http://h/a", {**CALL, "follow_redirects": True}),
+    ("0 0 * * * wget -q -O /dev/null --tries=3 -T 5 http://h/a", {"retry_policy": {"max_retries": 2}}),
+    ("0 0 * * * wget --post-data=x=1 http://h/a", {"http_method": "POST", "body_template": "x=1"}),
+    ("0 0 * * * wget --spider http://h/a", {"http_method": "HEAD"}),
+    ("0 0 * * * wget --no-check-certificate https://h/a", "certificate"),
+    ("0 0 * * * /opt/backup.sh --full", "runs a program (backup.sh)"),
+    ("0 0 * * * cd /srv && php artisan schedule:run", "runs a program (cd)"),
+    ("0 0 * * * echo 'unfinished", "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES, ids=[line for line, _ in LINES])
+def test_each_line_has_its_right_answer_or_a_named_refusal(line, expected):
+    (entry,) = crontab.read(line)
+    if isinstance(expected, str):
+        assert entry.task is None
+        assert expected in entry.refused
+    else:
+        assert entry.refused is None
+        assert {name: entry.task[name] for name in expected} == expected
+
+
+def test_every_task_of_a_crontab_is_one_that_a_server_takes():
+    tasks = [entry.task for entry in crontab.read("\n".join(line for line, _ in LINES)) if entry.task]
+    assert len(tasks) == sum(not isinstance(expected, str) for _, expected in LINES)
+    check(tasks)
+
+
+def test_zones_and_variables_hold_for_the_lines_below_them():
+    text = """
+    # a comment
+    0 1 * * * curl http://h/a
+    CRON_TZ=Asia/Shanghai
+    BASE = "http://internal"
+    MAILTO=ops@example.com
+    0 1 * * * curl ${BASE}/b
+    CRON_TZ=Nowhere/Land
+    """
+    entries = list(crontab.read(text, zone="Europe/Berlin"))
+    tasks = [entry.task for entry in entries if entry.task]
+    assert [task["timezone"] for task in tasks] == ["Europe/Berlin", "Asia/Shanghai"]
+    assert tasks[1]["target_url"] == "http://internal/b"
+    assert [entry.where for entry in entries if entry.refused] == ["line 8"]
+    assert any("alerts" in note for entry in entries for note in entry.notes)
+
+
+def test_what_is_no_call_becomes_a_job_where_a_type_is_given():
+    (entry,) = crontab.read("0 1 * * * /opt/backup.sh --full%yes", job_type="shell")
+    assert entry.task["job_type"] == "shell"
+    assert entry.task["payload"] == {"command": "/opt/backup.sh --full", "stdin": "yes"}
+
+
+def test_a_system_crontab_has_a_user_in_each_line():
+    (entry,) = crontab.read("17 * * * * www-data curl http://h/a", system=True)
+    assert entry.task["target_url"] == "http://h/a"
+    assert entry.notes == ["ran as user www-data"]
+
+
+def test_two_lines_that_call_the_same_get_two_names():
+    first, second = crontab.read("0 1 * * * curl http://h/a\n0 2 * * * curl http://h/a")
+    assert (first.task["name"], second.task["name"]) == ("h/a", "h/a-2")
+
+
+# A cronjob service
+
+
+ROW = {
+    "id": 7,
+    "name": "sync_stats",
+    "cron_expr": "0 0 2 * * *",
+    "timezone": "Asia/Shanghai",
+    "exec_type": "SYNC",
+    "http_method": "POST",
+    "target_url": "http://svc/api",
+    "headers_json": '{"A": "b"}',
+    "retry_policy_json": '{"max_retries": 3}',
+    "max_concurrency": 1,
+    "concurrency_policy": "QUEUE",
+    "status": "DISABLED",
+    "version": 4,
+    "deleted": 0,
+}
+
+
+def test_a_row_of_its_table_becomes_the_task_that_it_was():
+    (entry,) = cronjob.read_rows([ROW])
+    assert entry.task["schedule"] == {"type": "cron", "expr": "0 0 2 * * *", "dialect": "cronjob"}
+    assert entry.task["headers"] == {"A": "b"}
+    assert entry.task["retry_policy"] == {"max_retries": 3}
+    assert entry.task["status"] == "DISABLED"
+    assert not {"id", "version", "deleted", "cron_expr"} & set(entry.task)
+    check([entry.task])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"deleted": 1}, "is deleted there"),
+        ({"name": ""}, "has no name"),
+        ({"cron_expr": "99 * * * * *"}, "99"),
+        ({"headers_json": "{"}, "headers_json is not JSON"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_named(change, reason):
+    (entry,) = cronjob.read_rows([ROW | change])
+    assert entry.task is None
+    assert reason in entry.refused
+
+
+def test_a_page_of_its_api_is_read_as_well():
+    page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
+    first, second = cronjob.read(json.dumps(page))
+    assert first.task == {"name": "a", "target_url": "http://h/"}
+    assert first.notes == ["colour is not known and left out"]
+    assert second.refused == "is not an object"
+
+
+# The commands
+
+
+def test_the_tasks_go_to_stdout_and_the_report_to_stderr(noonbell, tmp_path):
+    (tmp_path / "crontab").write_text("0 1 * * * curl http://h/a\n@reboot curl http://h/b\n")
+    code, out, err = noonbell("import", "crontab", "crontab")
+    assert code == 1
+    assert [task["name"] for task in yaml.safe_load(out)["tasks"]] == ["h/a"]
+    assert "1 translated, 1 refused" in err
+    (tmp_path / "tasks.yaml").write_text(out)
+    assert noonbell("validate", "-f", "tasks.yaml")[0] == 0
+
+
+def test_a_file_with_problems_is_told_line_by_line(noonbell, tmp_path, monkeypatch):
+    (tmp_path / "tasks.yaml").write_text(
+        "tasks:\n  - {name: a, cron_expr: nonsense, target_url: 'http://h/'}\n  - {name: a, frobnicate: 1}\n"
+    )
+    code, out, err = noonbell("validate", "-f", "tasks.yaml")
+    assert (code, out) == (1, "")
+    for place in ("tasks[a].cron_expr", "tasks[a].frobnicate", "tasks[a].name"):
+        assert place in err
+    (tmp_path / "other.yaml").write_text("- 1\n")
+    assert "holds something else" in noonbell("validate", "-f", "other.yaml")[2]
+    (tmp_path / "secret.yaml").write_text("tasks: [{name: a, target_url: 'http://h/', headers: {A: '${TOKEN}'}}]\n")
+    assert "${TOKEN}" in noonbell("validate", "-f", "secret.yaml")[2]
+    monkeypatch.setenv("TOKEN", "x")
+    assert noonbell("validate", "-f", "secret.yaml")[0] == 0
