@@ -11,10 +11,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, http, lag, passes, simulate, stores
+from bench import burst, http, jobs, lag, passes, simulate, stores
 from bench.rounds import progress
 
-SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "simulate", "all"]
+SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "simulate", "jobs", "all"]
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def main() -> None:
         section("A burst of HTTP tasks in one second", burst.table(burst.QUICK if args.quick else burst.FULL))
     if args.what in ("http", "all"):
         section("HTTP runs beside the plain client", http.table(http.QUICK if args.quick else http.FULL, rounds))
+    if args.what in ("jobs", "all"):
+        section("Typed jobs, the whole way", jobs.tables(jobs.QUICK if args.quick else jobs.FULL, rounds))
     if args.what in ("simulate", "all"):
         section("A year of schedules, simulated", simulate.table(quick=args.quick))
     progress(f"done in {time.monotonic() - start:.0f} s")

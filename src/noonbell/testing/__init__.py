@@ -1,6 +1,7 @@
 """For tests of code that uses Noonbell: a clock that stands still, a store in memory, and time that passes at once.
 
-    simulate   what becomes of every slot of a year, decided as the planner decides it
+trial      an App, or tasks alone, lived through by the real planner and worker
+simulate   what becomes of every slot of a year, decided as the planner decides it
 """
 
 from __future__ import annotations
@@ -8,5 +9,6 @@ from __future__ import annotations
 from noonbell.clock import ManualClock
 from noonbell.stores.memory import MemoryStore
 from noonbell.testing.simulate import Fired, simulate
+from noonbell.testing.trial import Trial, trial
 
-__all__ = ["Fired", "ManualClock", "MemoryStore", "simulate"]
+__all__ = ["Fired", "ManualClock", "MemoryStore", "Trial", "simulate", "trial"]

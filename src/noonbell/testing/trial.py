@@ -1,0 +1,186 @@
+"""An App in a test: on a store in memory, with a clock that stands still until it is moved.
+
+Everything else is real: the planner, the policies, the worker, the handlers. Nothing happens by itself, so nothing has to be
+waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from noonbell.clock import Instant, ManualClock, from_datetime, to_datetime
+from noonbell.engine.know import Tasks
+from noonbell.engine.stray import Strays
+from noonbell.engine.sweep import Sweeper
+from noonbell.engine.work import Worker
+from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.request import RunQuery
+from noonbell.model.run import Run
+from noonbell.model.task import HTTP_QUEUE, ExecType
+from noonbell.service import Rules, Services, build
+from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sql.place import Place
+from noonbell.stores.sql.statement import Fetch, Now, Work
+from noonbell.stores.wakeups import LocalWakeup
+from noonbell.targets import template
+from noonbell.targets.jobs.handler import Handlers
+from noonbell.targets.jobs.target import JobTarget
+
+if TYPE_CHECKING:
+    from noonbell.app import App
+
+Answers = Callable[[Assignment], int]
+"""Stands in for the targets of HTTP tasks: from an attempt to the status that it is answered with."""
+
+_MOST_PASSES = 100_000
+
+
+@contextlib.asynccontextmanager
+async def trial(
+    app: App | None = None, *, at: datetime | None = None, http: Answers | None = None
+) -> AsyncIterator[Trial]:
+    """Enter it with `async with`: the App is connected, its tasks are declared, and the time is `at`.
+
+    Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets; without it
+    their runs fail.
+    """
+    clock = ManualClock(at or datetime.fromisoformat("2026-01-01T00:00:00+00:00"))
+    store, wakeup = MemoryStore(clock), LocalWakeup()
+    await store.open()
+    try:
+        services = build(store, wakeup, Rules(check_template=template.check), _no_callbacks)
+        async with app.attached(services) if app is not None else contextlib.nullcontext():
+            running = Trial(clock, store, services, app.handlers if app is not None else Handlers(), http)
+            await running.open()
+            yield running
+            await running.close()
+    finally:
+        await store.close()
+
+
+class Trial:
+    def __init__(
+        self, clock: ManualClock, store: MemoryStore, services: Services, handlers: Handlers, http: Answers | None
+    ) -> None:
+        self.clock, self.store, self.services = clock, store, services
+        tasks, strays = Tasks(store), Strays()
+        self._jobs, self._http = JobTarget(handlers, store, strays=strays), _Http(http)
+        self._worker = Worker(
+            store,
+            services.wakeup,
+            {ExecType.JOB: self._jobs, ExecType.SYNC: self._http, ExecType.ASYNC: self._http},
+            worker_id="trial",
+            queues=(*handlers.queues(), "default", HTTP_QUEUE),
+            concurrency=100,
+            tasks=tasks,
+            strays=strays,
+        )
+        self._sweeper = Sweeper(store, services.wakeup, tasks=tasks, draw=lambda: 0.5)
+
+    async def open(self) -> None:
+        await self._jobs.open()
+        await self._worker.register()
+
+    async def close(self) -> None:
+        await self._jobs.close()
+
+    @property
+    def now(self) -> datetime:
+        return to_datetime(self.clock.now())
+
+    async def run_until_idle(self) -> None:
+        """Everything that is due now is planned and carried out, and what follows from it too, until nothing is left."""
+        for _ in range(_MOST_PASSES):
+            planned = await self.store.plan(500)
+            promoted = await self.store.promote(500)
+            await self._worker.run_until_idle()
+            late = await self.store.overdue(500)
+            await self._sweeper.tick()
+            if not planned.tasks and not promoted.count and late == await self.store.overdue(500):
+                return
+        raise InvalidState("there is no end to it: something makes new runs as fast as they are carried out")
+
+    async def advance(self, by: timedelta | float | None = None, *, until: datetime | None = None) -> None:
+        """Let time pass: by so much (a number is seconds), or until then. Every moment in between happens, in order."""
+        if (by is None) == (until is None):
+            raise InvalidArgument.field("by", "or `until`: expected one of them")
+        if until is None:
+            seconds = by.total_seconds() if isinstance(by, timedelta) else float(by or 0)
+            end = Instant(self.clock.now() + round(seconds * 1_000_000))
+        else:
+            end = from_datetime(until)
+        while True:
+            await self.run_until_idle()
+            following = await self._next()
+            if following is None or following > end:
+                break
+            self.clock.set(Instant(max(following, self.clock.now() + 1)))
+        self.clock.set(Instant(max(end, self.clock.now())))
+        await self.run_until_idle()
+
+    async def runs(self, job: Any = None) -> list[Run]:
+        """All runs, oldest first; of one job or task, by its name or itself."""
+        name = getattr(job, "name", job)
+        task = None if name is None else await self.services.tasks.get(name, deleted=True)
+        found: list[Run] = []
+        cursor: str | None = None
+        while True:
+            query = RunQuery(task_id=None if task is None else task.id, sort="id", page_size=500, cursor=cursor)
+            page = await self.store.runs(query)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def _next(self) -> int | None:
+        """The next moment at which something is due: a slot, a delayed run, the end of a lease or of a callback's wait."""
+        planned, promoted = await self.store.plan(1), await self.store.promote(1)
+        waits = await self.store._read(_first_deadline)
+        moments = [each for each in (planned.next_at, promoted.next_at, waits) if each is not None]
+        return min(moments, default=None)
+
+
+def _first_deadline() -> Work[int | None]:
+    now = yield Now()
+    rows = yield Fetch(
+        "select min(at) from live where place in (:leased, :parked) and at > :now",
+        {"leased": int(Place.LEASED), "parked": int(Place.PARKED), "now": now},
+    )
+    first: int | None = rows[0][0]
+    return first
+
+
+class _Http:
+    """The target of HTTP tasks, played by the test."""
+
+    def __init__(self, answers: Answers | None) -> None:
+        self._answers = answers
+
+    async def execute(self, assignment: Assignment) -> Outcome:
+        if self._answers is None:
+            return Outcome(
+                kind=OutcomeKind.FAILURE,
+                failure="error",
+                error_message="nothing answers HTTP calls in this trial; give it http=…",
+                error_details={"kind": "error"},
+            )
+        status = self._answers(assignment)
+        if 200 <= status < 300:
+            accepted = assignment.task.spec.exec_type is ExecType.ASYNC
+            return Outcome(kind=OutcomeKind.ACCEPTED if accepted else OutcomeKind.SUCCESS, response_code=status)
+        kind = "http_5xx" if status >= 500 else "http_4xx"
+        return Outcome(
+            kind=OutcomeKind.FAILURE,
+            failure=kind,
+            response_code=status,
+            error_message=f"the target answered {status}",
+            error_details={"kind": kind},
+        )
+
+
+async def _no_callbacks(*_given: Any) -> NoReturn:
+    raise InvalidState("a trial takes no callbacks; settle the run by its services")
