@@ -100,7 +100,7 @@ def cursor_after_run(task: Task, schedule: Schedule, end_time: Instant) -> Insta
     """Where the cursor of a fixed_delay task goes when its scheduled run has ended. None: no further slot."""
     remaining = _remaining(task, schedule)
     ended = -(-end_time // SECOND)  # rounded up, so that the delay is never shorter than the step
-    slot = schedule.after_run(ended)
+    slot = schedule.after_run(max(ended, slot_of(task.accounted_to)))  # the clock may have been set back meanwhile
     if remaining == 0 or not bounds_of(task.spec).admit(slot):
         return None
     return instant_of(slot)

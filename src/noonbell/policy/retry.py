@@ -28,6 +28,8 @@ _WORD = {
     "blocked_address": None,
     "canceled": None,
     "fail": None,
+    "invalid_payload": None,
+    "invalid_result": None,
     "lost": None,
     "unknown": None,
 }

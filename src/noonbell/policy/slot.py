@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of
-from noonbell.model.run import RunStatus, SkipReason
+from noonbell.model.run import OVERLAPPING, RunStatus, SkipReason
 from noonbell.model.task import Round, Task
 from noonbell.policy import concurrency, failure, overlap
 from noonbell.policy.overlap import Overlap
@@ -46,6 +46,8 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
     reason: SkipReason
     answers_run_id: int | None = None
     """The failed round that this skip answers: its `skipped_run_id` from now on."""
+    blocking_run_id: int | None = None
+    """The round that stood in the way, where a round did: a count names nobody."""
 
 
 def decide(task: Task, slot: int, facts: Facts) -> tuple[Birth | Skip, Facts]:
@@ -55,7 +57,7 @@ def decide(task: Task, slot: int, facts: Facts) -> tuple[Birth | Skip, Facts]:
         case Overlap.GO_ON:
             pass
         case Overlap.SKIP:
-            return Skip(slot=slot, reason=SkipReason.OVERLAP), facts
+            return Skip(slot=slot, reason=SkipReason.OVERLAP, blocking_run_id=_under_way(facts.round)), facts
         case Overlap.REPLACE:
             # Decide as if they were gone already. They are canceled only if this run is really born.
             replace, seen = True, _without_started(facts)
@@ -66,7 +68,12 @@ def decide(task: Task, slot: int, facts: Facts) -> tuple[Birth | Skip, Facts]:
 
     answer = failure.decide(spec, seen.round, slot, seen.waiting)
     if isinstance(answer, failure.Hold):
-        skip = Skip(slot=slot, reason=answer.reason, answers_run_id=answer.answers_run_id)
+        skip = Skip(
+            slot=slot,
+            reason=answer.reason,
+            answers_run_id=answer.answers_run_id,
+            blocking_run_id=None if seen.round is None else seen.round.run_id,
+        )
         return skip, _answered(facts, answer)
 
     place = concurrency.decide(spec, seen.occupied, seen.waiting, bypass=bypass)
@@ -83,6 +90,10 @@ def decide(task: Task, slot: int, facts: Facts) -> tuple[Birth | Skip, Facts]:
         cancel_previous=replace,
     )
     return birth, Facts(round=seen.round, occupied=seen.occupied + 1, waiting=seen.waiting + 1)
+
+
+def _under_way(previous: Round | None) -> int | None:
+    return previous.run_id if previous is not None and previous.status in OVERLAPPING else None
 
 
 def _without_started(facts: Facts) -> Facts:

@@ -24,7 +24,12 @@ from noonbell.model.run import BORN, FINAL, TRANSITIONS, Lease, Run, RunId, RunS
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import ConcurrencyPolicy, MisfirePolicy, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import Order
+from noonbell.service.account import Fate, entries, life_of
+from noonbell.service.audit import audit_task
 from noonbell.stores import open_store
+from noonbell.stores.sql import canceling, planning, shortcut, tasks
+from noonbell.stores.sql.rows import TaskView
+from noonbell.stores.sql.statement import Work
 from noonbell.stores.sql.store import SqlStore
 
 S = RunStatus
@@ -37,9 +42,10 @@ URLS = {"memory": None, "sqlite": "sqlite_url", "postgres": "postgres_url", "mar
 LEASE, TIMEOUT, PARKED = 20, 45, 30
 
 Step = tuple[str, int, int]
+RECORDED = (Fate.RAN, Fate.RUNNING, Fate.WAITING, Fate.CANCELED, Fate.SKIPPED, Fate.DROPPED)
 STEPS = (
     ["plan", "publish", "claim", "claim", "settle", "settle", "settle", "time", "time", "promote"]
-    + ["heartbeat", "crash", "sweep", "cancel", "limit", "reschedule", "turn", "stale", "callback", "back"]
+    + ["heartbeat", "crash", "sweep", "cancel", "limit", "reschedule", "turn", "stale", "callback", "back", "die"]
 )  # fmt: skip
 histories = st.lists(
     st.tuples(st.sampled_from(STEPS), st.integers(0, 999), st.integers(0, 999)), min_size=20, max_size=80
@@ -75,15 +81,24 @@ class Scheduled:
     expected: set[int] = field(default_factory=set)
 
     def walk_to(self, now: int) -> None:
-        """The slots of a task that has been on since `done_to`."""
+        """The slots of a task that has been on since `done_to`. Of one that is off, nothing is done."""
+        if not self.enabled:
+            return
         until = slot_of(now)
-        if self.enabled:
-            first = (self.done_to - slot_of(START)) // self.step + 1
-            slots = itertools.takewhile(
-                lambda slot: slot <= until, (slot_of(START) + k * self.step for k in itertools.count(max(1, first)))
-            )
-            self.expected.update(slots)
+        first = (self.done_to - slot_of(START)) // self.step + 1
+        slots = itertools.takewhile(
+            lambda slot: slot <= until, (slot_of(START) + k * self.step for k in itertools.count(max(1, first)))
+        )
+        self.expected.update(slots)
         self.done_to = max(self.done_to, until)
+
+    def begin_anew(self, now: int) -> None:
+        """Enabled, or with another schedule: from now on, but never from before a slot that is accounted for.
+
+        So a moment that passed while the task was off, and that a clock set back brings round again, is a slot like any
+        other: nobody has accounted for it.
+        """
+        self.done_to = max(slot_of(now), max(self.expected, default=0))
 
 
 class History:
@@ -206,6 +221,20 @@ class History:
         for one in gone:
             within = [slot for slot in left if slot_of(one.first) <= slot <= slot_of(one.last)]
             assert len(within) == one.count, "a range that covers other slots than it counts"
+        await self.account_agrees(scheduled)
+
+    async def account_agrees(self, scheduled: Scheduled) -> None:
+        """What `slots` lists and what `audit` finds, both worked out from the versions alone, is the model's walk."""
+        life = await life_of(self.store, scheduled.task)
+        last = max((slot_of(self.clock.now()), *scheduled.expected))
+        listed = [entry async for entry in entries(self.store, life, slot_of(START), last)]
+        recorded = [entry for entry in listed if entry.fate in RECORDED]
+        assert sum(entry.count for entry in recorded) == len(scheduled.expected), "the account is not whole"
+        assert {entry.first for entry in recorded} <= scheduled.expected
+        assert not [entry for entry in listed if entry.fate in (Fate.MISSING, Fate.CLEANED)]
+        report = await audit_task(self.store, scheduled.task)
+        assert report.flaws == []
+        assert report.slots == len(scheduled.expected)
 
     async def edit(self, scheduled: Scheduled, status: TaskStatus | None = None, **fields: Any) -> None:
         def change(task: Task) -> TaskChange:
@@ -232,12 +261,15 @@ class History:
         step = 3 + other % 9
         await self.edit(scheduled, schedule=every(step))
         scheduled.step = step
+        scheduled.begin_anew(self.clock.now())
 
     async def do_turn(self, one: int, other: int) -> None:
         scheduled = self.choose(one)
         turned = TaskStatus.DISABLED if scheduled.enabled else TaskStatus.ENABLED
         await self.edit(scheduled, turned)
         scheduled.enabled = not scheduled.enabled
+        if scheduled.enabled:
+            scheduled.begin_anew(self.clock.now())
 
     # ---- runs
 
@@ -395,6 +427,22 @@ class History:
                 self.lets_go(known)
             assert answer.status is known.status
 
+    # ---- deaths
+
+    async def do_die(self, one: int, other: int) -> None:
+        """A process dies in the middle of a transition: whatever it had written is gone, and nothing else is."""
+        q, ids = self.store.dialect, list(self.runs)
+        request = ClaimRequest(worker_id="w0", queues=(self.queue,), max=5)
+        transitions: list[Callable[[TaskView], Work[Any]]] = [
+            lambda cache: planning.plan(q, cache, 100, 4),
+            lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3, None),
+            lambda cache: tasks.delete(q, cache, self.choose(other).task.id, None, cancel_running=True, purge=True),
+            lambda cache: shortcut.claim(q, cache, request),
+            lambda cache: canceling.cancel(q, cache, ids, None, ""),
+        ]
+        with pytest.raises(Died):
+            await self.store._write(lambda cache: dying(transitions[one % len(transitions)](cache), other % 12))
+
     # ---- time
 
     async def do_time(self, one: int, other: int) -> None:
@@ -403,6 +451,21 @@ class History:
     async def do_back(self, one: int, other: int) -> None:
         """Somebody set the clock back a little."""
         self.clock.advance(-(one % 4) - other / 1000)
+
+
+class Died(Exception):
+    pass
+
+
+def dying(work: Work[Any], steps: int) -> Work[None]:
+    """A transition that ends after so many of its steps, or right before its commit."""
+    answer: Any = None
+    for _ in range(steps):
+        try:
+            answer = yield work.send(answer)
+        except StopIteration:
+            break
+    raise Died
 
 
 def every(step: int) -> dict[str, Any] | None:

@@ -1,0 +1,103 @@
+"""What the account of a task is read from: the runs of its slots, what retention removed, pauses, outages, flaws."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.run import RunId, RunStatus, SkipReason
+from noonbell.model.task import TaskId
+
+
+class SlotRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a slot became: the little that a list or a check of many needs."""
+
+    slot: Instant
+    run_id: RunId
+    status: RunStatus
+    skip_reason: SkipReason | None = None
+    created_at: Instant
+    end_time: Instant | None = None
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """Runs of slots that retention has removed: so many, none of them later than `last`."""
+
+    last: Instant = Instant(0)
+    count: int = 0
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue was paused; `until` is None while it is."""
+
+    queue: str
+    since: Instant
+    until: Instant | None = None
+    by: str | None = None
+
+
+class Outage(msgspec.Struct, frozen=True, kw_only=True):
+    """A node could not reach the store."""
+
+    since: Instant
+    until: Instant
+    node: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands between a run that is not under way and its start, as of now. Left at rest where nothing does."""
+
+    run_id: RunId
+    until: Instant | None = None
+    """It waits for its time: delayed, moved by jitter, or to be retried."""
+    paused: Pause | None = None
+    """Its queue is."""
+    limit: int | None = None
+    """Of its task or queue, where every place is taken."""
+    blocking_run_id: RunId | None = None
+    """The oldest run that has one of those places."""
+    rated_until: Instant | None = None
+    """A rate limit lets the next one go then."""
+    job_type: str | None = None
+    min_version: int = 0
+    workers: tuple[str, ...] = ()
+    """Only these may have it; empty = any."""
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What the runs of a task are doing."""
+
+    last_run_id: RunId | None = None
+    last_run_at: Instant | None = None
+    """When it started; its slot while it has not."""
+    last_run_status: RunStatus | None = None
+    active_runs: int = 0
+    queued_runs: int = 0
+
+
+class FlawKind(enum.StrEnum):
+    """What may be wrong in a store. None of it may ever be found."""
+
+    HOLE = "hole"
+    """A slot without an outcome."""
+    DOUBLE = "double"
+    """A slot with two."""
+    STRAY = "stray"
+    """A run of what is no slot of its task."""
+    COUNTER = "counter"
+    """A number that a limit or a repeat count relies on is not what the rows say."""
+    PLACE = "place"
+    """A run that is in two places, in none, or final and still waiting."""
+    CURSOR = "cursor"
+    """A task that should be waiting for its next slot, and waits for nothing."""
+    LOG = "log"
+    """An entry of the audit log was changed, or taken out."""
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    kind: FlawKind
+    message: str
+    task_id: TaskId | None = None
+    run_id: RunId | None = None

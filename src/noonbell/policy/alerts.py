@@ -1,0 +1,262 @@
+"""Which alerts to raise and which are over: pure decisions over events and readings.
+
+    a rule sees something bad     it is counted; enough of it, and the alert is raised: told once
+    it goes on                    counted, not told; told again after `repeat_seconds`, where the rule says so
+    all is well again             the state goes; what was raised is told to be over
+
+A rule remembers one state for each task. So a task that fails every minute alerts once, and says when it is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.model.alert import BY_EVENT, AlertState, AlertStep, Late, Notice, Rule, RuleKind, What
+from noonbell.model.event import Event
+
+_BAD: Mapping[RuleKind, frozenset[str]] = {
+    RuleKind.FAILED: frozenset({"run.failed"}),
+    RuleKind.FAILURES: frozenset({"run.failed"}),
+    RuleKind.CALLBACK_TIMEOUT: frozenset({"run.failed"}),
+    RuleKind.LOST: frozenset({"run.lost", "run.failed"}),
+    RuleKind.NO_WORKER: frozenset({"task.no_worker"}),
+    RuleKind.MISFIRE: frozenset({"task.misfired"}),
+}
+_GOOD: Mapping[RuleKind, frozenset[str]] = {
+    **dict.fromkeys(BY_EVENT, frozenset({"run.succeeded"})),
+    RuleKind.NO_WORKER: frozenset({"task.has_worker", "run.started"}),
+}
+_END = "task.deleted"
+
+_TOGETHER = 5
+"""More than so many notices of one rule in one pass are told as one."""
+_NAMED = 20
+
+_LOST_KINDS = frozenset({"lost", "unknown"})
+
+
+def types_wanted(rules: Iterable[Rule], states: Iterable[AlertState]) -> frozenset[str]:
+    """The types of events that can change anything. Good news is only read where there was bad."""
+    kinds = {rule.name: rule.kind for rule in rules}
+    remembered = {kinds[state.rule] for state in states if state.rule in kinds}
+    wanted = frozenset[str]().union(*(_BAD.get(kind, frozenset()) for kind in kinds.values()))
+    if remembered:
+        wanted = wanted.union({_END}, *(_GOOD.get(kind, frozenset()) for kind in remembered))
+    return wanted
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass: feed it events and readings in order, then take its `step`."""
+
+    rules: Sequence[Rule]
+    channels: Sequence[str]
+    """Names of those that are in use."""
+    states: dict[tuple[str, str], AlertState]
+    _changed: set[tuple[str, str]] = field(default_factory=set)
+    _told: list[tuple[What, Rule, AlertState]] = field(default_factory=list)
+    _before: frozenset[tuple[str, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = frozenset(self.states)
+        known = {rule.name for rule in self.rules}
+        for key in [key for key in self.states if key[0] not in known]:
+            del self.states[key]  # its rule is switched off: nobody will say when it is over
+
+    def hear(self, event: Event) -> None:
+        if event.task_id is None:
+            return
+        for rule in self.rules:
+            if rule.kind not in BY_EVENT:
+                continue
+            key = (rule.name, f"task:{event.task_id}")
+            if event.type == _END:
+                self._forget(key)
+            elif is_bad(rule, event):
+                if concerns(rule, event.topic or ""):
+                    self._worse(rule, key, _seen(key, event))
+            elif event.type in _GOOD[rule.kind]:
+                self._better(rule, key, event.at)
+
+    def read(self, rule: Rule, late: Sequence[Late], now: Instant, *, is_whole: bool) -> None:
+        """What a rule that looks for itself has found. `is_whole`: there is nothing else that it could have found."""
+        found = {f"task:{one.task_id}": one for one in late if concerns(rule, one.task_name)}
+        for subject, one in found.items():
+            seen = AlertState(
+                rule=rule.name,
+                subject=subject,
+                count=one.count,
+                since=one.since,
+                task_id=one.task_id,
+                task_name=one.task_name,
+                run_id=one.run_id,
+                message=_said_of(rule, one, now),
+            )
+            self._worse(rule, (rule.name, subject), seen, at=now)
+        if is_whole:
+            for key in [key for key in self.states if key[0] == rule.name and key[1] not in found]:
+                self._better(rule, key, now)
+
+    def step(self) -> AlertStep:
+        """All that has to be written."""
+        notices: list[tuple[str, Notice]] = []
+        groups: dict[tuple[What, str], list[tuple[Rule, AlertState]]] = {}
+        for what, rule, state in self._told:
+            groups.setdefault((what, rule.name), []).append((rule, state))
+        for (what, _), members in groups.items():
+            rule = members[0][0]
+            states = [state for _, state in members]
+            told = [grouped(what, rule, states)] if len(states) > _TOGETHER else [notice(what, rule, s) for s in states]
+            channels = [name for name in self.channels if not rule.channels or name in rule.channels]
+            notices += [(channel, one) for one in told for channel in channels]
+        return AlertStep(
+            states=[self.states[key] for key in sorted(self._changed) if key in self.states],
+            closed=sorted(key for key in self._before if key not in self.states),
+            notices=notices,
+            told=[(what, state) for what, _, state in self._told],
+        )
+
+    def _worse(self, rule: Rule, key: tuple[str, str], seen: AlertState, at: Instant | None = None) -> None:
+        known = self.states.get(key)
+        moment = seen.since if at is None else at
+        count = seen.count if at is not None or known is None else known.count + 1
+        state = msgspec.structs.replace(
+            seen,
+            count=count,
+            since=seen.since if known is None else known.since,
+            raised_at=None if known is None else known.raised_at,
+            told_at=None if known is None else known.told_at,
+        )
+        if state.raised_at is None and (rule.kind is not RuleKind.FAILURES or count >= rule.count):
+            state = msgspec.structs.replace(state, raised_at=moment, told_at=moment)
+            self._told.append((What.RAISED, rule, state))
+        elif is_to_repeat(rule, state, moment):
+            state = msgspec.structs.replace(state, told_at=moment)
+            self._told.append((What.REPEATED, rule, state))
+        elif at is not None and known is not None:
+            return  # nothing new: a reading that says the same is not worth a write
+        self.states[key] = state
+        self._changed.add(key)
+
+    def _better(self, rule: Rule, key: tuple[str, str], at: Instant) -> None:
+        state = self.states.get(key)
+        if state is None:
+            return
+        self._forget(key)
+        if state.raised_at is not None:
+            self._told.append((What.RECOVERED, rule, msgspec.structs.replace(state, told_at=at)))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self.states.pop(key, None)
+        self._changed.discard(key)
+
+
+def is_to_repeat(rule: Rule, state: AlertState, now: Instant) -> bool:
+    if rule.repeat_seconds is None or state.told_at is None:
+        return False
+    return now - state.told_at >= rule.repeat_seconds * SECOND
+
+
+def is_bad(rule: Rule, event: Event) -> bool:
+    if event.type not in _BAD[rule.kind]:
+        return False
+    if rule.kind is RuleKind.CALLBACK_TIMEOUT:
+        return event.data.get("status") == "FAILED_TIMEOUT"
+    if rule.kind is RuleKind.LOST:
+        return event.type == "run.lost" or event.data.get("kind") in _LOST_KINDS
+    return True
+
+
+def concerns(rule: Rule, task_name: str) -> bool:
+    return not rule.tasks or any(fnmatchcase(task_name, pattern) for pattern in rule.tasks)
+
+
+def _seen(key: tuple[str, str], event: Event) -> AlertState:
+    return AlertState(
+        rule=key[0],
+        subject=key[1],
+        count=1,
+        since=event.at,
+        task_id=event.task_id,
+        task_name=event.topic,
+        run_id=event.run_id,
+        message=_said(event),
+    )
+
+
+def _said(event: Event) -> str:
+    data = event.data
+    match event.type:
+        case "task.misfired":
+            return f"{data.get('count', 1)} slots were dropped: {data.get('reason', 'misfire')}"
+        case "task.no_worker":
+            return f"runs wait on queue {data.get('queue') or event.queue}, and no worker that could take them is there"
+        case "run.lost":
+            return f"worker {data.get('worker_id')} was lost with run {event.run_id}"
+        case _:
+            status = data.get("status", "FAILED")
+            return f"run {event.run_id} ended {status}" + (f": {data['error']}" if data.get("error") else "")
+
+
+def _said_of(rule: Rule, late: Late, now: Instant) -> str:
+    seconds = max(0, now - late.since) // SECOND
+    if rule.kind is RuleKind.OVERDUE:
+        return f"its slot of {rfc3339(late.since)} was due {seconds} s ago, and nobody has planned it"
+    if rule.kind is RuleKind.LATE_START:
+        return f"{late.count} runs are due and not started, the first for {seconds} s"
+    return f"run {late.run_id} has taken {seconds} s so far; usual are {late.usual_seconds or 0:.1f} s"
+
+
+_TITLES: Mapping[RuleKind, tuple[str, str]] = {
+    RuleKind.FAILED: ("{} failed", "{} succeeds again"),
+    RuleKind.FAILURES: ("{} failed {count} times in a row", "{} succeeds again"),
+    RuleKind.CALLBACK_TIMEOUT: ("{}: no callback in time", "{} succeeds again"),
+    RuleKind.LOST: ("{}: a worker was lost", "{} succeeds again"),
+    RuleKind.NO_WORKER: ("{}: no worker for its runs", "{} has a worker again"),
+    RuleKind.MISFIRE: ("{}: slots were dropped", "{} runs again"),
+    RuleKind.LATE_START: ("{} starts late", "{} starts on time again"),
+    RuleKind.OVERDUE: ("{} is overdue", "{} is on time again"),
+    RuleKind.SLOW: ("{} takes longer than usual", "{} is no longer slow"),
+    RuleKind.STORE: ("the store does not answer", "the store answers again"),
+}
+
+
+def notice(what: What, rule: Rule, state: AlertState) -> Notice:
+    bad, good = _TITLES[rule.kind]
+    name = state.task_name or state.subject
+    title = (good if what is What.RECOVERED else bad).format(name, count=state.count)
+    return Notice(
+        type=what,
+        time=rfc3339(state.told_at or state.since),
+        rule=rule.name,
+        kind=rule.kind,
+        subject=state.subject,
+        title=title,
+        message=f"it began at {rfc3339(state.since)}; {state.message}" if what is What.RECOVERED else state.message,
+        since=rfc3339(state.since),
+        count=state.count,
+        task_id=state.task_id,
+        task_name=state.task_name,
+        run_id=state.run_id,
+    )
+
+
+def grouped(what: What, rule: Rule, states: Sequence[AlertState]) -> Notice:
+    """One notice for many tasks, so that a fault of everything is not told a thousand times."""
+    one = notice(what, rule, states[0])
+    names = [state.task_name or state.subject for state in states]
+    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return msgspec.structs.replace(
+        one,
+        subject="tasks",
+        title=f"{one.title}, and {len(states) - 1} other tasks",
+        message=f"{listed}. {one.task_name}: {one.message}",
+        task_id=None,
+        task_name=None,
+        run_id=None,
+    )

@@ -1,0 +1,259 @@
+"""Reading the account: the runs of slots, why a run waits, outages; and a look for rows that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant
+from noonbell.model.account import Activity, Cleaned, Flaw, FlawKind, Outage, Pause, SlotRun, Wait
+from noonbell.model.run import FINAL, RunId, RunStatus, SkipReason
+from noonbell.model.task import RateLimit, TaskId
+from noonbell.policy import rate
+from noonbell.policy.rate import RateState
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.live import COLUMNS, Live
+from noonbell.stores.sql.place import STARTED, Flag, Place
+from noonbell.stores.sql.rows import RUN_SELECT, from_json, run_from
+from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
+
+_RUNNING = (Place.LEASED, Place.PARENT)
+_STARTED = f"place in ({', '.join(str(int(place)) for place in STARTED)})"
+
+
+def slot_runs(task_id: TaskId, since: Instant, until: Instant, limit: int) -> Work[list[SlotRun]]:
+    rows = yield Fetch(
+        "select r.slot, r.id, r.status, r.skip_reason, r.created_at, r.end_time, l.place from runs r"
+        " left join live l on l.run_id = r.id"
+        " where r.task_id = :task and r.slot >= :since and r.slot <= :until order by r.slot limit :limit",
+        {"task": task_id, "since": since, "until": until, "limit": limit},
+    )
+    return [_slot_run(row) for row in rows]
+
+
+def _slot_run(row: Row) -> SlotRun:
+    slot, run_id, status, reason, created_at, end_time, place = row
+    return SlotRun(
+        slot=slot,
+        run_id=RunId(run_id),
+        status=RunStatus.RUNNING if place in _RUNNING else RunStatus(status),
+        skip_reason=None if reason is None else SkipReason(reason),
+        created_at=created_at,
+        end_time=end_time,
+    )
+
+
+def cleaned(task_id: TaskId) -> Work[Cleaned]:
+    rows = yield Fetch("select last, count from cleaned where task_id = :task", {"task": task_id})
+    return Cleaned(rows[0][0], rows[0][1]) if rows else Cleaned()
+
+
+def note_outage(seconds: float, node: str) -> Work[Outage]:
+    now = yield Now()
+    ids = yield NewIds(1)
+    outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node)
+    yield InsertMany("outages", ("id", "since", "until", "node"), [(ids[0], outage.since, outage.until, node)])
+    data = {"node": node, "since": outage.since, "until": outage.until}
+    yield from tell(now, "store.recovered", [(None, None, data)])
+    return outage
+
+
+def outages(since: Instant, until: Instant) -> Work[list[Outage]]:
+    rows = yield Fetch(
+        "select since, until, node from outages where until >= :since and since <= :until order by since limit 1000",
+        {"since": since, "until": until},
+    )
+    return [Outage(since=row[0], until=row[1], node=row[2]) for row in rows]
+
+
+# Why a run waits
+
+
+def wait(run_id: RunId) -> Work[Wait | None]:
+    """None for a run that is under way or final."""
+    rows = yield Fetch(f"select {COLUMNS} from live where run_id = :run", {"run": run_id})
+    if not rows or (live := Live(*rows[0])).started:
+        return None
+    now = yield Now()
+    pins = []
+    if live.flags & Flag.PINNED:
+        pins = yield Fetch("select worker_id from pins where run_id = :run order by worker_id", {"run": run_id})
+    found = Wait(
+        run_id=run_id,
+        until=Instant(live.at) if live.at is not None and live.at > now else None,
+        job_type=live.job_type,
+        min_version=live.min_version,
+        workers=tuple(row[0] for row in pins),
+    )
+    found = yield from _at_its_gate(found, live, now)
+    return (yield from _at_its_queue(found, live, now))
+
+
+def _at_its_gate(found: Wait, live: Live, now: Instant) -> Work[Wait]:
+    rows = yield Fetch(
+        "select g.lim, g.used, t.rate_limit from gates g join tasks t on t.id = g.task_id where g.task_id = :gate",
+        {"gate": live.gate},
+    )
+    if not rows:
+        return found
+    limit, used, limit_text = rows[0]
+    if limit_text is not None and (live.place == Place.GATED or live.run_at <= now):
+        scope = f"task:{live.task_id}" + ("" if live.rate_key is None else f":{live.rate_key}")
+        rated_until = yield from _rated_until(scope, limit_text, now)
+        found = msgspec.structs.replace(found, rated_until=rated_until)
+    if live.place == Place.GATED and limit is not None and used >= limit:
+        return (yield from _full(found, limit, "gate = :value", live.gate))
+    return found
+
+
+def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
+    rows = yield Fetch(
+        "select q.paused, q.concurrency, q.rate_limit, p.since, p.paused_by from queues q"
+        " left join queue_pauses p on p.name = q.name and p.until is null where q.name = :name",
+        {"name": live.queue},
+    )
+    if not rows:
+        return found
+    paused, limit, limit_text, since, by = rows[0]
+    if paused:
+        pause = Pause(queue=live.queue, since=Instant(since or 0), by=by)
+        found = msgspec.structs.replace(found, paused=pause)
+    if limit_text is not None and found.rated_until is None:
+        rated_until = yield from _rated_until(f"queue:{live.queue}", limit_text, now)
+        found = msgspec.structs.replace(found, rated_until=rated_until)
+    if limit is not None and found.limit is None:
+        counted = yield Fetch(
+            f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
+            " and queue = :name and parent_id is null",
+            {"name": live.queue},
+        )
+        if counted[0][0] >= limit:
+            return (yield from _full(found, limit, "queue = :value", live.queue))
+    return found
+
+
+def _full(found: Wait, limit: int, condition: str, value: object) -> Work[Wait]:
+    rows = yield Fetch(
+        f"select min(run_id) from live where {condition} and {_STARTED} and parent_id is null", {"value": value}
+    )
+    return msgspec.structs.replace(found, limit=limit, blocking_run_id=rows[0][0])
+
+
+def _rated_until(scope: str, limit_text: str, now: Instant) -> Work[Instant | None]:
+    rows = yield Fetch("select tat, log from rates where scope = :scope", {"scope": scope})
+    state = RateState(rows[0][0], tuple((at, count) for at, count in from_json(rows[0][1]))) if rows else RateState()
+    granted = rate.grant(msgspec.convert(from_json(limit_text), RateLimit), state, now, 1)
+    return granted.next_at
+
+
+# What the runs of tasks are doing
+
+
+def activity(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Activity]]:
+    if not task_ids:
+        return {}
+    here = {"ids": q.pack(sorted(set(task_ids)))}
+    newest = yield Fetch(
+        "select t.id, (select r.id from runs r where r.task_id = t.id and r.parent_id is null"
+        f" order by r.id desc limit 1) from tasks t where {q.ids('t.id', 'ids')}",
+        here,
+    )
+    run_ids = [row[1] for row in newest if row[1] is not None]
+    if not run_ids:
+        return {}
+    rows = yield Fetch(f"{RUN_SELECT} where {q.ids('r.id', 'runs')}", {"runs": q.pack(run_ids)})
+    last = {run.task_id: run for run in map(run_from, rows)}
+    counted = yield Fetch(
+        f"select task_id, place, count(*) from live where {q.ids('task_id', 'ids')} and parent_id is null"
+        " group by task_id, place",
+        here,
+    )
+    active: dict[int, int] = {}
+    queued: dict[int, int] = {}
+    for task_id, place, count in counted:
+        counts = active if place in STARTED else queued
+        counts[task_id] = counts.get(task_id, 0) + count
+    return {
+        task_id: Activity(
+            last_run_id=run.id,
+            last_run_at=run.scheduled_time if run.start_time is None else run.start_time,
+            last_run_status=run.status,
+            active_runs=active.get(task_id, 0),
+            queued_runs=queued.get(task_id, 0),
+        )
+        for task_id, run in last.items()
+    }
+
+
+# Rows that contradict each other
+
+
+def flaws(q: Dialect, limit: int) -> Work[list[Flaw]]:
+    """Each question is one statement, so it is answered as of one moment while others write."""
+    found: list[Flaw] = []
+    final = {"final": q.pack(sorted(FINAL)), "limit": limit}
+    rows = yield Fetch(
+        "select l.run_id, l.task_id, r.status from live l left join runs r on r.id = l.run_id"
+        f" where r.id is null or {q.names('r.status', 'final')} limit :limit",
+        final,
+    )
+    for run_id, task_id, status in rows:
+        told = "has no row of its own" if status is None else f"is {status} and waits all the same"
+        found.append(_place(f"run {run_id} {told}", task_id, run_id))
+    rows = yield Fetch(
+        "select r.id, r.task_id, r.status from runs r left join live l on l.run_id = r.id"
+        f" where l.run_id is null and not {q.names('r.status', 'final')} limit :limit",
+        final,
+    )
+    for run_id, task_id, status in rows:
+        found.append(_place(f"run {run_id} is {status}, and nobody will ever take it up", task_id, run_id))
+    rows = yield Fetch(
+        "select run_id, count(*) from live group by run_id having count(*) > 1 limit :limit", {"limit": limit}
+    )
+    found += [_place(f"run {run_id} waits in {count} places", None, run_id) for run_id, count in rows]
+    rows = yield Fetch(
+        "select p.id, p.task_id from runs p left join runs r on r.id = p.parent_id"
+        " where p.parent_id is not null and r.id is null limit :limit",
+        {"limit": limit},
+    )
+    found += [_place(f"run {run_id} is a part of a run that is not there", task_id, run_id) for run_id, task_id in rows]
+    found += yield from _miscounted(limit)
+    return found[:limit]
+
+
+def _place(message: str, task_id: int | None, run_id: int) -> Flaw:
+    return Flaw(
+        kind=FlawKind.PLACE,
+        message=message,
+        task_id=None if task_id is None else TaskId(task_id),
+        run_id=RunId(run_id),
+    )
+
+
+def _miscounted(limit: int) -> Work[list[Flaw]]:
+    """Gates whose counters are not what the rows say: in one statement, nothing is held and nothing is mended."""
+    used, waiting, passed = (
+        f"coalesce(sum(case when {condition} then 1 else 0 end), 0)"
+        for condition in (
+            f"l.{_STARTED}",
+            f"l.place = {int(Place.GATED)}",
+            f"l.place not in ({', '.join(str(int(p)) for p in (*STARTED, Place.GATED, Place.LATER))})",
+        )
+    )
+    rows = yield Fetch(
+        f"select g.task_id, g.used, g.waiting, g.passed, {used}, {waiting}, {passed} from gates g"
+        " left join live l on l.gate = g.task_id group by g.task_id, g.used, g.waiting, g.passed"
+        f" having g.used <> {used} or g.waiting <> {waiting} or g.passed <> {passed} limit :limit",
+        {"limit": limit},
+    )
+    return [
+        Flaw(
+            kind=FlawKind.COUNTER,
+            message=f"the limit of task {task_id} counts {tuple(counted)} started, waiting, passed; it is {tuple(real)}",
+            task_id=TaskId(task_id),
+        )
+        for task_id, *both in rows
+        for counted, real in [(both[:3], [int(value) for value in both[3:]])]
+    ]
