@@ -244,3 +244,10 @@ def test_what_is_shown_can_be_read_again():
     shown = plain(Settings())
     shown.pop("tasks")
     assert load([], {}, shown).settings == Settings()
+
+
+def test_the_configuration_of_document_004_is_understood(write):
+    given = '{"redis_addr": "127.0.0.1:6379", "redis_defdb": 15, "plan_exec_timeout": 30}'
+    loaded = load([write("zero.yaml", given)], {}, {})
+    assert loaded.settings.plans.exec_timeout == 30
+    assert loaded.origins["plans.exec_timeout"].endswith("zero.yaml (plan_exec_timeout)")
