@@ -1,0 +1,240 @@
+"""The App: jobs declared in code, what they are given, and how the application runs or only publishes them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from noonbell.app import declaring, opening
+from noonbell.app.connection import Connection
+from noonbell.app.job import Job, handler_of
+from noonbell.app.opening import Opening
+from noonbell.app.options import JobOptions, declared
+from noonbell.app.published import Published
+from noonbell.app.request import OPTIONS, Request
+from noonbell.app.resources import Provided
+from noonbell.app.signature import signature_of
+from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.service import Services
+from noonbell.targets.jobs.context import Context
+from noonbell.targets.jobs.handler import Handlers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Lifespan = Callable[[], AsyncIterator[None]]
+
+ANY_NAME: Final = "app"
+"""Of an App that was given none. Several programs on a store may have one, so none of them may prune."""
+
+
+class Decorator(Protocol):
+    """`@app.job(…)`: what makes a job of a function."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+
+class App:
+    """`name` is who manages the tasks of its jobs: `managed_by: code:NAME`. Two Apps on one store have two names."""
+
+    def __init__(self, name: str = ANY_NAME) -> None:
+        self.name = name
+        self.owner: Final = declaring.check_owner(name)
+        self.handlers: Final = Handlers()
+        self._jobs: dict[str, Job[..., Any]] = {}
+        self._provided = Provided()
+        self._lifespans: list[Lifespan] = []
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}: {', '.join(self._jobs) or 'no jobs'}>"
+
+    # Declaring
+
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, /, **options: Unpack[JobOptions]) -> Decorator: ...
+
+    def job(self, function: Any = None, /, **options: Any) -> Any:
+        """Make a job of a function: async, or sync and then run in a thread, or with `sandbox=True` in a process.
+
+        A first parameter of type Context is the run's; the others are the fields of its payload. An option or a
+        parameter that cannot work raises InvalidArgument here, which names it.
+        """
+        caller = sys._getframe(1)
+        around = (caller.f_globals, caller.f_locals)
+        if function is not None:
+            return self._add(function, {}, *around)
+
+        def decorate(function: Callable[..., Any]) -> Job[..., Any]:
+            return self._add(function, options, *around)
+
+        return decorate
+
+    def _add(
+        self, function: Any, options: Mapping[str, Any], module: Mapping[str, Any], around: Mapping[str, Any]
+    ) -> Job[..., Any]:
+        """`around`: the names where it was decorated, which its annotations may use if it was written there too."""
+        if not inspect.isfunction(function) or _yields(function):
+            raise InvalidArgument(f"@app.job takes a plain or an async function, not {function!r}")
+        names = around if function.__globals__ is module else {}
+        name = options.get("name", function.__name__)
+        try:
+            signature = signature_of(function, names, OPTIONS)
+            given = dict(options)
+            if given.get("payload") is not None:
+                given["payload"] = signature.write(given["payload"])
+            job: Job[..., Any] = Job(self, function, signature, declared(name, given))
+            self.handlers.add(handler_of(job, self._provided))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"job {name}: {error.message}", details=error.details) from None
+        self._jobs[job.name] = job
+        return job
+
+    @property
+    def jobs(self) -> Mapping[str, Job[..., Any]]:
+        """By name, in the order of their declaration."""
+        return self._jobs
+
+    def provide(self, value: Any, *, name: str | None = None) -> None:
+        """Something that handlers use: a pool, a client. They get it by `ctx.resource(Type)` or `ctx.resource("name")`."""
+        self._provided.add(value, name)
+
+    def lifespan(self, opens: Lifespan) -> Lifespan:
+        """Decorates an async generator that yields once: before, it opens what handlers need; after, it closes it.
+
+        Entered in the worker's event loop before the first run is claimed, left after the last one has ended.
+        """
+        if not inspect.isasyncgenfunction(opens):
+            raise InvalidArgument(f"@app.lifespan takes an async function with one yield, not {opens!r}")
+        self._lifespans.append(opens)
+        return opens
+
+    # Publishing
+
+    async def publish_many(self, requests: Iterable[Request[Any]], *, transaction: Any = None) -> list[Published[Any]]:
+        """Up to 10,000 runs in one transaction, all of them or none; answers in the order of the requests.
+
+        A run that a task at its limit does not take has the outcome `refused`.
+        """
+        return await self.connection.publish_many(requests, transaction)
+
+    def publish_many_sync(self, requests: Iterable[Request[Any]], *, transaction: Any = None) -> list[Published[Any]]:
+        return self.connection.publish_many_sync(requests, transaction)
+
+    @property
+    def connection(self) -> Connection:
+        """InvalidState outside of `connected` and `running`."""
+        if self._connection is None:
+            raise InvalidState(
+                f"{self.name} is not connected: publish inside `async with app.connected(URL)` or `app.running(URL)`"
+            )
+        return self._connection
+
+    # Running
+
+    def connected(self, url: str | None = None, *, declare: bool = True, prune: bool = False) -> Opening:
+        """To publish only. `url` is the store's; by default the one of NOONBELL_STORE__URL, then sqlite:///noonbell.db.
+
+        `declare` makes the tasks of the jobs, or brings them to what the code says now; `prune` deletes those of this App
+        that the code no longer has.
+        """
+
+        @contextlib.asynccontextmanager
+        async def enter() -> AsyncIterator[None]:
+            settings = opening.settings_for(url)
+            async with (
+                opening.opened(settings) as services,
+                self.attached(services, declare=declare, prune=prune, works=False),
+            ):
+                yield
+
+        return Opening(self, enter)
+
+    def running(
+        self,
+        url: str | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 10,
+        worker_id: str | None = None,
+        worker_version: int = 0,
+        scheduler: bool = True,
+        graceful_timeout: float = 10.0,
+        declare: bool = True,
+        prune: bool = False,
+    ) -> Opening:
+        """Planner, sweeper and worker in this process, until it is left: then running work may take `graceful_timeout`.
+
+        `queues` are by default those of the jobs. Without `scheduler`, some other node plans.
+        """
+
+        @contextlib.asynccontextmanager
+        async def enter() -> AsyncIterator[None]:
+            from noonbell.app import working
+
+            settings = opening.settings_for(url)
+            async with opening.opened(settings) as services, self.attached(services, declare=declare, prune=prune):
+                work = working.Work(self.handlers, queues, concurrency, worker_id, worker_version, graceful_timeout)
+                async with working.working(settings, services, work, scheduler=scheduler):
+                    yield
+
+        return Opening(self, enter)
+
+    @contextlib.asynccontextmanager
+    async def attached(
+        self, services: Services, *, declare: bool = True, prune: bool = False, works: bool = True
+    ) -> AsyncIterator[None]:
+        """The App over services that are open already, as those of `noonbell serve --app`; it closes nothing of theirs.
+
+        `works`: what handlers need is opened as well.
+        """
+        if self._connection is not None:
+            raise InvalidState(f"{self.name} is connected already; leave that first")
+        if prune and self.name == ANY_NAME:
+            raise InvalidArgument.field(
+                "prune", 'needs an App with a name of its own, such as App("shop"): others here may have none either'
+            )
+        if declare:
+            await declaring.declare(services, self.owner, list(self._jobs.values()), prune=prune)
+        self._connection = connection = Connection(services)
+        try:
+            async with self.alive() if works else contextlib.nullcontext():
+                yield
+        finally:
+            self._connection = None
+            connection.close()
+
+    @contextlib.asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """What handlers need, open: its lifespans, entered in their order. A sandbox does this in its own process."""
+        async with contextlib.AsyncExitStack() as opened:
+            for lifespan in self._lifespans:
+                await opened.enter_async_context(_entered(lifespan))
+            yield
+
+
+def _yields(function: Any) -> bool:
+    return inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+
+
+def _entered(lifespan: Lifespan) -> AbstractAsyncContextManager[None]:
+    return contextlib.asynccontextmanager(lifespan)()

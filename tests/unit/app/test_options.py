@@ -1,0 +1,80 @@
+"""The options of `@app.job`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from noonbell.app.options import NAMES, declared
+from noonbell.errors import InvalidArgument
+from noonbell.model.task import TaskSpec
+from noonbell.service.http_fields import HTTP_FIELDS
+
+
+def problems_of(**options) -> dict[str, str]:
+    with pytest.raises(InvalidArgument) as refused:
+        declared("job", options)
+    return refused.value.details
+
+
+def test_every_field_of_a_job_task_is_an_option():
+    settled = {"managed_by", "exec_type", "job_type", *HTTP_FIELDS}
+    assert {*TaskSpec.__struct_fields__} - settled - NAMES == set()
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name():
+    assert problems_of(max_concurency=1) == {
+        "max_concurency": "is not an option of a job; did you mean max_concurrency?"
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"cron": "*/5 * * * *"}, {"cron_expr": "*/5 * * * *"}),
+        ({"every": 90}, {"schedule": {"type": "interval", "every": 90, "unit": "second"}}),
+        ({"every": timedelta(minutes=2)}, {"schedule": {"type": "interval", "every": 120, "unit": "second"}}),
+        ({"timeout": timedelta(minutes=1)}, {"timeout_seconds": 60}),
+        ({"timeout": 2.5}, {"timeout_seconds": 2.5}),
+        ({"retries": 5}, {"retry_policy": {"max_retries": 5}}),
+        (
+            {"retries": 5, "retry_policy": {"strategy": "fixed"}},
+            {"retry_policy": {"strategy": "fixed", "max_retries": 5}},
+        ),
+        ({"overlap_action": "SKIP", "queue": "mail"}, {"overlap_action": "SKIP", "queue": "mail"}),
+    ],
+)
+def test_an_option_becomes_a_field_of_the_task(options, fields):
+    assert declared("job", options).task == {"name": "job", "job_type": "job", **fields}
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"cron": "99 * * * *"}, "cron"),
+        ({"cron": "* * * * *", "every": 5}, "every"),
+        ({"every": 0.5}, "every"),
+        ({"every": "5m"}, "every"),
+        ({"timeout": "60"}, "timeout"),
+        ({"timeout": 5, "timeout_seconds": 5}, "timeout"),
+        ({"retries": -1}, "retries"),
+        ({"retries": 1, "retry_policy": {"max_retries": 1}}, "retries"),
+        ({"retry_policy": {"strategy": "slow"}}, "retry_policy.strategy"),
+        ({"timezone": "Europe/Nowhere"}, "timezone"),
+        ({"overlap_action": "WAIT"}, "overlap_action"),
+        ({"queue": "http"}, "queue"),
+        ({"sandbox": "yes"}, "sandbox"),
+        ({"memory_mb": 64}, "memory_mb"),
+        ({"sandbox": True, "memory_mb": 0}, "memory_mb"),
+        ({"target_url": "http://x.test"}, "target_url"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_the_name_that_was_written(options, field):
+    assert list(problems_of(**options)) == [field]
+
+
+def test_the_kind_of_handler_is_no_business_of_the_task():
+    job = declared("job", {"sandbox": True, "memory_mb": 64})
+    assert (job.sandbox, job.memory_mb) == (True, 64)
+    assert job.task == {"name": "job", "job_type": "job"}
