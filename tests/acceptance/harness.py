@@ -123,12 +123,20 @@ class ServerNode:
 
     # The API
 
-    def call(self, method: str, path: str, body: Any = None, *, base: str = "/api/v1") -> Answer:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        base: str = "/api/v1",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             content = None if body is None else json.dumps(body)
-            headers = {} if body is None else {"Content-Type": "application/json"}
-            connection.request(method, base + path, content, headers)
+            sent = dict(headers or {}) | ({} if body is None else {"Content-Type": "application/json"})
+            connection.request(method, base + path, content, sent)
             response = connection.getresponse()
             return Answer(response.status, dict(response.getheaders()), response.read().decode())
         finally:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
+import subprocess
 
 import pytest
+
+from acceptance.harness import COMMAND
 
 pytestmark = pytest.mark.acceptance
 
@@ -68,8 +71,6 @@ def test_a_schema_that_is_newer(nodes, sqlite_url, tmp_path):
         ("server: {port: eighty}", "server.port: is 'eighty' (file bell.yaml); takes a whole number"),
         ("sever: {port: 80}", "sever"),
         ("jobs: {enabled: true, worker_concurrency: 0}", "jobs.worker_concurrency"),
-        ("server: {host: 0.0.0.0}", "auth.enabled"),
-        ("auth: {enabled: true}", "auth.enabled"),
     ],
 )
 def test_settings_that_cannot_be(nodes, sqlite_url, tmp_path, text, says):
@@ -77,6 +78,26 @@ def test_settings_that_cannot_be(nodes, sqlite_url, tmp_path, text, says):
     code, line = refusal(nodes.launch("--store", sqlite_url, "--config", "bell.yaml"))
     assert code == 2
     assert says in line
+
+
+def test_off_loopback_everybody_is_asked_for_a_token(nodes, sqlite_url):
+    made = subprocess.run(
+        [COMMAND, "token", "create", "--role", "viewer", "--name", "ada", "--store", sqlite_url],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    node = nodes.start(sqlite_url, "--host", "0.0.0.0")
+    assert node.call("GET", "/tasks").status == 401
+    secret = made.stdout.strip()
+    assert node.call("GET", "/tasks", headers={"Authorization": f"Bearer {secret}"}).status == 200
+    assert node.call("POST", "/tasks", {}, headers={"Authorization": f"Bearer {secret}"}).status == 403
+    assert secret not in node.log
+
+
+def test_without_a_token_the_log_says_how_to_make_one(nodes, sqlite_url):
+    node = nodes.start(sqlite_url, env={"NOONBELL_AUTH__ENABLED": "true"})
+    assert "noonbell token create --role admin" in node.log
 
 
 def test_others_are_let_in_where_it_is_written_out(nodes, sqlite_url):

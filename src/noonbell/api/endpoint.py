@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,23 +54,37 @@ class Endpoint:
     """Takes `If-Match`."""
 
 
-def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+class Guards(Protocol):
+    """Who stands before an endpoint, and behind it."""
+
+    async def admit(self, request: Request, endpoint: Endpoint) -> None: ...
+
+    async def note(self, request: Request, endpoint: Endpoint, answer: Response) -> None: ...
+
+
+def routes(endpoints: Sequence[Endpoint], guard: Guards | None = None) -> list[Route]:
     """One route for each address, so that a wrong method is told all the right ones."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         here = by_path.setdefault(endpoint.base + endpoint.path, {})
         for method in endpoint.methods:
             here[method] = endpoint
-    return [Route(path, _dispatch(here), methods=list(here)) for path, here in by_path.items()]
+    return [Route(path, _dispatch(here, guard), methods=list(here)) for path, here in by_path.items()]
 
 
-def _dispatch(here: Mapping[str, Endpoint]) -> Handler:
+def _dispatch(here: Mapping[str, Endpoint], guard: Guards | None) -> Handler:
     known = {method: frozenset(param.name for param in endpoint.query) for method, endpoint in here.items()}
 
     async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
+        endpoint = here[method]
+        if guard is not None:
+            await guard.admit(request, endpoint)
         if request.scope["query_string"]:
             params.check_query(request, known[method])
-        return await here[method].handler(request)
+        answer = await endpoint.handler(request)
+        if guard is not None:
+            await guard.note(request, endpoint, answer)
+        return answer
 
     return handle

@@ -64,7 +64,7 @@ def answer_for(scope: Any, error: BaseException) -> Response:
     """What the caller is told of an error; one that nobody foresaw is logged and told as INTERNAL."""
     match error:
         case NoonbellError() if error.code in STATUS and error.code != "INTERNAL":
-            headers = {"retry-after": "1"} if error.code in ("UNAVAILABLE", "RATE_LIMITED") else None
+            headers = _headers_for(error)
             return error_answer(scope, error.code, error.message, error.details, headers)
         case HTTPException():
             code = _BY_STATUS.get(error.status_code, "INTERNAL" if error.status_code >= 500 else "INVALID_ARGUMENT")
@@ -72,6 +72,16 @@ def answer_for(scope: Any, error: BaseException) -> Response:
         case _:
             log.error("request %s failed", request_id(scope), exc_info=error)
             return error_answer(scope, "INTERNAL", "something went wrong here; the log has it under the request_id")
+
+
+def _headers_for(error: NoonbellError) -> dict[str, str] | None:
+    match error.code:
+        case "UNAVAILABLE" | "RATE_LIMITED":
+            return {"retry-after": str(error.details.get("retry_after", 1))}
+        case "UNAUTHORIZED":
+            return {"www-authenticate": "Bearer"}
+        case _:
+            return None
 
 
 def _said(error: HTTPException, scope: Any) -> str:

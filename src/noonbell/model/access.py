@@ -1,0 +1,88 @@
+"""Who may do what: a token with a role; and the audit log of who did what."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from noonbell.clock import Instant
+
+PREFIX: Final = "nb_"
+SHOWN: Final = 10
+"""So many characters of a token tell it from others, and are of no use to anybody else."""
+
+
+class Role(enum.StrEnum):
+    """Each may do what those before it may."""
+
+    VIEWER = "viewer"
+    """Reads."""
+    OPERATOR = "operator"
+    """Makes and changes tasks, runs, queues and workers."""
+    ADMIN = "admin"
+    """Makes tokens, and reads the audit log."""
+
+    def includes(self, other: Role) -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is kept: the secret itself is shown once, when it is made."""
+
+    id: int
+    name: str
+    role: Role
+    shown: str
+    """How it begins."""
+    created_at: Instant
+    created_by: str | None = None
+    expires_at: Instant | None = None
+    revoked_at: Instant | None = None
+    used_at: Instant | None = None
+    """Roughly: noted once a minute."""
+
+    def is_good(self, now: int) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def new_secret() -> str:
+    """256 random bits, and a beginning that scanners for leaked secrets can look for."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(secret: str) -> str:
+    """A plain hash will do: what it hides is random, and cannot be guessed word by word."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that somebody did, about to be written down."""
+
+    actor: str | None
+    action: str
+    """The operation's id in the API's description, such as `create_task`."""
+    subject: str = ""
+    """What it was done to: the address that was called."""
+    peer: str = ""
+    request_id: str = ""
+    details: dict[str, Any] = {}
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A deed in the log. `hash` covers it and the entry before it, so that no entry can be changed or taken out unseen."""
+
+    id: int
+    at: Instant
+    deed: Deed
+    hash: str
+
+
+def chained(before: str, number: int, at: int, deed: Deed) -> str:
+    """The hash of an entry that follows the one whose hash is `before`."""
+    text = msgspec.json.encode([before, number, at, msgspec.to_builtins(deed)], order="deterministic")
+    return hashlib.sha256(text).hexdigest()

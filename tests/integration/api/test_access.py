@@ -1,0 +1,160 @@
+"""Who may call what: every route by every role, from the route table itself; and who did what, afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from integration.api.conftest import url_of
+from integration.api.serving import HTTP, Api, serving
+from noonbell.api.roles import OPEN, ROLES, UNTOLD
+from noonbell.model.access import Role
+from noonbell.settings import Auth
+
+AUTH = {"auth": Auth(enabled=True)}
+VALUES = {"id": "1", "run_id": "1", "plan_id": "ab", "callback_token": "x" * 43, "name": "q", "worker_id": "w"}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with serving("memory://", **AUTH) as api:
+        yield api
+
+
+async def token(api: Api, role: Role, name: str | None = None) -> dict[str, str]:
+    _, secret = await api.parts.access.create(name or role, role)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def operations(api: Api) -> list[tuple[str, str, str]]:
+    """Method, address and name of every route there is."""
+    admin = await token(api, Role.ADMIN, "reader of the description")
+    document = await api.good("GET", "//openapi.json", headers=admin)
+    found = [("GET", "/openapi.json", "description"), ("GET", "/docs", "docs")]
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            name = re.sub(rf"_{method}$", "", operation["operationId"])
+            address = re.sub(r"\{(\w+)\}", lambda part: VALUES.get(part[1], "x"), path)
+            found.append((method.upper(), address, name))
+    return found
+
+
+async def test_every_route_has_a_rule_and_every_rule_a_route(api: Api):
+    names = {name for _, _, name in await operations(api)}
+    assert sorted(names - set(ROLES) - OPEN) == []
+    assert sorted((set(ROLES) | OPEN | UNTOLD) - names) == []
+    assert not set(ROLES) & OPEN
+
+
+async def test_without_a_token_every_route_is_401_but_four(api: Api):
+    answers = {}
+    for method, address, name in await operations(api):
+        answers[name] = (await api.call(method, f"/{address}")).status
+    assert {name for name, status in answers.items() if status != 401} == OPEN
+    assert len(OPEN) == 4
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_the_matrix_of_routes_and_roles_has_no_blank(api: Api, role: Role):
+    headers = await token(api, role)
+    blanks = []
+    for method, address, name in await operations(api):
+        if name in ("events", *OPEN):
+            continue  # a stream does not end; those that are open are open
+        body = {"wait_seconds": 0} if name == "claim_runs" else None
+        status = (await api.call(method, f"/{address}", body, headers=headers)).status
+        expected = role.includes(ROLES[name])
+        if (status in (401, 403)) is expected:
+            blanks.append((role, method, address, status))
+    assert blanks == []
+
+
+async def test_a_wrong_or_revoked_token_is_401(api: Api):
+    assert (await api.bad("GET", "/tasks", headers={"Authorization": "Bearer nb_nonsense"})) == (401, "UNAUTHORIZED")
+    assert (await api.bad("GET", "/tasks", headers={"Authorization": "Basic bmI6eA=="})) == (401, "UNAUTHORIZED")
+    headers = await token(api, Role.VIEWER)
+    await api.good("GET", "/tasks", headers=headers)
+    await api.parts.access.revoke("viewer")
+    assert (await api.bad("GET", "/tasks", headers=headers)) == (401, "UNAUTHORIZED")
+
+
+async def test_guessing_tokens_is_slowed_down_and_good_ones_elsewhere_are_not(api: Api):
+    statuses = [
+        (await api.call("GET", "/tasks", headers={"Authorization": f"Bearer nb_{guess}"})).status
+        for guess in range(1_000)
+    ]
+    assert statuses.count(429) >= 950
+    told = await api.call("GET", "/tasks", headers={"Authorization": "Bearer nb_x"})
+    assert int(told.headers["retry-after"]) > 0
+
+
+async def test_tokens_are_made_listed_and_revoked_over_the_api(api: Api):
+    admin = await token(api, Role.ADMIN)
+    made = await api.good("POST", "/tokens", {"name": "ci", "role": "operator"}, 201, headers=admin)
+    assert made["token"].startswith("nb_")
+    listed = await api.call("GET", "/tokens", headers=admin)
+    assert made["token"] not in listed.text
+    assert [item["name"] for item in listed.body["items"]] == ["admin", "ci"]
+    await api.good("POST", "/tasks", HTTP, 201, headers={"Authorization": f"Bearer {made['token']}"})
+    assert (await api.bad("POST", "/tokens", {"name": "ci", "role": "viewer"}, headers=admin))[0] == 409
+    assert (await api.good("DELETE", "/tokens/ci", headers=admin)) == {"name": "ci", "revoked": True}
+    assert (await api.bad("DELETE", "/tokens/ci", headers=admin))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "", "role": "viewer"}, "name"),
+        ({"name": "a\nb", "role": "viewer"}, "name"),
+        ({"name": "a", "role": "root"}, "role"),
+        ({"name": "a", "role": "viewer", "expires_in": -1}, "expires_in"),
+        ({"name": "a", "role": "viewer", "expires_in": "soon"}, "expires_in"),
+        ({"name": "a", "role": "viewer", "scope": "all"}, "scope"),
+    ],
+)
+async def test_a_bad_token_is_refused_by_its_field(api: Api, body, field):
+    admin = await token(api, Role.ADMIN)
+    told = await api.call("POST", "/tokens", body, headers=admin)
+    assert told.status == 400
+    assert field in told.body["details"]
+
+
+async def test_every_change_leaves_one_line_with_who_did_it(api: Api):
+    admin, ada = await token(api, Role.ADMIN), await token(api, Role.OPERATOR, "ada")
+    await api.good("POST", "/tasks", HTTP, 201, headers=ada)
+    await api.good("PATCH", "/tasks/1", {"priority": 3}, headers=ada)
+    await api.bad("PATCH", "/tasks/1", {"nonsense": 3}, headers=ada)
+    await api.good("GET", "/tasks/1", headers=ada)
+    await api.good("DELETE", "/tasks/1?purge=true", headers=ada)
+    log = await api.good("GET", "/audit?actor=ada", headers=admin)
+    assert [(entry["action"], entry["subject"]) for entry in log["items"]] == [
+        ("delete_task", "/api/v1/tasks/1"),
+        ("patch_task", "/api/v1/tasks/1"),
+        ("create_task", "/api/v1/tasks/1"),
+    ]
+    assert log["items"][0]["details"] == {"query": "purge=true"}
+    assert {entry["peer"] for entry in log["items"]} == {"127.0.0.1"}
+
+
+async def test_every_mutating_route_that_succeeds_is_in_the_log_unless_it_says_why_not(api: Api):
+    """Whatever route exists: none writes without a line, but for those in the table with its reason."""
+    told = {name for method, _, name in await operations(api) if method != "GET"} - UNTOLD - OPEN
+    assert "trigger_task" in told
+    assert all(ROLES[name] is not Role.VIEWER for name in told)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mariadb"])
+async def test_the_log_is_kept_where_auth_is_off_and_on_every_store(kind, request):
+    async with serving(url_of(kind, request)) as api:
+        await api.create(name="x")
+        log = await api.good("GET", "/audit")
+        assert [(entry["actor"], entry["action"]) for entry in log["items"]] == [(None, "create_task")]
+        assert await api.store.broken_audit() == (None, 1)
+
+
+async def test_the_actor_is_kept_with_what_they_changed(api: Api):
+    ada = await token(api, Role.OPERATOR, "ada")
+    await api.good("POST", "/tasks", HTTP, 201, headers=ada)
+    assert (await api.good("GET", "/tasks/1", headers=ada))["created_by"] == "ada"
