@@ -34,10 +34,9 @@ def server(nodes, sqlite_url) -> ServerNode:
 
 @pytest.fixture
 def noonbell(server, tmp_path) -> Noonbell:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
-    env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
-
     def run(*arguments: str, given: str = "") -> Told:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+        env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
         done = subprocess.run(
             [COMMAND, *arguments],
             env=env,

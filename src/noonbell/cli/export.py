@@ -15,7 +15,7 @@ _DROPPED = ("managed_by", "created_by", "skip_next", "cron_expr")
 
 @click.command("export")
 @click.option("--owner", metavar="OWNER", help="Only what this owner manages, such as file:billing.")
-@click.option("--label", metavar="NAME:VALUE", help="Only tasks with this label.")
+@click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
 @click.option("--versions", is_flag=True, help="With the version of each, so that applying it later overwrites nobody.")
 @click.option("-f", "--file", "file", metavar="FILE", help="Write to this file instead of stdout.")
 def command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:

@@ -32,8 +32,8 @@ def command(files: tuple[str, ...], store: str | None, to: int | None, status: b
 async def _show(settings: Settings) -> None:
     from noonbell.stores import migrations
 
-    async with _as_it_is(settings) as store:
-        found = await _step(store)
+    async with as_it_is(settings) as store:
+        found = await step_of(store)
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
     if found > migrations.LATEST:
@@ -49,8 +49,8 @@ async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
         raise InvalidArgument.field(
             "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
         )
-    async with _as_it_is(settings) as store:
-        found = await _step(store)
+    async with as_it_is(settings) as store:
+        found = await step_of(store)
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
         taken = await store.migrate(wanted)
@@ -60,7 +60,7 @@ async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
 
 
-async def _step(store: SqlStore) -> int:
+async def step_of(store: SqlStore) -> int:
     from noonbell.stores import migrations
 
     return await store._write(lambda _: migrations.version(store.dialect))
@@ -74,14 +74,14 @@ def _ask(found: int, wanted: int) -> None:
 
 
 @asynccontextmanager
-async def _as_it_is(settings: Settings) -> AsyncIterator[SqlStore]:
+async def as_it_is(settings: Settings) -> AsyncIterator[SqlStore]:
     """The store, open, its schema untouched: neither brought up to date nor refused for being newer."""
     from noonbell.wiring import make_store
 
     store = make_store(settings)
 
     async def look_only() -> None:
-        await _step(store)
+        await step_of(store)
 
     store._bring_up_to_date = look_only  # type: ignore[method-assign]
     try:

@@ -7,11 +7,13 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
+
+from noonbell.clock import SystemClock, to_datetime
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,7 +122,7 @@ def ago(moment: str | None, now: datetime | None = None) -> str:
     if not moment:
         return "–"
     then = datetime.fromisoformat(moment)
-    seconds = int(((now or datetime.now(UTC)) - then).total_seconds())
+    seconds = int(((now or to_datetime(SystemClock().now())) - then).total_seconds())
     near = f"{_span(seconds)} ago" if seconds >= 0 else f"in {_span(-seconds)}"
     zone = os.environ.get("NOONBELL_TZ")
     local = then.astimezone(ZoneInfo(zone)) if zone else then.astimezone()

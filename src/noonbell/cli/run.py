@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ import click
 from noonbell.cli.output import ago, coloured, duration, fields, output_option, show_list, show_one
 from noonbell.cli.remote import Remote, segment, task_segment
 from noonbell.cli.trigger import await_run, complete, ended
+from noonbell.clock import SystemClock, to_datetime
 
 COLUMNS = {
     "id": lambda run: str(run["id"]),
@@ -141,7 +142,9 @@ def moment(text: str) -> str:
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[:-1], text[-1:]
     if number.isdecimal() and unit in units:
-        return (datetime.now(UTC) - timedelta(**{units[unit]: int(number)})).isoformat(timespec="seconds")
+        return (to_datetime(SystemClock().now()) - timedelta(**{units[unit]: int(number)})).isoformat(
+            timespec="seconds"
+        )
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

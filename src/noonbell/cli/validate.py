@@ -11,9 +11,19 @@ from noonbell.cli.output import talk
 
 
 @click.command("validate")
-@task_files.file_option
-def command(files: tuple[str, ...]) -> None:
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A file, a folder of files, or - (stdin).")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of such files, for editors.")
+def command(files: tuple[str, ...], schema: bool) -> None:
     """Check tasks in files, a line for each problem; needs no server."""
+    if schema:
+        import json
+
+        from noonbell.cli.task_schema import task_schema
+
+        click.echo(json.dumps(task_schema(), indent=2))
+        return
+    if not files:
+        raise click.UsageError("missing option -f FILE")
     tasks = task_files.read(files)
     check(tasks)
     talk(f"{len(tasks)} tasks are sound")

@@ -10,7 +10,6 @@ import yaml
 
 from noonbell.cli.config import reference_table
 from noonbell.settings import KEYS
-from noonbell.wiring import NOT_YET
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 
@@ -78,9 +77,3 @@ def test_the_reference_is_made_from_the_source():
         "docs/reference/settings.md is out of date: put the output of `noonbell config reference` between its markers"
     )
     assert made.split("<!-- settings: end -->")[0] == reference_table(), message
-
-
-def test_the_reference_names_what_has_no_effect_yet():
-    section = PAGE.read_text().split("## Not in force yet")[1].split("##")[0]
-    assert [path for path in NOT_YET if f"`{path}`" not in section] == []
-    assert set(NOT_YET) <= set(KEYS)

@@ -199,3 +199,15 @@ def test_a_file_with_problems_is_told_line_by_line(noonbell, tmp_path, monkeypat
     assert "${TOKEN}" in noonbell("validate", "-f", "secret.yaml")[2]
     monkeypatch.setenv("TOKEN", "x")
     assert noonbell("validate", "-f", "secret.yaml")[0] == 0
+
+
+def test_the_schema_of_a_file_knows_every_field_and_nothing_else(noonbell):
+    code, out, _ = noonbell("validate", "--schema")
+    assert code == 0
+    schema = json.loads(out)
+    task = schema["$defs"]["TaskWrite"]
+    assert {"name", "cron_expr", "schedule", "target_url", "job_type", "retry_policy", "version"} <= set(
+        task["properties"]
+    )
+    assert "#/components" not in out
+    assert task["additionalProperties"] is False

@@ -9,27 +9,21 @@ import pytest
 
 from noonbell.errors import AlreadyExists, SettingsError
 from noonbell.settings import Auth, Callback, Executor, Jobs, Server, Settings, Store
-from noonbell.wiring import _warn, assembled, check_exposure, is_loopback, listen, make_store
+from noonbell.wiring import asks_for_tokens, assembled, is_loopback, listen, make_store, warn
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_on_loopback_nobody_is_asked(host):
+def test_on_loopback_nobody_is_asked_unless_it_is_written_out(host):
     assert is_loopback(host)
-    check_exposure(Settings(server=Server(host=host)))
+    assert not asks_for_tokens(Settings(server=Server(host=host)))
+    assert asks_for_tokens(Settings(server=Server(host=host), auth=Auth(enabled=True)))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "no.such.host.invalid"])
-def test_elsewhere_the_start_is_refused_unless_it_is_written_out(host):
+def test_elsewhere_everybody_is_asked_unless_it_is_written_out(host):
     assert not is_loopback(host)
-    with pytest.raises(SettingsError) as refused:
-        check_exposure(Settings(server=Server(host=host)))
-    assert "auth.enabled: false" in refused.value.details["server.host"]
-    check_exposure(Settings(server=Server(host=host), auth=Auth(enabled=False)))
-
-
-def test_tokens_are_not_there_yet():
-    with pytest.raises(SettingsError, match=r"auth\.enabled"):
-        check_exposure(Settings(auth=Auth(enabled=True)))
+    assert asks_for_tokens(Settings(server=Server(host=host)))
+    assert not asks_for_tokens(Settings(server=Server(host=host), auth=Auth(enabled=False)))
 
 
 def test_a_taken_port_is_named_with_the_way_out():
@@ -54,19 +48,11 @@ def test_the_pool_has_the_size_of_the_settings():
     assert store._connections == 3
 
 
-def test_a_setting_without_effect_is_told(caplog):
-    with caplog.at_level(logging.WARNING):
-        _warn(Settings())
-        assert caplog.messages == []
-        _warn(Settings(jobs=Jobs(enabled=True)))
-    assert caplog.messages == ["set, but without effect in this version: jobs.enabled"]
-
-
 def test_callbacks_that_cannot_come_back_are_told(caplog):
     with caplog.at_level(logging.WARNING):
-        _warn(Settings(server=Server(host="0.0.0.0"), callback=Callback(base_url="http://x.example")))
+        warn(Settings(server=Server(host="0.0.0.0"), callback=Callback(base_url="http://x.example")))
         assert caplog.messages == []
-        _warn(Settings(server=Server(host="0.0.0.0")))
+        warn(Settings(server=Server(host="0.0.0.0")))
     assert "callback.base_url" in caplog.text
 
 
@@ -77,8 +63,15 @@ async def test_parts_are_left_out_as_asked():
         assert parts.node.workers == ()
     async with assembled(settings) as parts:
         assert parts.node.planner is not None
-        (worker,) = parts.node.workers
-        assert worker.hands.concurrency == 16
+        calls, jobs = parts.node.workers
+        assert (calls.queues, calls.hands.concurrency) == (("http",), 16)
+        assert (jobs.queues, jobs.hands.concurrency) == (("default", "system"), 4)
+
+
+async def test_without_a_place_for_jobs_there_is_no_worker_for_them():
+    settings = Settings(store=Store(url="memory://"), jobs=Jobs(worker_concurrency=0))
+    async with assembled(settings) as parts:
+        assert [worker.queues for worker in parts.node.workers] == [("http",)]
 
 
 async def test_the_worker_has_the_size_of_the_settings():

@@ -1,0 +1,104 @@
+"""`noonbell doctor`: look the installation over, and say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from noonbell.cli.exits import EXIT_FAILED
+from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.output import output_option, show_list, talk
+
+if TYPE_CHECKING:
+    from noonbell.service.doctor import Finding
+    from noonbell.settings import Settings
+
+_MARKS = {"well": "✔", "care": "!", "ill": "✖"}
+_COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
+
+
+@click.command("doctor")
+@config_option
+@store_option
+@output_option
+def command(files: tuple[str, ...], store: str | None, output: str) -> int:
+    """Look at settings, store, planner, workers, queues and server; exit code 1 if something is ill."""
+    from noonbell.cli.output import is_colourful
+
+    settings = load_settings(files, store__url=store).settings
+    found = asyncio.run(_look(settings, files))
+    if output == "table":
+        for each in found:
+            mark = _MARKS[each.mark]
+            shown = click.style(mark, fg=_COLOURS[each.mark]) if is_colourful() else mark
+            click.echo(f"{shown} {each.check:<10} {each.says}")
+            if each.fix:
+                click.echo(f"  {'':<10} → {each.fix}")
+    else:
+        rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
+        show_list(rows, {}, output, name="check")
+    ill = sum(each.mark == "ill" for each in found)
+    talk(f"{ill} ill" if ill else "all is well enough")
+    return EXIT_FAILED if ill else 0
+
+
+async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:
+    from noonbell.service.doctor import look_at_machine, look_at_settings
+    from noonbell.wiring import asks_for_tokens, is_loopback
+
+    exposed = not is_loopback(settings.server.host)
+    return [
+        *look_at_settings(settings, files, asks_for_tokens=asks_for_tokens(settings), exposed=exposed),
+        *look_at_machine(_folder(settings.store.url)),
+        *await _store(settings),
+        _server(),
+    ]
+
+
+def _folder(url: str) -> Path | None:
+    """Where SQLite keeps its file."""
+    return Path(url.removeprefix("sqlite:///")).resolve().parent if url.startswith("sqlite:///") else None
+
+
+async def _store(settings: Settings) -> list[Finding]:
+    """Its schema is left as it is: a doctor does not operate."""
+    from noonbell.cli.migrate import as_it_is, step_of
+    from noonbell.clock import SystemClock
+    from noonbell.errors import NoonbellError
+    from noonbell.service.doctor import Finding, Mark, look_at_store
+    from noonbell.stores import migrations
+
+    try:
+        async with as_it_is(settings) as store:
+            step = await step_of(store)
+            if step != migrations.LATEST:
+                way = "noonbell migrate" if step < migrations.LATEST else "upgrade Noonbell"
+                says = f"is at step {step}, this version knows {migrations.LATEST}"
+                return [Finding("schema", Mark.ILL if step > migrations.LATEST else Mark.CARE, says, way)]
+            found = [Finding("schema", Mark.WELL, f"at step {step}")]
+            return found + [each async for each in look_at_store(store, SystemClock().now)]
+    except NoonbellError as error:
+        return [Finding("store", Mark.ILL, error.message, "look at store.url, and whether the database runs")]
+
+
+def _server() -> Finding:
+    from noonbell.cli.remote import Remote
+    from noonbell.errors import NoonbellError, StoreUnavailable
+    from noonbell.service.doctor import Finding, Mark
+    from noonbell.version import __version__
+
+    try:
+        remote = Remote.of_environment()
+        there = str(remote.get("/version")).removeprefix("v")
+    except StoreUnavailable as error:
+        asked = "NOONBELL_URL" in os.environ
+        return Finding("server", Mark.ILL if asked else Mark.CARE, error.message, "")
+    except NoonbellError as error:
+        return Finding("server", Mark.CARE, error.message, "")
+    if there != __version__:
+        return Finding("server", Mark.CARE, f"is version {there}, this is {__version__}", "upgrade the older one")
+    return Finding("server", Mark.WELL, f"version {there} at {remote.url}")

@@ -1,0 +1,69 @@
+"""The doctor: what is well, what is ill, and what to do, on stores in each state."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from acceptance.harness import COMMAND, PATIENCE
+
+
+def doctor(*arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+    done = subprocess.run(
+        [COMMAND, "doctor", "-o", "json", *arguments],
+        env=clean | env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("store", ["sqlite_url", "postgres_url", "mysql_url"])
+def test_a_node_that_runs_is_well(nodes, request, store):
+    url = request.getfixturevalue(store)
+    node = nodes.start(url)
+    code, found = doctor("--store", url, NOONBELL_URL=f"http://127.0.0.1:{node.port}")
+    assert code == 0
+    assert {check for check, finding in found.items() if finding["mark"] == "ill"} == set()
+    assert found["server"]["mark"] == "well"
+    assert found["schema"]["mark"] == "well"
+
+
+def test_slots_that_nobody_plans_and_runs_that_nobody_takes_are_ill(nodes, sqlite_url):
+    node = nodes.start(sqlite_url, "--no-scheduler", "--no-worker")
+    node.create(name="job", job_type="nobody")
+    node.create(name="late", target_url="http://127.0.0.1:9/", schedule={"type": "once", "at": "2020-01-01T00:00:00Z"})
+    node.trigger(1, key="x")
+    code, found = doctor("--store", sqlite_url)
+    assert code == 1
+    assert found["planner"]["mark"] == "ill"
+    assert "late" in found["planner"]["says"]
+    assert "noonbell serve" in found["planner"]["fix"]
+    assert found["service"]["mark"] == "ill"
+    assert "default (1 waiting)" in found["service"]["says"]
+
+
+def test_a_store_that_is_away_is_ill(sqlite_url):
+    code, found = doctor("--store", "postgresql://root@127.0.0.1:1/nowhere")
+    assert code == 1
+    assert found["store"]["mark"] == "ill"
+
+
+def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):
+    subprocess.run([COMMAND, "migrate", "--store", sqlite_url, "--to", "1"], check=True, capture_output=True)
+    for _ in range(2):
+        _, found = doctor("--store", sqlite_url)
+        assert found["schema"]["mark"] == "care"
+        assert "noonbell migrate" in found["schema"]["fix"]
+
+
+def test_an_open_door_is_ill(sqlite_url):
+    code, found = doctor("--store", sqlite_url, NOONBELL_SERVER__HOST="0.0.0.0", NOONBELL_AUTH__ENABLED="false")
+    assert code == 1
+    assert found["access"]["mark"] == "ill"

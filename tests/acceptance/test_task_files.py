@@ -1,0 +1,139 @@
+"""Tasks as files against a real server: what is exported can be applied, owners keep to their own, nobody is overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceptance.test_command_line import Noonbell, noonbell, server
+
+__all__ = ["noonbell", "server"]
+
+FILE = """
+tasks:
+  - name: nightly-report
+    cron_expr: "0 2 * * *"
+    timezone: Asia/Shanghai
+    target_url: http://127.0.0.1:9/run
+    headers: {{Authorization: "${{REPORTS_TOKEN}}"}}
+    timeout_seconds: {timeout}
+  - name: hourly
+    schedule: {{type: interval, every: 1, unit: hour}}
+    target_url: http://127.0.0.1:9/hour
+    labels: {{team: billing}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("REPORTS_TOKEN", "canary")
+    (tmp_path / "billing.yaml").write_text(FILE.format(timeout=30))
+    return tmp_path
+
+
+def test_apply_makes_tasks_and_a_second_time_nothing(noonbell: Noonbell, folder):
+    assert noonbell("diff", "-f", "billing.yaml").out.splitlines() == ["+ nightly-report", "+ hourly"]
+    assert noonbell("task", "list", "-o", "json").json == []
+    assert noonbell("apply", "-f", "billing.yaml").code == 0
+    task = noonbell("task", "get", "nightly-report", "-o", "json").json
+    assert (task["managed_by"], task["timeout_seconds"], task["version"]) == ("file:billing", 30, 1)
+    again = noonbell("apply", "-f", "billing.yaml", "-o", "json").json
+    assert again["unchanged"] == ["nightly-report", "hourly"]
+    assert noonbell("task", "get", "nightly-report", "-o", "json").json["version"] == 1
+    assert noonbell("diff", "-f", "billing.yaml").code == 0
+
+
+def test_what_is_exported_and_applied_again_differs_in_nothing(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    assert noonbell("export", "--owner", "file:billing", "-f", "exported.yaml").code == 0
+    assert "canary" not in (folder / "exported.yaml").read_text()
+    told = noonbell("diff", "-f", "exported.yaml", "--set", "billing")
+    assert (told.code, told.out) == (0, "")
+    assert noonbell("apply", "-f", "exported.yaml", "--set", "billing", "-o", "json").json["changed"] == []
+
+
+def test_diff_shows_the_effect_before_anything_changes(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    text = FILE.format(timeout=5).replace("0 2 * * *", "0 3 * * *")
+    (folder / "billing.yaml").write_text(text)
+    told = noonbell("diff", "-f", "billing.yaml")
+    assert told.code == 1
+    assert "~ nightly-report" in told.out
+    assert "timeout_seconds: 30 → 5" in told.out
+    assert "next fire moves from" in told.out
+    assert "canary" not in told.out
+    assert noonbell("task", "get", "nightly-report", "-o", "json").json["version"] == 1
+    assert noonbell("apply", "-f", "billing.yaml").code == 0
+    assert noonbell("task", "get", "nightly-report", "-o", "json").json["version"] == 2
+
+
+def test_two_owners_never_touch_each_others_tasks(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    (folder / "other.yaml").write_text("tasks: [{name: hourly, target_url: 'http://127.0.0.1:9/x'}]\n")
+    refused = noonbell("apply", "-f", "other.yaml")
+    assert refused.code == 5
+    assert "tasks[hourly] belongs to file:billing" in refused.err
+    (folder / "other.yaml").write_text("tasks: [{name: mine, target_url: 'http://127.0.0.1:9/x'}]\n")
+    assert noonbell("apply", "-f", "other.yaml", "--prune", "--yes").code == 0
+    assert noonbell("task", "list", "-o", "name").out.split() == ["nightly-report", "hourly", "mine"]
+    (folder / "other.yaml").write_text("tasks: []\n")
+    assert noonbell("apply", "-f", "other.yaml", "--prune", "--yes", "-o", "json").json["pruned"] == ["mine"]
+    assert noonbell("task", "list", "-o", "name").out.split() == ["nightly-report", "hourly"]
+
+
+def test_a_task_of_somebody_else_is_taken_over_only_when_asked(noonbell: Noonbell, folder):
+    noonbell("task", "create", "hourly", "--url", "http://127.0.0.1:9/by-hand")
+    assert noonbell("apply", "-f", "billing.yaml").code == 5
+    assert noonbell("task", "list", "-o", "name").out.split() == ["hourly"]  # nothing of the file was made
+    assert noonbell("apply", "-f", "billing.yaml", "--adopt").code == 0
+    assert noonbell("task", "get", "hourly", "-o", "json").json["managed_by"] == "file:billing"
+
+
+def test_a_stale_apply_fails_with_5_and_changes_nothing(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    noonbell("export", "--versions", "--owner", "file:billing", "-f", "planned.yaml")
+    noonbell("task", "edit", "hourly", "--set", "priority=9")
+    planned = (folder / "planned.yaml").read_text().replace("timeout_seconds: 30", "timeout_seconds: 31")
+    (folder / "planned.yaml").write_text(planned)
+    stale = noonbell("apply", "-f", "planned.yaml", "--set", "billing")
+    assert stale.code == 5
+    assert "hourly is at version 2, not 1" in stale.err
+    assert noonbell("task", "get", "nightly-report", "-o", "json").json["timeout_seconds"] == 30
+    assert noonbell("task", "get", "hourly", "-o", "json").json["priority"] == 9
+
+
+def test_pruning_asks_first(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    (folder / "billing.yaml").write_text("tasks: []\n")
+    assert noonbell("apply", "-f", "billing.yaml", "--prune", given="n\n").code == 130
+    assert len(noonbell("task", "list", "-o", "name").out.split()) == 2
+    assert noonbell("apply", "-f", "billing.yaml", "--prune", given="y\n").code == 0
+    assert noonbell("task", "list", "-o", "name").out == ""
+
+
+def test_one_bad_task_keeps_the_whole_file_out(noonbell: Noonbell, folder):
+    (folder / "bad.yaml").write_text(
+        "tasks: [{name: good, target_url: 'http://127.0.0.1:9/'}, {name: bad, cron_expr: '99 * * * *', target_url: x}]\n"
+    )
+    told = noonbell("apply", "-f", "bad.yaml")
+    assert told.code == 1
+    assert "tasks[bad].cron_expr" in told.err
+    assert noonbell("task", "list", "-o", "json").json == []
+
+
+def test_a_folder_is_one_set(noonbell: Noonbell, tmp_path):
+    (tmp_path / "set").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "set" / f"{name}.yaml").write_text(
+            f"tasks: [{{name: {name}, target_url: 'http://127.0.0.1:9/'}}]\n"
+        )
+    assert noonbell("apply", "-f", "set").code == 0
+    assert {task["managed_by"] for task in noonbell("task", "list", "-o", "json").json} == {"file:set"}
+
+
+def test_a_crontab_becomes_tasks_on_the_server(noonbell: Noonbell, tmp_path):
+    (tmp_path / "crontab").write_text("*/5 * * * * curl -s http://127.0.0.1:9/ping\n")
+    (tmp_path / "tasks.yaml").write_text(noonbell("import", "crontab", "crontab").out)
+    assert noonbell("apply", "-f", "tasks.yaml").code == 0
+    assert noonbell("task", "list", "-o", "name").out.split() == ["127.0.0.1:9/ping"]
