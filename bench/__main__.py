@@ -11,10 +11,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, http, jobs, lag, passes, simulate, stores
+from bench import burst, events, http, jobs, lag, passes, simulate, stores
 from bench.rounds import progress
 
-SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "simulate", "jobs", "all"]
+SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "events", "simulate", "jobs", "all"]
 
 
 def main() -> None:
@@ -47,6 +47,8 @@ def main() -> None:
         section("Typed jobs, the whole way", jobs.tables(jobs.QUICK if args.quick else jobs.FULL, rounds))
     if args.what in ("simulate", "all"):
         section("A year of schedules, simulated", simulate.table(quick=args.quick))
+    if args.what in ("events", "all"):
+        section("Events", events.table(events.QUICK if args.quick else events.FULL, rounds))
     progress(f"done in {time.monotonic() - start:.0f} s")
 
 

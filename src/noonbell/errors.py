@@ -18,6 +18,9 @@ NoonbellError                 INTERNAL
 ├── RateLimited               RATE_LIMITED
 └── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
     └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
+
+Two stand apart. Fail: a handler raises it to end its run for good. RunFailed: who waits for a result hears by it that
+there will be none.
 """
 
 from __future__ import annotations
@@ -114,3 +117,23 @@ class SchemaMismatch(StoreUnavailable):
 
 class SettingsError(InvalidArgument):
     pass
+
+
+class Fail(Exception):
+    """Raised by a handler: the run has failed for good, and no retry would help. `details` are kept with the run."""
+
+    def __init__(self, message: str = "", **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class RunFailed(Exception):
+    """Who waits for a run's result hears that it ended in another way. `details` are the run's `error_details`."""
+
+    def __init__(self, run_id: int, status: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"run {run_id} ended {status}: {message}" if message else f"run {run_id} ended {status}")
+        self.run_id = run_id
+        self.status = status
+        self.message = message
+        self.details: dict[str, Any] = dict(details or {})

@@ -9,7 +9,10 @@ import pytest
 import noonbell
 from noonbell import errors
 
-EXPORTED = ["__version__"]
+EXPORTED = [
+    *("App", "AsyncClient", "Client", "Context", "Fail", "Job", "NoonbellError", "Published", "RunFailed"),
+    "__version__",
+]
 """The public names. A change here is a change for every user, and belongs in CHANGELOG.md."""
 
 CLASSES = [

@@ -32,6 +32,8 @@ class Cell:
 class Report:
     cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
     """By scenario, delivery mode and store."""
+    others: dict[str, Scenario] = field(default_factory=dict)
+    """Kill points that are not those of a node."""
     chapters: list[str] = field(default_factory=list)
     """What other tests have to tell, in markdown."""
 
@@ -45,6 +47,7 @@ class Report:
         endings: Sequence[Ending],
         seconds: float,
     ) -> None:
+        self.others |= {} if scenario in SCENARIOS else {scenario.name: scenario}
         self.cells[scenario.name, mode, store] = Cell(times, wrong, endings, seconds)
 
     def markdown(self) -> str:
@@ -56,7 +59,7 @@ class Report:
         yield "## Kill points\n"
         yield "| point | dies | delivery | promise | SQLite | PostgreSQL | MariaDB | deliveries seen |"
         yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-        for scenario in SCENARIOS:
+        for scenario in (*SCENARIOS, *self.others.values()):
             for mode, promise in scenario.promises.items():
                 found = [self.cells.get((scenario.name, mode, store)) for store in STORES]
                 if any(found):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from acceptance.harness import until
+from acceptance.harness import COMMAND, until
 from faults.checker import Row, Seen, Slot, Verdict, judge, percentile
 from faults.cluster import Cluster
 from faults.report import SECONDS, Report
@@ -60,12 +62,23 @@ def test_no_slot_is_lost_or_doubled_while_nodes_are_killed(
         rows = rows_of(cluster, names)
     finally:
         cluster.end()
+    audit = audited(url)
     seen = [seen_of(one) for one in sink.deliveries()]
     verdict = judge(expected, rows, seen, kills=cluster.kills, window=WINDOW, reach=REACH, once=ONCE)
     figures = Figures(expected, seen, cluster)
-    faults_report.chapters.append(chapter(store, seed, expected, seen, verdict, figures))
+    faults_report.chapters.append(chapter(store, seed, expected, seen, verdict, figures, audit))
     assert verdict.is_strict, told(verdict)
+    assert audit.splitlines()[-1] == "0 holes, 0 doubles", audit
+    counted = re.search(r"(\d+) slots:", audit)
+    assert counted is not None, audit
+    assert int(counted[1]) >= len(expected), "the audit has not seen every slot"
     assert figures.fail_over(0.99) <= FAIL_OVER
+
+
+def audited(url: str) -> str:
+    """What `noonbell audit` says of the store that is left."""
+    done = subprocess.run([COMMAND, "audit", "--quiet", "--store", url], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 def create_tasks(cluster: Cluster, sink: Sink) -> tuple[list[Slot], dict[int, str]]:
@@ -155,7 +168,13 @@ def _next_fired(life: str, killed_at: float, first: dict[Slot, Seen]) -> float |
 
 
 def chapter(
-    store: str, seed: int, expected: Sequence[Slot], seen: Sequence[Seen], verdict: Verdict, figures: Figures
+    store: str,
+    seed: int,
+    expected: Sequence[Slot],
+    seen: Sequence[Seen],
+    verdict: Verdict,
+    figures: Figures,
+    audit: str,
 ) -> str:
     name = {"postgres": "PostgreSQL", "mariadb": "MariaDB"}[store]
     lines = [
@@ -169,6 +188,7 @@ def chapter(
         f"| kills | {len(figures.kills)} |",
         f"| lost | {len(verdict.lost)} |",
         f"| doubled (rows) | {len(verdict.doubled)} |",
+        f"| `noonbell audit` | {audit.splitlines()[-1]} |",
         f"| rows without a slot | {len(verdict.unexpected)} |",
         f"| at most once, hit by a kill: FAILED `unknown` | {len(verdict.unknown)} |",
         f"| other runs that did not end in SUCCESS | {len(verdict.unended)} |",

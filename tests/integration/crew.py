@@ -39,7 +39,9 @@ def success(lease: Lease) -> Settlement:
         move=Move.FINISH,
         status=RunStatus.SUCCESS,
         worker_id=lease.worker_id,
+        task_version=lease.task_version,
         plain=lease.plain,
+        counted=lease.counted,
     )
 
 

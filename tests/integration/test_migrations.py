@@ -92,7 +92,7 @@ async def test_a_step_that_has_nothing_to_do_is_taken_and_recorded(
 async def test_nodes_that_open_an_empty_database_together_all_succeed(sql_url: str, opened: Open, round_: int):
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(4)))
     rows = await stores[0].fetch("select name, value from counters order by name")
-    assert [row[0] for row in rows] == ["events", "ids", "system_tasks", "tasks"]
+    assert [row[0] for row in rows] == ["audit", "events", "ids", "system_tasks", "tasks", "tokens"]
     await works(stores[1])
     await publish_many(stores[2], (await stores[3].task_named("works")), 1)  # type: ignore[arg-type]
 

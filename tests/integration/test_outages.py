@@ -140,13 +140,13 @@ async def test_a_server_that_is_not_there_refuses_to_be_opened_in_our_words(prox
 async def test_a_settlement_that_was_cut_anywhere_can_be_repeated(
     proxy: Proxy, server_url: str, opened: Open, limit: int | None, answered: bool
 ):
-    store, direct = await opened(proxy.url), await opened(server_url)
+    direct = await opened(server_url)
     task = await direct.create_task(job("t", max_concurrency=limit))
     ids, unheard = [], 0
     for message in range(1, 40):
         ids += await publish_many(direct, task, 1)
         (lease,) = (await direct.claim(ask())).leases
-        await back_soon(store)
+        store = await opened(proxy.url)  # a new one has nothing prepared: its messages are the same each time
         proxy.break_at(message, answered=answered)
         cut = await is_unavailable(store.settle([success(lease)]))
         came = proxy.mend()
@@ -155,6 +155,7 @@ async def test_a_settlement_that_was_cut_anywhere_can_be_repeated(
             break
         await back_soon(store)
         again = (await store.settle([success(lease)]))[0]
+        await store.close()
         run = await direct.run(lease.run_id)
         assert run is not None
         assert run.status is RunStatus.SUCCESS

@@ -291,6 +291,25 @@ async def test_figures_from_when_the_tables_were_empty_mislead_no_hot_statement(
     assert not found, "\n".join(f"{name}: {scan}" for name, scans in found.items() for scan in scans)
 
 
+async def test_postgres_claims_and_settles_runs_behind_limits_by_one_statement_each(
+    postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(postgres_url)
+    tasks = await create_many(store, [job(f"limited {n}", max_concurrency=1) for n in range(3)])
+    tasks += await create_many(store, [job("free")])
+    for is_first in (True, False):
+        for task in tasks:
+            await publish_many(store, task, 2)
+        async with listening(store, monkeypatch) as heard:
+            leases = await claim(store, "w", 4)
+        assert [lease.counted for lease in leases].count(True) == 3
+        assert is_first or len(heard) == 1, heard  # the first one has to find the gates, and to learn the tasks
+        async with listening(store, monkeypatch) as heard:
+            await store.settle([success(lease) for lease in leases])
+        assert len(heard) == 1, heard
+    assert await store.recount() == 0
+
+
 async def test_connections_to_postgres_plan_every_statement_anew(postgres_url: str, opened: Open):
     store = await opened(postgres_url)
     for _ in range(10):

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -331,6 +332,30 @@ async def test_of_a_cancel_and_a_settlement_and_a_sweep_exactly_one_ends_the_run
     assert told["run.succeeded"] + told["run.canceled"] == Counter(ids)
     assert await one.recount() == 0
     assert (await one.fetch("select count(*) from live"))[0][0] == 0
+
+
+@pytest.mark.parametrize("limit", [None, 1], ids=["free", "gated"])
+async def test_a_settlement_that_waits_for_a_heartbeat_leaves_nothing_of_the_lease(
+    postgres_url: str, opened: Open, limit: int | None
+):
+    """A renewed lease is another version of its row, which a statement that began before does not see by itself."""
+    store = await opened(postgres_url)
+    task = await store.create_task(job("renewed", max_concurrency=limit))
+    await publish_many(store, task, 1)
+    (lease,) = (await store.claim(ask("w", 1))).leases
+    renewing = await asyncpg.connect(postgres_url)
+    try:
+        async with renewing.transaction():
+            await renewing.execute("update live set expires_at = expires_at + 1 where run_id = $1", lease.run_id)
+            settling = asyncio.create_task(store.settle([success(lease)]))
+            waits = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            while not await store.fetch(waits):
+                assert not settling.done()
+        assert await settling == [Settled.DONE]
+    finally:
+        await renewing.close()
+    assert await store.fetch("select run_id from live") == []
+    assert await store.recount() == 0
 
 
 async def test_edits_in_the_middle_of_planning_lose_no_slot_and_double_none(

@@ -14,21 +14,57 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import callbacks, docs_page, errors, openapi, runs, schedules, system, tasks
+from noonbell.api import alerts as alert_calls
+from noonbell.api import (
+    applying,
+    callbacks,
+    docs_page,
+    errors,
+    events,
+    explain,
+    jobs,
+    openapi,
+    plans,
+    protocol,
+    queues,
+    runs,
+    schedules,
+    system,
+    tasks,
+    tokens,
+    workers,
+)
+from noonbell.api.access import Guard, Session
 from noonbell.api.answers import json_answer
 from noonbell.api.edge import Edge
 from noonbell.api.endpoint import Endpoint, routes
 from noonbell.api.limits import MOST_BYTES
 from noonbell.api.system import Health, MetricsRender
+from noonbell.engine.listen import Hub
 from noonbell.service import Services
+from noonbell.service.access import Access
+from noonbell.service.alerts import Alerts
 from noonbell.settings import Settings
 from noonbell.version import __version__
 
 
 def create_app(
-    services: Services, settings: Settings, *, health: Health, metrics_render: MetricsRender | None = None
+    services: Services,
+    settings: Settings,
+    *,
+    health: Health,
+    metrics_render: MetricsRender | None = None,
+    hub: Hub | None = None,
+    alerts: Alerts | None = None,
+    access: Access | None = None,
+    asks_for_tokens: bool = False,
+    session: Session | None = None,
 ) -> FastAPI:
-    """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there."""
+    """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
+
+    Nor are `/events` and `/alerts` without a `hub` and `alerts`. Without `access` nobody is asked who they are, and nothing
+    is written into the audit log: for tests of something else.
+    """
     app = FastAPI(
         title="Noonbell",
         version=__version__,
@@ -40,18 +76,28 @@ def create_app(
     )
     errors.install(app)
     endpoints = [
+        *applying.endpoints(services),
         *tasks.endpoints(services),
+        *explain.endpoints(services),
         *runs.endpoints(services),
         *callbacks.endpoints(services),
+        *queues.endpoints(services),
+        *workers.endpoints(services),
+        *(protocol.endpoints(services.protocol) if services.protocol is not None else ()),
         *schedules.endpoints(services),
+        *jobs.endpoints(services),
+        *plans.endpoints(services),
+        *(events.endpoints(hub) if hub is not None else ()),
+        *(alert_calls.endpoints(alerts) if alerts is not None else ()),
+        *(tokens.endpoints(access) if access is not None else ()),
         *system.endpoints(health, metrics_render if settings.metrics.enabled else None),
     ]
-    app.router.routes.extend(routes(endpoints))
-    _describe(app, endpoints)
+    guard = None if access is None else Guard(access, enabled=asks_for_tokens, session=session)
+    app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
     return app
 
 
-def _describe(app: FastAPI, endpoints: list[Endpoint]) -> None:
+def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
     """`/openapi.json` and `/docs`: made once, when the first reader comes."""
 
     @cache
@@ -66,5 +112,7 @@ def _describe(app: FastAPI, endpoints: list[Endpoint]) -> None:
         del request
         return docs_page.answer(document())
 
-    app.add_route("/openapi.json", description, include_in_schema=False)
-    app.add_route("/docs", page, include_in_schema=False)
+    return [
+        Endpoint(("GET",), "/openapi.json", description, "description", "The API's description", "system", base=""),
+        Endpoint(("GET",), "/docs", page, "docs", "The API's description, for people", "system", base=""),
+    ]

@@ -46,7 +46,8 @@ async def _come(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
     given = await read_object(request, required=True)
     headers = masked({name: value.replace("\x00", "") for name, value in request.headers.items()})
     body = (await request.body()).decode("utf-8", "replace").replace("\x00", "")
-    return given, {"headers": headers, "body": body}
+    peer = "" if request.client is None else request.client.host
+    return given, {"headers": headers, "body": body, "peer": peer}
 
 
 def _told(answer: Answer) -> Response:

@@ -10,7 +10,7 @@ TASK_NOTES: Final[dict[str, str]] = {
     "labels": "Names and values to find tasks by.",
     "managed_by": "Who looks after it: api, file:NAME or code:NAME.",
     "external_id": "The caller's own id for it; unique.",
-    "meta": "Anything; kept and shown.",
+    "meta": "Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept.",
     "schedule": "When. Null: on demand only.",
     "cron_expr": "Short form of a cron schedule; shown in six fields.",
     "timezone": "An IANA name or an offset such as +08:00. Default UTC.",

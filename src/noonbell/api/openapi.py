@@ -6,6 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from noonbell.api import (
+    alert_papers,
+    applying,
+    explain_papers,
+    jobs_papers,
+    plan_papers,
+    queue_papers,
+    tokens,
+    worker_papers,
+)
 from noonbell.api.endpoint import Endpoint, Param
 from noonbell.api.errors import STATUS
 from noonbell.api.schemas import all_schemas, ref
@@ -40,6 +50,12 @@ _DETAILS: Final = {
 _PATH_PARAMS: Final = {
     "id": ("The task's id, or `name:NAME`.", {"type": "string"}, "1"),
     "run_id": ("The run's id.", {"type": "integer"}, 7340033),
+    "plan_id": ("The plan's id, in hexadecimal digits.", {"type": "string"}, "1f4a"),
+    "worker_id": ("The worker's id, its own choice.", {"type": "string"}, "resizer-1"),
+    "name": ("The queue's name.", {"type": "string"}, "default"),
+    "rule": ("The rule's name.", {"type": "string"}, "billing-fails"),
+    "channel": ("The channel's name.", {"type": "string"}, "ops"),
+    "token": ("The token's name.", {"type": "string"}, "ci"),
     "callback_token": ("The token that came with the request.", {"type": "string"}, "u2fsdGVkX1-9example"),
 }
 _TAGS: Final = {
@@ -47,6 +63,14 @@ _TAGS: Final = {
     "runs": "One piece of work, born from a slot or a trigger.",
     "callbacks": "How a target says that it is done.",
     "schedules": "When a schedule fires.",
+    "jobs": "Tasks whose target is a handler, in the words of a jobs table.",
+    "plans": "Messages to stations by interval, weekday or day of month: tasks, in the words of a plan dispatcher.",
+    "events": "What happens, as it happens.",
+    "alerts": "Who is told when something goes wrong.",
+    "queues": "Named lanes of runs, with their limits.",
+    "workers": "Who claims runs.",
+    "worker protocol": "What a worker of any language calls.",
+    "access": "Tokens, and who changed what.",
     "stats": "Figures.",
     "system": "Health, version, metrics.",
 }
@@ -69,7 +93,20 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": means} for name, means in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": all_schemas(), "responses": {code: _error(code) for code in STATUS}},
+        "components": {
+            "schemas": {
+                **all_schemas(),
+                **applying.schemas(),
+                **tokens.schemas(),
+                **jobs_papers.schemas(),
+                **plan_papers.schemas(),
+                **worker_papers.schemas(),
+                **queue_papers.schemas(),
+                **explain_papers.schemas(),
+                **alert_papers.schemas(),
+            },
+            "responses": {code: _error(code) for code in STATUS},
+        },
     }
 
 

@@ -24,8 +24,8 @@ MANY: Final = frozenset({"status"})
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _INTEGERS: Final = frozenset({"page", "page_size", "parent_id", "count", "limit", "after"})
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
-_FLAG_NAMES: Final = frozenset({"include_system", "cancel_running", "purge", "dry_run"})
-_MOMENTS: Final = frozenset({"from", "to"})
+_FLAG_NAMES: Final = frozenset({"enabled", "include_system", "cancel_running", "purge", "dry_run"})
+_MOMENTS: Final = frozenset({"from", "to", "at"})
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?', re.ASCII)
 
 

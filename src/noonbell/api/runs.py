@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import params
+from noonbell.api import params, queue_papers
 from noonbell.api import run_papers as papers
 from noonbell.api.answers import json_answer, page_answer, request_id
 from noonbell.api.endpoint import Endpoint
@@ -101,6 +101,10 @@ class RunCalls:
         done = await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run)
         return json_answer(_told(done, "retried"))
 
+    async def backfill(self, request: Request) -> Response:
+        ref, given = params.task_ref(request), await read_object(request, required=True)
+        return json_answer(await self._services.backfills.fill(ref, given, trace_id=request_id(request.scope)))
+
     async def _bulk(self, request: Request) -> tuple[RunQuery, bool]:
         problems = Problems()
         outer = Reader(await read_object(request, required=True), problems)
@@ -142,4 +146,5 @@ def endpoints(services: Services) -> list[Endpoint]:
         Endpoint(("GET",), "/runs/{run_id}/attempts", calls.attempts, **papers.ATTEMPTS),
         Endpoint(("GET",), "/runs/{run_id}/log", calls.log, **papers.LOG),
         Endpoint(("GET",), "/runs/{run_id}/callbacks", calls.callbacks, **papers.CALLBACKS),
+        Endpoint(("POST",), "/tasks/{id}/backfill", calls.backfill, **queue_papers.BACKFILL),
     ]

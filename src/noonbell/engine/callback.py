@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from noonbell.clock import SECOND
 from noonbell.engine import failpoint
 from noonbell.engine.execute import failure
 from noonbell.engine.know import Tasks
@@ -34,6 +35,9 @@ _FRESH_ENOUGH = 5.0
 
 HEARD = ""
 """The answer of `decide` to a callback that is recorded as RECEIVED and settles nothing."""
+
+STALE = "the token is of an earlier attempt and older than callback.token_ttl"
+"""Why a callback is ignored that comes too late with too old a token."""
 
 
 class CallbackStatus(enum.StrEnum):
@@ -84,6 +88,19 @@ def decide(
             assert_never(status)
 
 
+def is_stale(spec: TaskSpec, subject: CallbackSubject, token_ttl: float) -> bool:
+    """Whether the token is too old to be heard.
+
+    The token of the attempt that is under way, or awaits its callback, never is: that attempt has a deadline of its own,
+    which a callback may move. One of an earlier attempt is good for `token_ttl`, and at least for as long as that attempt
+    could have been waited for.
+    """
+    made_at = subject.token_made_at
+    if made_at is None or (subject.attempt_began_at is not None and made_at >= subject.attempt_began_at):
+        return False
+    return (subject.at - made_at) / SECOND > max(token_ttl, spec.timeout_seconds + spec.callback_timeout_sec)
+
+
 class _Unknown(Exception):
     """Ends a transaction that lacks a task's spec."""
 
@@ -99,13 +116,19 @@ async def receive(
     given: CallbackIn,
     message: Message,
     draw: Callable[[], float] = random.random,
+    token_ttl: float = float("inf"),
 ) -> tuple[CallbackSubject | None, Callback]:
-    """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found."""
+    """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found.
+
+    `token_ttl`: the longest that a token is good for, in seconds, where `is_stale` asks.
+    """
 
     def answer(subject: CallbackSubject) -> Settlement | str:
         task = tasks.recent(subject.task_id, _FRESH_ENOUGH)
         if task is None:
             raise _Unknown(subject.task_id)  # nothing is written; it is asked again with the spec at hand
+        if is_stale(task.spec, subject, token_ttl):
+            return STALE
         said = decide(task.spec, subject, message.status, message.error_message, message.data, draw())
         failpoint.hit("K9")
         return said

@@ -19,7 +19,7 @@ import msgspec
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.engine import failpoint
-from noonbell.engine.execute import execute, failure
+from noonbell.engine.execute import Belts, execute, failure
 from noonbell.engine.hold import Held, Word
 from noonbell.engine.keep import Backoff
 from noonbell.engine.know import Tasks
@@ -55,6 +55,7 @@ class Carrier:
         """`expect_beat` is told how soon a run wants its heartbeat, in seconds."""
         self._store, self._tasks, self._targets = store, tasks, targets
         self._callback_url, self._expect_beat, self._draw = callback_url, expect_beat, draw
+        self._belts = Belts()
 
     async def carry(self, held: Held) -> Settlement | None:
         """What to settle the attempt with; None if there is nothing to settle: it was lost, canceled or purged."""
@@ -99,9 +100,10 @@ class Carrier:
 
     async def _until_it_ends(self, held: Held, assignment: Assignment, target: Target) -> Settlement | None:
         """Execute; with `retry_policy.local`, again and again while the policy says so, the lease held."""
-        first, tries = assignment, 0
+        first, tries, runner = assignment, 0, held.runner or asyncio.current_task()
+        assert runner is not None  # noqa: S101 - a coroutine that runs has a task
         while True:
-            outcome = await execute(assignment, target)
+            outcome = await execute(assignment, target, runner, self._belts)
             _hit_after(assignment, outcome)
             delay = self._local_delay(assignment, outcome)
             if delay is None:
@@ -130,8 +132,12 @@ class Carrier:
         url = None
         if lease.callback_token is not None and self._callback_url is not None:
             url = self._callback_url(lease.callback_token)
-        previous = previous_slot(task, lease) if lease.origin is Origin.SCHEDULE else None
-        return Assignment(lease=lease, task=task, previous_scheduled_time=previous, callback_url=url)
+        return Assignment(lease=lease, task=task, previous_scheduled_time=previous_of(task, lease), callback_url=url)
+
+
+def previous_of(task: Task, lease: Lease) -> Instant | None:
+    """The other end of the data interval; None for a run that was born from no slot."""
+    return previous_slot(task, lease) if lease.origin in (Origin.SCHEDULE, Origin.BACKFILL) else None
 
 
 def previous_slot(task: Task, lease: Lease) -> Instant | None:

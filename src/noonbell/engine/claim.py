@@ -34,8 +34,8 @@ _LONG = 60.0
 _TURNS = 8
 """Turns of the event loop that a trip lets pass while short runs are ending by the dozen: it then carries more."""
 
-Observe = Callable[[Lease, Settlement, Settled], None]
-"""Hears of every settlement and what the store made of it."""
+Observe = Callable[[Sequence[tuple[Lease, Settlement, Settled]]], None]
+"""Hears of every settlement and what the store made of it, a batch at a time."""
 
 
 class Lane:
@@ -146,16 +146,20 @@ class Lane:
     def _settled(self, ended: Sequence[Ended], answers: Sequence[Settled]) -> None:
         failpoint.hit("K7")
         self._hands.let_go(ended)
-        for (held, settlement), answer in zip(ended, answers, strict=True):
-            if self._observe is not None:
-                self._observe(held.lease, settlement, answer)
-            if answer is Settled.DONE and (not held.lease.plain or settlement.move is not Move.FINISH):
-                self._follow(held.lease, settlement)
+        told = [(held.lease, settlement, answer) for (held, settlement), answer in zip(ended, answers, strict=True)]
+        if self._observe is not None:
+            self._observe(told)
+        topics: set[str] = set()
+        for lease, settlement, answer in told:
+            if answer is Settled.DONE and (not lease.plain or settlement.move is not Move.FINISH):
+                self._follow(lease, settlement, topics)
+        for topic in sorted(topics):
+            self._wakeup.signal(topic)
 
-    def _follow(self, lease: Lease, settlement: Settlement) -> None:
-        """Tell whoever may have something to do because of it; a signal that gets lost costs a poll."""
+    def _follow(self, lease: Lease, settlement: Settlement, topics: set[str]) -> None:
+        """Who may have something to do because of it is told; a signal that gets lost costs a poll."""
         task = self._tasks.of(lease)
         schedule = None if task is None else task.spec.schedule
         if settlement.move is Move.RETRY or (schedule is not None and schedule.get("mode") == "fixed_delay"):
-            self._wakeup.signal(PLAN)
-        self._wakeup.signal(queue_topic(lease.queue))
+            topics.add(PLAN)
+        topics.add(queue_topic(lease.queue))

@@ -16,47 +16,88 @@ from noonbell.ports import Target
 GRACE = 0.5
 """Seconds that the belt leaves to a target beyond its timeout: the target's own words are better than the belt's."""
 
+_EARLY = 0.001
+"""Seconds by which the loop may call before its time."""
+_STEP = 0.05
+"""Seconds between two looks at the belts, at least."""
+
 
 class Belt:
-    """Cancels the attempt's task after so many seconds, and knows that it did.
+    """Cancels the attempt's task when its time is over, and knows that it did."""
 
-    What `asyncio.timeout` does, without its context manager: this is on the way of every run.
-    """
+    __slots__ = ("_belts", "_task", "canceling", "due", "is_pulled")
 
-    __slots__ = ("_loop", "_task", "_timer", "canceling", "is_pulled")
-
-    def __init__(self, task: asyncio.Task[Any], seconds: float) -> None:
-        self._task, self._loop = task, task.get_loop()
+    def __init__(self, belts: Belts, task: asyncio.Task[Any], due: float) -> None:
+        self._belts, self._task, self.due = belts, task, due
         self.canceling = task.cancelling()
         self.is_pulled = False
-        self._timer = self._loop.call_later(seconds, self._pull)
 
     def loosen(self, seconds: float) -> None:
         if not self.is_pulled:
-            self._timer.cancel()
-            self._timer = self._loop.call_later(seconds, self._pull)
-
-    def take_off(self) -> None:
-        self._timer.cancel()
+            self.due = self._belts.at(self._task, seconds)
 
     def was_it(self) -> bool:
         """Whether a cancellation that arrived was the belt's and nobody else's."""
         return self.is_pulled and self._task.uncancel() <= self.canceling
 
-    def _pull(self) -> None:
+    def pull(self) -> None:
         self.is_pulled = True
         self._task.cancel()
+
+
+class Belts:
+    """The belts of attempts under way. They share one timer: nearly every attempt ends long before its time is over."""
+
+    def __init__(self) -> None:
+        self._worn: set[Belt] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = float("inf")
+
+    def put_on(self, task: asyncio.Task[Any], seconds: float) -> Belt:
+        belt = Belt(self, task, self.at(task, seconds))
+        self._worn.add(belt)
+        return belt
+
+    def take_off(self, belt: Belt) -> None:
+        self._worn.discard(belt)
+
+    def at(self, task: asyncio.Task[Any], seconds: float) -> float:
+        """So many seconds from now; the timer goes off by then."""
+        loop = task.get_loop()
+        due = loop.time() + seconds
+        if due < self._next:
+            self._arm(loop, due)
+        return due
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = when
+        self._timer = loop.call_at(when, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._next = None, float("inf")
+        now, soonest = loop.time(), float("inf")
+        for belt in list(self._worn):
+            if belt.due <= now + _EARLY:
+                self._worn.discard(belt)
+                belt.pull()
+            else:
+                soonest = min(soonest, belt.due)
+        if self._worn:
+            self._arm(loop, max(soonest, now + _STEP))
 
 
 _belt: ContextVar[Belt | None] = ContextVar("noonbell_belt", default=None)
 
 
-async def execute(assignment: Assignment, target: Target) -> Outcome:
-    """Never raises for the attempt's own failure. Canceled, it lets the target clean up; then CancelledError goes on."""
+async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any], belts: Belts) -> Outcome:
+    """Never raises for the attempt's own failure. Canceled, it lets the target clean up; then CancelledError goes on.
+
+    `task` is the one that this runs in, and the attempt's own.
+    """
     seconds = assignment.task.spec.timeout_seconds
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine that runs has a task
-    belt = Belt(task, seconds + GRACE)
+    belt = belts.put_on(task, seconds + GRACE)
     _belt.set(belt)  # an attempt has a task of its own, so nobody else sees it
     try:
         return await target.execute(assignment)
@@ -67,7 +108,7 @@ async def execute(assignment: Assignment, target: Target) -> Outcome:
     except (Exception, SystemExit) as error:  # a target's defect is this attempt's failure, and nobody else's
         return failure("error", described(error))
     finally:
-        belt.take_off()
+        belts.take_off(belt)
 
 
 def loosen(seconds: float) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from noonbell.clock import SECOND
 from noonbell.engine.settle import released, subject_of
+from noonbell.engine.stray import Strays
 from noonbell.engine.wake import Bell
 from noonbell.model.run import Lease, RunId
 from noonbell.model.settlement import Settlement
@@ -74,7 +75,13 @@ def _nobody(_seconds: float) -> None:
 
 class Hands:
     def __init__(
-        self, concurrency: int, carry: Carry, bell: Bell, ahead: int, monotonic: Callable[[], float] = time.monotonic
+        self,
+        concurrency: int,
+        carry: Carry,
+        bell: Bell,
+        ahead: int,
+        monotonic: Callable[[], float] = time.monotonic,
+        strays: Strays | None = None,
     ) -> None:
         """`ahead` is the most that is claimed beyond `concurrency` while attempts are short."""
         self.expect_beat: Callable[[float], None] = _nobody
@@ -84,6 +91,9 @@ class Hands:
         """False: nothing more is taken."""
         self.held: dict[tuple[RunId, int], Held] = {}
         self.running = 0
+        self.strays = strays or Strays()
+        """What nobody waits for and goes on all the same: it keeps its place."""
+        self.strays.freed = self._one_stray_less
         self._carry, self._bell, self._ahead, self._monotonic = carry, bell, ahead, monotonic
         self._waiting: deque[Held] = deque()
         self._ended: deque[Ended] = deque()
@@ -99,9 +109,10 @@ class Hands:
 
         What is on its way to be settled leaves its room to others.
         """
-        if not self.is_open or self.concurrency <= 0:
+        places = self.concurrency - self.strays.count
+        if not self.is_open or places <= 0:
             return 0
-        room = self.concurrency + self._allowed_ahead() - len(self.held) + self._leaving - self._asked
+        room = places + self._allowed_ahead() - len(self.held) + self._leaving - self._asked
         room = max(0, min(room, most))
         if not room and self._asked:
             self._missed = True
@@ -139,16 +150,20 @@ class Hands:
             self._start_more()
             self._bell.ring()
 
+    def _one_stray_less(self) -> None:
+        self._start_more()
+        self._bell.ring()
+
     def _allowed_ahead(self) -> int:
         if self._pace is None or self._pace > _SHORT:
             return 0
         return min(self._ahead, int(self.concurrency * _AHEAD_SECONDS / max(self._pace, 1e-6)))
 
-    def _start_more(self) -> None:
+    def _start_more(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         if not self._waiting:
             return
-        loop = asyncio.get_running_loop()
-        while self._waiting and self.running < self.concurrency:
+        loop = loop or asyncio.get_running_loop()
+        while self._waiting and self.running + self.strays.count < self.concurrency:
             held = self._waiting.popleft()
             self.running += 1
             held.runner = loop.create_task(self._run(held))
@@ -165,7 +180,8 @@ class Hands:
             self.running -= 1
             self._note_pace(self._monotonic() - began)
             self._end(held, settlement)
-            self._start_more()
+            # Who knows the loop need not ask for it: that asks the system for the process, each time.
+            self._start_more(None if held.runner is None else held.runner.get_loop())
 
     def _note_pace(self, seconds: float) -> None:
         self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)

@@ -26,18 +26,12 @@ async def publish(
     `tasks`: those that the caller has read anyway, or the cache to find them in.
     """
     answers = await store.publish(publications)
-    topics: set[str] = set()
-    queued: set[TaskId] = set()
-    for publication, answer in zip(publications, answers, strict=True):
-        if answer.outcome not in (Outcome.CREATED, Outcome.UPDATED):
-            continue
-        if publication.delay_seconds > 0 or publication.run_at is not None:
-            topics.add(PLAN)
-        else:
-            queued.add(publication.task_id)
-    for task_id in queued:
-        topics.add(await _topic_of(task_id, tasks))
-    for topic in sorted(topics):
+    born = [
+        publication
+        for publication, answer in zip(publications, answers, strict=True)
+        if answer.outcome in (Outcome.CREATED, Outcome.UPDATED)
+    ]
+    for topic in await topics_of(born, tasks):
         wakeup.signal(topic)
     return answers
 
@@ -51,6 +45,20 @@ async def cancel(
         for topic in (ORDERS, ANY_QUEUE, PLAN):
             wakeup.signal(topic)
     return answers
+
+
+async def topics_of(publications: Sequence[Publication], tasks: Tasks | Mapping[TaskId, Task]) -> list[str]:
+    """Who is to be woken once these are born."""
+    topics: set[str] = set()
+    queued: set[TaskId] = set()
+    for publication in publications:
+        if publication.delay_seconds > 0 or publication.run_at is not None:
+            topics.add(PLAN)
+        else:
+            queued.add(publication.task_id)
+    for task_id in queued:
+        topics.add(await _topic_of(task_id, tasks))
+    return sorted(topics)
 
 
 async def _topic_of(task_id: TaskId, tasks: Tasks | Mapping[TaskId, Task]) -> str:

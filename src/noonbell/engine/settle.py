@@ -27,6 +27,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     task_version: int | None = None
     plain: bool = False
+    counted: bool = False
     expect: Expect = Expect.HELD
 
 
@@ -39,11 +40,28 @@ def subject_of(lease: Lease, task_version: int | None = None) -> Subject:
         worker_id=lease.worker_id,
         task_version=lease.task_version if task_version is None else task_version,
         plain=lease.plain,
+        counted=lease.counted,
     )
 
 
 def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Settlement:
     """What a worker settles an attempt with. `unit` is a random draw from [0, 1), for the jitter of a retry."""
+    if outcome.kind is OutcomeKind.SUCCESS:  # what most come to, without a detour
+        lease = assignment.lease
+        return Settlement(
+            run_id=lease.run_id,
+            token=lease.token,
+            move=Move.FINISH,
+            status=RunStatus.SUCCESS,
+            worker_id=lease.worker_id,
+            task_version=assignment.task.version,
+            response_code=outcome.response_code,
+            result=outcome.result,
+            error_details=outcome.error_details,
+            bodies=outcome.bodies,
+            plain=lease.plain,
+            counted=lease.counted,
+        )
     return settlement(assignment.task.spec, subject_of(assignment.lease, assignment.task.version), outcome, unit)
 
 
@@ -127,6 +145,7 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
         error_message=f"the outcome could not be stored: {type(error).__name__}",
         error_details={"kind": "error"},
         plain=settlement.plain,
+        counted=settlement.counted,
     )
 
 
@@ -142,6 +161,7 @@ def _written(subject: Subject, move: Move, **fields: Any) -> Settlement:
         worker_id=subject.worker_id,
         task_version=subject.task_version,
         plain=subject.plain,
+        counted=subject.counted,
         expect=subject.expect,
         **fields,
     )

@@ -3,6 +3,7 @@
     lease run out          its worker is gone: `on_lost` and `max_lost` decide
     past its deadline      `timeout`, and the retry policy decides
     no callback in time    `callback_timeout`, and the retry policy decides
+    no worker for it       nothing is settled; the event `task.no_worker` tells of it
 
 A worker that ends its own attempts at their deadline (ours do) and did not is probably gone, and what it held is then
 lost rather than too slow. So the sweep waits for a sign: a heartbeat after the deadline means that the worker lives and
@@ -57,13 +58,19 @@ class Sweeper:
         draw: Callable[[], float] = random.random,
         monotonic: Callable[[], float] = time.monotonic,
         tasks: Tasks | None = None,
+        look: float = 5.0,
+        grace: float = 5.0,
     ) -> None:
-        """`upkeep`: seconds between two checks of the counters and of the list of workers."""
+        """`upkeep`: seconds between two checks of the counters and of the list of workers.
+
+        `look`: seconds between two looks for runs that nobody could take; they count once they have waited for `grace`.
+        """
         self._store, self._wakeup, self._tasks = store, wakeup, tasks or Tasks(store)
         self._batch, self._poll, self._upkeep = batch, poll, upkeep
         self._draw, self._monotonic = draw, monotonic
         self._overtime: dict[tuple[RunId, int], Instant] = {}
         self._upkeep_at = monotonic() + upkeep * (0.5 + 0.5 * draw())
+        self._look, self._grace, self._look_at = look, grace, monotonic() + look * (0.5 + 0.5 * draw())
 
     async def tick(self) -> float:
         wanted = self._batch + len(self._overtime)  # those that wait for a sign must not stand before the others
@@ -72,6 +79,9 @@ class Sweeper:
         if decided:
             answers = await self._store.settle([settlement for _, settlement in decided])
             self._tell(decided, answers)
+        if self._monotonic() >= self._look_at:
+            self._look_at = self._monotonic() + self._look
+            await self.look_for_workers()
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
@@ -80,6 +90,17 @@ class Sweeper:
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def look_for_workers(self) -> None:
+        """Tasks whose runs no worker alive could take are told of, once: the store does that with the look itself."""
+        for found in await self._store.unserved(self._grace):
+            if found.is_over:
+                logger.info("task %d has a worker again, or nothing that waits for one", found.task_id)
+            else:
+                what = "an HTTP call" if found.job_type is None else f"job type {found.job_type!r}"
+                logger.warning(
+                    "no worker could take the runs of task %d (%s on queue %r)", found.task_id, what, found.queue
+                )
 
     async def clean_up(self) -> None:
         """Now and then: counters that a limit relies on are checked, workers long gone are forgotten."""

@@ -23,6 +23,7 @@ from noonbell.engine.claim import Lane, Observe
 from noonbell.engine.hold import Hands, Word
 from noonbell.engine.keep import Keeper, Watch
 from noonbell.engine.know import Tasks
+from noonbell.engine.stray import Strays
 from noonbell.engine.wake import ANY_QUEUE, ORDERS, Bell, Ear, queue_topic
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model import worker as model
@@ -65,25 +66,31 @@ class Worker:
         callback_url: CallbackUrl | None = None,
         observe: Observe | None = None,
         tasks: Tasks | None = None,
+        strays: Strays | None = None,
     ) -> None:
-        """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`."""
+        """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`.
+
+        `strays` is shared with the target that has them: they count in `concurrency`.
+        """
         self.id = worker_id or new_worker_id()
         self.incarnation = secrets.token_hex(8)
         self.state = WorkerState.RUNNING
+        self.has_stopped = False
         self.stop_wanted = asyncio.Event()
         """Set when an operator wants this worker to stop; whoever started it calls `stop`."""
-        self._store, self._queues, self._job_types, self._version = store, tuple(queues), job_types, version
+        self.queues = tuple(queues)
+        self._store, self._job_types, self._version = store, job_types, version
         known = tasks or Tasks(store)
         bell, pulse = Bell(), Bell()
         carrier = Carrier(store, known, targets, callback_url, self._expect_beat)
-        self.hands = Hands(concurrency, carrier.carry, bell, ahead)
+        self.hands = Hands(concurrency, carrier.carry, bell, ahead, strays=strays)
         self.hands.expect_beat = self._expect_beat
         self._heart = Heart(
             store, self.hands, pulse, self.id, self.incarnation, register=self.register, obey=self._obey
         )
         request = ClaimRequest(
             worker_id=self.id,
-            queues=self._queues,
+            queues=self.queues,
             max=batch,
             job_types=None if job_types is None else tuple(job_types),
             version=version,
@@ -101,7 +108,7 @@ class Worker:
             )
             for number in range(lanes)
         ]
-        topics = [*map(queue_topic, self._queues), ANY_QUEUE]
+        topics = [*map(queue_topic, self.queues), ANY_QUEUE]
         self._ears = [Ear(wakeup, topics, bell.ring), Ear(wakeup, (ORDERS,), pulse.ring)]
         self._lane_keepers: list[Keeper] = []
         self._keepers: list[Keeper] = []
@@ -126,7 +133,7 @@ class Worker:
                 id=self.id,
                 incarnation=self.incarnation,
                 version=self._version,
-                queues=self._queues,
+                queues=self.queues,
                 job_types=None if self._job_types is None else tuple(self._job_types),
                 concurrency=self.hands.concurrency,
                 meta={ENFORCES_TIMEOUT: True},
@@ -146,6 +153,7 @@ class Worker:
         await asyncio.gather(*(keeper.stop() for keeper in self._lane_keepers))
         await self._say_goodbye()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
+        self.has_stopped = True
 
     async def _say_goodbye(self) -> None:
         deadline = time.monotonic() + _LAST_WORDS
@@ -200,5 +208,6 @@ class Worker:
             "state": str(self.state),
             "concurrency": self.hands.concurrency,
             "running": self.hands.running,
+            "strays": self.hands.strays.count,
             "held": len(self.hands.held),
         }

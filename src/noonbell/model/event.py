@@ -24,6 +24,29 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     task_id: TaskId | None = None
     run_id: RunId | None = None
     data: dict[str, Any] = {}
+    topic: str | None = None
+    """The task's name as it is when the event is read; None for what is about no task, or a purged one."""
+    queue: str | None = None
+    """The queue that it is about: its own, or its task's."""
+
+    @property
+    def id(self) -> str:
+        """`SEQ.INDEX`: where a reader goes on who has read this one."""
+        return f"{self.seq}.{self.index}"
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the stream, in the order of commit."""
+
+    events: list[Event]
+    upto: int
+    """The number up to which the stream has been looked through; what was not wanted has been passed over."""
+    newest: int
+    """The highest number that was given by then."""
+    is_full: bool
+    """There may be more at once."""
+    has_gap: bool
+    """Events after the asked number have been removed already: whoever asked has missed something."""
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
 from noonbell.model.settlement import Expect
-from noonbell.model.task import TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import ExecType, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import LeaseOrder, WorkerState
 
 T = TypeVar("T")
@@ -88,6 +88,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     misfires: tuple[tuple[TaskId, int], ...] = ()
     """Each task of which slots were dropped, and how many."""
     canceled: tuple[RunId, ...] = ()
+    told: int = 0
+    """Runs that needed no worker, and are over already."""
     queues: tuple[str, ...] = ()
     """Queues that something was put on."""
     next_at: Instant | None = None
@@ -126,6 +128,24 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """At most once: its attempt was marked as begun."""
 
 
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """A task whose due runs no worker alive could take; or, with `is_over`, one that is taken care of again."""
+
+    task_id: TaskId
+    queue: str | None = None
+    job_type: str | None = None
+    is_over: bool = False
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What a run carries."""
+
+    payload: Any
+    """Its own, or its task's."""
+    overrides: dict[str, Any] | None
+    """`override_body`, `force_async`: what was changed for this run alone."""
+
+
 class CallbackIn(msgspec.Struct, frozen=True, kw_only=True):
     """A callback at the door: by token, or by task and run."""
 
@@ -134,6 +154,8 @@ class CallbackIn(msgspec.Struct, frozen=True, kw_only=True):
     run_id: RunId | None = None
     headers: dict[str, str] = {}
     body: str = ""
+    keep_unknown: bool = True
+    """False: if it finds no run, no record of it is kept."""
 
 
 class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +168,12 @@ class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
     retry_count: int
     lost_count: int
     worker_id: str | None
+    at: Instant = Instant(0)
+    """Now."""
+    attempt_began_at: Instant | None = None
+    """When the newest attempt was claimed, while that is under way or its callback is awaited."""
+    token_made_at: Instant | None = None
+    """When the callback's token was made; None if it came without one, or with one that does not say."""
 
 
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +185,14 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     label: tuple[str, str] | None = None
     queue: str | None = None
     managed_by: str | None = None
+    exec_type: ExecType | None = None
+    job_type: str | None = None
+    meta_key: str | None = None
+    """How a key in `meta` begins."""
+    external_id: str | None = None
+    label_in: tuple[str, tuple[str, ...]] | None = None
+    """A label and the values of which it has one."""
+    status_in: tuple[TaskStatus, ...] = ()
     include_system: bool = False
     include_deleted: bool = False
     sort: str = "id"
@@ -199,3 +235,5 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: TaskSpec
     status: TaskStatus
+    recount: bool = False
+    """Start the repeat count anew, whatever else changes."""

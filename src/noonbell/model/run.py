@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
-from typing import Any, NewType
+import uuid
+from functools import lru_cache
+from typing import Any, Final, NewType
 
 import msgspec
 
@@ -83,12 +85,28 @@ def final_status(status: RunStatus) -> str | None:
 _TRACE_ID = re.compile(r"(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
 
 
+@lru_cache(maxsize=4096)  # the request asks for it, and the log when its outcome is settled
 def trace_id_of(run_id: int, scheduled_time: int, given: str | None) -> str:
     """32 hex digits, the same for every attempt of a run: those it was given, or made of what it has instead."""
     if given and (match := _TRACE_ID.fullmatch(given)) and match[1].strip("0"):
         return match[1]
     source = given or f"run {run_id} of {scheduled_time}"
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+_EXECUTION: Final = 0x6E6F6F6E_6265_8C6C_8 << 60
+"""The fixed half of an execution id: `noonbel`, with the version (8, an id of one's own making) and variant of a UUID."""
+
+
+def execution_id_of(run_id: int) -> uuid.UUID:
+    """The run's id for those who know runs by UUIDs. The same for every attempt; unique within one store."""
+    return uuid.UUID(int=_EXECUTION | run_id)
+
+
+def run_of_execution(execution_id: uuid.UUID) -> RunId | None:
+    """The inverse; None for a UUID that no run has."""
+    run_id = execution_id.int ^ _EXECUTION
+    return RunId(run_id) if 0 < run_id < 1 << 53 else None
 
 
 class Origin(enum.StrEnum):
@@ -229,3 +247,5 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
     plain: bool = False
     """No limit, no follow-up: settling it touches no other row."""
+    counted: bool = False
+    """A limit counts it, and nothing else follows from its end."""

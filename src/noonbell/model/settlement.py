@@ -58,7 +58,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     error_details: dict[str, Any] | None = None
     bodies: RunBodies | None = None
     plain: bool = False
-    """Taken over from the lease: see there."""
+    """Taken over from the lease, as the next one: see there."""
+    counted: bool = False
 
 
 class Settled(enum.StrEnum):

@@ -245,6 +245,10 @@ class TaskVersion(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
     changed_by: str | None
     spec: TaskSpec
+    accounted_to: Instant = NEVER
+    """The last slot that was accounted for when it began."""
+    fired: int = 0
+    """What the repeat count stood at."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

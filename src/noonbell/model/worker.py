@@ -33,6 +33,23 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker that comes by the API says of itself."""
+
+    queues: tuple[str, ...]
+    job_types: tuple[str, ...] | None = None
+    version: int = 0
+    concurrency: int | None = None
+    """None: it does not say."""
+
+
+class Attendance(msgspec.Struct, frozen=True):
+    """What an operator wants of a worker that is waiting for runs."""
+
+    state: WorkerState
+    concurrency: int
+
+
 class Order(enum.StrEnum):
     CONTINUE = "continue"
     CANCEL = "cancel"

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from noonbell.errors import Forbidden, InvalidState, NotFound
+from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackIn, CallbackSubject
 from noonbell.model.run import FINAL, RunId, RunStatus, final_status
@@ -21,6 +21,7 @@ from noonbell.model.task import ExecType, TaskId
 from noonbell.ports import Store
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
+from noonbell.service.strangers import Strangers
 
 LONGEST_MESSAGE: Final = 10_000
 """A longer one is cut: a result must not be lost over it."""
@@ -60,16 +61,25 @@ class Callbacks:
         self._store = store
         self._rules = rules
         self._receive = receive
+        self._strangers = Strangers()
 
-    async def by_token(self, token: str, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str) -> Answer:
-        """NotFound for a token that nobody was given; it is recorded all the same."""
+    async def by_token(
+        self, token: str, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str, peer: str = ""
+    ) -> Answer:
+        """NotFound for a token that nobody was given; it is recorded all the same.
+
+        A `peer` that sends many of those is told RateLimited, and they are no longer recorded.
+        """
         problems = Problems()
         said = _read(Reader(given, problems))
         problems.finish()
-        came = CallbackIn(token=token, headers=dict(headers), body=body)
-        return _answer(await self._receive(came, said))
+        keep = not self._strangers.is_tiresome(peer)
+        came = CallbackIn(token=token, headers=dict(headers), body=body, keep_unknown=keep)
+        return _answer(self._noted(peer, keep, await self._receive(came, said)))
 
-    async def by_ids(self, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str) -> Answer:
+    async def by_ids(
+        self, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str, peer: str = ""
+    ) -> Answer:
         """NotFound unless the run is one of the task's."""
         if not self._rules.allow_id_mode:
             raise Forbidden("callbacks by task and run are switched off here (callback.allow_id_mode); use the token")
@@ -82,11 +92,20 @@ class Callbacks:
         run_id = RunId(reader.integer("run_id", 0, 1, 2**53 - 1, "the id of the run"))
         said = _read(reader)
         problems.finish()
-        came = CallbackIn(task_id=task_id, run_id=run_id, headers=dict(headers), body=body)
+        keep = not self._strangers.is_tiresome(peer)
+        came = CallbackIn(task_id=task_id, run_id=run_id, headers=dict(headers), body=body, keep_unknown=keep)
         if await self._awaits_none(task_id, run_id):
             reason = "the run awaits no callback: its task is not ASYNC"
             return _answer(await self._store.callback(came, lambda _: reason))
-        return _answer(await self._receive(came, said))
+        return _answer(self._noted(peer, keep, await self._receive(came, said)))
+
+    def _noted(self, peer: str, is_kept: bool, received: Received) -> Received:
+        """What finds no run is counted for its sender."""
+        if received[0] is None:
+            self._strangers.note(peer)
+            if not is_kept:
+                raise RateLimited("too many callbacks from here found no run; wait a minute, and mind the token")
+        return received
 
     async def of_run(self, run_id: RunId, limit: int = 100) -> list[Callback]:
         """Those of a run, newest first, the ignored ones included."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from noonbell.errors import InvalidArgument
+from noonbell.sealing import is_sealed
 from noonbell.service.reader import Reader, unfit
 from noonbell.service.secrets import MASK
 
@@ -67,6 +68,8 @@ def read_http(reader: Reader, values: dict[str, Any], check_template: CheckTempl
     values["secret"] = secret = reader.text("secret", None, least=1, most=1_024)
     if secret == MASK:
         reader.wrong("secret", "is the mask that answers show; expected the secret itself, or nothing")
+    elif secret is not None and is_sealed(secret):
+        reader.wrong("secret", "is a sealed text of the store; expected the secret itself")
     values["callback_method"] = str(reader.choice("callback_method", CallbackMethod, CallbackMethod.POST))
     values["callback_timeout_sec"] = reader.integer("callback_timeout_sec", 300, 1, 31_536_000)
 
@@ -131,6 +134,8 @@ def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
         return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
     if value == MASK:
         return "has the mask that answers show as its value; expected the value itself"
+    if is_sealed(value):
+        return "has a sealed text of the store as its value; expected the value itself"
     return unfit(value.replace("\t", " "))
 
 

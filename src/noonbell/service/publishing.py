@@ -42,7 +42,7 @@ class Publishing:
         """One run now, whatever the schedule says. A task at its limit that does not queue: ConcurrencyLimit, no run."""
         task_id = await self._id_of(ref)
         problems = Problems()
-        publication = _read(Reader(given or {}, problems), task_id, origin, trace_id)
+        publication = read_publication(Reader(given or {}, problems), task_id, origin, trace_id)
         problems.finish()
         await self._check_overrides([publication])
         (published,) = await self._publish([publication])
@@ -64,7 +64,7 @@ class Publishing:
             if isinstance(each, Mapping):
                 reader = Reader(each, problems, f"runs[{index}]")
                 reader.know(("task",))
-                publications.append(_read(reader, task_id, Origin.PUBLISH, trace_id))
+                publications.append(read_publication(reader, task_id, Origin.PUBLISH, trace_id))
         problems.finish()
         await self._check_overrides(publications)
         return await self._publish(publications)
@@ -134,7 +134,8 @@ class Publishing:
                 raise InvalidArgument.fields(dict.fromkeys(names, "is for HTTP targets, and this task is a JOB"))
 
 
-def _read(reader: Reader, task_id: TaskId, origin: Origin, trace_id: str | None) -> Publication:
+def read_publication(reader: Reader, task_id: TaskId, origin: Origin, trace_id: str | None = None) -> Publication:
+    """What a caller asks for; problems are left with the reader."""
     run_at = reader.moment("run_at")
     delay = reader.number("delay_seconds", 0, 0, LONGEST_DELAY)
     if run_at is not None and reader.get("delay_seconds") is not None:

@@ -10,7 +10,7 @@ import msgspec
 
 from noonbell.errors import ConcurrencyLimit, InvalidState, NotFound
 from noonbell.model.event import LogLine
-from noonbell.model.request import Canceled, Outcome, Page, Publication, RunQuery
+from noonbell.model.request import Canceled, Outcome, Page, Publication, Published, RunQuery
 from noonbell.model.run import FINAL, Attempt, Origin, Run, RunId, RunStatus
 from noonbell.ports import Store, Wakeup
 from noonbell.service import run_json
@@ -79,29 +79,38 @@ class Runs:
         return answers[0]
 
     async def retry(self, run_id: RunId, *, by: str | None = None) -> RunId:
-        """A fresh run with the payload of one that is final, beside it."""
+        """A fresh run with what one that is final carried, beside it."""
         del by  # the run itself says that it is a retry, and of which; the audit log says who asked
         run = await self.get(run_id)
         if run.status not in FINAL:
             raise InvalidState(f"run {run_id} is {run.status}; only a run that is final can be retried")
         if run.parent_id is not None:
             raise InvalidState(f"run {run_id} is a part of run {run.parent_id}; retry that one")
-        (published,) = await self._store.publish(
-            [
-                Publication(
-                    task_id=run.task_id,
-                    origin=Origin.RETRY,
-                    payload=await self._store.payload(run_id),
-                    priority=run.priority,
-                    scheduled_time=run.scheduled_time,
-                    retry_of_run_id=run_id,
-                )
-            ]
-        )
+        (published,) = await self._publish_again([run], once=False)
         if published.outcome is Outcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(f"task {run.task_id} is at its limit and takes no further run ({published.reason})")
         self._wakeup.signal(f"queue:{run.queue}")
         return published.run_id
+
+    async def _publish_again(self, runs: list[Run], *, once: bool) -> list[Published]:
+        """`once`: what was run again so before is not run again."""
+        inputs = await self._store.inputs([run.id for run in runs])
+        return await self._store.publish(
+            [
+                Publication(
+                    task_id=run.task_id,
+                    origin=Origin.RETRY,
+                    payload=inputs[run.id].payload,
+                    overrides=inputs[run.id].overrides,
+                    priority=run.priority,
+                    scheduled_time=run.scheduled_time,
+                    retry_of_run_id=run.id,
+                    key=f"redrive:{run.id}" if once else None,
+                )
+                for run in runs
+                if run.id in inputs
+            ]
+        )
 
     async def promote(self, run_id: RunId) -> Run:
         """A delayed or retrying run becomes due now; InvalidState if it does not wait for its time."""
@@ -123,22 +132,34 @@ class Runs:
         wanted = tuple(status for status in query.status or tuple(RunStatus) if status not in FINAL)
         return await self._each(query, wanted, cancel, dry_run=dry_run)
 
-    async def retry_where(self, query: RunQuery, *, by: str | None = None, dry_run: bool = False) -> Bulk:
-        """Every run that the query finds and that failed or was canceled; others only where their status is asked for."""
+    async def retry_where(
+        self, query: RunQuery, *, by: str | None = None, dry_run: bool = False, once: bool = False
+    ) -> Bulk:
+        """Every run that the query finds and that failed or was canceled; others only where their status is asked for.
+
+        With `once`, each of them once, however often this is called.
+        """
+        del by
 
         async def retry(runs: list[Run]) -> int:
-            done = 0
-            for run in runs:
-                try:
-                    await self.retry(run.id, by=by)
-                except (ConcurrencyLimit, InvalidState, NotFound):
-                    continue
-                done += 1
-            return done
+            queues = {run.queue for run in runs}
+            try:
+                answers = await self._publish_again(runs, once=once)
+            except (InvalidState, NotFound):  # a task in ERROR, or deleted, must not keep the others back
+                answers = [answer for run in runs for answer in await self._alone(run, once=once)]
+            for queue in sorted(queues):
+                self._wakeup.signal(f"queue:{queue}")
+            return sum(answer.outcome is Outcome.CREATED for answer in answers)
 
         failed = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT, RunStatus.CANCELED)
         wanted = tuple(status for status in query.status or failed if status in FINAL)
         return await self._each(query, wanted, retry, dry_run=dry_run)
+
+    async def _alone(self, run: Run, *, once: bool) -> list[Published]:
+        try:
+            return await self._publish_again([run], once=once)
+        except (InvalidState, NotFound):
+            return []
 
     async def _each(
         self,

@@ -1,13 +1,20 @@
-"""What must not be shown: the values of headers that carry credentials, and signing secrets.
+"""What must not be shown: the values of headers that carry credentials, signing secrets, and where alerts are sent.
 
-An answer shows MASK in their place. MASK that is written back means: as it was.
+An answer shows MASK in their place. MASK that is written back means: as it was. In the store they are sealed, where a
+key is configured: they are sealed where a task or a channel is saved, and opened where a request is made of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from noonbell.model.alert import Channel
+from noonbell.model.task import TaskSpec
+from noonbell.sealing import Sealer
 
 MASK: Final = "***"
 
@@ -33,3 +40,44 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
         name: known.get(name.lower(), value) if value == MASK and isinstance(name, str) else value
         for name, value in given.items()
     }
+
+
+Holder = TypeVar("Holder", TaskSpec, Channel)
+"""Whoever has secrets."""
+
+_FIELDS: Final = ("secret", "url")
+"""Fields that are secret as a whole, of tasks and channels, beside the values of secret headers."""
+
+Turn = Callable[[str, str | None], str]
+"""From a text, and what stands in its place in something like it, to another."""
+
+
+def sealed(holder: Holder, sealer: Sealer, kept: Holder | None = None) -> Holder:
+    """`holder` with its secrets sealed; those that `kept` has too stay as they are there."""
+    fields = turned(_fields_of(holder), sealer.seal, {} if kept is None else _fields_of(kept))
+    return msgspec.structs.replace(holder, **fields)
+
+
+def opened(holder: Holder, sealer: Sealer) -> Holder:
+    """`holder` with its secrets as they are. InvalidState without their key."""
+    fields = _fields_of(holder)
+    found = turned(fields, lambda text, _: sealer.open(text))
+    return holder if found == fields else msgspec.structs.replace(holder, **found)
+
+
+def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`fields` (those of a task or of a channel) with `turn` applied to each secret in them."""
+    found, kept = dict(fields), kept or {}
+    known = {name.lower(): value for name, value in (kept.get("headers") or {}).items()}
+    found["headers"] = {
+        name: turn(value, known.get(name.lower())) if is_secret(name) and value else value
+        for name, value in (fields.get("headers") or {}).items()
+    }
+    for name in _FIELDS:
+        if fields.get(name):
+            found[name] = turn(fields[name], kept.get(name))
+    return found
+
+
+def _fields_of(holder: TaskSpec | Channel) -> dict[str, Any]:
+    return {name: getattr(holder, name) for name in ("headers", *_FIELDS) if hasattr(holder, name)}

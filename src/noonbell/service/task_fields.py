@@ -32,6 +32,7 @@ from noonbell.model.task import (
 from noonbell.service.http_fields import HTTP_FIELDS, read_http
 from noonbell.service.policy_fields import read_circuit, read_fanout, read_rate_limit, read_retry_policy
 from noonbell.service.reader import Problems, Reader, unfit
+from noonbell.service.retention import Keep, read_keep
 from noonbell.service.rules import Rules
 from noonbell.when import due
 
@@ -95,12 +96,20 @@ def _read_identity(reader: Reader, values: dict[str, Any]) -> None:
     values["description"] = reader.text("description", "", most=4_000, lines=True)
     values["labels"] = _read_labels(reader)
     values["external_id"] = reader.text("external_id", None, least=1)
-    meta = reader.object("meta")
-    values["meta"] = {} if meta is None else (reader.json("meta") or {})
+    values["meta"] = _read_meta(reader)
     manager = reader.text("managed_by", "api", least=1)
     if _MANAGER.fullmatch(manager) is None:
         reader.expected("managed_by", "api, file:NAME or code:NAME")
     values["managed_by"] = manager
+
+
+def _read_meta(reader: Reader) -> dict[str, Any]:
+    """The caller's own, but for the names by which a task says how long its history is kept."""
+    inner = reader.object("meta")
+    if inner is None:
+        return {}
+    read_keep(inner, Keep(days=0))
+    return reader.json("meta") or {}
 
 
 def read_name(reader: Reader, field: str) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import msgspec
 
-from noonbell.errors import InvalidArgument, NotFound, VersionConflict
+from noonbell.clock import Instant
+from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
 from noonbell.model.request import Page, TaskChange, TaskQuery
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.ports import Store, Wakeup
-from noonbell.service import task_json
+from noonbell.service import secrets, task_json
 from noonbell.service.activity import Activity, activities
 from noonbell.service.naming import TaskRef
 from noonbell.service.rules import Rules
 from noonbell.service.task_fields import Draft, read_task
+
+SYSTEM: Final = "system"
+"""Who manages a task that is built in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Tasks:
     async def create(self, given: Mapping[str, Any], *, by: str | None = None) -> Task:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
         task_json.check_new(given)
-        draft = read_task(given, await self._store.now(), self._rules)
+        draft = self._sealed(read_task(given, await self._store.now(), self._rules))
         task = await self._store.create_task(draft.spec, status=draft.status or TaskStatus.ENABLED, by=by)
         if draft.skip_next:
             task = await self._store.skip_next(task.id, draft.skip_next, by=by)
@@ -46,7 +50,18 @@ class Tasks:
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
         """What `create` would make of it; nothing is written."""
         task_json.check_new(given)
-        return read_task(given, await self._store.now(), self._rules).spec
+        return self._sealed(read_task(given, await self._store.now(), self._rules)).spec
+
+    async def draft_of_change(self, task: Task, given: Mapping[str, Any]) -> Draft:
+        """What a full `change` would make of the task; nothing is written."""
+        return self._drafted(task, task_json.replaced(self.opened(task), given), await self._store.now())
+
+    def opened(self, task: Task) -> Task:
+        """The task with its secrets as they are: for whoever reads its fields anew. Not for answers."""
+        return msgspec.structs.replace(task, spec=secrets.opened(task.spec, self._rules.sealer))
+
+    def _sealed(self, draft: Draft, kept: TaskSpec | None = None) -> Draft:
+        return replace(draft, spec=secrets.sealed(draft.spec, self._rules.sealer, kept))
 
     async def get(self, ref: TaskRef, *, deleted: bool = False) -> Task:
         """The task; with `deleted`, one that is deleted too, by its id. NotFound else."""
@@ -59,6 +74,10 @@ class Tasks:
         """The task as an answer shows it."""
         found = await activities(self._store, [task.id])
         return task_json.shown(task, found.get(task.id, Activity()))
+
+    async def versions(self, task: Task) -> list[TaskVersion]:
+        """Every version that it had, oldest first, secrets included. Not for answers as it is."""
+        return await self._store.task_versions(task.id)
 
     async def page(self, query: TaskQuery) -> Page[dict[str, Any]]:
         page = await self._store.tasks(query)
@@ -74,10 +93,12 @@ class Tasks:
         partial: bool,
         expect_version: int | None = None,
         by: str | None = None,
+        inspect: Callable[[Task], None] | None = None,
     ) -> Task:
         """A partial change keeps what it does not name; a full one sets that to its default.
 
-        With another `expect_version`: VersionConflict, and nothing is written.
+        With another `expect_version`: VersionConflict, and nothing is written. `inspect` sees the task as it stands
+        when it is held for the change, and refuses by raising.
         """
         task_id = (await self.get(ref)).id
         now = await self._store.now()
@@ -85,8 +106,11 @@ class Tasks:
         drafts: list[Draft] = []
 
         def edit(task: Task) -> TaskChange:
-            fields = task_json.merged(task, given) if partial else task_json.replaced(task, given)
-            draft = read_task(fields, now, self._rules, kept=task.spec.schedule)
+            if inspect is not None:
+                inspect(task)
+            plain = self.opened(task)
+            fields = task_json.merged(plain, given) if partial else task_json.replaced(plain, given)
+            draft = self._drafted(task, fields, now)
             drafts.append(draft)
             return TaskChange(spec=draft.spec, status=draft.status or task.status)
 
@@ -97,6 +121,32 @@ class Tasks:
         self._wake(task)
         return task
 
+    def _drafted(self, task: Task, fields: dict[str, Any], now: Instant) -> Draft:
+        """The fields of a change, read. A built-in task keeps its name and stays built in."""
+        if task.spec.managed_by != SYSTEM:
+            return self._sealed(read_task(fields, now, self._rules, kept=task.spec.schedule), task.spec)
+        for name, kept in (("managed_by", SYSTEM), ("name", task.name)):
+            if fields.get(name) not in (None, kept):
+                raise InvalidArgument.field(name, f"is {kept!r} for this task, which is built in; leave it as it is")
+        draft = read_task({**fields, "name": task.name, "managed_by": None}, now, self._rules, kept=task.spec.schedule)
+        return replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM))
+
+    async def create_built_in(self, given: Mapping[str, Any]) -> Task | None:
+        """Make a task that every installation has, unless it is there. None: somebody else has a task of that name.
+
+        Nodes that start at the same time make it once. What an operator has changed of it stays.
+        """
+        name = str(given["name"])
+        spec = msgspec.structs.replace(await self.check(given), managed_by=SYSTEM)
+        task = await self._store.task_named(name)
+        if task is None:
+            try:
+                task = await self._store.create_task(spec, by=SYSTEM, system=True)
+            except AlreadyExists:
+                task = await self.get(name)
+            self._wakeup.signal("plan")
+        return task if task.spec.managed_by == SYSTEM else None
+
     async def enable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
         """From now on, with no catch-up. Enabling what is enabled changes nothing."""
         return await self._set_status(ref, TaskStatus.ENABLED, by, expect_version)
@@ -106,7 +156,13 @@ class Tasks:
 
     async def reset(self, ref: TaskRef, *, by: str | None = None) -> Task:
         """Back to ENABLED with a fresh repeat count, from ERROR or COMPLETED too."""
-        return await self._set_status(ref, TaskStatus.ENABLED, by, None)
+
+        def edit(task: Task) -> TaskChange:
+            return TaskChange(spec=task.spec, status=TaskStatus.ENABLED, recount=task.fired > 0)
+
+        task = await self._store.change_task((await self.get(ref)).id, edit, by=by)
+        self._wake(task)
+        return task
 
     async def delete(
         self,

@@ -11,6 +11,7 @@ from noonbell.settings.sections import (
     Callback,
     Declared,
     DefaultRetry,
+    Events,
     Executor,
     Jobs,
     Key,
@@ -19,9 +20,11 @@ from noonbell.settings.sections import (
     Plans,
     Recovery,
     Scheduler,
+    Secrets,
     Server,
     Settings,
     Store,
+    Wakeup,
 )
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "Callback",
     "Declared",
     "DefaultRetry",
+    "Events",
     "Executor",
     "Jobs",
     "Key",
@@ -39,9 +43,11 @@ __all__ = [
     "Plans",
     "Recovery",
     "Scheduler",
+    "Secrets",
     "Server",
     "Settings",
     "Store",
+    "Wakeup",
     "load",
     "plain",
 ]

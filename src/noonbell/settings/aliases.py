@@ -40,4 +40,7 @@ ALIASES: Mapping[str, Alias] = {
     "mysql.max_open_conns": Alias("store.pool_size"),
     "mysql.max_idle_conns": Alias(None),
     "mysql.conn_max_lifetime": Alias(None),
+    "plan_exec_timeout": Alias("plans.exec_timeout"),
+    "redis_addr": Alias(None),
+    "redis_defdb": Alias(None),
 }

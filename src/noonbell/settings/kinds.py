@@ -171,6 +171,19 @@ store_address = Kind(
 )
 
 
+def _read_redis_address(value: Any) -> str:
+    address = _read_text(value)
+    parts = urlsplit(address)
+    if parts.scheme not in ("redis", "rediss", "unix") or not (parts.hostname or parts.path):
+        raise ValueError
+    if parts.scheme != "unix":
+        _ = parts.port
+    return address
+
+
+redis_address = Kind("redis://USER:PASSWORD@HOST:PORT/0, rediss://… or unix:///SOCKET", _read_redis_address)
+
+
 def _as_items(value: Any) -> list[Any]:
     if isinstance(value, str):
         value = (

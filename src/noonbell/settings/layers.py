@@ -17,7 +17,7 @@ from noonbell.settings.sections import SECTIONS, Declared, Key, Settings, keys
 PREFIX = "NOONBELL_"
 
 KEYS: Mapping[str, Key] = {key.path: key for key in keys()}
-_SECTION_PATHS = frozenset(SECTIONS) | {path.split(".")[0] for path in ALIASES}
+_SECTION_PATHS = frozenset(SECTIONS) | {path.split(".")[0] for path in ALIASES if "." in path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,9 @@ def _hint(path: str) -> str:
 def _build(draft: _Draft) -> Settings:
     read: dict[str, dict[str, Any]] = {path: {} for path in SECTIONS}
     whole: dict[str, Any] = {"tasks": tuple(draft.tasks.values())}
+    kind, _, place = draft.origins.get("jobs.jobs", "").partition("file ")
+    if place and not kind:
+        whole["jobs_from"] = Path(place).name
     for path, value in draft.values.items():
         section, _, name = path.rpartition(".")
         try:

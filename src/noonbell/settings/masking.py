@@ -9,7 +9,7 @@ from typing import Any
 MASK = "***"
 
 _SECRET_NAME = re.compile(
-    r"authorization|cookie|passw|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|^auth$|signature",
+    r"authorization|cookie|passw|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|^auth$|signature|session[-_]?key",
     re.IGNORECASE,
 )
 _HARMLESS_NAME = re.compile(r"^(token_ttl|.*_id)$", re.IGNORECASE)
@@ -38,7 +38,9 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return mask_addresses(value)
     if isinstance(value, Mapping):
-        return {key: masked(item, str(key)) for key, item in value.items()}
+        shown = {key: masked(item, str(key)) for key, item in value.items()}
+        # An address that apprise reads is made of passwords and tokens.
+        return {**shown, "url": MASK} if shown.get("kind") == "apprise" and "url" in shown else shown
     if isinstance(value, list | tuple):
         return [masked(item) for item in value]
     return value

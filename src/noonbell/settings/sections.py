@@ -67,6 +67,26 @@ class Store(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wakeup(Section):
+    path = "wakeup"
+
+    url: str | None = key(
+        None,
+        kinds.optional(kinds.redis_address),
+        "A Redis by which nodes wake each other, for any store. Null: by what the store itself has.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events(Section):
+    path = "events"
+
+    retention: float = key(
+        90_000.0, kinds.duration(86_400.0), "How far back listeners can go on; older events are removed."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scheduler(Section):
     path = "scheduler"
 
@@ -151,7 +171,11 @@ class Callback(Section):
         kinds.optional(kinds.web_address),
         f"Where targets reach this service. Without a path, `{CALLBACK_PATH}` is added. Null: the listening address.",
     )
-    token_ttl: float = key(3_600.0, kinds.duration(1), "The longest that a callback token is good for.")
+    token_ttl: float = key(
+        3_600.0,
+        kinds.duration(1),
+        "How long a callback token stays good after its attempt; while the attempt is waited for, it is good in any case.",
+    )
     allow_id_mode: bool = key(True, kinds.boolean, "Whether callbacks may name task and run instead of a token.")
 
 
@@ -171,17 +195,23 @@ class Jobs(Section):
     enabled: bool = key(
         False,
         kinds.boolean,
-        "Switches the jobs of this section on. Built-in job types and handlers of `--app` run either way.",
+        "Switches the jobs that `jobs.jobs` declares on; off, they are paused. Other jobs run either way.",
     )
-    worker_concurrency: int = key(4, kinds.number(0, 10_000), "Jobs that this node executes side by side.")
+    worker_concurrency: int = key(
+        4, kinds.number(0, 10_000), "Jobs that this node executes side by side; 0 takes none, and needs `enabled` off."
+    )
     poll_interval: float = key(
         5.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
     )
     job_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of jobs that name none.")
     max_retries: int = key(3, kinds.number(0, 1_000), "Retries of jobs that name none.")
-    retry_delay: float = key(60.0, kinds.duration(0), "Delay between retries of jobs that name none.")
+    retry_delay: float = key(
+        60.0, kinds.duration(0), "Delay between retries of jobs of `/api/jobs` and `jobs.jobs` that name none."
+    )
     history_retention_days: int = key(
-        30, kinds.number(0, 36_500), "Runs that ended longer ago are removed, once a day."
+        30,
+        kinds.number(0, 36_500),
+        "Runs that ended longer ago are removed, once a day, unless their task's `meta.retention_days` says otherwise.",
     )
     jobs: tuple[Mapping[str, Any], ...] = key(
         (),
@@ -232,6 +262,27 @@ class Auth(Section):
     enabled: bool | None = key(
         None, kinds.switch, "Whether the API asks for a token. auto: not on loopback, and required anywhere else."
     )
+    session_key: str | None = key(
+        None,
+        kinds.optional(kinds.text),
+        "Signs the dashboard's sessions; the same on all nodes, at least 32 random characters. Null: made at each start.",
+    )
+
+    def contradictions(self) -> Mapping[str, str]:
+        if self.session_key is not None and len(self.session_key) < 32:
+            return {"session_key": "is too short to sign with; take 32 random characters or more"}
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secrets(Section):
+    path = "secrets"
+
+    key_file: str | None = key(
+        None,
+        kinds.optional(kinds.text),
+        "A file of keys that seal secrets in the store, one ID:BASE64 on each line, the first in use. Null: not sealed.",
+    )
 
 
 @dataclass(frozen=True)
@@ -247,6 +298,8 @@ class Declared:
 class Settings:
     server: Server = field(default_factory=Server)
     store: Store = field(default_factory=Store)
+    wakeup: Wakeup = field(default_factory=Wakeup)
+    events: Events = field(default_factory=Events)
     scheduler: Scheduler = field(default_factory=Scheduler)
     executor: Executor = field(default_factory=Executor)
     callback: Callback = field(default_factory=Callback)
@@ -256,9 +309,12 @@ class Settings:
     metrics: Metrics = field(default_factory=Metrics)
     logging: Logging = field(default_factory=Logging)
     auth: Auth = field(default_factory=Auth)
+    secrets: Secrets = field(default_factory=Secrets)
     alerts: Mapping[str, Any] = key({}, kinds.mapping, "Alert rules and channels.")
     tasks: tuple[Declared, ...] = ()
     """In the order of the files; of two with one name, the later."""
+    jobs_from: str = "settings"
+    """The name of the file that declares `jobs.jobs`: theirs is `managed_by: file:NAME`."""
 
     def callback_url(self, port: int | None = None) -> str:
         """What a callback token is appended to, after a slash. `port`: the one that is really listened on."""
@@ -297,7 +353,7 @@ def _keys_of(section: Any, prefix: str) -> Iterator[Key]:
 SECTIONS: Mapping[str, type[Section]] = {
     section.path: section
     for section in (
-        *(Server, Store, Scheduler, Executor, DefaultRetry, Callback),
+        *(Server, Store, Wakeup, Events, Scheduler, Executor, DefaultRetry, Callback),
         *(Recovery, Jobs, Plans, Metrics, Logging, Auth),
     )
 }

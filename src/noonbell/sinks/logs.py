@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from noonbell.clock import rfc3339
@@ -51,18 +51,18 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     values: dict[str, Any] = {
         "ts": rfc3339(int(record.created * 1_000) * 1_000),
         "level": record.levelname.lower(),
-        "msg": _fit(record.getMessage()),
+        "msg": fit(record.getMessage()),
     }
     for name in _EXTRAS:
         if (value := getattr(record, name, None)) is not None:
-            values[name] = value if isinstance(value, int | float) else _fit(str(value))
+            values[name] = value if isinstance(value, int | float) else fit(str(value))
     if record.exc_info and record.exc_info[1] is not None and "err" not in values:
         error = record.exc_info[1]
-        values["err"] = _fit(f"{type(error).__name__}: {error}")
+        values["err"] = fit(f"{type(error).__name__}: {error}")
     return {name: values[name] for name in FIELDS if name in values}
 
 
-def _fit(text: str) -> str:
+def fit(text: str) -> str:
     """Ready to be shown. A single plain word, as most values are, needs no looking at; others recur."""
     return text if text.isascii() and text.isalnum() else _made_fit(text)
 
@@ -76,7 +76,7 @@ def _stack(record: logging.LogRecord) -> list[str]:
     if not record.exc_info or record.exc_info[1] is None:
         return []
     lines = "".join(traceback.format_exception(record.exc_info[1])).splitlines()
-    return [_fit(line) for line in lines]
+    return [fit(line) for line in lines]
 
 
 class JsonLines(logging.Formatter):
@@ -93,23 +93,52 @@ class HumanLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         values = fields_of(record)
         head = f"{values.pop('ts'):<24} {values.pop('level'):<7} {values.pop('msg')}"
-        rest = " ".join(f"{name}={_quoted(value)}" for name, value in values.items())
+        rest = " ".join(f"{name}={quoted(value)}" for name, value in values.items())
         return "\n".join([f"{head} {rest}".rstrip(), *(f"    | {line}" for line in _stack(record))])
 
 
-def _quoted(value: object) -> str:
+def quoted(value: object) -> str:
     text = str(value)
     if text.isalnum():
         return text
     return json.dumps(text, ensure_ascii=False) if not text or re.search(r'[\s"=]', text) else text
 
 
+class Lines(logging.StreamHandler[TextIO]):
+    """Where every record of this process goes."""
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Lines that are made already, in one piece: what has no listener but this handler needs no records."""
+        self.acquire()
+        try:
+            self.stream.write("\n".join(lines) + "\n")
+            self.flush()
+        except Exception:
+            self.handleError(logging.makeLogRecord({"msg": f"{len(lines)} lines"}))
+        finally:
+            self.release()
+
+
+def only_listener(logger: logging.Logger) -> Lines | None:
+    """The handler that a logger's records go to, if it is ours and nobody else sees, filters or makes them."""
+    if logger.filters or logger.disabled or logging.getLogRecordFactory() is not logging.LogRecord:
+        return None
+    found: list[logging.Handler] = []
+    here: logging.Logger | None = logger
+    while here is not None:
+        found += here.handlers
+        here = here.parent if here.propagate else None
+    if len(found) != 1 or not isinstance(found[0], Lines) or found[0].filters or found[0].level:
+        return None
+    return found[0]
+
+
 def set_up(level: str, *, as_json: bool, stream: TextIO | None = None) -> None:
     """Send every record of this process to `stream` [stderr]. May be called again."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = Lines(stream or sys.stderr)
     handler.setFormatter(JsonLines() if as_json else HumanLines())
     root = logging.getLogger()
-    for old in [known for known in root.handlers if isinstance(known.formatter, JsonLines | HumanLines)]:
+    for old in [known for known in root.handlers if isinstance(known, Lines)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())

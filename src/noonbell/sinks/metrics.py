@@ -162,6 +162,18 @@ class Metrics:
             "noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.", registry=registry
         )
         self.pool_size.set(pool_size)
+        self.event_listeners = Gauge(
+            "noonbell_event_listeners", "Listeners of the event stream on this node.", registry=registry
+        )
+        self.event_cuts = Counter(
+            "noonbell_event_listeners_cut", "Listeners that were cut because they did not keep up.", registry=registry
+        )
+        self.alert_deliveries = Counter(
+            "noonbell_alert_deliveries",
+            "Attempts to bring a notice to a channel, by outcome: delivered, retried or failed.",
+            ("outcome",),
+            registry=registry,
+        )
         build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=registry)
         build.labels(__version__).set(1)
         self._stand_at_zero()
@@ -173,6 +185,17 @@ class Metrics:
             self.runs_total.labels(status)
         for found_by in ("sweep", "worker"):
             self.lease_losses.labels(found_by)
+        for outcome in ("delivered", "retried", "failed"):
+            self.alert_deliveries.labels(outcome)
+
+    def delivered(self, outcome: str) -> None:
+        """An attempt to bring a notice to a channel came to this."""
+        self.alert_deliveries.labels(outcome).inc()
+
+    def listening(self, listeners: int, cut: int) -> None:
+        """So many listeners are there now, and so many were cut since the last time."""
+        self.event_listeners.set(listeners)
+        self.event_cuts.inc(cut)
 
     def ended(self, status: RunStatus, count: int = 1) -> None:
         """So many runs came to this final status."""

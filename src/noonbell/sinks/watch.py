@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, cast
 
+import prometheus_client
+
 from noonbell.clock import SECOND
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome
@@ -125,6 +127,8 @@ class Ledger:
         metrics = self._metrics
         if planned.skipped:
             metrics.ended(RunStatus.SKIPPED, planned.skipped)
+        if planned.told:
+            metrics.ended(RunStatus.SUCCESS, planned.told)
         if planned.canceled:
             metrics.ended(RunStatus.CANCELED, len(planned.canceled))
             for run_id in planned.canceled:
@@ -231,14 +235,22 @@ class WatchedTarget:
     def __init__(self, target: Target, metrics: Metrics) -> None:
         self._target = target
         self._metrics = metrics
+        self._counters: dict[tuple[str, int | str], prometheus_client.Counter] = {}
 
     async def execute(self, assignment: Assignment) -> Outcome:
         method = assignment.task.spec.http_method
         try:
             outcome = await self._target.execute(assignment)
         except asyncio.CancelledError:
-            self._metrics.http_requests.labels(method, "canceled").inc()
+            self._counter(method, "canceled").inc()
             raise
-        code = outcome.response_code if outcome.response_code is not None else outcome.failure or "none"
-        self._metrics.http_requests.labels(method, str(code)).inc()
+        code = outcome.response_code
+        self._counter(method, code if code is not None else outcome.failure or "none").inc()
         return outcome
+
+    def _counter(self, method: str, code: int | str) -> prometheus_client.Counter:
+        """Kept by what it counts: to find it by its labels takes longer than to count."""
+        found = self._counters.get((method, code))
+        if found is None:
+            found = self._counters[method, code] = self._metrics.http_requests.labels(method, str(code))
+        return found

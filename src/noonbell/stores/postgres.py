@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,9 +21,11 @@ from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
 from noonbell.model.run import RunId
 from noonbell.model.settlement import Settled, Settlement
-from noonbell.stores import migrations
+from noonbell.stores import migrations, within
+from noonbell.stores import postgres_gated as gated
 from noonbell.stores import postgres_hot as hot
-from noonbell.stores.sql import claiming, settling, shortcut
+from noonbell.stores.postgres_bulk import Bulk
+from noonbell.stores.sql import claiming, finishing, publishing, settling, shortcut
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
@@ -76,6 +79,8 @@ _SETTINGS = {
 }
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
+_REMEMBERED = 2.0
+"""Seconds for which claims expect more behind gates after they found something there."""
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 _AWAY = (
     OSError,
@@ -104,10 +109,11 @@ class PostgresStore(SqlStore):
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._spare: asyncpg.Pool[asyncpg.Record] | None = None
         """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
-        self._types: dict[str, dict[str, str]] = {}
         self._ids = IdBlock()
         self._reserving = asyncio.Lock()
-        self._bulk: dict[tuple[Any, ...], str] = {}
+        self._bulk = Bulk({})
+        self._gates_until = 0.0
+        """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
 
     async def open(self) -> None:
         try:
@@ -138,7 +144,6 @@ class PostgresStore(SqlStore):
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         taken = await super().migrate(to)
-        self._bulk.clear()
         pool = self._pool
         if pool is not None:
             await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
@@ -163,20 +168,46 @@ class PostgresStore(SqlStore):
             return hot.published(ids[1:])
         return await super().publish(publications)  # a task has changed since this node last saw it
 
+    async def publish_within(
+        self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
+    ) -> list[Published]:
+        def work() -> Work[list[Published]]:
+            return publishing.publish(self.dialect, TaskView(self._cache), publications)
+
+        return await within.run_on_postgres(connection, work, functools.partial(self._do, connection), topics)
+
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.max <= 0 or not request.queues:
             return Claimed([])
+        if time.monotonic() < self._gates_until:
+            return await self._claim_at_gates(request)
         event = await self._new_ids(1)
         arguments = self._claim_arguments(request, event[0])
         rows = await self._with_connection(lambda connection: connection.fetch(hot.CLAIM, *arguments))
         return await self._claimed(rows, request)
 
+    async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
+        event = await self._new_ids(1)
+        arguments = self._claim_arguments(request, event[0])
+        rows = await self._with_connection(lambda connection: connection.fetch(gated.CLAIM, *arguments))
+        claimed = gated.claimed_from(rows, request, self._cache)
+        if claimed is None:
+            self._gates_until = 0.0
+            return await self._claim_the_long_way(request)
+        if any(lease.counted for lease in claimed.leases):
+            self._gates_until = time.monotonic() + _REMEMBERED
+        return await self._with_payloads(claimed)
+
+    async def _claim_the_long_way(self, request: ClaimRequest) -> Claimed:
+        return await self._settled(lambda cache: claiming.claim(self.dialect, cache, request))
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        if not settlements or not shortcut.all_plain(settlements):
+        if not settlements or not finishing.all_short(settlements) or not finishing.fit_together(settlements):
             return await super().settle(settlements)
+        sql = hot.SETTLE if finishing.all_plain(settlements) else gated.SETTLE
         events = await self._new_ids(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
-        rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE, *arguments))
+        rows = await self._with_connection(lambda connection: connection.fetch(sql, *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
 
     async def settle_and_claim(
@@ -184,14 +215,22 @@ class PostgresStore(SqlStore):
     ) -> tuple[list[Settled], Claimed]:
         if not settlements:
             return [], await self.claim(request)
-        if request.max <= 0 or not request.queues or not shortcut.all_plain(settlements):
-            return await self.settle(settlements), await self.claim(request)
+        is_both = request.max > 0 and request.queues and time.monotonic() >= self._gates_until
+        if not is_both or not finishing.all_plain(settlements) or not finishing.fit_together(settlements):
+            return await self.settle(settlements), await self._or_nothing(self.claim(request))
         events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
         rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE_AND_CLAIM, *arguments))
         settled = await self._answers(settlements, set(rows[0][-1] or ()))
-        return settled, await self._claimed(rows, request)
+        return settled, await self._or_nothing(self._claimed(rows, request))
+
+    async def _or_nothing(self, claim: Awaitable[Claimed]) -> Claimed:
+        """What was settled has to be told, whatever becomes of a claim that follows: that can be asked for again."""
+        try:
+            return await claim
+        except StoreUnavailable:
+            return Claimed([])
 
     def _claim_arguments(self, request: ClaimRequest, event: int) -> tuple[Any, ...]:
         types = None if request.job_types is None else list(request.job_types)
@@ -199,8 +238,13 @@ class PostgresStore(SqlStore):
 
     async def _claimed(self, rows: Sequence[asyncpg.Record], request: ClaimRequest) -> Claimed:
         claimed = hot.claimed_from(rows, request, self._cache)
-        if claimed is None:
-            return await self._settled(lambda cache: claiming.claim(self.dialect, cache, request))
+        if claimed is not None:
+            return await self._with_payloads(claimed)
+        is_gated = rows[0][0] == hot.GATED
+        return await (self._claim_at_gates(request) if is_gated else self._claim_the_long_way(request))
+
+    async def _with_payloads(self, claimed: Claimed) -> Claimed:
+        """Those that come with their task are read where this node does not know the task yet."""
         strangers = [lease.task_id for lease in claimed.leases if lease.payload is hot.MISSING]
         if not strangers:
             return claimed
@@ -219,7 +263,7 @@ class PostgresStore(SqlStore):
             return [Settled.DONE] * len(settlements)
         rest = [settlement for settlement in settlements if settlement.run_id not in done]
         late = await self._write(lambda cache: settling.settle(self.dialect, cache, rest)) if rest else []
-        return shortcut.answers(settlements, done, rest, late)
+        return finishing.answers(settlements, done, rest, late)
 
     def _told_now(self) -> Instant | None:
         return None if self._clock is None else self._clock.now()
@@ -229,9 +273,10 @@ class PostgresStore(SqlStore):
             "select table_name::text, column_name::text, udt_name::text from information_schema.columns"
             " where table_schema = current_schema()"
         )
-        self._types = {}
+        types: dict[str, dict[str, str]] = {}
         for table, column, type_ in rows:
-            self._types.setdefault(table, {})[column] = type_
+            types.setdefault(table, {})[column] = type_
+        self._bulk = Bulk(types)
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once(connection: Connection) -> T:
@@ -280,58 +325,14 @@ class PostgresStore(SqlStore):
                 text, names = parse(sql)
                 return _changed(await connection.execute(text, *_values(params, names)))
             case InsertMany(table, columns, rows):
-                return _changed(await connection.execute(self._insert(table, columns), *zip(*rows, strict=True)))
+                return _changed(await connection.execute(self._bulk.insert(table, columns), *zip(*rows, strict=True)))
             case UpdateMany(table, key, columns, rows, add):
-                sql = self._update(table, key, columns, add)
+                sql = self._bulk.update(table, key, columns, add)
                 return _changed(await connection.execute(sql, *zip(*rows, strict=True)))
             case Now():
                 return self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
             case NewIds(count):
                 return await self._new_ids(count)
-
-    def _insert(self, table: str, columns: tuple[str, ...]) -> str:
-        """`insert … select * from unnest(…)`: one statement for any number of rows."""
-        key = (table, columns)
-        sql = self._bulk.get(key)
-        if sql is None:
-            sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
-            self._bulk[key] = sql
-        return sql
-
-    def _update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
-        key = (table, key_column, columns, add)
-        sql = self._bulk.get(key)
-        if sql is None and table == "live" and "place" in columns:
-            sql = self._bulk[key] = self._moving(columns)
-        if sql is None:
-            arrays = self._arrays(table, (key_column, *columns))
-            names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
-            before = f"{table}." if add else None
-            sets = ", ".join(
-                f"{column} = {f'{before}{column} + ' if before else ''}v.c{index}"
-                for index, column in enumerate(columns)
-            )
-            sql = f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
-            self._bulk[key] = sql
-        return sql
-
-    def _moving(self, columns: tuple[str, ...]) -> str:
-        """A change of place is a move to another partition, by delete and insert.
-
-        An update would do the same, but whoever waits for such a row gets an error instead of passing it over.
-        """
-        names = tuple(self._types["live"])
-        values = ", ".join(f"v_{name}" if name in columns else name for name in names)
-        given = ", ".join(("k", *(f"v_{column}" for column in columns)))
-        return (
-            f"with v({given}) as (select * from unnest({self._arrays('live', ('run_id', *columns))})),"
-            f" gone as (delete from live using v where live.run_id = v.k returning live.*, v.*)"
-            f" insert into live ({', '.join(names)}) select {values} from gone"
-        )
-
-    def _arrays(self, table: str, columns: Sequence[str]) -> str:
-        types = self._types[table]
-        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, 1))
 
     async def _new_ids(self, count: int) -> range:
         """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""

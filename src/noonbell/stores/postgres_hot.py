@@ -20,25 +20,30 @@ from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, 
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.settlement import Settlement
 from noonbell.model.task import TaskId
+from noonbell.stores.sql.endings import texts_of
 from noonbell.stores.sql.rows import Known, TaskCache, from_json, to_json
 
-_NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"
+NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"
+
+GATED = 1
+"""What waits is behind gates and nothing else: `postgres_gated` may give it out."""
 
 # $1 queues, $2 most, $3 worker, $4 now or null, $5 job types or null, $6 id of the event
-_CLAIM = """
-special as (
-    select exists (select 1 from gates where open = 1 and queue = any($1::text[]))
-        or exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))
+OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))
         or exists (select 1 from pins p join live_rest l on l.run_id = p.run_id
                    where p.worker_id = $3 and l.place = 7 and l.queue = any($1::text[]))
         or exists (select 1 from queues where name = any($1::text[])
-                   and (paused = 1 or concurrency is not null or rate_limit is not null)) as yes
+                   and (paused = 1 or concurrency is not null or rate_limit is not null))"""
+_PICKED = f"""
+special as materialized (
+    select case when {OTHERS_WAIT} then 2
+        when exists (select 1 from gates where open = 1 and queue = any($1::text[])) then {GATED} else 0 end as what
 ),
 picked as materialized (
     select l.row from unnest($1::text[]) as wanted(queue)
     cross join lateral (
         select r.ctid as row, r.run_id, r.turn, r.run_at from live_ready r
-        where r.queue = wanted.queue and not (select yes from special)
+        where r.queue = wanted.queue and (select what from special) = 0
           and ($5::text[] is null or r.job_type is null or r.job_type = any($5::text[]))
         order by r.turn, r.run_at, r.run_id limit $2 for update skip locked
     ) l
@@ -46,17 +51,18 @@ picked as materialized (
 ),
 taken as (
     delete from live_ready r where r.ctid = any(array(select row from picked)) returning r.*
-),
+)"""
+LEASED = """
 leased as (
-    insert into live_leased (run_id, place, task_id, queue, turn, run_at, at, job_type, flags, min_version, attempt,
+    insert into live_leased (run_id, place, task_id, queue, turn, run_at, at, job_type, gate, flags, min_version, attempt,
         retry_count, lost_count, token, worker_id, claimed_at, expires_at, deadline_at)
     select r.run_id, 4, r.task_id, r.queue, r.turn, r.run_at,
-        now.at + least(t.worker_timeout_ms * 1000, (t.timeout_seconds * 1000000)::bigint), r.job_type, 0, 0, r.attempt + 1,
-        r.retry_count, r.lost_count, greatest(r.token + 1, now.at), $3, now.at,
+        now.at + least(t.worker_timeout_ms * 1000, (t.timeout_seconds * 1000000)::bigint), r.job_type, r.gate, 0, 0,
+        r.attempt + 1, r.retry_count, r.lost_count, greatest(r.token + 1, now.at), $3, now.at,
         now.at + t.worker_timeout_ms * 1000, now.at + (t.timeout_seconds * 1000000)::bigint
     from taken r join tasks t on t.id = r.task_id cross join now
     returning run_id, task_id, token, attempt, retry_count, lost_count, queue, turn, run_at, claimed_at, expires_at,
-        deadline_at
+        deadline_at, gate
 ),
 started as (
     insert into events (id, at, type, data)
@@ -64,37 +70,40 @@ started as (
         '[' || string_agg('[' || task_id || ',' || run_id || ',"RUNNING"]', ',') || ']'
     from leased having count(*) > 0
 )"""
-_LEASES = """
-    select (select yes from special), l.run_id, l.task_id, t.version, l.token, l.attempt, l.retry_count, l.lost_count,
+_CLAIM = f"{_PICKED},{LEASED}"
+LEASES = """
+    select (select what from special), l.run_id, l.task_id, t.version, l.token, l.attempt, l.retry_count, l.lost_count,
         l.queue, -l.turn, r.origin, r.scheduled_time, l.claimed_at, l.expires_at, l.deadline_at, r."key", i.payload,
-        i.overrides, r.trace_id{settled}
+        i.overrides, r.trace_id, l.gate{more}
     from (values (1)) one(row)
     left join (leased l join runs r on r.id = l.run_id join tasks t on t.id = l.task_id
                left join inputs i on i.run_id = l.run_id) on true
     order by l.turn, l.run_at, l.run_id"""
 
-CLAIM = f"with now as (select {_NOW.format(now='$4')} as at),{_CLAIM}{_LEASES.format(settled='')}"
+CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{_CLAIM}{LEASES.format(more='')}"
 
 # from ${0}: run ids, tokens, then statuses, codes, results, messages, details, versions (each empty if all are alike),
-# the id of the event, the worker, and the status and version that all have in common.
-_SETTLE = """
+# the id of the event, the worker, the status and version that all have in common, and the five columns of bodies.
+SETTLED = """
 reported as (
     select s.run_id, s.token, coalesce(s.status, ${10}) as status, s.code, s.result, s.message, s.details,
-        coalesce(s.version, ${11}) as version
+        coalesce(s.version, ${11}) as version, s.sent, s.asked, s.received, s.said, s.cut
     from unnest(${0}::bigint[], ${1}::bigint[], ${2}::text[], ${3}::int[], ${4}::text[], ${5}::text[], ${6}::text[],
-        ${7}::int[]) as s(run_id, token, status, code, result, message, details, version)
+        ${7}::int[], ${12}::text[], ${13}::text[], ${14}::text[], ${15}::text[], ${16}::int[])
+        as s(run_id, token, status, code, result, message, details, version, sent, asked, received, said, cut)
 ),
 ended as materialized (
-    select s.*, l.row, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at from reported s
+    select s.*, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, l.gate from reported s
     cross join lateral (
-        select l.ctid as row, l.* from live_leased l
-        where l.run_id = s.run_id and l.token + 0 = s.token and l.flags + 0 = 0 and l.gate is null
+        select l.* from live_leased l
+        where l.run_id = s.run_id and l.token + 0 = s.token and l.flags + 0 = 0
           and (${9}::text is null or l.worker_id = ${9})
         for update
     ) l
 ),
 gone as (
-    delete from live_leased l where l.ctid = any(array(select row from ended))
+    -- By id, not by ctid: a heartbeat that was waited for has moved the row to where this statement's snapshot sees nothing.
+    delete from live_leased l where l.run_id = any(array(select run_id from ended))
 ),
 written as (
     update runs r set status = e.status,
@@ -103,6 +112,10 @@ written as (
         lost_count = e.lost_count, worker_id = e.worker_id, next_retry_time = null, response_code = e.code,
         result = e.result, error_message = e.message, error_details = e.details, task_version = e.version
     from ended e cross join now where r.id = e.run_id
+),
+kept as (
+    insert into bodies (run_id, attempt, request_headers, request_body, response_headers, response_body, truncated)
+    select run_id, attempt, sent, asked, received, said, cut from ended where cut is not null
 ),
 told as (
     insert into events (id, at, type, data)
@@ -114,17 +127,18 @@ told as (
 )"""
 
 
-def _numbered(text: str, first: int) -> str:
+def numbered(text: str, first: int) -> str:
     return re.sub(r"\$\{(\d+)\}", lambda match: f"${first + int(match[1])}", text)
 
+
+_SETTLE = SETTLED.replace("l.flags + 0 = 0", "l.flags + 0 = 0 and l.gate is null")
 
 _ON_FIRST_ROW = "case when row_number() over (order by l.turn, l.run_at, l.run_id) = 1 then {} end"
 """The answer to the settlements is as long as the batch: once is enough."""
 
-SETTLE = f"with now as (select {_NOW.format(now='$13')} as at),{_numbered(_SETTLE, 1)} select run_id from ended"
-SETTLE_AND_CLAIM = (
-    f"with now as (select {_NOW.format(now='$4')} as at),{_numbered(_SETTLE, 7)},{_CLAIM}"
-    + _LEASES.format(settled=f",\n        {_ON_FIRST_ROW.format('(select array_agg(run_id) from ended)')}")
+SETTLE = f"with now as (select {NOW.format(now='$18')} as at),{numbered(_SETTLE, 1)} select run_id from ended"
+SETTLE_AND_CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{numbered(_SETTLE, 7)},{_CLAIM}" + LEASES.format(
+    more=f",\n        {_ON_FIRST_ROW.format('(select array_agg(run_id) from ended)')}"
 )
 EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""
@@ -132,7 +146,7 @@ EVENTS_PER_SETTLE = 3
 # $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count,
 # $10 traces or null
 PUBLISH = f"""
-with now as (select {_NOW.format(now="$7")} as at),
+with now as (select {NOW.format(now="$7")} as at),
 given as materialized (
     select v.id, t.id as task_id, t.version, t.queue, t.job_type, coalesce(v.priority, t.priority) as priority, v.payload,
         v.trace_id
@@ -170,7 +184,7 @@ select yes from fits"""
 # $1 id, $2 task, $3 version, $4 priority or null, $5 payload or null, $6 origin, $7 now or null, $8 event, $9 trace
 PUBLISH_ONE = f"""
 with given as (
-    select id as task_id, version, queue, job_type, coalesce($4::int, priority) as priority, {_NOW.format(now="$7")} as at
+    select id as task_id, version, queue, job_type, coalesce($4::int, priority) as priority, {NOW.format(now="$7")} as at
     from tasks where id = $2 and version = $3
 ),
 born as (
@@ -211,7 +225,19 @@ def settle_arguments(settlements: Sequence[Settlement], event: int) -> tuple[Any
         first.worker_id,
         first.status,
         first.task_version,
+        *_body_columns(settlements),
     )
+
+
+def _body_columns(settlements: Sequence[Settlement]) -> Sequence[list[Any]]:
+    if all(s.bodies is None for s in settlements):
+        return _NO_BODIES
+    texts = [_NO_TEXTS if s.bodies is None else texts_of(s.bodies) for s in settlements]
+    return [_column(list(column)) for column in zip(*texts, strict=True)]
+
+
+_NO_TEXTS = (None, None, None, None, None)
+_NO_BODIES: tuple[list[Any], ...] = ([], [], [], [], [])
 
 
 def _column(values: list[Any]) -> list[Any]:
@@ -249,7 +275,8 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: TaskCache) -
                 payload=_own_payload(cache, row[2], row[3]) if payload is None else from_json(payload),
                 overrides=from_json(row[17]),
                 trace_id=row[18],
-                plain=True,
+                plain=row[19] is None,
+                counted=row[19] is not None,
             )
         )
     return Claimed(leases)

@@ -17,10 +17,13 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from noonbell.clock import Clock, Instant, SystemClock
 from noonbell.errors import NoonbellError, StoreUnavailable
+from noonbell.model.request import Publication, Published
+from noonbell.stores import within
+from noonbell.stores.sql import publishing
 from noonbell.stores.sql.dialect import Dialect, named, on_conflict, update_from
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
 from noonbell.stores.sql.rows import TaskView
@@ -83,6 +86,13 @@ class Connection:
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
             self._db.execute(pragma)
+
+    @classmethod
+    def over(cls, cursor: sqlite3.Cursor, clock: Clock) -> Connection:
+        """Over a cursor of somebody else's connection: only to `run`."""
+        made = cls.__new__(cls)
+        made._db, made._clock, made._ids = cast("sqlite3.Connection", cursor), clock, IdBlock()
+        return made
 
     def close(self) -> None:
         self._db.close()
@@ -297,6 +307,14 @@ class SqliteStore(SqlStore):
                 thread.stop()
                 await asyncio.to_thread(thread.join)
         self._writer = self._reader = None
+
+    async def publish_within(
+        self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
+    ) -> list[Published]:
+        del topics  # the commit changes the file, and whoever waits watches that
+        view = TaskView(self._cache)
+        with within.sqlite_savepoint(connection, self._path) as cursor:
+            return Connection.over(cursor, self._time).run(lambda: publishing.publish(self.dialect, view, publications))
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         if self._writer is None:

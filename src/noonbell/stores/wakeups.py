@@ -4,7 +4,8 @@ Inside a process it is always direct. Between processes:
 
     PostgreSQL   LISTEN and NOTIFY on one connection; all signals since the last go out as one notification
     SQLite       the file's `data_version`, looked at while somebody waits
-    MySQL        nothing pushes: whoever waits for work looks again after a quarter of a second
+    MySQL        nothing pushes: whoever waits for work or events looks again after a quarter of a second
+    Redis        for any store, where `wakeup.url` names one: see wakeup_redis
 
 A signal that gets lost (a connection breaks, a process dies between commit and signal) costs a poll, never a run.
 """
@@ -108,15 +109,15 @@ def _resolve(waiter: asyncio.Future[bool], value: bool) -> None:
 
 
 class PolledWakeup(LocalWakeup):
-    """For a store that cannot push: whoever waits on a queue is woken after `poll` seconds at the latest."""
+    """For a store that cannot push: whoever waits on a queue or for events is woken after `poll` seconds at the latest."""
 
     def __init__(self, poll: float = 0.25) -> None:
         super().__init__()
         self._poll = poll
 
     async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
-        for_work = any(topic.startswith("queue:") for topic in topics)
-        if not for_work or timeout <= self._poll:
+        for_news = any(topic.startswith("queue:") or topic == "events" for topic in topics)
+        if not for_news or timeout <= self._poll:
             return await super().wait(topics, timeout)
         await super().wait(topics, self._poll)
         return True
@@ -177,7 +178,7 @@ class SqliteWakeup(LocalWakeup):
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-_CHANNEL = "noonbell"
+CHANNEL = "noonbell"
 _PAYLOAD = 7_500
 """Bytes of topics in one notification; PostgreSQL takes 8,000."""
 
@@ -236,7 +237,7 @@ class PostgresWakeup(LocalWakeup):
         try:
             self._lost.clear()
             connection.add_termination_listener(self._terminated)
-            await connection.add_listener(_CHANNEL, self._hear)
+            await connection.add_listener(CHANNEL, self._hear)
             self._connected.set()
             self._wake_all()  # whatever was signalled while nobody listened
             while not self._lost.is_set():
@@ -250,7 +251,7 @@ class PostgresWakeup(LocalWakeup):
     async def _send(self, connection: Connection) -> None:
         topics, self._outbox = sorted(self._outbox), set()
         for payload in payloads(self._name, topics):
-            await connection.execute("select pg_notify($1, $2)", _CHANNEL, payload)
+            await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         sender, *topics = str(payload).split("\n")
@@ -298,11 +299,19 @@ _KINDS: dict[str, Callable[[str], Wakeup]] = {
     "mysql": lambda _url: PolledWakeup(),
     "mariadb": lambda _url: PolledWakeup(),
 }
-"""By scheme. A new kind, such as Redis for any store, is a class and a line here."""
+"""By scheme. A new kind is a class and a line here."""
 
 
-def make_wakeup(store_url: str) -> Wakeup:
-    """The wake-up that goes with a store, not opened yet."""
+def make_wakeup(store_url: str, wakeup_url: str | None = None) -> Wakeup:
+    """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet."""
+    if wakeup_url is not None:
+        try:
+            from noonbell.stores.wakeup_redis import RedisWakeup
+        except ModuleNotFoundError:
+            raise SettingsError.field(
+                "wakeup.url", "needs the package redis, which is not installed: pip install 'noonbell[redis]'"
+            ) from None
+        return RedisWakeup(wakeup_url)
     scheme = urlsplit(store_url).scheme
     kind = _KINDS.get(scheme)
     if kind is None:

@@ -6,7 +6,6 @@ way, `request.build`; both come to the same request.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,8 +67,10 @@ class Plans:
         if spec is not task.spec and spec != task.spec:
             plan = self._planned(task)
         if plan is not None and override_of(assignment.lease) is None:
-            with contextlib.suppress(*_PROBLEMS):  # the long way finds the same one, and gives it its name
+            try:
                 return plan.request(assignment, self._now)
+            except _PROBLEMS:
+                pass  # the long way finds the same one, and gives it its name
         return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
 
     def _planned(self, task: Task) -> Plan | None:
@@ -155,10 +156,10 @@ class Plan:
         lease = assignment.lease
         own = own_headers(lease)
         headers = self._headers | own
+        run, attempt, slot, key, parent = own.values()
         head = (
-            f"{start}X-Noonbell-Run: {own['X-Noonbell-Run']}\r\nX-Noonbell-Attempt: {own['X-Noonbell-Attempt']}\r\n"
-            f"X-Noonbell-Scheduled-Time: {own['X-Noonbell-Scheduled-Time']}\r\n"
-            f"Idempotency-Key: {own['Idempotency-Key']}\r\ntraceparent: {own['traceparent']}\r\n"
+            f"{start}X-Noonbell-Run: {run}\r\nX-Noonbell-Attempt: {attempt}\r\nX-Noonbell-Scheduled-Time: {slot}\r\n"
+            f"Idempotency-Key: {key}\r\ntraceparent: {parent}\r\n"
         )
         token = lease.callback_token
         if not self._keys and not token and not is_async(assignment):

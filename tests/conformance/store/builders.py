@@ -222,6 +222,7 @@ def settlement(lease: Lease, move: Move, **more: Any) -> Settlement:
         "worker_id": lease.worker_id,
         "task_version": lease.task_version,
         "plain": lease.plain,
+        "counted": lease.counted,
     }
     return Settlement(move=move, **(fields | more))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from conformance.store.builders import (
     Node,
     S,
@@ -35,7 +37,12 @@ from noonbell.model.event import Event
 from noonbell.model.request import CallbackIn
 from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import OverlapAction
-from noonbell.ports import Store
+from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.ports import EventStore, Store
+
+
+class Streamed(Store, EventStore):
+    """What every store is."""
 
 
 async def told(store: Store, step: Callable[[], Awaitable[object]]) -> list[Event]:
@@ -225,3 +232,108 @@ async def test_an_events_moment_is_the_stores_now(store: Store, clock: ManualClo
     task = await store.create_task(job())
     await publish(store, task)
     assert {event.at for event in await store.events(0)} == {at(12.5)}
+
+
+# ---- going along with the stream
+
+
+async def types_of(store: Streamed, step: Callable[[], Awaitable[object]]) -> list[str]:
+    return [event.type for event in await told(store, step)]
+
+
+async def test_an_event_names_its_task_and_queue(store: Streamed):
+    task = await store.create_task(job("named", queue="lane"))
+    run_id = await publish(store, task)
+    await store.delete_task(task.id, purge=True)
+    events = await store.events(0)
+    assert [event.topic for event in events if event.type.startswith("task.")] == ["named", "named"], "purged, too"
+    assert {event.queue for event in events if event.run_id == run_id} <= {"lane", None}
+    second = await store.create_task(job("second", queue="lane"))
+    page = await store.event_page(events[-1].seq)
+    assert [(event.topic, event.queue, event.task_id) for event in page.events] == [("second", "lane", second.id)]
+
+
+async def test_pages_follow_each_other_without_a_gap(store: Streamed):
+    task = await store.create_task(job())
+    for size in (3, 1, 2):
+        await publish_many(store, task, size)
+    pages = [await store.event_page(0, 2)]
+    while pages[-1].is_full:
+        pages.append(await store.event_page(pages[-1].upto, 2))
+    assert [event for page in pages for event in page.events] == await store.events(0)
+    assert not any(page.has_gap for page in pages)
+    end = await store.event_page(pages[-1].upto)
+    assert (end.events, end.upto, end.has_gap) == ([], pages[-1].upto, False)
+    assert await store.last_event() == end.upto
+
+
+async def test_a_page_of_some_types_passes_over_the_others(store: Streamed):
+    task = await store.create_task(job())
+    await publish(store, task)
+    await store.settle([finish(lease) for lease in await claim(store)])
+    page = await store.event_page(0, 100, {"run.started", "task.deleted"})
+    assert [event.type for event in page.events] == ["run.started"]
+    assert page.upto == await store.last_event()
+
+
+async def test_the_end_of_the_stream_is_after_all_that_is_committed(store: Streamed):
+    assert await store.last_event() == 0
+    await store.create_task(job())
+    last = await store.last_event()
+    assert last == 1
+    assert (await store.event_page(last)).events == []
+
+
+async def test_old_events_are_removed_in_batches_and_the_gap_is_seen(store: Streamed, clock: ManualClock):
+    for name in ("a", "b", "c", "d"):
+        await store.create_task(job(name))
+        clock.advance(10)
+    assert await store.forget_events(at(25), 100) == 0, "what nobody has numbered is nobody's to remove"
+    assert await store.last_event() == 4
+    assert [await store.forget_events(at(25), 2) for _ in range(3)] == [2, 1, 0]
+    kept = await store.event_page(0)
+    assert [event.topic for event in kept.events] == ["d"]
+    assert kept.has_gap
+    assert (await store.event_page(1)).has_gap
+    assert not (await store.event_page(3)).has_gap
+    assert await store.forget_events(at(1000), 100) == 1
+    gone = await store.event_page(2)
+    assert (gone.events, gone.upto, gone.has_gap) == ([], 4, True)
+    assert not (await store.event_page(4)).has_gap
+    await store.create_task(job("e"))
+    assert [event.seq for event in (await store.event_page(4)).events] == [5], "numbers are never given twice"
+
+
+async def test_a_number_that_was_never_given_is_a_gap(store: Streamed):
+    await store.create_task(job())
+    page = await store.event_page(99)
+    assert (page.events, page.upto, page.has_gap) == ([], 1, True)
+
+
+async def test_what_becomes_of_a_queue_is_told(store: Streamed):
+    async def set_queue(**fields: object) -> None:
+        await store.set_queue("lane", lambda queue: msgspec.structs.replace(queue, **fields))
+
+    assert await types_of(store, lambda: set_queue(paused=True)) == ["queue.paused"]
+    assert await types_of(store, lambda: set_queue(paused=True)) == []
+    assert await types_of(store, lambda: set_queue(paused=False, concurrency=3)) == ["queue.resumed", "queue.limited"]
+    page = await store.event_page(0)
+    assert {event.queue for event in page.events} == {"lane"}
+    assert isinstance((await store.queues())[0], Queue)
+
+
+async def test_what_becomes_of_a_worker_is_told(store: Streamed, clock: ManualClock):
+    worker = Worker(id="w", incarnation="1")
+    assert await types_of(store, lambda: store.register_worker(worker)) == ["worker.started"]
+    assert await types_of(store, lambda: store.set_worker("w", concurrency=3)) == ["worker.changed"]
+    assert await types_of(store, lambda: store.set_worker("w", state=WorkerState.DRAINING)) == ["worker.draining"]
+    assert await types_of(store, store.notice_workers) == []
+    clock.advance(16)
+    assert await types_of(store, store.notice_workers) == ["worker.lost"]
+    assert await types_of(store, store.notice_workers) == [], "once"
+    await store.heartbeat("w", [], incarnation="1")
+    assert await types_of(store, store.notice_workers) == ["worker.returned"]
+    clock.advance(16)
+    assert await types_of(store, store.notice_workers) == ["worker.lost"], "another silence is told again"
+    assert await types_of(store, lambda: store.remove_worker("w", "1")) == ["worker.stopped"]
+    assert await types_of(store, store.notice_workers) == [], "it is gone, not back"

@@ -43,7 +43,7 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.model.run import Lease, RunBodies, RunId
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
-from noonbell.model.task import OnExhausted, RateLimit, TaskStatus
+from noonbell.model.task import OnExhausted, RateLimit, Task, TaskStatus
 from noonbell.ports import Store
 
 # ---- each move
@@ -523,6 +523,25 @@ async def test_bodies_are_kept_for_each_attempt_and_the_newest_is_the_default(st
     assert await store.bodies(lease.run_id, 3) is None
 
 
+@pytest.mark.parametrize("size", [10, 700_000])
+async def test_bodies_of_a_batch_go_to_their_runs(store: Store, size: int):
+    """Behind a limit or not, with bodies or not, small ones and those that do not fit into one statement together."""
+    tasks = [await store.create_task(spec) for spec in (http("one"), http("two"), http("free", max_concurrency=None))]
+    for task in tasks:
+        await publish_many(store, task, 2)
+    leases = await claim(store)
+    assert len(leases) == 4
+    kept = [
+        None if index == 1 else RunBodies(request_headers={"N": str(index)}, response_body=chr(0x61 + index) * size)
+        for index in range(4)
+    ]
+    ended = [finish(lease, bodies=bodies) for lease, bodies in zip(leases, kept, strict=True)]
+    settled, _ = await store.settle_and_claim(ended, ask(count=0))
+    assert settled == [Settled.DONE] * 4
+    assert [await store.bodies(lease.run_id) for lease in leases] == kept
+    assert await store.recount() == 0
+
+
 async def test_a_run_without_bodies_has_none(store: Store):
     assert await store.bodies(await finished(store, await store.create_task(job()))) is None
 
@@ -593,3 +612,24 @@ async def test_the_plain_flag_is_taken_over_from_the_lease(store: Store):
     assert not bound.plain
     await done(store, msgspec.structs.replace(finish(plain), plain=False))
     await done(store, finish(bound))
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+async def test_a_lease_behind_a_limit_says_so_and_gives_its_place_back_in_any_case(store: Store, is_counted: bool):
+    task = await store.create_task(http())
+    followed = await started(store, await store.create_task(http("followed", on_exhausted=OnExhausted.ERROR)))
+    first, second = await publish_many(store, task, 2)
+    lease = await claim_one(store)
+    assert (lease.run_id, lease.plain, lease.counted, followed.counted) == (first, False, True, False)
+    failed = msgspec.structs.replace(fail(followed), counted=is_counted)
+    ended = [msgspec.structs.replace(finish(lease), counted=is_counted), failed]
+    assert await store.settle(ended) == [Settled.DONE] * 2
+    assert await store.recount() == 0
+    assert (await reread_named(store, "followed")).status is TaskStatus.ERROR
+    assert claimed_ids(await claim(store)) == [second]
+
+
+async def reread_named(store: Store, name: str) -> Task:
+    found = await store.task_named(name)
+    assert found is not None
+    return found

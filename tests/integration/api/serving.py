@@ -21,7 +21,7 @@ from noonbell.ports import Store
 from noonbell.service import Services
 from noonbell.settings import Settings
 from noonbell.settings import Store as StoreSettings
-from noonbell.wiring import Parts, assembled
+from noonbell.wiring import Parts, asks_for_tokens, assembled
 
 HTTP = {"name": "a", "target_url": "http://127.0.0.1:9/x"}
 JOB = {"name": "a", "job_type": "resize"}
@@ -143,8 +143,19 @@ async def serving(url: str, **sections: Any) -> AsyncIterator[Api]:
         going.callback(listener.close)
         parts = await going.enter_async_context(assembled(settings, port))
         page = None if parts.readings is None else parts.readings.page
-        app = create_app(parts.services, settings, health=lambda: {"ok": True, "workers": []}, metrics_render=page)
+        health = {"ok": True, "workers": []}
+        app = create_app(
+            parts.services,
+            settings,
+            health=lambda: health,
+            metrics_render=page,
+            hub=parts.hub,
+            alerts=parts.alerts,
+            access=parts.access,
+            asks_for_tokens=asks_for_tokens(settings),
+        )
         await going.enter_async_context(running(app, listener))
+        going.push_async_callback(parts.hub.close)
         session = await going.enter_async_context(aiohttp.ClientSession())
         yield Api(session, parts, port)
 

@@ -260,3 +260,22 @@ async def test_of_many_callbacks_at_once_one_is_heard(api_everywhere: Api):
     assert {each.status for each in told} == {200}
     said = [status for status, _ in await records(api, lease.run_id)]
     assert sorted(said) == ["IGNORED"] * 9 + ["RECEIVED"]
+
+
+async def test_the_token_of_an_earlier_attempt_is_good_for_the_time_of_the_settings():
+    async with serving("memory://", callback=Callback(token_ttl=1.0)) as api:
+        old = await sent(api, timeout_seconds=0.1, callback_timeout_sec=1)
+        await api.retry(old, 0)
+        new = await api.claim()
+        await api.park(new)
+        async with asyncio.timeout(20):
+            while True:
+                told = await api.call("POST", f"/callbacks/{old.callback_token}", {"status": "RUNNING"})
+                if told.status != 200:
+                    break
+                await asyncio.sleep(0.05)
+        assert (told.status, told.code) == (409, "INVALID_STATE")
+        reason = "the token is of an earlier attempt and older than callback.token_ttl"
+        assert (await records(api, old.run_id))[0] == ("IGNORED", reason)
+        answer = await api.good("POST", f"/callbacks/{new.callback_token}", {"status": "SUCCESS"})
+        assert answer["final_status"] == "SUCCESS"

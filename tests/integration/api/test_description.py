@@ -20,12 +20,21 @@ from noonbell.settings import Settings
 
 
 def endpoints():
-    from noonbell.api import callbacks, runs, schedules, system, tasks
+    from noonbell.api import callbacks, explain, jobs, plans, protocol, queues, runs, schedules, system, tasks, workers
     from noonbell.service import build
 
-    services = build(None, None, Rules.of(Settings()), None)  # type: ignore[arg-type]
-    listed = [*tasks.endpoints(services), *runs.endpoints(services), *callbacks.endpoints(services)]
-    return [*listed, *schedules.endpoints(services), *system.endpoints(dict, None)]
+    services = build(None, None, Rules.of(Settings()), None, object())  # type: ignore[arg-type]
+    listed = [
+        *tasks.endpoints(services),
+        *explain.endpoints(services),
+        *runs.endpoints(services),
+        *callbacks.endpoints(services),
+        *plans.endpoints(services),
+        *queues.endpoints(services),
+        *workers.endpoints(services),
+        *protocol.endpoints(services.protocol),
+    ]
+    return [*listed, *jobs.endpoints(services), *schedules.endpoints(services), *system.endpoints(dict, None)]
 
 
 DOCUMENT = msgspec.json.decode(msgspec.json.encode(document(endpoints())))

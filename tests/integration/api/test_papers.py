@@ -25,6 +25,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = DOCS / "reference/api.md"
 HOW_TO = DOCS / "how-to/async-callbacks.md"
 TUTORIAL = DOCS / "tutorial/first-task.md"
+PROTOCOL = DOCS / "how-to/worker-protocol.md"
+QUEUES = DOCS / "how-to/queues.md"
 
 HOST = "http://localhost:8080"
 
@@ -108,7 +110,31 @@ async def a_token(api: Api) -> str:
     return str((await sent_out(api)).callback_token)
 
 
+async def a_worker(api: Api) -> str:
+    await api.good("POST", "/workers/host-1/claim", {"queues": ["none"], "wait_seconds": 0})
+    return "host-1"
+
+
+async def a_held_run(api: Api) -> int:
+    """One that worker w1 holds; nothing else is due on its queue."""
+    if (await api.call("GET", "/tasks/name:held")).status == 404:
+        await api.good("POST", "/tasks", {"name": "held", "job_type": "work", "queue": "held"}, 201)
+    await api.good("POST", "/queues/held/drain")
+    await api.trigger("name:held")
+    return (await api.claim("held")).run_id
+
+
+async def its_token(api: Api) -> int:
+    """Of the run that was made last."""
+    newest = (await api.good("GET", "/runs?queue=held&status=RUNNING&page_size=1"))["items"][0]["id"]
+    ((token,),) = await api.store.fetch("select token from live where run_id = :id", id=newest)  # type: ignore[attr-defined]
+    return int(token)
+
+
 MADE = {
+    "WORKER_ID": a_worker,
+    "HELD_RUN_ID": a_held_run,
+    "TOKEN": its_token,
     "RUN_ID": a_run,
     "ENDED_RUN_ID": an_ended_run,
     "DELAYED_RUN_ID": a_delayed_run,
@@ -143,9 +169,33 @@ def test_the_reference_has_every_code_and_every_field():
 
 
 def test_json_in_the_pages_is_json():
-    for page in (REFERENCE, HOW_TO):
+    for page in (REFERENCE, HOW_TO, PROTOCOL):
         for block in blocks(page, "json"):
             assert json.loads(block)
+
+
+async def test_a_worker_can_be_written_from_its_page(quick_api: Api):
+    lines = iter(curl_lines(PROTOCOL))
+    assert (await run_line(quick_api, next(lines))).status == 201
+    triggered = (await run_line(quick_api, next(lines))).body["run_id"]
+    (run,) = (await run_line(quick_api, next(lines))).body["runs"]
+    assert (run["run_id"], run["payload"]) == (triggered, {"image": "a.png"})
+    (shown,) = [json.loads(block) for block in blocks(PROTOCOL, "json") if "job_type" in block]
+    assert set(shown["runs"][0]) == set(run)
+    for line in lines:
+        filled = line.replace("$RUN_ID", str(run["run_id"])).replace("$TOKEN", str(run["token"]))
+        told = await run_line(quick_api, filled)
+        assert told.status == 200, f"{line}\n{told.text}"
+    assert told.body == {"run_id": triggered, "status": "SUCCESS"}
+    assert (await quick_api.good("GET", f"/runs/{triggered}"))["result"] == {"width": 640}
+
+
+async def test_every_line_of_the_page_about_queues_works(quick_api: Api):
+    await quick_api.good("POST", "/tasks", {"name": "nightly", "job_type": "x", "cron_expr": "0 1 * * *"}, 201)
+    for line in curl_lines(QUEUES):
+        told = await run_line(quick_api, await filled_in(quick_api, line))
+        assert told.status == 200, f"{line}\n{told.text}"
+    assert (await quick_api.good("GET", "/runs?origin=backfill"))["total"] == 7
 
 
 # ---- with a node at work

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from conformance.store.builders import asynchronous, at, claim_one, edit, run_of, trigger
+from conformance.store.builders import asynchronous, at, claim_one, done, edit, park, retry, run_of, started, trigger
 from noonbell.clock import ManualClock
-from noonbell.engine.callback import HEARD, CallbackStatus, Message, decide, receive
+from noonbell.engine.callback import HEARD, STALE, CallbackStatus, Message, decide, is_stale, receive
 from noonbell.engine.know import Tasks
 from noonbell.model.request import CallbackIn, CallbackSubject
 from noonbell.model.run import RunId, RunStatus
@@ -104,7 +105,9 @@ async def test_a_callback_may_come_before_the_first_request_has_returned(store: 
         await call(store, assignment.lease.callback_token, SUCCESS)
 
     answers: list[object] = []
-    worker = worker_on(store, Calling(call_back, ACCEPTED), observe=lambda *told: answers.append(told[2]))
+    worker = worker_on(
+        store, Calling(call_back, ACCEPTED), observe=lambda told: answers.extend(answer for *_, answer in told)
+    )
     await worker.run_until_idle()
     assert (await run_of(store, run_id)).status is S.CALLBACK_SUCCESS
     assert answers == ["lost"]
@@ -138,3 +141,56 @@ def subject(status: RunStatus) -> CallbackSubject:
     return CallbackSubject(
         run_id=RunId(1), task_id=TaskId(1), status=status, token=77, retry_count=0, lost_count=0, worker_id=None
     )
+
+
+# ---- how long a token is good
+
+
+@pytest.mark.parametrize(
+    ("age", "ttl", "is_too_old"),
+    [(3_599, 3_600, False), (3_601, 3_600, True), (200, 60, False), (311, 60, True), (1e9, float("inf"), False)],
+)
+def test_a_token_of_an_earlier_attempt_is_good_for_its_time_but_never_less_than_it_was_waited_for(age, ttl, is_too_old):
+    spec = asynchronous(timeout_seconds=10, callback_timeout_sec=300)
+    subject = CallbackSubject(
+        run_id=RunId(1),
+        task_id=TaskId(1),
+        status=S.CALLBACK_PENDING,
+        token=1,
+        retry_count=1,
+        lost_count=0,
+        worker_id=None,
+        at=at(age),
+        token_made_at=at(0),
+        attempt_began_at=at(1),
+    )
+    assert is_stale(spec, subject, ttl) is is_too_old
+    waiting = msgspec.structs.replace(subject, attempt_began_at=None, status=S.RETRYING)
+    assert is_stale(spec, waiting, ttl) is is_too_old
+    assert not is_stale(spec, msgspec.structs.replace(subject, attempt_began_at=at(0)), ttl)
+    assert not is_stale(spec, msgspec.structs.replace(subject, token_made_at=None), ttl)
+
+
+async def test_too_old_a_token_is_ignored_and_recorded_and_the_new_one_is_heard(
+    store: MemoryStore, wakeup: LocalWakeup, clock: ManualClock
+):
+    task = await store.create_task(asynchronous(callback_timeout_sec=60))
+    old = await started(store, task)
+    await done(store, retry(old, delay=4_000))
+    clock.advance(4_000)
+    await store.promote(10)
+    new = await claim_one(store)
+    await done(store, park(new, delay=60))
+    tasks = Tasks(store)
+
+    async def heard(lease, ttl: float):
+        given = CallbackIn(token=lease.callback_token)
+        return await receive(store, wakeup, tasks, given, SUCCESS, token_ttl=ttl)
+
+    subject, recorded = await heard(old, 3_600)
+    assert subject is not None
+    assert (subject.status, recorded.status, recorded.reason) == (S.CALLBACK_PENDING, "IGNORED", STALE)
+    subject, recorded = await heard(new, 1)
+    assert subject is not None
+    assert (subject.status, recorded.status) == (S.CALLBACK_SUCCESS, "RECEIVED")
+    assert [one.reason for one in await store.callbacks(old.run_id)] == [None, STALE]

@@ -11,6 +11,8 @@ from conformance.store.builders import (
     done,
     http,
     job,
+    newest,
+    news,
     park,
     publish,
     run_of,
@@ -210,3 +212,24 @@ def test_the_sweep_speaks_only_for_what_is_overdue():
     )
     with pytest.raises(ValueError, match="held"):
         decide(job(), one, Expect.HELD, 0.5)
+
+
+async def test_runs_that_no_worker_could_take_are_told_of_once(store: MemoryStore, clock: ManualClock, wakeup):
+    passed = 0.0
+    sweeper = Sweeper(store, wakeup, monotonic=lambda: passed, look=5.0, grace=5.0)
+    task = await store.create_task(job())
+    await publish(store, task)
+    before = await newest(store)
+    clock.advance(10)
+    for passed in (1.0, 6.0, 7.0, 12.0):  # noqa: B007 - the sweeper's clock
+        await sweeper.tick()
+    told = [event for event in await news(store, before) if event.type == "task.no_worker"]
+    assert [event.task_id for event in told] == [task.id]
+
+
+async def test_the_look_for_workers_comes_every_few_seconds_and_no_more(store: MemoryStore, wakeup):
+    moody, passed = Moody(store), 0.0
+    sweeper = Sweeper(moody, wakeup, monotonic=lambda: passed, look=5.0)
+    for passed in range(100):  # noqa: B007 - the sweeper's clock
+        await sweeper.tick()
+    assert 18 <= moody.calls.count("unserved") <= 20

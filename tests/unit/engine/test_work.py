@@ -131,7 +131,9 @@ async def test_a_callback_that_came_first_is_no_error(store: MemoryStore):
         await store.cancel([run_id])
 
     answers = []
-    worker = worker_on(store, Calling(cancel_meanwhile, ACCEPTED), observe=lambda *told: answers.append(told[2]))
+    worker = worker_on(
+        store, Calling(cancel_meanwhile, ACCEPTED), observe=lambda told: answers.extend(answer for *_, answer in told)
+    )
     await worker.run_until_idle()
     assert (await run_of(store, run_id)).status is S.CANCELED
     assert answers == ["lost"]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from noonbell import when
-from noonbell.clock import ManualClock, slot_of
+from noonbell.clock import Instant, ManualClock, slot_of
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.request import CallbackIn, ClaimRequest, Publication
+from noonbell.model.request import CallbackIn, ClaimRequest, Planned, Publication
 from noonbell.model.run import Origin, RunStatus, SkipReason
 from noonbell.model.settlement import Expect, Move, Settlement
-from noonbell.model.task import ConcurrencyPolicy, ExecType, MisfirePolicy, TaskSpec
+from noonbell.model.task import ConcurrencyPolicy, ExecType, MisfirePolicy, TaskId, TaskSpec
 from noonbell.sinks.metrics import Metrics, Readings
 from noonbell.sinks.watch import Ledger, WatchedTarget, watch_store
 from noonbell.stores import open_store
@@ -190,24 +189,29 @@ async def test_dropped_slots_are_misfires(store, metrics, clock):
 
 
 def test_skips_are_counted_by_their_reason_and_misfires_by_their_task(metrics):
-    told = SimpleNamespace(
+    planned = Planned(
+        now=Instant(0),
         skipped=4,
         dropped=5,
-        canceled=(),
-        skips=[
-            (1, SkipReason.OVERLAP),
-            (1, SkipReason.CONCURRENCY),
-            (2, SkipReason.QUEUE_FULL),
-            (2, SkipReason.FAILURE),
-        ],
-        misfires=[(1, 2), (2, 3)],
+        skips=(
+            (TaskId(1), SkipReason.OVERLAP),
+            (TaskId(1), SkipReason.CONCURRENCY),
+            (TaskId(2), SkipReason.QUEUE_FULL),
+            (TaskId(2), SkipReason.FAILURE),
+        ),
+        misfires=((TaskId(1), 2), (TaskId(2), 3)),
     )
-    Ledger(metrics).plan(told)
+    Ledger(metrics).plan(planned)
     assert value(metrics, "cronjob_run_total", status="SKIPPED") == 4
     assert value(metrics, "task_overlap_skipped_total") == 1
     assert value(metrics, "concurrency_skipped_total") == 2
     assert value(metrics, "cronjob_misfire_total", task_id="1") == 2
     assert value(metrics, "cronjob_misfire_total", task_id="2") == 3
+
+
+def test_runs_that_needed_no_worker_are_counted(metrics):
+    Ledger(metrics).plan(Planned(now=Instant(0), born=3, told=2))
+    assert value(metrics, "cronjob_run_total", status="SUCCESS") == 2
 
 
 async def test_what_a_limit_turns_away_is_counted(store, metrics):

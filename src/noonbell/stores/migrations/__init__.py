@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
-from noonbell.stores.migrations import m0001_foundation
+from noonbell.stores.migrations import m0001_foundation, m0002_alerts, m0003_account, m0004_access
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
@@ -22,7 +22,12 @@ class Step:
     down: Callable[[str], list[str]]
 
 
-STEPS = (Step(1, "foundation", m0001_foundation.up, m0001_foundation.down),)
+STEPS = (
+    Step(1, "foundation", m0001_foundation.up, m0001_foundation.down),
+    Step(2, "alerts", m0002_alerts.up, m0002_alerts.down),
+    Step(3, "account", m0003_account.up, m0003_account.down),
+    Step(4, "access", m0004_access.up, m0004_access.down),
+)
 LATEST = STEPS[-1].number
 
 _TABLE = "create table schema_steps (number integer primary key, title varchar(100) not null)"

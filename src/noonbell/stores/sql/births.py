@@ -76,6 +76,8 @@ class Newborn:
     gated: bool = True
     """False: it passes the gate of its task, and only counts there."""
     skip_reason: SkipReason | None = None
+    blocking_run_id: int | None = None
+    """Why it is skipped, where the decision knows the run."""
     attempt: int = 0
     retry_of_run_id: int | None = None
     key: str | None = None

@@ -13,14 +13,19 @@ from noonbell.model.run import FINAL, RunId, RunStatus
 from noonbell.model.settlement import Expect, Settled, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.leasing import token_hash
+from noonbell.stores.sql.leasing import made_at, token_hash
 from noonbell.stores.sql.live import Live, load
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.rows import TaskView, from_json, to_json
 from noonbell.stores.sql.settling import apply
-from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 
 _COLUMNS = ("id", "run_id", "task_id", "received_at", "status", "reason", "headers", "body")
+
+UNKNOWN_KEPT = 1_000
+"""Callbacks that found no run, of which a record is kept."""
+_LONGEST_UNKNOWN = 4_000
+"""Characters of the body of such a one."""
 
 
 def callback(
@@ -33,11 +38,17 @@ def callback(
     rows = yield from load(q, [run_id])
     now = yield Now()
     live = rows.get(run_id)
-    found = yield Fetch("select task_id, status from runs where id = :id", {"id": run_id})
+    found = yield Fetch("select task_id, status, start_time from runs where id = :id", {"id": run_id})
     if not found:
         return None, (yield from _record(now, given, None, None, "unknown run"))
     task_id, stored = TaskId(found[0][0]), RunStatus(found[0][1])
-    subject = _subject(RunId(run_id), task_id, stored, live)
+    began_at = None if live is None else live.claimed_at if live.place == Place.LEASED else found[0][2]
+    subject = msgspec.structs.replace(
+        _subject(RunId(run_id), task_id, stored, live),
+        at=now,
+        attempt_began_at=began_at if live is not None and live.started else None,
+        token_made_at=None if given.token is None else made_at(given.token),
+    )
     if live is None or subject.status in FINAL:
         reason = f"the run is {subject.status} already"
         return subject, (yield from _record(now, given, run_id, task_id, reason))
@@ -49,14 +60,8 @@ def callback(
     settled = yield from apply(q, cache, now, rows, [spoken])
     reason = "" if settled[0] is Settled.DONE else f"the run is {subject.status} and takes no callback"
     standing = yield Fetch("select status from runs where id = :id", {"id": run_id})
-    after = CallbackSubject(
-        run_id=subject.run_id,
-        task_id=task_id,
-        status=RunStatus(standing[0][0]) if settled[0] is Settled.DONE else subject.status,
-        token=subject.token,
-        retry_count=subject.retry_count,
-        lost_count=subject.lost_count,
-        worker_id=subject.worker_id,
+    after = msgspec.structs.replace(
+        subject, status=RunStatus(standing[0][0]) if settled[0] is Settled.DONE else subject.status
     )
     return after, (yield from _record(now, given, run_id, task_id, reason or None))
 
@@ -89,20 +94,33 @@ def _subject(run_id: RunId, task_id: TaskId, stored: RunStatus, live: Live | Non
 def _record(
     now: Instant, given: CallbackIn, run_id: int | None, task_id: TaskId | None, reason: str | None
 ) -> Work[Callback]:
-    ids = yield NewIds(1)
+    body, id_ = given.body if run_id is not None else given.body[:_LONGEST_UNKNOWN], 0
     status = "RECEIVED" if reason is None else "IGNORED"
-    row = (ids[0], run_id, task_id, now, status, reason, to_json(given.headers), given.body)
-    yield InsertMany("callbacks", _COLUMNS, [row])
+    if run_id is not None or given.keep_unknown:
+        (id_,) = yield NewIds(1)
+        row = (id_, run_id, task_id, now, status, reason, to_json(given.headers), body)
+        yield InsertMany("callbacks", _COLUMNS, [row])
+    if run_id is None and id_:
+        yield from _forget_unknown()
     return Callback(
-        id=ids[0],
+        id=id_,
         run_id=None if run_id is None else RunId(run_id),
         task_id=task_id,
         received_at=now,
         status=status,
         reason=reason,
         headers=given.headers,
-        body=given.body,
+        body=body,
     )
+
+
+def _forget_unknown() -> Work[None]:
+    """Anybody can send what finds no run: of that, the newest are kept."""
+    rows = yield Fetch(
+        "select id from callbacks where run_id is null order by id desc limit 1 offset :kept", {"kept": UNKNOWN_KEPT}
+    )
+    if rows:
+        yield Execute("delete from callbacks where run_id is null and id <= :id", {"id": rows[0][0]})
 
 
 def extend_callback(q: Dialect, run_id: RunId, seconds: float) -> Work[bool]:

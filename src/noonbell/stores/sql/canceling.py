@@ -13,9 +13,10 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.endings import Ending, finish, finish_family
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.live import Live, load, load_where, move
-from noonbell.stores.sql.place import Place, due_place
-from noonbell.stores.sql.rows import TaskView
+from noonbell.stores.sql.place import Flag, Place, due_place
+from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work
+from noonbell.stores.sql.told import finish_told
 
 
 def cancel(q: Dialect, cache: TaskView, run_ids: Sequence[RunId], by: str | None, reason: str) -> Work[list[Canceled]]:
@@ -50,16 +51,17 @@ def cancel(q: Dialect, cache: TaskView, run_ids: Sequence[RunId], by: str | None
 
 def _ending(row: Live, message: str, start: int | None, note: dict[str, Any]) -> Ending:
     begun = row.claimed_at if start is None else start
+    details = {"kind": "canceled"} | ({"by": note["by"]} if note["by"] else {})
     return Ending(
         live=row,
         status=RunStatus.CANCELED,
         start_time=None if begun is None else Instant(begun),
-        report=(None, None, message, '{"kind":"canceled"}'),
+        report=(None, None, message, to_json(details)),
         note=note,
     )
 
 
-def promote(q: Dialect, limit: int) -> Work[Promoted]:
+def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
     now = yield Now()
     rows = yield Fetch(
         f"select run_id, flags, gate, min_version from live where place = {int(Place.LATER)} and at <= :now"
@@ -78,11 +80,12 @@ def promote(q: Dialect, limit: int) -> Work[Promoted]:
     if moved:
         yield UpdateMany("live", "run_id", ("place", "at"), moved)
         yield from count_at_gates(waiting=waiting, passed=passed)
+        yield from finish_told(q, cache, now, [row[0] for row in rows if row[1] & Flag.TOLD])
     following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
     return Promoted(count=len(moved), next_at=following[0][0])
 
 
-def promote_run(q: Dialect, run_id: RunId) -> Work[bool]:
+def promote_run(q: Dialect, cache: TaskView, run_id: RunId) -> Work[bool]:
     rows = yield from load(q, [run_id])
     live = rows.get(run_id)
     if live is None or live.place != Place.LATER:
@@ -92,4 +95,5 @@ def promote_run(q: Dialect, run_id: RunId) -> Work[bool]:
     yield UpdateMany("runs", "id", ("run_at", "updated_at"), [(run_id, now, now)])
     yield UpdateMany("live", "run_id", ("run_at",), [(run_id, now)])
     yield from tell(now, "run.promoted", [(live.task_id, run_id, {})])
+    yield from finish_told(q, cache, now, [run_id] if live.flags & Flag.TOLD else [])
     return True

@@ -13,15 +13,15 @@ from typing import Any
 
 from noonbell.clock import Instant
 from noonbell.model.run import FAILURES, RunBodies, RunStatus
-from noonbell.model.task import OnExhausted, TaskStatus
+from noonbell.model.task import OnExhausted, TaskSpec, TaskStatus
 from noonbell.policy.account import cursor_after_run
-from noonbell.stores.sql import fanout, rounds
+from noonbell.stores.sql import fanout, results, rounds
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, load_task, soft_delete, turn_status
 from noonbell.stores.sql.live import Live, load_where, remove
 from noonbell.stores.sql.place import Flag
-from noonbell.stores.sql.rows import TaskView, to_json
+from noonbell.stores.sql.rows import Known, TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
 
 EVENT_OF = {
@@ -45,7 +45,7 @@ FINISHED = (
     "next_retry_time",
 )
 REPORTED = ("response_code", "result", "error_message", "error_details")
-_BODIES_AT_ONCE = 1 << 20
+BODIES_AT_ONCE = 1 << 20
 """Characters of bodies that go into one statement."""
 BODY_COLUMNS = (
     "run_id",
@@ -105,20 +105,39 @@ def _fact(ending: Ending) -> tuple[Any, ...]:
 
 def write_bodies(bodies: Sequence[tuple[Live, RunBodies]]) -> Work[None]:
     """Together as far as they are small; one alone may be as large as the database takes at once."""
+    yield from write_texts([(live.run_id, live.attempt, *texts_of(body)) for live, body in bodies])
+
+
+def write_texts(bodies: Sequence[tuple[Any, ...]]) -> Work[None]:
+    """The same for rows as the table has them: values of BODY_COLUMNS."""
     rows: list[tuple[Any, ...]] = []
     size = 0
-    for live, body in bodies:
-        headers = (body.request_headers, body.response_headers)
-        sent, received = (None if value is None else to_json(value) for value in headers)
-        texts = (sent, body.request_body, received, body.response_body)
-        weight = sum(len(text) for text in texts if text is not None)
-        if rows and size + weight > _BODIES_AT_ONCE:
+    for row in bodies:
+        weight = weight_of(row)
+        if rows and size + weight > BODIES_AT_ONCE:
             yield InsertMany("bodies", BODY_COLUMNS, rows)
             rows, size = [], 0
-        rows.append((live.run_id, live.attempt, *texts, int(body.truncated)))
+        rows.append(row)
         size += weight
     if rows:
         yield InsertMany("bodies", BODY_COLUMNS, rows)
+
+
+def texts_of(body: RunBodies) -> tuple[str | None, str | None, str | None, str | None, int]:
+    """The last five of BODY_COLUMNS."""
+    sent, received = body.request_headers, body.response_headers
+    return (
+        None if sent is None else to_json(sent),
+        body.request_body,
+        None if received is None else to_json(received),
+        body.response_body,
+        int(body.truncated),
+    )
+
+
+def weight_of(row: Sequence[Any]) -> int:
+    """Characters of the texts at the end of a row of bodies."""
+    return sum([len(text) for text in row[-5:-1] if text is not None])
 
 
 def _write_history(now: Instant, endings: Sequence[Ending]) -> Work[None]:
@@ -183,6 +202,7 @@ def _started(live: Live) -> Instant | None:
 
 def _follow_tasks(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     tasks = yield from known_tasks(q, cache, [e.live.task_id for e in endings])
+    yield from results.tell_results(now, [_ended(e, tasks[e.live.task_id]) for e in endings if e.live.task_id in tasks])
     for ending in endings:
         known = tasks.get(ending.live.task_id)
         if known is None or known.task.deleted_at is not None:
@@ -200,6 +220,11 @@ def _follow_tasks(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[E
                 yield from soft_delete(q, cache, now, task, by="noonbell")
 
 
+def _ended(ending: Ending, known: Known) -> tuple[results.Ended, TaskSpec]:
+    live = ending.live
+    return (live.run_id, live.task_id, live.worker_id, ending.status, ending.report), known.task.spec
+
+
 def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
     """The task has lost its right to run: what still waits does not start; what is under way may finish."""
     rows = yield from load_where(q, "task_id = :task and parent_id is null", task=task_id)
@@ -208,7 +233,7 @@ def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> 
             live=row,
             status=RunStatus.CANCELED,
             start_time=None,
-            report=(None, None, "its task is in ERROR", '{"kind":"canceled"}'),
+            report=(None, None, "its task is in ERROR", '{"kind":"canceled","why":"error"}'),
         )
         for row in rows
         if not row.started

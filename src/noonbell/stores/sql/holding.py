@@ -18,34 +18,41 @@ from noonbell.stores.sql.rows import to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 
 
-def heartbeat(q: Dialect, worker_id: str, held: Sequence[tuple[RunId, int]], incarnation: str) -> Work[Heartbeat]:
+def heartbeat(
+    q: Dialect, worker_id: str, held: Sequence[tuple[RunId, int]], incarnation: str, *, renew: bool = True
+) -> Work[Heartbeat]:
     rows = yield from load(q, [run_id for run_id, _ in held])
     settings = yield from _settings(q, rows)
     now = yield Now()
-    orders: list[LeaseOrder] = []
+    orders: list[LeaseOrder | None] = []
     renewed: list[tuple[int, int, int]] = []
-    gone: list[RunId] = []
     for run_id, token in held:
         live = rows.get(run_id)
         if live is None or live.place != Place.LEASED or live.token != token or live.worker_id != worker_id:
-            gone.append(run_id)
+            orders.append(None)
             continue
         lease_ms, ping_ms = settings[live.task_id]
         expires = Instant(now + lease_ms * 1000)
-        renewed.append((run_id, expires, min(expires, live.deadline_at or expires)))
+        if renew:
+            renewed.append((run_id, expires, min(expires, live.deadline_at or expires)))
+        until = expires if renew else Instant(live.expires_at or 0)
         order = Order.CANCEL if live.flags & Flag.STOP else Order.CONTINUE
-        orders.append(LeaseOrder(run_id=run_id, order=order, lease_expires_at=expires, ping_interval_ms=ping_ms))
+        orders.append(LeaseOrder(run_id=run_id, order=order, lease_expires_at=until, ping_interval_ms=ping_ms))
     if renewed:
         yield UpdateMany("live", "run_id", ("expires_at", "at"), renewed)
-    if gone:
-        statuses = yield Fetch(f"select id, status from runs where {q.ids('id', 'ids')}", {"ids": q.pack(gone)})
-        canceled = {row[0] for row in statuses if row[1] == RunStatus.CANCELED}
-        orders += [
-            LeaseOrder(run_id=run_id, order=Order.CANCEL if run_id in canceled else Order.LOST) for run_id in gone
-        ]
-    by_run = {order.run_id: order for order in orders}
+    gone = [run_id for (run_id, _), order in zip(held, orders, strict=True) if order is None]
+    canceled = (yield from _canceled(q, gone)) if gone else set()
     state, concurrency = yield from _alive(now, worker_id, incarnation)
-    return Heartbeat([by_run[run_id] for run_id, _ in held], state, concurrency)
+    told = [
+        order or LeaseOrder(run_id=run_id, order=Order.CANCEL if run_id in canceled else Order.LOST)
+        for (run_id, _), order in zip(held, orders, strict=True)
+    ]
+    return Heartbeat(told, state, concurrency)
+
+
+def _canceled(q: Dialect, run_ids: Sequence[RunId]) -> Work[set[int]]:
+    rows = yield Fetch(f"select id, status from runs where {q.ids('id', 'ids')}", {"ids": q.pack(sorted(set(run_ids)))})
+    return {row[0] for row in rows if row[1] == RunStatus.CANCELED}
 
 
 def _settings(q: Dialect, rows: Mapping[int, Live]) -> Work[dict[int, tuple[int, int]]]:

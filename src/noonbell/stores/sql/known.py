@@ -18,6 +18,7 @@ from noonbell.stores.sql.rows import TASK_SELECT, Known, TaskView, spec_from, ta
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Work
 
 VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
+MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
 
 __all__ = ["known_tasks", "load_task", "lock_task", "record_version", "soft_delete", "spec_from", "turn_status"]
 
@@ -66,6 +67,7 @@ def record_version(task: Task, now: Instant, by: str | None) -> Work[None]:
         to_json(task.spec),
     )
     yield InsertMany("task_versions", VERSION_COLUMNS, [row])
+    yield InsertMany("version_marks", MARK_COLUMNS, [(task.id, task.version, task.accounted_to, task.fired)])
 
 
 def turn_status(
@@ -107,7 +109,7 @@ def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: st
         {"version": ended.version, "id": task.id},
     )
     yield from record_version(ended, now, by)
-    yield from tell(now, "task.deleted", [(task.id, None, {"by": by})])
+    yield from tell(now, "task.deleted", [(task.id, None, {"by": by, "name": task.name})])
     cache.put(ended)
     return ended
 

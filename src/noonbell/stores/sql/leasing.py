@@ -26,12 +26,24 @@ def token_hash(token: str) -> str:
 
 
 def make_callback_tokens(rows: Sequence[Live]) -> Work[dict[int, str]]:
-    """A fresh token for each attempt that will be answered by a callback; its hash is written with the claim."""
-    tokens = {row.run_id: secrets.token_urlsafe(32) for row in rows}
+    """A fresh token for each attempt that will be answered by a callback; its hash is written with the claim.
+
+    It says when it was made, in hexadecimal microseconds before the dot. Nobody can change that: the hash is of it all.
+    """
+    tokens = {row.run_id: f"{row.claimed_at or 0:x}.{secrets.token_urlsafe(32)}" for row in rows}
     if tokens:
         hashes = [(token_hash(token), run_id) for run_id, token in tokens.items()]
         yield InsertMany("callback_tokens", ("hash", "run_id"), hashes)
     return tokens
+
+
+def made_at(token: str) -> Instant | None:
+    """When a callback token that is known to be ours was made; None if it does not say."""
+    moment, dot, _ = token.partition(".")
+    try:
+        return Instant(int(moment, 16)) if dot else None
+    except ValueError:
+        return None
 
 
 def leases_of(
@@ -70,6 +82,7 @@ def leases_of(
                 shard_total=total,
                 trace_id=trace_id,
                 plain=live.gate is None and live.flags == 0,
+                counted=live.gate is not None and live.flags == 0,
             )
         )
     return leases

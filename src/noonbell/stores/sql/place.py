@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 
+from noonbell.model import plan
 from noonbell.model.run import Origin
 from noonbell.model.task import Delivery, ExecType, OnExhausted, TaskSpec
 from noonbell.policy.account import needs
@@ -39,7 +40,7 @@ class Flag:
     """Bits of `flags`. Plain integers: drivers would take a set of members for a list."""
 
     FOLLOW = 1
-    """Its end touches its task: fixed delay, ERROR, deletion on completion."""
+    """Its end touches more than itself: fixed delay, ERROR, deletion on completion, a result that is told."""
     ROUND = 2
     """Its start and end are kept as the task's previous round."""
     PINNED = 4
@@ -59,6 +60,8 @@ class Flag:
     """Counts for its task's gate without having waited behind it."""
     RETRIED = 1024
     """Waits as RETRYING: it has started before."""
+    TOLD = 2048
+    """Needs no worker: when it is due, it is told to whoever listens, and done."""
 
 
 STANDING = ~(Flag.BEGUN | Flag.STOP | Flag.RETRIED)
@@ -71,6 +74,8 @@ def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool
     fixed_delay = (spec.schedule or {}).get("mode") == "fixed_delay"
     if spec.on_exhausted is OnExhausted.ERROR or spec.delete_on_complete or (fixed_delay and is_round):
         flags |= Flag.FOLLOW
+    if spec.meta and plan.target_of(spec) is not None:
+        flags |= Flag.FOLLOW | (Flag.TOLD if plan.is_told(spec) else 0)
     if is_round and needs(spec).round:
         flags |= Flag.ROUND
     if pinned:

@@ -14,11 +14,12 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of
 from noonbell.engine import failpoint
+from noonbell.model.plan import is_told
 from noonbell.model.request import Planned
 from noonbell.model.run import Origin, RunId, RunStatus
 from noonbell.model.task import Round, Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, Birth, Facts, account, needs
-from noonbell.stores.sql import rounds
+from noonbell.stores.sql import rounds, skipping, told
 from noonbell.stores.sql.births import Newborn, bear, gate_limit
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.endings import Ending, finish
@@ -76,6 +77,7 @@ def plan(
         skips=tuple((n.task.id, n.skip_reason) for n in done.newborns if n.skip_reason is not None),
         misfires=tuple(done.misfires),
         canceled=tuple(done.canceled),
+        told=sum(is_told(newborn.task.spec) and newborn.run_at <= now for newborn in born),
         queues=tuple(sorted({newborn.task.spec.queue for newborn in born})),
         next_at=following[0][0] if following else None,
     )
@@ -125,6 +127,7 @@ def account_for(
     for task_id in replacing:
         done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
     yield from bear(now, done.newborns)
+    yield from skipping.say_why(q, done.newborns)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
     yield from rounds.answer(answers)
@@ -133,10 +136,12 @@ def account_for(
     yield from _tell(now, done, dropped)
     for task, never_again in completed:
         yield from _complete(q, cache, now, task, alone=never_again)
+    yield from told.after_birth(q, cache, now, done.newborns)
     return done
 
 
 _AT_REST = Facts()
+_REPLACED = "canceled by the next round of its task (overlap_action CANCEL_PREV)"
 
 
 def _last_slot(task: Task, result: Account) -> int:
@@ -206,7 +211,12 @@ def _newborns(task: Task, result: Account) -> list[Newborn]:
             )
         else:
             newborn = Newborn(
-                task=task, origin=Origin.SCHEDULE, scheduled_time=slot, run_at=slot, skip_reason=outcome.reason
+                task=task,
+                origin=Origin.SCHEDULE,
+                scheduled_time=slot,
+                run_at=slot,
+                skip_reason=outcome.reason,
+                blocking_run_id=outcome.blocking_run_id,
             )
         newborns.append(newborn)
     return newborns
@@ -237,7 +247,7 @@ def _cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> 
             status=RunStatus.CANCELED,
             start_time=None if row.claimed_at is None else Instant(row.claimed_at),
             replaced=True,
-            report=(None, None, "canceled by the next round of its task (overlap_action CANCEL_PREV)", None),
+            report=(None, None, _REPLACED, '{"kind":"canceled","why":"replaced"}'),
         )
         for row in started
     ]

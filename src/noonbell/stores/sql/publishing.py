@@ -13,6 +13,7 @@ from noonbell.model.request import IfFinished, Outcome, Publication, Published
 from noonbell.model.run import FINAL, SUCCEEDED, RunId, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.policy import trigger
+from noonbell.stores.sql import told
 from noonbell.stores.sql.births import Newborn, bear, rate_key
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -68,6 +69,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
     yield from bear(now, newborns)
     yield from tell(now, "run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in newborns])
+    yield from told.after_birth(q, cache, now, newborns)
     return [a if isinstance(a, Published) else Published(a[0].id, a[1]) for a in answers]
 
 

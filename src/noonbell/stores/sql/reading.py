@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.event import LogLine
-from noonbell.model.request import Page, RunQuery, TaskQuery
+from noonbell.model.request import Input, Page, RunQuery, TaskQuery
 from noonbell.model.run import Attempt, DroppedRange, DropReason, Run, RunBodies, RunId, RunStatus
-from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.stores.sql import paging
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.place import Place
@@ -62,7 +63,7 @@ def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
         conditions.append("t.deleted_at is null")
     if not query.include_system:
         conditions.append(f"t.id <= {SYSTEM_TASK_IDS}")
-    for name in ("status", "queue", "managed_by"):
+    for name in ("status", "queue", "managed_by", "exec_type", "job_type"):
         value = getattr(query, name)
         if value is not None:
             conditions.append(f"t.{name} = :{name}")
@@ -70,9 +71,28 @@ def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
     if query.name is not None:
         conditions.append("lower(t.name) like :name escape '!'")
         params["name"] = paging.like(query.name)
+    if query.meta_key is not None:
+        conditions.append("lower(t.meta) like :meta_key escape '!'")
+        params["meta_key"] = paging.like(f'"{query.meta_key}')
     if query.label is not None:
         conditions.append(_label(query.label, params))
+    if query.external_id is not None:
+        column = "external_id" if query.include_deleted else "live_external_id"  # the latter has the index
+        conditions.append(f"t.{column} = :external_id")
+        params["external_id"] = query.external_id
+    if query.label_in is not None:
+        params["label_in"], values = query.label_in[0], _listed("label", query.label_in[1], params)
+        conditions.append(f"t.id in (select task_id from task_labels where name = :label_in and value in ({values}))")
+    if query.status_in:
+        conditions.append(f"t.status in ({_listed('status', query.status_in, params)})")
     return conditions
+
+
+def _listed(name: str, values: Sequence[str], params: dict[str, Any]) -> str:
+    """Each value as a parameter of its own: for lists that are short."""
+    named = {f"{name}_{index}": value for index, value in enumerate(values)}
+    params.update(named)
+    return ", ".join(f":{each}" for each in named) or "null"
 
 
 def _label(label: tuple[str, str], params: dict[str, Any]) -> str:
@@ -93,8 +113,9 @@ def task_named(name: str) -> Work[Task | None]:
 
 def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
     rows = yield Fetch(
-        "select version, valid_from, status, deleted, changed_by, spec from task_versions"
-        " where task_id = :id order by version",
+        "select v.version, v.valid_from, v.status, v.deleted, v.changed_by, v.spec, m.accounted_to, m.fired"
+        " from task_versions v left join version_marks m on m.task_id = v.task_id and m.version = v.version"
+        " where v.task_id = :id order by v.version",
         {"id": task_id},
     )
     return [
@@ -106,8 +127,10 @@ def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
             deleted=bool(deleted),
             changed_by=changed_by,
             spec=msgspec.json.decode(spec, type=TaskSpec),
+            accounted_to=accounted_to or NEVER,
+            fired=fired or 0,
         )
-        for version, valid_from, status, deleted, changed_by, spec in rows
+        for version, valid_from, status, deleted, changed_by, spec, accounted_to, fired in rows
     ]
 
 
@@ -269,6 +292,18 @@ def payload(run_id: RunId) -> Work[Any]:
         return None
     own, of_task = rows[0]
     return from_json(of_task if own is None else own)
+
+
+def inputs(q: Dialect, run_ids: Sequence[RunId]) -> Work[dict[RunId, Input]]:
+    rows = yield Fetch(
+        "select r.id, i.payload, t.payload, i.overrides from runs r join tasks t on t.id = r.task_id"
+        f" left join inputs i on i.run_id = r.id where {q.ids('r.id', 'ids')}",
+        {"ids": q.pack(sorted(set(run_ids)))},
+    )
+    return {
+        RunId(run_id): Input(from_json(of_task if own is None else own), from_json(overrides))
+        for run_id, own, of_task, overrides in rows
+    }
 
 
 def log_lines(run_id: RunId, after: int, limit: int) -> Work[list[LogLine]]:

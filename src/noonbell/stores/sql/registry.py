@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
+from noonbell.model.account import Pause
 from noonbell.model.task import RateLimit
-from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.model.worker import Attendance, Queue, Worker, WorkerState
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.place import DUE, Place
@@ -41,15 +42,54 @@ def is_alive(worker: Worker, now: Instant) -> bool:
 def register(q: Dialect, worker: Worker) -> Work[Worker]:
     rows = yield Fetch(f"{_SELECT} where id = :id{q.lock}", {"id": worker.id})
     now = yield Now()
+    fresh = msgspec.structs.replace(worker, started_at=now, heartbeat_at=now)
+    again = False
     if rows:
         there = _worker(rows[0])
-        if there.incarnation != worker.incarnation and is_alive(there, now):
+        again = there.incarnation == worker.incarnation and is_alive(there, now)
+        if again:
+            fresh = msgspec.structs.replace(fresh, state=there.state, started_at=there.started_at)
+        elif is_alive(there, now):
             raise AlreadyExists(f"another process works as {worker.id!r}; give this one an id of its own")
         yield Execute("delete from workers where id = :id", {"id": worker.id})
-    fresh = msgspec.structs.replace(worker, started_at=now, heartbeat_at=now)
     yield InsertMany("workers", _COLUMNS, [_worker_row(fresh)])
-    yield from tell(now, "worker.started", [(None, None, {"worker_id": worker.id})])
+    what = "worker.changed" if again else "worker.started"
+    yield from tell(now, what, [(None, None, {"worker_id": worker.id, "state": fresh.state})])
     return fresh
+
+
+def attend(q: Dialect, worker_ids: Sequence[str], incarnation: str) -> Work[dict[str, Attendance]]:
+    """One statement for all of them: they wait at one node's door."""
+    if not worker_ids:
+        return {}
+    now = yield Now()
+    params = {"ids": q.pack(sorted(set(worker_ids))), "incarnation": incarnation}
+    mine = f"{q.names('id', 'ids')} and incarnation = :incarnation"
+    yield Execute(f"update workers set heartbeat_at = :now where {mine}", {**params, "now": now})
+    rows = yield Fetch(f"select id, state, concurrency from workers where {mine}", params)
+    return {row[0]: Attendance(WorkerState(row[1]), row[2]) for row in rows}
+
+
+def held(q: Dialect, worker_ids: Sequence[str] | None) -> Work[Mapping[str, int]]:
+    mine = "" if worker_ids is None else f" and {q.names('worker_id', 'ids')}"
+    params = {} if worker_ids is None else {"ids": q.pack(sorted(set(worker_ids)))}
+    rows = yield Fetch(
+        f"select worker_id, count(*) from live where place = {int(Place.LEASED)}{mine} group by worker_id", params
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def pinned(q: Dialect, worker_ids: Sequence[str]) -> Work[set[str]]:
+    """By the index of pins: the work grows with what is pinned to these workers, and with nothing else."""
+    if not worker_ids:
+        return set()
+    places = f"{int(Place.PINNED)}, {int(Place.GATED)}"
+    rows = yield Fetch(
+        "select distinct p.worker_id from pins p join live l on l.run_id = p.run_id"
+        f" where {q.names('p.worker_id', 'ids')} and l.place in ({places})",
+        {"ids": q.pack(sorted(set(worker_ids)))},
+    )
+    return {row[0] for row in rows}
 
 
 def set_worker(q: Dialect, worker_id: str, state: WorkerState | None, concurrency: int | None) -> Work[Worker]:
@@ -67,7 +107,9 @@ def set_worker(q: Dialect, worker_id: str, state: WorkerState | None, concurrenc
         "update workers set state = :state, concurrency = :concurrency where id = :id",
         {"state": wanted.state, "concurrency": wanted.concurrency, "id": worker_id},
     )
-    yield from tell(now, "worker.changed", [(None, None, {"worker_id": worker_id, "state": wanted.state})])
+    data = {"worker_id": worker_id, "state": wanted.state, "concurrency": wanted.concurrency}
+    is_told = wanted.state is not there.state and wanted.state in (WorkerState.DRAINING, WorkerState.STOPPING)
+    yield from tell(now, f"worker.{wanted.state}" if is_told else "worker.changed", [(None, None, data)])
     return wanted
 
 
@@ -141,7 +183,8 @@ def set_queue(q: Dialect, name: str, change: Callable[[Queue], Queue], by: str |
     rows = yield Fetch(
         f"select name, paused, concurrency, rate_limit from queues where name = :name{q.lock}", {"name": name}
     )
-    wanted = change(_queue(rows[0]) if rows else Queue(name=name))
+    there = _queue(rows[0]) if rows else Queue(name=name)
+    wanted = change(there)
     if rows:
         yield Execute("delete from queues where name = :name", {"name": name})
     limit = None if wanted.rate_limit is None else to_json(wanted.rate_limit)
@@ -151,9 +194,35 @@ def set_queue(q: Dialect, name: str, change: Callable[[Queue], Queue], by: str |
         [(name, int(wanted.paused), wanted.concurrency, limit)],
     )
     now = yield Now()
+    if wanted.paused is not there.paused:
+        yield from _note_pause(name, now, by, paused=wanted.paused)
     data = {"queue": name, "paused": wanted.paused, "concurrency": wanted.concurrency, "by": by}
-    yield from tell(now, "queue.changed", [(None, None, data)])
+    if wanted.rate_limit is not None:
+        data["rate_limit"] = msgspec.to_builtins(wanted.rate_limit)
+    if wanted.paused is not there.paused:
+        yield from tell(now, "queue.paused" if wanted.paused else "queue.resumed", [(None, None, data)])
+    if (wanted.concurrency, wanted.rate_limit) != (there.concurrency, there.rate_limit):
+        yield from tell(now, "queue.limited", [(None, None, data)])
     return wanted
+
+
+def _note_pause(name: str, now: Instant, by: str | None, *, paused: bool) -> Work[None]:
+    yield Execute(
+        "update queue_pauses set until = :now where name = :name and until is null", {"now": now, "name": name}
+    )
+    if paused:
+        # Twice in the same moment, by a clock that stands still or was set back, is one pause.
+        yield Execute("delete from queue_pauses where name = :name and since >= :now", {"name": name, "now": now})
+        yield InsertMany("queue_pauses", ("name", "since", "until", "paused_by"), [(name, now, None, by)])
+
+
+def pauses(name: str, since: Instant, until: Instant) -> Work[list[Pause]]:
+    rows = yield Fetch(
+        "select since, until, paused_by from queue_pauses where name = :name and since <= :until"
+        " and (until is null or until >= :since) order by since",
+        {"name": name, "since": since, "until": until},
+    )
+    return [Pause(queue=name, since=row[0], until=row[1], by=row[2]) for row in rows]
 
 
 def _queue(row: Row) -> Queue:

@@ -1,7 +1,7 @@
-"""The short way for the ordinary run: no limit, no key, no follow-up. Sets of rows instead of rows.
+"""The short way in for the ordinary run: no limit, no key, no follow-up. Sets of rows instead of rows.
 
 It does what the shared transitions do, for runs on which nothing else hangs (READY, flags 0, no gate), in fewer and
-larger statements. Where something does hang on a run, the answer is None and the store takes the long way.
+larger statements; `finishing` is the way out. Where something does hang on a run, the answer is None and the store takes the long way.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, Published
-from noonbell.model.run import FINAL, SUCCEEDED, TRANSITIONS, Lease, Origin, RunId, RunStatus
-from noonbell.model.settlement import Expect, Move, Settled, Settlement
+from noonbell.model.run import Lease, Origin, RunId, RunStatus
 from noonbell.model.task import TaskStatus
-from noonbell.stores.sql import claiming, settling
+from noonbell.stores.sql import claiming
 from noonbell.stores.sql.births import gate_limit
 from noonbell.stores.sql.claiming import Special
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import EVENT_OF, REPORTED, report_of
 from noonbell.stores.sql.events import COLUMNS as EVENT_COLUMNS
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.place import Place, flags_for
 from noonbell.stores.sql.rows import Known, TaskCache, TaskView, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work
 
-_ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 _ORIGINS = {str(origin): origin for origin in Origin}
 
 
@@ -123,12 +120,12 @@ def publish(q: Dialect, publications: Sequence[Publication], tasks: dict[int, Kn
     )
     if inputs:
         yield InsertMany("inputs", ("run_id", "payload"), inputs)
-    facts = _facts(((row[1], row[0]) for row in runs), RunStatus.SCHEDULED)
-    yield InsertMany("events", EVENT_COLUMNS, [(ids[0], now, "run.scheduled", facts)])
+    told = facts(((row[1], row[0]) for row in runs), RunStatus.SCHEDULED)
+    yield InsertMany("events", EVENT_COLUMNS, [(ids[0], now, "run.scheduled", told)])
     return [Published(RunId(run_id), Outcome.CREATED) for run_id in ids[1:]]
 
 
-def _facts(pairs: Any, status: str) -> str:
+def facts(pairs: Any, status: str) -> str:
     """The data of an event of runs that changed alike: what `events.expand` reads, without an encoder for each."""
     return "[" + ",".join([f'[{task_id},{run_id},"{status}"]' for task_id, run_id in pairs]) + "]"
 
@@ -185,8 +182,8 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
     now = yield Now()
     yield from _lease(q, now, request.worker_id, tasks, rows)
     ids = yield NewIds(1)
-    facts = _facts(((row[3], row[2]) for row in rows), RunStatus.RUNNING)
-    yield InsertMany("events", EVENT_COLUMNS, [(ids[0], now, "run.started", facts)])
+    told = facts(((row[3], row[2]) for row in rows), RunStatus.RUNNING)
+    yield InsertMany("events", EVENT_COLUMNS, [(ids[0], now, "run.started", told)])
     return Claimed([_lease_of(row, tasks[row[3]], request.worker_id, now) for row in rows])
 
 
@@ -245,117 +242,3 @@ def _lease_of(row: Any, known: Known, worker_id: str, now: Instant) -> Lease:
 
 
 decode = msgspec.json.Decoder().decode
-
-
-# Settle
-
-
-def all_plain(settlements: Sequence[Settlement]) -> bool:
-    """Whether the short way can settle them: leases of one worker, without limits or follow-ups, that end for good."""
-    worker_id = settlements[0].worker_id
-    return all(settlement.worker_id == worker_id and _is_plain(settlement) for settlement in settlements)
-
-
-def _is_plain(settlement: Settlement) -> bool:
-    return (
-        settlement.plain
-        and settlement.move is Move.FINISH
-        and settlement.status in _ENDINGS
-        and settlement.expect is Expect.HELD
-        and settlement.bodies is None
-        and settlement.task_version is not None
-    )
-
-
-def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
-    """What is not as its settlement says goes the long way, which says and records why."""
-    params: dict[str, Any] = {"ids": q.pack([settlement.run_id for settlement in settlements])}
-    mine = ""
-    if settlements[0].worker_id is not None:
-        mine, params["worker"] = " and worker_id = :worker", settlements[0].worker_id
-    rows = yield Fetch(
-        f"select run_id, token, task_id from live where {q.ids('run_id', 'ids')} and place + 0 = {int(Place.LEASED)}"
-        f" and flags = 0 and gate is null{mine}{q.lock}",
-        params,
-    )
-    now = yield Now()
-    held = {row[0]: (row[1], row[2]) for row in rows}
-    alike: dict[tuple[RunStatus | None, int | None], list[Settlement]] = defaultdict(list)
-    rest: list[Settlement] = []
-    done: dict[RunId, int] = {}
-    for settlement in settlements:
-        token, task_id = held.pop(settlement.run_id, (None, 0))  # a second one of the same run finds nothing
-        if token != settlement.token:
-            rest.append(settlement)
-        else:
-            done[settlement.run_id] = task_id
-            alike[settlement.status, settlement.task_version].append(settlement)
-    for (status, version), ended in alike.items():
-        yield from _finish_alike(q, now, status or RunStatus.FAILED, version, ended, done)
-    late: list[Settled] = []
-    if rest:
-        late = yield from settling.settle(q, cache, rest)
-    return answers(settlements, set(done), rest, late)
-
-
-def answers(
-    settlements: Sequence[Settlement], done: set[RunId], rest: Sequence[Settlement], late: Sequence[Settled]
-) -> list[Settled]:
-    """In the order of the requests. The same run twice in a batch: the first one counts."""
-    by_run = {settlement.run_id: answer for settlement, answer in zip(rest, late, strict=True)}
-    found: list[Settled] = []
-    seen: set[RunId] = set()
-    for settlement in settlements:
-        run_id = settlement.run_id
-        first = run_id in done and run_id not in seen
-        seen.add(run_id)
-        found.append(Settled.DONE if first else by_run.get(run_id, Settled.LOST))
-    return found
-
-
-def _finish_alike(
-    q: Dialect,
-    now: Instant,
-    status: RunStatus,
-    version: int | None,
-    ended: Sequence[Settlement],
-    tasks: dict[RunId, int],
-) -> Work[None]:
-    """Runs that ended with the same status under the same version, by sets; then what each has to report."""
-    ids = q.pack([settlement.run_id for settlement in ended])
-    yield Execute(
-        q.from_live(
-            {
-                "status": ":status",
-                "trouble": ":trouble",
-                "task_version": ":version",
-                "start_time": "l.claimed_at",
-                "end_time": ":now",
-                "updated_at": ":now",
-                "attempt": "l.attempt",
-                "lost_count": "l.lost_count",
-                "worker_id": "l.worker_id",
-                "next_retry_time": "null",
-                **dict.fromkeys(REPORTED, "null"),
-            },
-            q.ids("l.run_id", "ids"),
-        ),
-        {
-            "status": status,
-            "trouble": None if status in SUCCEEDED else status,
-            "version": version,
-            "now": now,
-            "ids": ids,
-        },
-    )
-    yield Execute(f"delete from live where {q.ids('run_id', 'ids')}", {"ids": ids})
-    reports = [
-        (s.run_id, *report_of(s.response_code, s.result, s.error_message, s.error_details))
-        for s in ended
-        if s.result is not None or s.error_message is not None or s.error_details is not None or s.response_code
-    ]
-    if reports:
-        yield UpdateMany("runs", "id", REPORTED, reports)
-    new = yield NewIds(1)
-    facts = _facts(((tasks[s.run_id], s.run_id) for s in ended), status)
-    yield InsertMany("events", EVENT_COLUMNS, [(new[0], now, EVENT_OF[status], facts)])

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
+from noonbell.errors import InvalidArgument
+from noonbell.model.account import Activity, Cleaned, Flaw, Outage, Pause, SlotRun, Wait
 from noonbell.model.event import Callback, Event, LogLine
 from noonbell.model.request import (
     CallbackIn,
@@ -25,17 +27,20 @@ from noonbell.model.request import (
     TaskChange,
     TaskQuery,
 )
-from noonbell.model.run import Attempt, DroppedRange, Lease, Run, RunBodies, RunId
+from noonbell.model.run import Attempt, DroppedRange, Lease, Run, RunBodies, RunId, RunStatus
 from noonbell.model.settlement import Settled, Settlement
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.model.worker import Queue, Worker, WorkerState
 from noonbell.stores import migrations
 from noonbell.stores.sql import (
+    accounting,
     calling,
     canceling,
     events,
+    finishing,
     holding,
     known,
+    leftovers,
     planning,
     publishing,
     reading,
@@ -45,14 +50,17 @@ from noonbell.stores.sql import (
     tasks,
     upkeep,
 )
+from noonbell.stores.sql.access_store import AccessMethods
+from noonbell.stores.sql.alert_store import AlertMethods
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskCache, TaskView
 from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
+from noonbell.stores.sql.worker_store import WorkerMethods
 
 T = TypeVar("T")
 
 
-class SqlStore(ABC):
+class SqlStore(AccessMethods, AlertMethods, WorkerMethods, ABC):
     """Subclasses bring the connection: how to run a transition, and how to open and close."""
 
     dialect: Dialect
@@ -162,6 +170,32 @@ class SqlStore(ABC):
     async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
         return await self._read(lambda: reading.dropped(task_id, since, until))
 
+    # The account
+
+    async def slot_runs(self, task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> list[SlotRun]:
+        return await self._read(lambda: accounting.slot_runs(task_id, since, until, limit))
+
+    async def cleaned(self, task_id: TaskId) -> Cleaned:
+        return await self._read(lambda: accounting.cleaned(task_id))
+
+    async def wait(self, run_id: RunId) -> Wait | None:
+        return await self._read(lambda: accounting.wait(run_id))
+
+    async def activity(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
+        return await self._read(lambda: accounting.activity(self.dialect, task_ids))
+
+    async def note_outage(self, seconds: float, node: str) -> Outage:
+        return await self._write(lambda _: accounting.note_outage(seconds, node))
+
+    async def outages(self, since: Instant, until: Instant) -> list[Outage]:
+        return await self._read(lambda: accounting.outages(since, until))
+
+    async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
+        return await self._read(lambda: registry.pauses(queue, since, until))
+
+    async def flaws(self, limit: int = 100) -> list[Flaw]:
+        return await self._read(lambda: accounting.flaws(self.dialect, limit))
+
     # From slots to runs
 
     async def plan(self, limit: int, *, cap: int = 100, skip: bool = False) -> Planned:
@@ -174,7 +208,7 @@ class SqlStore(ABC):
             )
 
     async def promote(self, limit: int) -> Promoted:
-        return await self._write(lambda _: canceling.promote(self.dialect, limit))
+        return await self._write(lambda cache: canceling.promote(self.dialect, cache, limit))
 
     async def publish(self, publications: Sequence[Publication]) -> list[Published]:
         if not publications:
@@ -187,6 +221,15 @@ class SqlStore(ABC):
                 return published
         return await self._settled(lambda cache: publishing.publish(self.dialect, cache, publications))
 
+    async def publish_within(
+        self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
+    ) -> list[Published]:
+        del publications, topics
+        raise InvalidArgument.field(
+            "transaction",
+            f"is a {type(connection).__name__}; only stores on PostgreSQL and SQLite publish inside a transaction",
+        )
+
     # Claim, execute, settle
 
     async def claim(self, request: ClaimRequest) -> Claimed:
@@ -198,8 +241,8 @@ class SqlStore(ABC):
         return await self._write(lambda cache: self._settling(cache, settlements))
 
     def _settling(self, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
-        if settlements and shortcut.all_plain(settlements):
-            return (yield from shortcut.settle(self.dialect, cache, settlements))
+        if settlements and finishing.all_short(settlements):
+            return (yield from finishing.settle(self.dialect, cache, settlements))
         return (yield from settling.settle(self.dialect, cache, settlements))
 
     async def settle_and_claim(
@@ -214,8 +257,10 @@ class SqlStore(ABC):
     async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
         return await self._write(lambda _: holding.begin(self.dialect, leases))
 
-    async def heartbeat(self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "") -> Heartbeat:
-        return await self._write(lambda _: holding.heartbeat(self.dialect, worker_id, held, incarnation))
+    async def heartbeat(
+        self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "", renew: bool = True
+    ) -> Heartbeat:
+        return await self._write(lambda _: holding.heartbeat(self.dialect, worker_id, held, incarnation, renew=renew))
 
     async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
         return await self._write(lambda _: holding.extend(self.dialect, run_id, token, seconds))
@@ -268,7 +313,7 @@ class SqlStore(ABC):
         return await self._read(lambda: reading.payload(run_id))
 
     async def promote_run(self, run_id: RunId) -> bool:
-        return await self._write(lambda _: canceling.promote_run(self.dialect, run_id))
+        return await self._write(lambda cache: canceling.promote_run(self.dialect, cache, run_id))
 
     # Workers and queues
 
@@ -295,9 +340,24 @@ class SqlStore(ABC):
     # Upkeep
 
     async def clean(
-        self, before: Instant, limit: int, *, task_id: TaskId | None = None, keep: int | None = None
+        self,
+        before: Instant,
+        limit: int,
+        *,
+        task_id: TaskId | None = None,
+        queue: str | None = None,
+        status: Sequence[RunStatus] = (),
+        keep: int | None = None,
+        besides: Sequence[TaskId] = (),
     ) -> int:
-        return await self._write(lambda _: upkeep.clean(self.dialect, before, limit, task_id, keep))
+        return await self._write(
+            lambda _: upkeep.clean(self.dialect, before, limit, task_id, keep, queue, status, besides)
+        )
+
+    async def clean_rest(
+        self, before: Instant, limit: int, *, task_id: TaskId | None = None, besides: Sequence[TaskId] = ()
+    ) -> int:
+        return await self._write(lambda _: leftovers.clean(self.dialect, before, limit, task_id, besides))
 
     async def recount(self) -> int:
         return await self._write(lambda _: upkeep.recount(self.dialect))

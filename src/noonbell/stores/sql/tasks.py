@@ -21,7 +21,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
 from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
 from noonbell.stores.sql.planning import account_for
-from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values
+from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.when import due
 
@@ -82,7 +82,7 @@ def create(
     yield from _write_labels(task)
     yield from _write_gate(q, cache, None, task)
     yield from record_version(task, now, by)
-    yield from tell(now, "task.created", [(task_id, None, {"by": by})])
+    yield from tell(now, "task.created", [(task_id, None, {"by": by, "name": spec.name})])
     cache.put(task)
     return task
 
@@ -97,7 +97,7 @@ def change(
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     wanted = edit(task)
-    if wanted.spec == task.spec and wanted.status is task.status:
+    if wanted.spec == task.spec and wanted.status is task.status and not wanted.recount:
         return task
     yield from _check_free(wanted.spec, besides=task)
     changed = _changed(task, wanted, now)
@@ -168,6 +168,8 @@ def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
             fired, skip_next = 0, max(skip_next, 0)
         if cursor is None and wanted.spec.schedule is not None:
             status = TaskStatus.COMPLETED
+    if wanted.recount:
+        fired = 0
     return msgspec.structs.replace(
         task,
         version=task.version + 1,
@@ -194,7 +196,7 @@ def delete(
             live=row,
             status=RunStatus.CANCELED,
             start_time=None if row.claimed_at is None else Instant(row.claimed_at),
-            report=(None, None, "its task was deleted", None),
+            report=(None, None, "its task was deleted", to_json({"kind": "canceled", "why": "deleted", "by": by})),
         )
         for row in sorted(rows, key=lambda row: row.parent_id is None)
     ]
@@ -205,18 +207,25 @@ def delete(
         yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
     ended = yield from soft_delete(q, cache, now, task, by=by)
     if purge:
-        yield from _purge(task_id)
+        yield from purge_rows(task_id)
     return ended
 
 
 _BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
 
 
-def _purge(task_id: TaskId) -> Work[None]:
+_OF_A_TASK = (
+    *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
+    "cursors",
+)
+
+
+def purge_rows(task_id: TaskId) -> Work[None]:
+    """Remove every row of a task."""
     here = {"task": task_id}
     for table in _BELONGINGS:
         yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
-    for table in ("runs", "task_versions", "task_labels", "dropped", "rounds", "gates", "cursors"):
+    for table in _OF_A_TASK:
         yield Execute(f"delete from {table} where task_id = :task", here)
     yield Execute("delete from tasks where id = :task", here)
     scope = f"task:{task_id}"
@@ -229,6 +238,9 @@ def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, by: str 
     now, task = yield from _accounted(q, cache, task_id)
     wanted = msgspec.structs.replace(task, skip_next=count)
     yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task_id})
+    yield Execute("delete from skip_orders where task_id = :id", {"id": task_id})
+    if count:
+        yield InsertMany("skip_orders", ("task_id", "asked_by", "at"), [(task_id, by, now)])
     yield from tell(now, "task.skip_next", [(task_id, None, {"count": count, "by": by})])
     return wanted
 

@@ -2,45 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
-from noonbell.model.run import FINAL
+from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.place import STARTED, Place
-from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
 
 _BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
 _LOOKS = 20
 """How many batches one call looks through when most of what it finds must stay."""
 
 
-def clean(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, keep: int | None) -> Work[int]:
-    ids = yield from _old(q, before, limit, task_id, keep)
+def clean(
+    q: Dialect,
+    before: Instant,
+    limit: int,
+    task_id: TaskId | None,
+    keep: int | None,
+    queue: str | None = None,
+    status: Sequence[RunStatus] = (),
+    besides: Sequence[TaskId] = (),
+) -> Work[int]:
+    ids = yield from _old(q, before, limit, task_id, keep, queue, status, besides)
     if ids:
         params = {"ids": q.pack(ids)}
         parts = yield Fetch(f"select id from runs where {q.ids('parent_id', 'ids')}", params)
         params = {"ids": q.pack([*ids, *(row[0] for row in parts)])}
         for table in _BELONGINGS:
             yield Execute(f"delete from {table} where {q.ids('run_id', 'ids')}", params)
+        yield from _note_cleaned(q, ids)
         failpoint.hit("K14")
         yield Execute(f"delete from runs where {q.ids('id', 'ids')}", params)
     return len(ids)
 
 
-def _old(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, keep: int | None) -> Work[list[int]]:
+def _note_cleaned(q: Dialect, ids: list[int]) -> Work[None]:
+    """How many slots lose their run, and up to where: so that the account can tell these from holes."""
+    rows = yield Fetch(
+        f"select task_id, max(slot), count(*) from runs where {q.ids('id', 'ids')} and slot is not null group by task_id",
+        {"ids": q.pack(ids)},
+    )
+    for task_id, last, count in sorted(rows):
+        noted = yield Fetch(f"select last from cleaned where task_id = :task{q.lock}", {"task": task_id})
+        if noted:
+            yield Execute(
+                "update cleaned set last = :last, count = count + :count where task_id = :task",
+                {"last": max(last, noted[0][0]), "count": count, "task": task_id},
+            )
+        else:
+            yield InsertMany("cleaned", ("task_id", "last", "count"), [(task_id, last, count)])
+
+
+def _old(
+    q: Dialect,
+    before: Instant,
+    limit: int,
+    task_id: TaskId | None,
+    keep: int | None,
+    queue: str | None,
+    status: Sequence[RunStatus],
+    besides: Sequence[TaskId],
+) -> Work[list[int]]:
     found: list[int] = []
     after, thresholds = 0, dict[int, int]()
     params: dict[str, object] = {
         "before": before,
-        "final": q.pack(sorted(FINAL)),
+        "final": q.pack(sorted(FINAL.intersection(status) if status else FINAL)),
         "limit": limit,
     }
     one = ""
     if task_id is not None:
         one, params["task"] = " and task_id = :task", task_id
+        if keep is not None:  # so that the scan ends where what is kept begins
+            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept(task_id, keep))
+    if besides:
+        one, params["besides"] = f"{one} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
+    if queue is not None:
+        one, params["queue"] = f"{one} and queue = :queue", queue
     for _ in range(_LOOKS):
         rows = yield Fetch(
             f"select id, task_id from runs where id > :after and {q.names('status', 'final')} and end_time < :before"

@@ -1,0 +1,115 @@
+"""`GET /events`: the stream of events, as server-sent events.
+
+The head of the answer is sent at once; the first comment says that from now on nothing is missed. Each event has its id, and a listener that comes back with it (`Last-Event-ID`) misses nothing. A
+comment every 15 seconds keeps the connection known. `event: reset` says that the stream does not reach back so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from noonbell.api import event_papers as papers
+from noonbell.api.endpoint import Endpoint
+from noonbell.clock import rfc3339
+from noonbell.engine.listen import Hub, Listener
+from noonbell.errors import Forbidden
+from noonbell.model.event import Event
+from noonbell.model.stream import Filter, Position
+from noonbell.service.events import event_json, read_filter
+
+KEEP_ALIVE: Final = 15.0
+HEAD: Final = b"retry: 1000\n: noonbell events\n\n"
+_ALIVE: Final = b": still here\n\n"
+_CUT: Final = b": cut; come back with Last-Event-ID\n\n"
+_PIECE: Final = 256 * 1024
+"""Bytes that are written at once: a slow reader is waited for between two of them."""
+
+
+class EventCalls:
+    def __init__(self, hub: Hub, keep_alive: float = KEEP_ALIVE) -> None:
+        self._hub, self._keep_alive = hub, keep_alive
+
+    async def stream(self, request: Request) -> Response:
+        _check_origin(request)
+        wanted = read_filter(request.query_params)
+        last = request.headers.get("last-event-id") or request.query_params.get("after")
+        after = None if last is None else Position.read(last)
+        body = self._body(wanted, after) if request.method != "HEAD" else _nothing()
+        headers = {"x-accel-buffering": "no", "cache-control": "no-store"}
+        return StreamingResponse(body, headers=headers, media_type="text/event-stream")
+
+    async def _body(self, wanted: Filter, after: Position | None) -> AsyncIterator[bytes]:
+        async with self._hub.listen(wanted, after) as listener:
+            yield HEAD  # whoever has read this hears of all that happens from now on
+            while not listener.is_cut:
+                async for piece in self._next(listener):
+                    yield piece
+            yield _CUT
+
+    async def _next(self, listener: Listener) -> AsyncIterator[bytes]:
+        batch = await listener.next(self._keep_alive)
+        if batch is None:
+            if not listener.is_cut:
+                yield _ALIVE
+            return
+        if batch.has_gap:
+            yield b'event: reset\ndata: {"message": "the stream does not reach back so far; read the state anew"}\n\n'
+        chunk = batch.rendered(listener.wanted, render)
+        listener.sent(len(chunk))
+        for start in range(0, len(chunk), _PIECE):
+            yield chunk[start : start + _PIECE]
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+_encode = msgspec.json.Encoder().encode
+_written = lru_cache(maxsize=256)(rfc3339)
+
+
+def render(events: Iterable[Event]) -> bytes:
+    """Each as one message: its id, its type, and itself as JSON."""
+    return b"".join([message(event) for event in events])
+
+
+_PLAIN = frozenset({"status"})
+
+
+def message(event: Event) -> bytes:
+    """What `event_json` says. The usual event, of which thousands come together, is put together by hand."""
+    data = event.data
+    if event.run_id is None or event.topic is None or event.queue is None or data.keys() != _PLAIN:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (event.id.encode(), event.type.encode(), _encode(event_json(event)))
+    names = _names(event.topic, event.queue)
+    return (
+        f"id: {event.seq}.{event.index}\nevent: {event.type}\n"
+        f'data: {{"id":"{event.seq}.{event.index}","time":"{_written(event.at)}","type":"{event.type}",'
+        f'{names[0]},"subject":{event.run_id},"task_id":{event.task_id},"run_id":{event.run_id},'
+        f'{names[1]},"data":{{"status":"{data["status"]}"}}}}\n\n'
+    ).encode()
+
+
+@lru_cache(maxsize=1024)
+def _names(topic: str, queue: str) -> tuple[str, str]:
+    return f'"topic":{_encode(topic).decode()}', f'"queue":{_encode(queue).decode()}'
+
+
+def _check_origin(request: Request) -> None:
+    """A page of another site may not listen in."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+        raise Forbidden("a page of another site may not listen here")
+
+
+def endpoints(hub: Hub, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:
+    calls = EventCalls(hub, keep_alive)
+    return [Endpoint(("GET",), "/events", calls.stream, **papers.EVENTS)]

@@ -1,0 +1,162 @@
+"""The parts of a node, put together from the settings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from noonbell.app import App
+from noonbell.clock import SystemClock
+from noonbell.engine import callback
+from noonbell.engine.door import Door
+from noonbell.engine.know import Tasks
+from noonbell.engine.listen import Hub
+from noonbell.engine.node import Node
+from noonbell.engine.plan import Planner
+from noonbell.engine.protocol import Protocol as WorkerDesk
+from noonbell.engine.sweep import Sweeper
+from noonbell.engine.watchman import Watchman
+from noonbell.engine.work import Worker
+from noonbell.errors import SettingsError
+from noonbell.model.request import CallbackIn
+from noonbell.ports import Store, Wakeup
+from noonbell.service import Rules, Services, build
+from noonbell.service.access import Access
+from noonbell.service.alerts import Alerts
+from noonbell.service.callbacks import Receive, Received, Said
+from noonbell.settings import Settings
+from noonbell.sinks.metrics import Metrics, Readings
+from noonbell.sinks.watch import watch_store
+from noonbell.stores import open_store
+from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.wakeups import make_wakeup
+from noonbell.targets import template
+from noonbell.wiring.watching import hear_events, watch
+from noonbell.wiring.workers import Ground, built_in_job_worker, http_worker, open_part
+
+_DRIVERS = {"asyncpg": "postgres", "asyncmy": "mysql", "redis": "redis"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    node: Node
+    services: Services
+    readings: Readings | None
+    """What `/metrics` shows; None where it is switched off."""
+    hub: Hub
+    alerts: Alerts
+    access: Access
+    door: Door
+    """Where workers that come by the API wait; closed before the node stops, so that none is in the way."""
+
+
+@contextlib.asynccontextmanager
+async def assembled(
+    settings: Settings,
+    port: int | None = None,
+    *,
+    scheduler: bool = True,
+    worker: bool = True,
+    app: App | None = None,
+) -> AsyncIterator[Parts]:
+    """All parts, opened, the node not started; closed again in the opposite order. `app`: whose jobs it executes too."""
+    async with contextlib.AsyncExitStack() as open_parts:
+        metrics = _metrics(settings) if settings.metrics.enabled else None
+        unwatched = make_store(settings)
+        await open_part(unwatched, open_parts)
+        store: Store = unwatched if metrics is None else watch_store(unwatched, metrics)
+        wakeup = make_wakeup(settings.store.url, settings.wakeup.url)
+        await open_part(wakeup, open_parts)
+        store, hub = hear_events(store, wakeup, metrics, open_parts)
+        watchman, alerts = await watch(settings, store, metrics, open_parts)
+        tasks = Tasks(store)
+        door = Door(store, wakeup)
+        open_parts.push_async_callback(door.close)
+        ground = Ground(settings, store, wakeup, tasks, open_parts)
+        workers = await _workers(ground, app, metrics, port) if worker else []
+        yield Parts(
+            node=_node(settings, store, wakeup, tasks, workers, watchman, scheduler=scheduler),
+            services=build(
+                store,
+                wakeup,
+                Rules.of(settings, template.check),
+                _receive(store, wakeup, tasks, settings.callback.token_ttl),
+                WorkerDesk(store, wakeup, tasks, door),
+            ),
+            readings=None if metrics is None else Readings(metrics, unwatched),
+            hub=hub,
+            alerts=alerts,
+            access=Access(unwatched),
+            door=door,
+        )
+
+
+async def _workers(ground: Ground, app: App | None, metrics: Metrics | None, port: int | None) -> list[Worker]:
+    jobs = await built_in_job_worker(ground, app)
+    return [await http_worker(ground, metrics, port), *([] if jobs is None else [jobs])]
+
+
+def make_store(settings: Settings) -> SqlStore:
+    """The store of the settings, not opened yet. A missing driver is named, with what brings it."""
+    try:
+        return open_store(settings.store.url, connections=settings.store.pool_size)
+    except ModuleNotFoundError as missing:
+        extra = _DRIVERS.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise SettingsError.field(
+            "store.url", f"needs the driver {missing.name}, which is not installed: pip install 'noonbell[{extra}]'"
+        ) from None
+
+
+def _metrics(settings: Settings) -> Metrics:
+    pooled = not settings.store.url.startswith(("sqlite:", "memory:"))
+    return Metrics(
+        task_id_label=settings.metrics.task_id_label,
+        task_id_limit=settings.metrics.task_id_limit,
+        pool_size=settings.store.pool_size if pooled else 0,
+    )
+
+
+def _receive(store: Store, wakeup: Wakeup, tasks: Tasks, token_ttl: float) -> Receive:
+    """What the service reads, as the engine wants to hear it."""
+
+    async def receive(given: CallbackIn, said: Said) -> Received:
+        message = callback.Message(
+            status=callback.CallbackStatus(said.status),
+            data=said.data,
+            error_message=said.error_message,
+            progress=said.progress,
+        )
+        return await callback.receive(store, wakeup, tasks, given, message, token_ttl=token_ttl)
+
+    return receive
+
+
+def _node(
+    settings: Settings,
+    store: Store,
+    wakeup: Wakeup,
+    tasks: Tasks,
+    workers: Sequence[Worker],
+    watchman: Watchman,
+    *,
+    scheduler: bool,
+) -> Node:
+    planner = None
+    if scheduler and settings.scheduler.enabled:
+        planner = Planner(
+            store,
+            wakeup,
+            batch=settings.scheduler.batch_limit,
+            cap=settings.scheduler.max_catchup,
+            poll=settings.scheduler.poll_interval,
+        )
+    return Node(
+        planner=planner,
+        sweeper=Sweeper(store, wakeup, tasks=tasks),
+        workers=workers,
+        others={"watchman": watchman},
+        clock=SystemClock(),
+    )

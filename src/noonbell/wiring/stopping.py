@@ -1,0 +1,42 @@
+"""Stopping: the wish to end, from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+
+log = logging.getLogger("noonbell")
+
+EXIT_AT_ONCE = 130
+
+
+class Stop:
+    """The wish to end, from outside: the first signal asks, the second does not."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+
+    @contextlib.contextmanager
+    def on_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self.wanted.is_set():
+            log.warning(
+                "%s again: stopping at once; what was under way is taken up when its lease runs out", number.name
+            )
+            logging.shutdown()
+            os._exit(EXIT_AT_ONCE)
+        log.info("%s", number.name)
+        self.wanted.set()

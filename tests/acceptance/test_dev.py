@@ -1,0 +1,106 @@
+"""A new user's path: six lines of Python, one command, and the first run is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from acceptance.harness import COMMAND, PATIENCE, until
+
+SIX_LINES = """\
+from noonbell import App
+app = App()
+
+@app.job(cron="* * * * * *")
+async def hello():
+    return "Hello"
+"""
+
+
+class Dev:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._log = folder / "dev.log"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [COMMAND, "dev", *arguments, "--port", "0"],
+                cwd=folder,
+                env=clean,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, pattern: str, seconds: float = PATIENCE) -> re.Match[str]:
+        def found() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.said
+            return re.search(pattern, self.said)
+
+        return until(found, f"dev to say {pattern}", seconds)
+
+
+@pytest.fixture
+def dev(tmp_path):
+    with contextlib.ExitStack() as started:
+
+        def start(*arguments: str) -> Dev:
+            dev = Dev(tmp_path, *arguments)
+            started.callback(lambda: dev.process.wait(PATIENCE))
+            started.callback(lambda: dev.process.poll() is None and dev.process.send_signal(signal.SIGTERM))
+            return dev
+
+        yield start
+
+
+def test_six_lines_of_python_and_one_command_show_the_first_run_in_a_minute(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    began = time.monotonic()
+    dev("app.py").wait_for(r'hello +SUCCESS +\d+ ms +"Hello"', 60)
+    assert time.monotonic() - began < 60
+
+
+def test_a_changed_file_is_loaded_anew_and_the_store_stays(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    running = dev("app.py")
+    running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
+    (tmp_path / "app.py").write_text(SIX_LINES.replace('"Hello"', '"Hello again"'))
+    running.wait_for(r'SUCCESS +\d+ ms +"Hello again"')
+    stores = re.findall(r"store +(\S+)", running.said)
+    assert len(stores) == 2
+    assert stores[0] == stores[1]
+
+
+def test_a_file_that_is_broken_for_a_moment_is_waited_for(dev, tmp_path):
+    (tmp_path / "app.py").write_text("from noonbell import App\napp = App(\n")
+    running = dev("app.py")
+    running.wait_for("waiting for a change")
+    assert "SyntaxError" in running.said
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
+
+
+def test_without_an_app_two_samples_run(dev):
+    running = dev()
+    running.wait_for(r"sample-echo +SUCCESS")
+    running.wait_for(r"sample-async +CALLBACK_SUCCESS")
+
+
+def test_it_ends_with_the_signal_and_leaves_no_store_behind(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    running = dev("app.py")
+    store = Path(running.wait_for(r"store +sqlite:///(\S+)")[1])
+    assert store.exists()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(PATIENCE) == 0
+    assert not store.parent.exists()

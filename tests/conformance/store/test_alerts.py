@@ -1,0 +1,302 @@
+"""What alerts are kept as: rules, channels, the duty, states and deliveries; and what somebody sees who only looks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from conformance.store.builders import (
+    START,
+    Node,
+    claim,
+    claim_one,
+    disable,
+    every,
+    finish,
+    job,
+    publish,
+    publish_many,
+)
+from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.alert import (
+    AlertState,
+    AlertStep,
+    Channel,
+    Delivery,
+    DeliveryStatus,
+    Notice,
+    Rule,
+    RuleKind,
+    What,
+)
+from noonbell.ports import AlertStore, Store
+
+PENDING, DELIVERED, FAILED = DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.FAILED
+
+
+class Watched(Store, AlertStore):
+    """What every store is."""
+
+
+def notice(title: str = "t") -> Notice:
+    return Notice(type=What.RAISED, time="now", rule="r", kind="failed", subject="task:1", title=title, message="m")
+
+
+def state(subject: str = "task:1", **fields: Any) -> AlertState:
+    return AlertState(rule="r", subject=subject, since=Instant(1), **fields)
+
+
+async def stepped(store: Watched, **fields: Any) -> bool:
+    duty = await store.take_duty("alerts", "me", 60)
+    assert duty is not None
+    return await store.alert(duty, duty.position, AlertStep(**fields))
+
+
+# ---- rules and channels
+
+
+async def test_a_rule_is_kept_as_it_was_given(store: Watched, clock: ManualClock):
+    rule = Rule(
+        name="r", kind=RuleKind.SLOW, tasks=("a*", "名"), channels=("c",), after_seconds=1.5, factor=2.5, count=7
+    )
+    kept = await store.put_alert_rule(rule)
+    assert kept == msgspec.structs.replace(rule, created_at=clock.now(), updated_at=clock.now())
+    assert await store.alert_rules() == [kept]
+    clock.advance(5)
+    changed = await store.put_alert_rule(msgspec.structs.replace(rule, enabled=False))
+    assert (changed.created_at, changed.updated_at) == (kept.created_at, clock.now())
+    assert await store.alert_rules() == [changed]
+    await store.put_alert_rule(Rule(name="a", kind=RuleKind.FAILED))
+    assert [one.name for one in await store.alert_rules()] == ["a", "r"]
+
+
+async def test_a_rule_goes_with_all_that_it_remembers(store: Watched):
+    await store.put_alert_rule(Rule(name="r", kind=RuleKind.FAILED))
+    assert await stepped(store, states=[state()])
+    assert await store.remove_alert_rule("r")
+    assert (await store.alert_rules(), await store.alert_states()) == ([], [])
+    assert not await store.remove_alert_rule("r")
+
+
+async def test_a_channel_goes_with_what_waits_for_it_but_not_with_its_log(store: Watched):
+    kept = await store.put_alert_channel(Channel(name="c", url="http://x/", secret="s", headers={"A": "b"}))
+    assert await store.alert_channels() == [kept]
+    await stepped(store, notices=[("c", notice("sent")), ("c", notice("waits"))])
+    (first, _) = await store.claim_deliveries(2, 60)
+    await store.settle_delivery(first, DELIVERED)
+    assert await store.remove_alert_channel("c")
+    assert [one.notice["title"] for one in await store.alert_deliveries()] == ["sent"]
+    assert not await store.remove_alert_channel("c")
+
+
+# ---- the duty
+
+
+async def test_one_holder_has_the_duty_until_its_time_is_up(store: Watched, clock: ManualClock):
+    mine = await store.take_duty("alerts", "me", 10)
+    assert mine is not None
+    assert await store.take_duty("alerts", "you", 10) is None
+    clock.advance(5)
+    again = await store.take_duty("alerts", "me", 10)
+    assert again is not None
+    assert again.token == mine.token, "held in time, it is the same"
+    clock.advance(9)
+    assert await store.take_duty("alerts", "you", 10) is None
+    clock.advance(1)
+    yours = await store.take_duty("alerts", "you", 10)
+    assert yours is not None
+    assert yours.token > mine.token
+
+
+async def test_of_many_who_reach_for_the_duty_one_gets_it(store: Watched, another_node: Node):
+    other = await another_node()
+    got = await asyncio.gather(
+        *((store, other)[number % 2].take_duty("alerts", f"n{number}", 10) for number in range(8))
+    )
+    assert len([duty for duty in got if duty is not None]) == 1
+
+
+async def test_a_duty_that_is_left_is_free(store: Watched):
+    await store.take_duty("alerts", "me", 10)
+    await store.leave_duty("alerts", "you")
+    assert await store.take_duty("alerts", "you", 10) is None
+    await store.leave_duty("alerts", "me")
+    assert await store.take_duty("alerts", "you", 10) is not None
+
+
+async def test_a_duty_begins_at_the_newest_event_and_goes_on_where_it_was(store: Watched, clock: ManualClock):
+    await store.create_task(job("before"))
+    last = await store.last_event()
+    duty = await store.take_duty("alerts", "me", 10)
+    assert duty is not None
+    assert duty.position == last
+    assert await store.alert(duty, last + 7, AlertStep())
+    clock.advance(60)
+    next_ = await store.take_duty("alerts", "you", 10)
+    assert next_ is not None
+    assert next_.position == last + 7
+
+
+async def test_who_lost_the_duty_writes_nothing(store: Watched, clock: ManualClock):
+    old = await store.take_duty("alerts", "me", 10)
+    assert old is not None
+    clock.advance(10)
+    step = AlertStep(states=[state()], notices=[("c", notice())], told=[(What.RAISED, state())])
+    assert not await store.alert(old, 99, step), "its time is up"
+    new = await store.take_duty("alerts", "you", 10)
+    assert new is not None
+    assert not await store.alert(old, 99, step), "it is another's"
+    assert (await store.alert_states(), await store.alert_deliveries()) == ([], [])
+    assert new.position != 99
+    assert await store.events(0) == []
+
+
+async def test_a_pass_writes_states_deliveries_and_events_together(store: Watched, clock: ManualClock):
+    task = await store.create_task(job("sore"))
+    before = await store.last_event()
+    raised = state(f"task:{task.id}", task_id=task.id, count=2, message="ouch", raised_at=clock.now())
+    assert await stepped(
+        store, states=[raised], notices=[("c", notice()), ("d", notice())], told=[(What.RAISED, raised)]
+    )
+    assert await store.alert_states() == [raised]
+    assert sorted(one.channel for one in await store.alert_deliveries()) == ["c", "d"]
+    (event,) = (await store.event_page(before)).events
+    assert (event.type, event.topic, event.data["message"]) == ("alert.raised", "sore", "ouch")
+    worse = msgspec.structs.replace(raised, count=3)
+    assert await stepped(store, states=[worse])
+    assert await store.alert_states() == [worse]
+    assert await stepped(store, closed=[("r", raised.subject)])
+    assert await store.alert_states() == []
+
+
+# ---- deliveries
+
+
+async def claimed(store: Watched) -> Delivery:
+    (delivery,) = await store.claim_deliveries(10, 60)
+    return delivery
+
+
+async def test_a_delivery_is_claimed_by_one_and_again_when_the_claim_runs_out(
+    store: Watched, another_node: Node, clock: ManualClock
+):
+    nodes: list[Any] = [store, await another_node()]
+    await stepped(store, notices=[("c", notice(str(number))) for number in range(6)])
+    got = await asyncio.gather(*(nodes[number % 2].claim_deliveries(2, 60) for number in range(6)))
+    ids = [one.id for each in got for one in each]
+    assert len(ids) == len(set(ids))
+    rest = await store.claim_deliveries(10, 60)
+    assert len(ids) + len(rest) == 6
+    assert await store.claim_deliveries(10, 60) == []
+    clock.advance(60)
+    assert {one.attempts for one in await store.claim_deliveries(10, 60)} == {2}
+
+
+async def test_a_delivery_ends_once(store: Watched, clock: ManualClock):
+    await stepped(store, notices=[("c", notice())])
+    delivery = await claimed(store)
+    assert (delivery.status, delivery.attempts, delivery.notice["title"]) == (PENDING, 1, "t")
+    assert await store.settle_delivery(delivery, DELIVERED, response_code=204)
+    assert not await store.settle_delivery(delivery, FAILED, error="late")
+    (logged,) = await store.alert_deliveries()
+    assert (logged.status, logged.response_code, logged.ended_at, logged.next_at) == (DELIVERED, 204, clock.now(), None)
+    clock.advance(1000)
+    assert await store.next_delivery() is None
+    assert await store.claim_deliveries(10, 60) == []
+
+
+async def test_a_delivery_is_tried_again_after_its_pause(store: Watched, clock: ManualClock):
+    await stepped(store, notices=[("c", notice())])
+    first = await claimed(store)
+    assert await store.next_delivery() == 60, "the claim runs out"
+    assert await store.settle_delivery(first, PENDING, delay_seconds=5, error="refused", response_code=503)
+    clock.advance(4)
+    assert await store.next_delivery() == 1
+    assert await store.claim_deliveries(10, 60) == []
+    clock.advance(1)
+    second = await claimed(store)
+    assert (second.attempts, second.error, second.response_code) == (2, "refused", 503)
+    assert not await store.settle_delivery(first, DELIVERED), "an old claim does not count"
+    assert await store.settle_delivery(second, FAILED, error="gone")
+    assert [one.status for one in await store.alert_deliveries()] == [FAILED]
+
+
+async def test_the_log_is_read_newest_first_in_pieces(store: Watched):
+    await stepped(store, notices=[("a", notice("1")), ("b", notice("2")), ("a", notice("3"))])
+    whole = await store.alert_deliveries()
+    assert [one.notice["title"] for one in whole] == ["3", "2", "1"]
+    assert await store.alert_deliveries(2, before=whole[0].id) == whole[1:]
+    assert [one.notice["title"] for one in await store.alert_deliveries(channel="a")] == ["3", "1"]
+
+
+async def test_what_was_sent_past_the_queue_is_in_the_log_too(store: Watched):
+    id_ = await store.note_delivery("c", notice(), FAILED, error="no", response_code=404)
+    (logged,) = await store.alert_deliveries()
+    assert (logged.id, logged.status, logged.error, logged.attempts) == (id_, FAILED, "no", 1)
+    assert await store.claim_deliveries(10, 60) == []
+
+
+async def test_old_deliveries_are_forgotten_but_not_those_that_wait(store: Watched, clock: ManualClock):
+    await stepped(store, notices=[("c", notice("old")), ("c", notice("waits"))])
+    (old, _) = await store.claim_deliveries(2, 60)
+    await store.settle_delivery(old, DELIVERED)
+    clock.advance(100)
+    assert await store.forget_deliveries(Instant(START + 50 * SECOND), 10) == 1
+    assert [one.notice["title"] for one in await store.alert_deliveries()] == ["waits"]
+
+
+# ---- looking
+
+
+async def test_a_slot_that_nobody_plans_is_seen(store: Watched, clock: ManualClock):
+    task = await store.create_task(job("late", schedule=every(10)))
+    off = await store.create_task(job("off", schedule=every(10)))
+    await disable(store, off)
+    clock.advance(15)
+    assert await store.overdue_tasks(6) == []
+    (late,) = await store.overdue_tasks(5)
+    assert (late.task_id, late.task_name, late.since) == (task.id, "late", START + 10 * SECOND)
+    await store.plan(10)
+    assert await store.overdue_tasks(0) == []
+
+
+async def test_a_run_that_nobody_takes_is_seen(store: Watched, clock: ManualClock):
+    task = await store.create_task(job("stuck"))
+    run_ids = await publish_many(store, task, 2)
+    await publish(store, task, delay_seconds=1000)
+    clock.advance(30)
+    assert await store.waiting_tasks(31) == []
+    (late,) = await store.waiting_tasks(30)
+    assert (late.task_id, late.count, late.since, late.run_id) == (task.id, 2, START, min(run_ids))
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, paused=True))
+    assert await store.waiting_tasks(30) == [], "a paused queue is meant"
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, paused=False))
+    await claim(store)
+    assert await store.waiting_tasks(0) == []
+
+
+async def test_a_run_that_takes_longer_than_usual_is_seen(store: Watched, clock: ManualClock):
+    task = await store.create_task(job("slow", timeout_seconds=3600))
+    for _ in range(5):
+        await publish(store, task)
+        lease = await claim_one(store)
+        clock.advance(2)
+        await store.settle([finish(lease)])
+    run_id = await publish(store, task)
+    await claim_one(store)
+    clock.advance(6)
+    assert await store.slow_tasks(1, 3) == []
+    clock.advance(1)
+    assert await store.slow_tasks(8, 3) == []
+    (late,) = await store.slow_tasks(1, 3)
+    assert (late.task_id, late.run_id, late.usual_seconds) == (task.id, run_id, 2.0)
+
+
+async def test_nobody_knows_what_is_usual_for_a_task_with_hardly_any_runs(store: Watched, clock: ManualClock):
+    task = await store.create_task(job(timeout_seconds=3600))
+    await publish(store, task)
+    await claim_one(store)
+    clock.advance(1000)
+    assert await store.slow_tasks(1, 3) == []

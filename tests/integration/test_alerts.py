@@ -1,0 +1,471 @@
+"""Alerts from end to end inside one process: events and readings in, notices at a real webhook out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from conformance.store.builders import START, claim_one, every, job, publish
+from integration.api.serving import Api, serving
+from integration.support import until
+from noonbell.clock import ManualClock
+from noonbell.engine.deliver import MOST_ATTEMPTS, pause_after
+from noonbell.engine.watchman import Watchman
+from noonbell.errors import SettingsError, StoreUnavailable
+from noonbell.model.alert import Channel, DeliveryStatus, Rule, RuleKind
+from noonbell.model.run import RunStatus
+from noonbell.model.settlement import Move, Settlement
+from noonbell.model.task import Task
+from noonbell.service.alert_fields import read_declared
+from noonbell.service.alerts import Alerts
+from noonbell.stores import open_store
+from noonbell.stores.memory import MemoryStore
+from noonbell.targets.guard import Guard
+from noonbell.targets.webhook import WebhookCourier
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@dataclass
+class Hook:
+    """A webhook that notes what it gets, and answers as it is told."""
+
+    url: str = ""
+    status: int = 200
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.raw.append(await request.text())
+        self.bodies.append(json.loads(self.raw[-1]))
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return web.Response(status=self.status)
+
+    @property
+    def types(self) -> list[str]:
+        return [body["type"] for body in self.bodies]
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Hook]:
+    hook = Hook()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", hook.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    hook.url = f"http://127.0.0.1:{port}/hook"
+    yield hook
+    await runner.cleanup()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def courier() -> AsyncIterator[WebhookCourier]:
+    courier = WebhookCourier()
+    await courier.open()
+    yield courier
+    await courier.close()
+
+
+class Night:
+    """A watchman, and the time that passes for him and the store together."""
+
+    def __init__(self, store: Any, courier: WebhookCourier, clock: ManualClock, name: str = "me") -> None:
+        self.store, self.clock = store, clock
+        self.outcomes: list[str] = []
+        self.man = Watchman(
+            store,
+            {"webhook": courier},
+            name=name,
+            clock=clock,
+            monotonic=lambda: clock.now() / 1_000_000,
+            observe=self.outcomes.append,
+        )
+
+    async def pass_(self, seconds: float = 1) -> None:
+        """Time passes, he looks, and what he sends has arrived."""
+        self.clock.advance(seconds)
+        await self.man.tick()
+        while (sending := self.man.deliveries._sending) is not None and not sending.done():
+            await sending
+        await self.man.deliveries.send()
+        if (sending := self.man.deliveries._sending) is not None:
+            await sending
+
+
+@pytest.fixture
+async def night(store: MemoryStore, courier: WebhookCourier, clock: ManualClock) -> Night:
+    night = Night(store, courier, clock)
+    await night.pass_(0)
+    return night
+
+
+async def watched(store: Any, hook: Hook, kind: RuleKind, **rule: Any) -> None:
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, secret=rule.pop("secret", None)))
+    await store.put_alert_rule(Rule(name="rule", kind=kind, **rule))
+
+
+async def end(store: Any, task: Task, status: RunStatus = RunStatus.FAILED) -> None:
+    await publish(store, task)
+    lease = await claim_one(store)
+    ended = Settlement(
+        run_id=lease.run_id,
+        token=lease.token,
+        move=Move.FINISH,
+        status=status,
+        error_message="the target answered 503" if status is RunStatus.FAILED else None,
+    )
+    await store.settle([ended])
+
+
+async def test_a_failing_task_is_told_once_with_what_went_wrong_and_then_that_it_is_well(
+    store: MemoryStore, night: Night, hook: Hook
+):
+    await watched(store, hook, RuleKind.FAILED)
+    task = await store.create_task(job("sore"))
+    for _ in range(5):
+        await end(store, task)
+        await night.pass_()
+    await end(store, task, RunStatus.SUCCESS)
+    await night.pass_()
+    assert hook.types == ["alert.raised", "alert.recovered"]
+    assert hook.bodies[0]["title"] == "sore failed"
+    assert hook.bodies[0]["message"].endswith("ended FAILED: the target answered 503")
+    assert hook.bodies[1]["count"] == 5
+    told = [event.type for event in await store.events(0) if event.type.startswith("alert.")]
+    assert told == ["alert.raised", "alert.recovered"]
+
+
+async def test_what_happened_before_the_rule_was_made_is_not_told(store: MemoryStore, night: Night, hook: Hook):
+    task = await store.create_task(job("old"))
+    await end(store, task)
+    await night.pass_(31)  # past an upkeep
+    await watched(store, hook, RuleKind.FAILED)
+    await night.pass_()
+    assert hook.types == []
+
+
+async def test_a_notice_is_signed_and_has_an_id_of_its_own(store: MemoryStore, courier: WebhookCourier, hook: Hook):
+    channel = Channel(name="hook", url=hook.url, secret=SECRET, headers={"X-Team": "ops"})
+    assert await courier.send(channel, {"type": "alert.test"}, "alert_7") == 200
+    assert Webhook(SECRET).verify(hook.raw[0], hook.headers[0]) == {"type": "alert.test"}
+    assert (hook.headers[0]["webhook-id"], hook.headers[0]["x-team"]) == ("alert_7", "ops")
+    assert hook.headers[0]["content-type"] == "application/json"
+
+
+async def test_a_receiver_that_is_down_is_asked_again_with_growing_pauses(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    hook.status = 503
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_()
+    assert len(hook.bodies) == 1
+    for attempt in range(1, 4):
+        await night.pass_(pause_after(attempt) - 1)
+        assert len(hook.bodies) == attempt, "not before its time"
+        await night.pass_(1)
+        assert len(hook.bodies) == attempt + 1
+    hook.status = 200
+    await night.pass_(pause_after(4))
+    (logged,) = await store.alert_deliveries()
+    assert (logged.status, logged.attempts) == (DeliveryStatus.DELIVERED, 5)
+    assert len({headers["webhook-id"] for headers in hook.headers}) == 1, "a receiver can tell a repeat"
+    assert night.outcomes == ["retried"] * 4 + ["delivered"]
+
+
+async def test_a_receiver_that_says_no_is_not_asked_again(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    hook.status = 410
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_()
+    await night.pass_(3600)
+    assert len(hook.bodies) == 1
+    (logged,) = await store.alert_deliveries()
+    assert (logged.status, logged.response_code, logged.error) == (DeliveryStatus.FAILED, 410, "it answered 410 Gone")
+
+
+async def test_a_receiver_that_never_comes_back_is_given_up(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    hook.status = 500
+    await end(store, await store.create_task(job("sore")))
+    for _ in range(MOST_ATTEMPTS + 2):
+        await night.pass_(700)
+    assert len(hook.bodies) == MOST_ATTEMPTS
+    assert [one.status for one in await store.alert_deliveries()] == [DeliveryStatus.FAILED]
+
+
+async def test_the_outbound_guard_holds_for_webhooks(store: MemoryStore, clock: ManualClock, hook: Hook):
+    guarded = WebhookCourier(guard=Guard((), ("127.0.0.0/8",)))
+    await guarded.open()
+    night = Night(store, guarded, clock)
+    await night.pass_(0)
+    await watched(store, hook, RuleKind.FAILED)
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_()
+    await guarded.close()
+    assert hook.bodies == []
+    (logged,) = await store.alert_deliveries()
+    assert logged.status is DeliveryStatus.FAILED
+    assert (logged.error or "").startswith("blocked_address")
+
+
+async def test_two_watchmen_tell_once(store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    one, two = Night(store, courier, clock, "one"), Night(store, courier, clock, "two")
+    await asyncio.gather(one.pass_(0), two.pass_(0))
+    task = await store.create_task(job("sore"))
+    for _ in range(4):
+        await end(store, task)
+        await asyncio.gather(one.pass_(), two.pass_())
+    assert hook.types == ["alert.raised"]
+
+
+async def test_another_watchman_goes_on_where_one_fell_asleep(
+    store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook
+):
+    await watched(store, hook, RuleKind.FAILED)
+    one, two = Night(store, courier, clock, "one"), Night(store, courier, clock, "two")
+    await one.pass_(0)
+    await end(store, await store.create_task(job("sore")))
+    await two.pass_(1)
+    assert hook.types == [], "it is another's duty still"
+    await two.pass_(6)
+    assert hook.types == ["alert.raised"]
+    await one.pass_(0)
+    await one.pass_(1)
+    assert hook.types == ["alert.raised"], "who wakes up finds it done"
+
+
+async def test_late_things_are_found_by_looking(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.OVERDUE)
+    await store.put_alert_rule(Rule(name="waits", kind=RuleKind.LATE_START, after_seconds=30))
+    task = await store.create_task(job("ticks", schedule=every(60)))
+    for _ in range(69):
+        await night.pass_()
+    assert hook.types == []
+    await night.pass_()
+    assert [(body["kind"], body["type"]) for body in hook.bodies] == [("overdue", "alert.raised")]
+    await store.plan(10)
+    await night.pass_()
+    assert [(body["kind"], body["type"]) for body in hook.bodies[1:]] == [("overdue", "alert.recovered")]
+    for _ in range(40):
+        await night.pass_()
+    assert (hook.bodies[2]["kind"], hook.bodies[2]["task_id"]) == ("late_start", task.id)
+    await claim_one(store)
+    for _ in range(6):
+        await night.pass_()
+    assert (hook.bodies[3]["kind"], hook.types[3]) == ("late_start", "alert.recovered")
+
+
+async def test_a_store_that_does_not_answer_is_told_from_memory(
+    store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook
+):
+    class Away:
+        is_away = False
+
+        def __getattr__(self, name: str) -> Any:
+            if self.is_away:
+                raise StoreUnavailable("the connection was refused")
+            return getattr(store, name)
+
+    shaky = Away()
+    night = Night(shaky, courier, clock)
+    await watched(store, hook, RuleKind.STORE)
+    await night.pass_(0)
+    shaky.is_away = True
+    for _ in range(5):
+        await night.man.tick()
+        clock.advance(1)
+    assert hook.types == []
+    for _ in range(5):
+        await night.man.tick()
+        clock.advance(1)
+    assert hook.types == ["alert.raised"], "once"
+    assert "the connection was refused" in hook.bodies[0]["message"]
+    shaky.is_away = False
+    await night.pass_()
+    assert hook.types == ["alert.raised", "alert.recovered"]
+
+
+async def test_old_events_go_in_upkeep_and_young_ones_stay(store: MemoryStore, night: Night, clock: ManualClock):
+    await store.create_task(job("old"))
+    clock.advance(90_001)
+    await store.create_task(job("young"))
+    await night.pass_(31)
+    assert [event.topic for event in await store.events(0)] == ["young"]
+
+
+# ---- by API and by settings
+
+
+@contextlib.asynccontextmanager
+async def at_work(url: str, **sections: Any) -> AsyncIterator[Api]:
+    async with serving(url, **sections) as api:
+        await api.parts.node.start()
+        try:
+            yield api
+        finally:
+            await api.parts.node.stop(1)
+
+
+async def test_rules_and_channels_are_made_changed_and_removed(quick: Api, hook: Hook):
+    rule = await quick.good("POST", "/alerts/rules", {"name": "r", "kind": "failures", "count": 5}, 201)
+    assert (rule["count"], rule["enabled"], rule["managed_by"]) == (5, True, "api")
+    assert await quick.bad("POST", "/alerts/rules", {"name": "r", "kind": "failed"}) == (409, "ALREADY_EXISTS")
+    changed = await quick.good("PUT", "/alerts/rules/r", {**rule, "enabled": False})
+    assert (changed["enabled"], changed["count"]) == (False, 5)
+    assert (await quick.good("GET", "/alerts/rules"))["items"] == [changed]
+    assert await quick.good("DELETE", "/alerts/rules/r") == {"deleted": True}
+    assert await quick.bad("GET", "/alerts/rules/r") == (404, "NOT_FOUND")
+
+    await quick.good("POST", "/alerts/channels", {"name": "c", "url": hook.url}, 201)
+    assert (await quick.good("GET", "/alerts/channels/c"))["url"] == hook.url
+    assert await quick.good("DELETE", "/alerts/channels/c") == {"deleted": True}
+    assert (await quick.good("GET", "/alerts/channels"))["items"] == []
+
+
+async def test_a_channels_secrets_are_masked_and_what_is_written_back_keeps_them(quick: Api, hook: Hook):
+    given = {"name": "c", "url": f"{hook.url}?token=abc", "secret": SECRET, "headers": {"Authorization": "Bearer x"}}
+    shown = await quick.good("POST", "/alerts/channels", given, 201)
+    assert (shown["secret"], shown["headers"]) == ("***", {"Authorization": "***"})
+    assert "abc" not in json.dumps(shown)
+    await quick.good("PUT", "/alerts/channels/c", shown)
+    store: Any = quick.store
+    (kept,) = await store.alert_channels()
+    assert (kept.url, kept.secret, kept.headers) == (given["url"], SECRET, {"Authorization": "Bearer x"})
+    hidden = {"name": "chat", "kind": "apprise", "url": "slack://T1/T2/T3"}
+    assert (await quick.good("POST", "/alerts/channels", hidden, 201))["url"] == "slack://***"
+    await quick.good("PUT", "/alerts/channels/chat", {"kind": "apprise", "url": "slack://***", "enabled": False})
+    assert [one.url for one in await store.alert_channels() if one.name == "chat"] == ["slack://T1/T2/T3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("rules", {"name": "r"}, "kind"),
+        ("rules", {"name": "r", "kind": "nonsense"}, "kind"),
+        ("rules", {"name": "no way", "kind": "failed"}, "name"),
+        ("rules", {"name": "failed", "after_seconds": 5}, "after_seconds"),
+        ("rules", {"name": "failures", "count": 0}, "count"),
+        ("rules", {"name": "failed", "tusks": []}, "tusks"),
+        ("channels", {"name": "c"}, "url"),
+        ("channels", {"name": "c", "url": "ftp://x/"}, "url"),
+        ("channels", {"name": "c", "url": "http://u:p@x/"}, "url"),
+        ("channels", {"name": "c", "url": "http://x/", "kind": "pigeon"}, "kind"),
+        ("channels", {"name": "c", "url": "http://x/", "headers": {"Host": "y"}}, "headers.Host"),
+        ("channels", {"name": "c", "url": "http://x/", "headers": {"A": "b\r\nc"}}, "headers.A"),
+    ],
+)
+async def test_a_wrong_field_is_named_and_nothing_is_kept(quick: Api, path: str, body: Any, field: str):
+    told = await quick.call("POST", f"/alerts/{path}", body)
+    assert (told.status, list(told.body["details"])) == (400, [field])
+    assert (await quick.good("GET", f"/alerts/{path}"))["items"] == []
+
+
+async def test_a_channel_can_be_tried(quick: Api, hook: Hook):
+    await quick.good("POST", "/alerts/channels", {"name": "c", "url": hook.url, "secret": SECRET}, 201)
+    assert await quick.good("POST", "/alerts/channels/c/test") == {
+        "delivered": True,
+        "response_code": 200,
+        "error": None,
+    }
+    assert hook.types == ["alert.test"]
+    hook.status = 404
+    told = await quick.good("POST", "/alerts/channels/c/test")
+    assert (told["delivered"], told["response_code"]) == (False, 404)
+    log = (await quick.good("GET", "/alerts/deliveries?channel=c"))["items"]
+    assert [(one["type"], one["status"]) for one in log] == [("alert.test", "FAILED"), ("alert.test", "DELIVERED")]
+    assert (await quick.good("GET", f"/alerts/deliveries?before={log[0]['id']}&limit=5"))["items"] == log[1:]
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise looks for it itself
+async def test_apprise_brings_what_webhooks_cannot(quick: Api, hook: Hook):
+    url = hook.url.replace("http://", "json://")
+    await quick.good("POST", "/alerts/channels", {"name": "c", "kind": "apprise", "url": url}, 201)
+    assert (await quick.good("POST", "/alerts/channels/c/test"))["delivered"] is True
+    assert [body["title"] for body in hook.bodies] == ["Noonbell: a test"]
+    await quick.good("POST", "/alerts/channels", {"name": "d", "kind": "apprise", "url": "nonsense://x"}, 201)
+    told = await quick.good("POST", "/alerts/channels/d/test")
+    assert (told["delivered"], told["error"]) == (False, "the url is none that apprise knows")
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Api]:
+    async with serving("memory://") as api:
+        yield api
+
+
+@pytest.mark.parametrize("kind", ["sqlite_url", "postgres_url", "mysql_url"])
+async def test_what_the_settings_declare_is_watched_from_the_start(
+    kind: str, hook: Hook, request: pytest.FixtureRequest
+):
+    url = request.getfixturevalue(kind)
+    alerts = {"channels": {"ops": {"url": hook.url, "secret": SECRET}}}
+    async with at_work(url, alerts=alerts) as api:
+        assert [rule["name"] for rule in (await api.good("GET", "/alerts/rules"))["items"]] == [
+            *("failed", "no_worker", "overdue", "store_unreachable"),
+        ]
+        assert await api.bad("DELETE", "/alerts/channels/ops") == (409, "INVALID_STATE")
+        task_id = await api.create(target_url="http://127.0.0.1:9/")
+        await api.trigger(task_id)
+        await until(lambda: bool(hook.bodies), 20, "the alert to arrive")
+        assert (hook.bodies[0]["type"], hook.bodies[0]["task_id"]) == ("alert.raised", task_id)
+        assert (await api.good("GET", "/alerts"))["items"][0]["rule"] == "failed"
+        page = str(await api.good("GET", "//metrics"))
+        assert 'noonbell_alert_deliveries_total{outcome="delivered"} 1.0' in page
+    async with serving(url, alerts={"channels": {"other": {"url": hook.url}}, "rules": {"lost": {}}}) as api:
+        assert [one["name"] for one in (await api.good("GET", "/alerts/channels"))["items"]] == ["other"]
+        assert [one["name"] for one in (await api.good("GET", "/alerts/rules"))["items"]] == ["lost"]
+    async with serving(url) as api:
+        assert len((await api.good("GET", "/alerts/rules"))["items"]) == 1, "silence leaves them to the others"
+
+
+@pytest.mark.parametrize(
+    ("declared", "path"),
+    [
+        ({"chanels": {}}, "alerts.chanels"),
+        ({"channels": []}, "alerts.channels"),
+        ({"channels": {"c": {"url": "x"}}}, "alerts.channels.c.url"),
+        ({"rules": {"r": {"kind": "x"}}}, "alerts.rules.r.kind"),
+        ({"rules": {"failed": {"channels": ["none"]}}}, "alerts.rules.failed.channels"),
+    ],
+)
+def test_a_wrong_setting_is_named_by_its_path(declared: Any, path: str):
+    with pytest.raises(SettingsError) as caught:
+        read_declared(declared)
+    assert list(caught.value.details) == [path]
+
+
+async def test_a_name_that_was_made_by_api_is_not_taken_over_by_the_settings(store: MemoryStore, hook: Hook):
+    alerts = Alerts(store, {})
+    await alerts.create_channel({"name": "ops", "url": hook.url})
+    with pytest.raises(SettingsError, match=r"alerts.channels.ops"):
+        await alerts.declare({"channels": {"ops": {"url": "http://other/"}}})
+    assert (await alerts.channel("ops"))["url"] == hook.url
+
+
+def test_a_store_is_what_the_watchman_needs():
+    assert open_store("memory://").take_duty

@@ -1,0 +1,216 @@
+"""The hub: one reader for all listeners, none for nobody; who is slow is cut and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from conformance.store.builders import job, publish_many
+from noonbell.engine.follow import Events
+from noonbell.engine.listen import Batch, Hub, Listener
+from noonbell.engine.tell import EVENTS, Nudge, telling
+from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable
+from noonbell.model.event import Event
+from noonbell.model.run import RunId
+from noonbell.model.stream import Filter, Position
+from noonbell.stores.memory import MemoryStore
+from noonbell.stores.wakeups import LocalWakeup
+
+SOON = 10.0
+
+
+class Counting:
+    """The store, with its reads of the stream counted; it can be away for a while."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store, self.pages, self.away = store, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def event_page(self, *given: Any) -> Any:
+        self.pages += 1
+        if self.away > 0:
+            self.away -= 1
+            raise StoreUnavailable("away")
+        return await self._store.event_page(*given)
+
+
+@pytest.fixture
+def counting(store: MemoryStore) -> Counting:
+    return Counting(store)
+
+
+@pytest.fixture
+async def hub(counting: Counting, wakeup: LocalWakeup) -> AsyncIterator[Hub]:
+    hub = Hub(counting, wakeup, poll=0.01, most_behind=20)  # type: ignore[arg-type]
+    yield hub
+    await hub.close()
+
+
+async def got(listener: Listener, count: int) -> list[Event]:
+    """So many events, no fewer and no more."""
+    found: list[Event] = []
+    while len(found) < count:
+        batch = await listener.next(SOON)
+        assert batch is not None, f"{len(found)} of {count} came"
+        found += batch.chosen(listener.wanted)
+    assert len(found) == count
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SOON):
+        while not condition():  # noqa: ASYNC110 - it is not ours to signal
+            await asyncio.sleep(0.001)
+
+
+async def test_any_number_of_listeners_costs_one_reader(hub: Hub, counting: Counting, store: MemoryStore):
+    task = await store.create_task(job())
+    async with contextlib.AsyncExitStack() as listening:
+        listeners = [await listening.enter_async_context(hub.listen()) for _ in range(50)]
+        run_ids = await publish_many(store, task, 3)
+        for listener in listeners:
+            assert [event.run_id for event in await got(listener, 3)] == run_ids
+    alone = counting.pages
+    await asyncio.sleep(0.05)
+    assert counting.pages <= alone + 1, "nobody listens, nobody reads"
+    assert alone < 50
+
+
+async def test_what_is_made_of_a_batch_is_made_once_for_each_filter(hub: Hub, store: MemoryStore):
+    made = 0
+
+    def render(events: Any) -> bytes:
+        nonlocal made
+        made += 1
+        return b"x" * len(list(events))
+
+    async with hub.listen() as one, hub.listen() as two, hub.listen(Filter(types=("run",))) as three:
+        await publish_many(store, await store.create_task(job()), 2)
+        batches = {id(batch): batch for batch in [await each.next(SOON) for each in (one, two, three)]}
+        (batch,) = batches.values()
+        assert isinstance(batch, Batch)
+        sizes = [len(batch.rendered(each.wanted, render)) for each in (one, two, three)]
+    assert (made, sizes) == (2, [3, 3, 2])
+
+
+async def test_a_slow_listener_is_cut_and_goes_on_where_it_was(hub: Hub, store: MemoryStore):
+    task = await store.create_task(job())
+    cuts: list[int] = []
+    hub._observe = lambda _, cut: cuts.append(cut)
+    async with hub.listen() as slow, hub.listen() as quick:
+        seen = await publish_many(store, task, 4)
+        assert [event.run_id for event in await got(slow, 4)] == seen
+        await got(quick, 4)
+        published = []
+        for _ in range(4):
+            published += await publish_many(store, task, 8)
+            assert [event.run_id for event in await got(quick, 8)] == published[-8:]
+        await until(lambda: slow.is_cut)
+        assert await slow.next(0) is None
+    assert sum(cuts) == 1
+    async with hub.listen(after=slow.after) as again:
+        assert [event.run_id for event in await got(again, 32)] == published
+
+
+async def test_a_listener_from_the_past_goes_over_to_the_present_without_a_seam(hub: Hub, store: MemoryStore):
+    task = await store.create_task(job())
+    first = await publish_many(store, task, 15)
+    async with hub.listen() as live, hub.listen(after=Position(0)) as past:
+        second = await publish_many(store, task, 2)
+        told = await got(past, 18)
+        third = await publish_many(store, task, 2)
+        told += await got(past, 2)
+        assert [event.run_id for event in told[1:]] == [*first, *second, *third]
+        assert [event.run_id for event in await got(live, 4)] == [*second, *third]
+
+
+async def test_an_outage_delays_events_and_loses_none(hub: Hub, counting: Counting, store: MemoryStore):
+    task = await store.create_task(job())
+    async with hub.listen() as listener:
+        counting.away = 3
+        run_ids = await publish_many(store, task, 3)
+        assert [event.run_id for event in await got(listener, 3)] == run_ids
+    assert counting.away == 0
+
+
+async def test_a_hub_that_is_closed_lets_everybody_go(hub: Hub):
+    async with hub.listen() as listener:
+        waiting = asyncio.create_task(listener.next(SOON))
+        await asyncio.sleep(0)
+        await hub.close()
+        assert await waiting is None
+        assert listener.is_cut
+    async with hub.listen() as late:
+        assert late.is_cut
+
+
+# ---- what code inside the process uses
+
+
+async def test_a_follower_sees_every_event_although_it_was_cut(hub: Hub, store: MemoryStore):
+    task = await store.create_task(job("t"))
+    following = Events(store, hub).listen(["run.scheduled"], task="t")
+    async with contextlib.aclosing(following):
+        first = asyncio.create_task(anext(following))
+        await until(lambda: bool(hub._listeners))
+        published = await publish_many(store, task, 1)
+        seen = [(await first).run_id]
+        for _ in range(6):
+            published += await publish_many(store, task, 10)
+            await asyncio.sleep(0.02)
+        seen += [(await anext(following)).run_id for _ in range(60)]
+    assert seen == published
+
+
+async def test_a_follower_begins_where_it_is_told_to(hub: Hub, store: MemoryStore):
+    await publish_many(store, await store.create_task(job()), 3)
+    async with contextlib.aclosing(Events(store, hub).listen(["run"], after="2.0")) as following:
+        assert [(await anext(following)).id for _ in range(2)] == ["2.1", "2.2"]
+    with pytest.raises(InvalidArgument, match="after"):
+        await anext(Events(store, hub).listen(after="soon"))
+
+
+async def test_waiting_for_a_run_has_an_end(hub: Hub, store: MemoryStore):
+    events = Events(store, hub)
+    (run_id,) = await publish_many(store, await store.create_task(job()), 1)
+    with pytest.raises(TimeoutError):
+        await events.wait_for(run_id, 0.02)
+    with pytest.raises(NotFound):
+        await events.wait_for(RunId(12345), 1)
+
+
+# ---- telling
+
+
+async def test_signals_are_spaced_and_the_last_is_never_left_out(wakeup: LocalWakeup):
+    heard: list[str] = []
+    wakeup.signal = heard.append  # type: ignore[method-assign]
+    nudge = Nudge(wakeup, apart=0.02)
+    for _ in range(100):
+        nudge()
+    assert heard == [EVENTS]
+    await until(lambda: len(heard) == 2)
+    await asyncio.sleep(0.03)
+    assert len(heard) == 2
+    nudge()
+    assert len(heard) == 3
+
+
+async def test_only_what_wrote_an_event_is_told(store: MemoryStore):
+    told: list[int] = []
+    watched = telling(store, lambda: told.append(1))
+    task = await watched.create_task(job())
+    assert len(told) == 1
+    await watched.plan(5)
+    await watched.promote(5)
+    await watched.task(task.id)
+    await watched.settle([])
+    assert len(told) == 1
+    await publish_many(watched, task, 1)
+    assert len(told) == 2
