@@ -211,8 +211,7 @@ class Listener(asyncio.Protocol):
             await self._over.wait()
             transport.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
+    def connection_made(self, transport: Any) -> None:
         resume = b"Last-Event-ID: %b\r\n" % self._last if self._last else b""
         transport.write(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%b\r\n" % (self._port, resume))
         self._in_head = True
@@ -257,8 +256,6 @@ async def listen(args: argparse.Namespace) -> dict[str, Any]:
     reading = [asyncio.create_task(listener.listen()) for listener in listeners]
     await asyncio.gather(*(listener.ready.wait() for listener in listeners))
     print("ready", flush=True)
-    tell = lambda: print(sum(listener.size for listener in listeners), file=sys.stderr, flush=True)  # noqa: E731
-    asyncio.get_running_loop().add_signal_handler(10, tell)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*reading)

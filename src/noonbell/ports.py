@@ -560,6 +560,28 @@ class AccessStore(Protocol):
         """The first entry of the next `limit` from `since` on that was changed, or that follows a gap; and how far that is."""
 
 
+class SecretStore(Protocol):
+    """Secrets sealed anew, a batch in each transaction. `reseal` gets the secret fields of a row (`headers`, `secret`,
+    `url`) and gives them back as they are to be.
+
+    Nothing else is written: no version, cursor or time moves, and no event is told. A row that somebody changes at the
+    same time is left as they leave it, and not counted. What `reseal` raises comes out, and that batch is not written.
+    """
+
+    async def reseal_tasks(
+        self, after: int, limit: int, reseal: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> tuple[int | None, int]:
+        """The next `limit` tasks after that id, deleted ones too: where to go on (None: at the end), and how many were written."""
+
+    async def reseal_versions(
+        self, after: tuple[int, int], limit: int, reseal: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> tuple[tuple[int, int] | None, int]:
+        """The same for the kept versions of tasks, after that task and version."""
+
+    async def reseal_channels(self, reseal: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
+        """All channels of alerts; how many were written."""
+
+
 class Target(Protocol):
     """How a run is carried out: an HTTP call, or a job handler."""
 

@@ -146,7 +146,8 @@ def read_keys(text: bytes) -> list[Key]:
             material = b""
         if _KEY_ID.fullmatch(key_id) is None or len(material) != _KEY_BYTES:
             raise SettingsError.field(
-                SETTING, f"has a line {number} that is not ID:BASE64 of {_KEY_BYTES} bytes; `noonbell secrets key` makes one"
+                SETTING,
+                f"has a line {number} that is not ID:BASE64 of {_KEY_BYTES} bytes; `noonbell secrets key` makes one",
             )
         if key_id in materials:
             raise SettingsError.field(SETTING, f"names key {key_id!r} a second time in line {number}")
@@ -159,7 +160,9 @@ def read_keys(text: bytes) -> list[Key]:
 def new_line(key_id: str) -> str:
     """A line for a key file, with a new key."""
     if _KEY_ID.fullmatch(key_id) is None:
-        raise SettingsError.field("ID", f"is {key_id!r}; expected up to 40 letters, digits, dots, dashes and underscores")
+        raise SettingsError.field(
+            "ID", f"is {key_id!r}; expected up to 40 letters, digits, dots, dashes and underscores"
+        )
     return f"{key_id}:{base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()}"
 
 

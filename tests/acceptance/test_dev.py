@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,17 @@ def test_a_changed_file_is_loaded_anew_and_the_store_stays(dev, tmp_path):
     stores = re.findall(r"store +(\S+)", running.said)
     assert len(stores) == 2
     assert stores[0] == stores[1]
+
+
+def test_a_job_that_is_gone_from_the_file_runs_no_more(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    running = dev("app.py")
+    running.wait_for(r"hello +SUCCESS")
+    (tmp_path / "app.py").write_text(SIX_LINES.replace("hello", "goodbye"))
+    running.wait_for(r"goodbye +SUCCESS")
+    port = re.findall(r"API +http://127.0.0.1:(\d+)", running.said)[-1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/tasks") as answer:
+        assert [task["name"] for task in json.load(answer)["items"]] == ["goodbye"]
 
 
 def test_a_file_that_is_broken_for_a_moment_is_waited_for(dev, tmp_path):

@@ -48,7 +48,8 @@ async def test_every_job_succeeds_once_while_workers_are_killed(
     file = tmp_path / "notes"
     async with fleet_on(url, tmp_path) as fleet:
         task = await fleet.task("work", **LEASE)
-        seconds = KILLING * 3 * CONCURRENCY / JOBS / 2
+        # Work for nearly as long as they are killed.
+        seconds = 0.8 * KILLING * 3 * CONCURRENCY / JOBS
         for _ in range(JOBS // 1000):
             await fleet.publish(task, {"file": str(file), "seconds": seconds}, 1000)
         began = time.monotonic()

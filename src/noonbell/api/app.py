@@ -72,7 +72,13 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Edge, most_bytes=MOST_BYTES)],
+        middleware=[
+            Middleware(
+                Edge,
+                most_bytes=MOST_BYTES,
+                local_names_only=settings.auth.enabled is None and not asks_for_tokens,
+            )
+        ],
     )
     errors.install(app)
     endpoints = [

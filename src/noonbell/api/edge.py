@@ -1,13 +1,18 @@
 """The edge: what happens to every request before and after its endpoint, in one plain ASGI layer.
 
-It gives the request its id, refuses bodies that are too large and pages of other sites, keeps an encoded slash in a
-task's name out of the routing, answers what nobody caught, and puts the headers of a careful API on every answer.
+It gives the request its id, refuses what is too large and pages of other sites, keeps an encoded slash in a task's name
+out of the routing, answers what nobody caught, and puts the headers of a careful API on every answer.
+
+Where nobody is asked for a token, because only this machine can come in, the name that the caller came by must be one of
+this machine: a page of another site can have its own name point here, and then it is no other site to the browser.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -17,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.answers import REQUEST_ID
 from noonbell.api.errors import answer_for
+from noonbell.api.patience import MOST_HEAD_BYTES, MOST_HEADERS
 from noonbell.errors import Forbidden, InvalidArgument, NoonbellError, PayloadTooLarge
 
 ENCODED_SLASH: Final = "\x00"
@@ -27,10 +33,22 @@ _SLASH = re.compile(rb"%2[Ff]")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
+HEADERS: Final[Mapping[str, str]] = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""On every answer that does not say otherwise: nothing of it is kept, framed, run or taken for something else."""
+
+
 class Edge:
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, most_bytes: int, *, local_names_only: bool = False) -> None:
         self._app = app
         self._most_bytes = most_bytes
+        self._local_names_only = local_names_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,6 +69,8 @@ class Edge:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         problem = _too_large(headers, self._most_bytes) or _from_another_site(scope, headers)
+        if problem is None and self._local_names_only:
+            problem = _by_another_name(headers)
         if problem is not None:
             raise problem
         _keep_slashes(scope)
@@ -86,8 +106,8 @@ class _Reply:
             self.started = True
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._request_id
-            headers.setdefault("cache-control", "no-store")
-            headers.setdefault("x-content-type-options", "nosniff")
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
         await self._send(message)
 
 
@@ -100,6 +120,10 @@ def trace_id_of(headers: Headers) -> str:
 
 
 def _too_large(headers: Headers, most_bytes: int) -> NoonbellError | None:
+    if len(headers.raw) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEAD_BYTES:
+        return PayloadTooLarge(
+            f"there are more than {MOST_HEADERS} headers, or more than {MOST_HEAD_BYTES} bytes of them"
+        )
     length = headers.get("content-length", "")
     is_large = length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most_bytes)
     return _size_error(most_bytes) if is_large else None
@@ -118,6 +142,25 @@ def _from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
         origin is not None and urlsplit(origin).netloc != headers.get("host", "")
     )
     return Forbidden("a page of another site may not do this") if is_foreign else None
+
+
+def _by_another_name(headers: Headers) -> NoonbellError | None:
+    host = headers.get("host", "")
+    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    if _is_address(name) or name == "localhost" or name.endswith(".localhost"):
+        return None
+    return Forbidden(
+        f"nobody is asked for a token here, so it can be reached as localhost or by its address alone, not as {name[:100]!r};"
+        " auth.enabled: true asks for tokens, and auth.enabled: false, written out, says that a proxy does"
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _keep_slashes(scope: Scope) -> None:

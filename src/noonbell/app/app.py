@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from noonbell.app import declaring, opening
+from noonbell.app import declaring, listening, opening
 from noonbell.app.connection import Connection
 from noonbell.app.job import Job, handler_of
+from noonbell.app.listening import Events
 from noonbell.app.opening import Opening
 from noonbell.app.options import JobOptions, declared
 from noonbell.app.published import Published
@@ -19,6 +20,8 @@ from noonbell.app.request import OPTIONS, Request
 from noonbell.app.resources import Provided
 from noonbell.app.signature import signature_of
 from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.model.run import Run, RunId
+from noonbell.model.stream import Position
 from noonbell.service import Services
 from noonbell.targets.jobs.context import Context
 from noonbell.targets.jobs.handler import Handlers
@@ -140,6 +143,29 @@ class App:
     def publish_many_sync(self, requests: Iterable[Request[Any]], *, transaction: Any = None) -> list[Published[Any]]:
         return self.connection.publish_many_sync(requests, transaction)
 
+    # Listening
+
+    def events(
+        self,
+        types: str | Sequence[str] = (),
+        *,
+        job: Job[..., Any] | str | None = None,
+        run_id: int | None = None,
+        queue: str | None = None,
+        after: str | None = None,
+    ) -> Events:
+        """What happens on the store, for `async for`: from now on, or after the event whose id is given.
+
+        `types` are such as `run.failed`, or `run` for all of them. Entered with `async with` first, it begins there. One of
+        type `reset` says that the stream does not reach back so far.
+        """
+        position = None if after is None else Position.read(after, "after")
+        return Events(self.connection, listening.wanted(types, job, run_id, queue), position)
+
+    async def wait_for(self, run_id: int, timeout: float | None = None) -> Run:  # noqa: ASYNC109 - its meaning, not a guard
+        """The run, as soon as it is final, however it ended. TimeoutError after `timeout` seconds; NotFound without one."""
+        return await self.connection.on_its_loop(self.connection.wait(RunId(run_id), timeout, must_exist=True))
+
     @property
     def connection(self) -> Connection:
         """InvalidState outside of `connected` and `running`."""
@@ -221,7 +247,7 @@ class App:
                 yield
         finally:
             self._connection = None
-            connection.close()
+            await connection.close()
 
     @contextlib.asynccontextmanager
     async def alive(self) -> AsyncIterator[None]:

@@ -6,20 +6,29 @@ It lives in one event loop. Other loops and threads may publish too: their call 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import time
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
+
+from noonbell.app.listening import Endings
 from noonbell.app.published import Published
 from noonbell.engine import publish as engine
 from noonbell.engine.know import Tasks
+from noonbell.engine.listen import Hub
 from noonbell.engine.tell import EVENTS
-from noonbell.errors import InvalidArgument, InvalidState, NotFound
+from noonbell.errors import InvalidArgument, InvalidState, NotFound, StoreUnavailable
 from noonbell.model import request as model
 from noonbell.model.request import Publication
-from noonbell.model.run import Run, RunId
+from noonbell.model.run import FINAL, Run, RunId
 from noonbell.model.task import TaskId
+from noonbell.ports import EventStore
 from noonbell.service import Services
 from noonbell.service.publishing import MOST_RUNS
+from noonbell.sinks import traces
 
 if TYPE_CHECKING:
     from noonbell.app.job import Job
@@ -27,6 +36,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_GONE: Final = "the app is no longer connected to the store that this was published to"
+_QUICK_LOOKS: Final = 3
+"""Looks at a run before its end is listened for: many end within a few milliseconds, and listening has its price."""
+_FIRST_LOOK: Final = 0.01
+_LAST_LOOK: Final = 2.0
+"""Seconds between two looks at a run that somebody waits for, growing. Its end is told sooner; this is the net."""
 
 
 class Connection:
@@ -37,7 +53,10 @@ class Connection:
         self._known = Tasks(services.store)
         self._loop = asyncio.get_running_loop()
         self._task_ids: dict[str, TaskId] = {}
-        self._is_open = True
+        self.hub: Final = Hub(cast("EventStore", services.store), services.wakeup)
+        self._endings = Endings(self.hub)
+        self._caller = traces.caller()
+        self.is_open = True
 
     # Publishing
 
@@ -96,7 +115,9 @@ class Connection:
         return await self._store.publish_within(transaction, publications, [*topics, EVENTS])
 
     async def _publications(self, requests: Sequence[Request[Any]]) -> list[Publication]:
-        return [request.publication(await self._task_id(request.job)) for request in requests]
+        made = [request.publication(await self._task_id(request.job)) for request in requests]
+        span = None if self._caller is None else self._caller()
+        return made if span is None else [msgspec.structs.replace(each, trace_id=span) for each in made]
 
     async def _task_id(self, job: Job[..., Any]) -> TaskId:
         found = self._task_ids.get(job.name)
@@ -120,6 +141,40 @@ class Connection:
     async def cancel(self, run_id: RunId) -> bool:
         return (await self._services.runs.cancel(run_id)).canceled
 
+    async def wait(self, run_id: RunId, timeout: float | None, *, must_exist: bool) -> Run:  # noqa: ASYNC109 - its meaning
+        """The run, as soon as it is final. TimeoutError says how it stands; NotFound if it must exist and does not."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause, ended, standing = _FIRST_LOOK, asyncio.Event(), ""
+        async with contextlib.AsyncExitStack() as listening:
+            for looks in itertools.count():
+                if looks == _QUICK_LOOKS:
+                    ended = await listening.enter_async_context(self._endings.of(run_id))
+                ended.clear()
+                run, standing = await self._look(run_id, must_exist=must_exist)
+                if run is not None and run.status in FINAL:
+                    return run
+                left = pause if deadline is None else min(pause, deadline - time.monotonic())
+                if left <= 0:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), left)
+                pause = min(pause * 2, _LAST_LOOK)
+        raise TimeoutError(f"run {run_id} {standing} after {timeout:g} s")
+
+    async def _look(self, run_id: RunId, *, must_exist: bool) -> tuple[Run | None, str]:
+        """The run, and how it stands in words."""
+        if not self.is_open:
+            raise InvalidState(_GONE)
+        try:
+            run = await self.run(run_id)
+        except NotFound:
+            if must_exist:
+                raise
+            return None, "is not committed"
+        except StoreUnavailable as error:
+            return None, f"cannot be read ({error.message})"  # the store may be back before the time is up
+        return run, f"is {run.status}"
+
     # Loops and threads
 
     async def on_its_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -139,14 +194,15 @@ class Connection:
             raise
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def close(self) -> None:
-        """The store is about to be closed: whoever still holds something that was published is told so."""
-        self._is_open = False
+    async def close(self) -> None:
+        """The store is about to be closed: listeners end, and whoever still holds something published is told so."""
+        self.is_open = False
+        await self.hub.close()
 
     def _check_open(self, work: Coroutine[Any, Any, Any]) -> None:
-        if not self._is_open:
+        if not self.is_open:
             work.close()
-            raise InvalidState("the app is no longer connected to the store that this was published to")
+            raise InvalidState(_GONE)
 
     def _refuse_own_loop(self, what: str) -> None:
         try:

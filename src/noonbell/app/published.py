@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from noonbell.errors import ConcurrencyLimit, NotFound, RunFailed, StoreUnavailable
+from noonbell.errors import ConcurrencyLimit, RunFailed
 from noonbell.model import request as model
 from noonbell.model.request import Outcome
-from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId
+from noonbell.model.run import SUCCEEDED, Run, RunId
 
 if TYPE_CHECKING:
     from noonbell.app.connection import Connection
     from noonbell.app.job import Job
 
 R = TypeVar("R")
-
-_FIRST_PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.5
-"""Seconds between two looks at a run that somebody waits for."""
 
 
 class Published(Generic[R]):
@@ -69,24 +63,8 @@ class Published(Generic[R]):
         return self._connection.from_thread(self._wait(timeout))
 
     async def _wait(self, timeout: float | None) -> R:  # noqa: ASYNC109 - as above
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                run = await self._connection.run(RunId(self.run_id))
-            except NotFound:
-                standing = "is not committed"
-            except StoreUnavailable as error:
-                standing = f"cannot be read ({error.message})"  # the store may be back before the time is up
-            else:
-                if run.status in FINAL:
-                    return self._result_of(run)
-                standing = f"is {run.status}"
-            left = _LONGEST_PAUSE if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"run {self.run_id} {standing} after {timeout:g} s")
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        # A run that was published in a transaction is not there before its commit.
+        return self._result_of(await self._connection.wait(RunId(self.run_id), timeout, must_exist=False))
 
     def _result_of(self, run: Run) -> R:
         if run.status not in SUCCEEDED:

@@ -22,6 +22,7 @@ from noonbell.model.task import HTTP_QUEUE, ExecType
 from noonbell.service import Services
 from noonbell.settings import Settings
 from noonbell.sinks.run_log import RunLog
+from noonbell.sinks.traces import traced
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.targets.jobs.target import JobTarget
 
@@ -52,7 +53,7 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
     worker = Worker(
         store,
         wakeup,
-        {ExecType.JOB: run_log.watch(target)},
+        {ExecType.JOB: run_log.watch(traced(target))},
         worker_id=work.worker_id,
         queues=queues or ("default",),
         concurrency=work.concurrency,

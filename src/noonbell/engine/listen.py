@@ -35,7 +35,7 @@ _EVENTS_A_PAGE = 1_000
 _ROWS = 256
 _REST: Final = (9.0, 1.0)
 """Under a backlog, rest so many times as long as reading took: while runs go on, and when it is calm."""
-_BYTES_A_SECOND: Final = (24e6, 150e6)
+_BYTES_A_SECOND: Final = (12e6, 150e6)
 """What all listeners together are sent under a backlog, likewise."""
 
 

@@ -6,16 +6,20 @@ is elsewhere. Nothing is kept here that another node would need: a worker may co
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
+
+import msgspec
 
 from noonbell.engine.carry import previous_of
 from noonbell.engine.door import INCARNATION, Door
 from noonbell.engine.know import Tasks
-from noonbell.engine.settle import Subject, released, settlement
+from noonbell.engine.settle import Subject, released, settlement, subject_of
 from noonbell.engine.wake import PLAN, queue_topic
-from noonbell.errors import LeaseLost, NotFound
+from noonbell.errors import LeaseLost, NotFound, StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.request import ClaimRequest, Heartbeat
 from noonbell.model.run import Lease, Run, RunId, RunStatus
@@ -29,6 +33,9 @@ _FRESH_ENOUGH = 5.0
 _REMEMBERED = 10_000
 """Workers whose words are remembered here, so that they are not registered again with every claim."""
 
+_LEASES = 20_000
+"""Leases handed out here that are remembered, so that settling one needs no question. Any node can settle any of them."""
+
 DEFAULT_CONCURRENCY = 100
 """Of a worker that does not say how many runs it wants to hold."""
 
@@ -39,6 +46,8 @@ class Protocol:
     ) -> None:
         self._store, self._wakeup, self._tasks, self._door, self._draw = store, wakeup, tasks, door, draw
         self._known: dict[str, Declared] = {}
+        self._leases: dict[tuple[RunId, int], Lease] = {}
+        self._together = _Together(store)
 
     # Claim
 
@@ -66,6 +75,9 @@ class Protocol:
         found = [(lease, task) for lease in leases if (task := self._tasks.of(lease)) is not None]
         once = [lease for lease, task in found if task.spec.delivery is Delivery.AT_MOST_ONCE]
         begun = await self._store.begin(once) if once else set()
+        self._leases.update({(lease.run_id, lease.token): lease for lease, _ in found})
+        while len(self._leases) > _LEASES:
+            del self._leases[next(iter(self._leases))]
         return [
             Assignment(lease=lease, task=task, previous_scheduled_time=previous_of(task, lease))
             for lease, task in found
@@ -138,18 +150,33 @@ class Protocol:
 
     async def settle(self, worker_id: str, run_id: RunId, token: int, outcome: Outcome | None) -> RunStatus:
         """How the attempt ended; None hands it back, not counted as an attempt. The status that follows."""
+        held = self._recalled(worker_id, run_id, token) or await self._looked_up(worker_id, run_id, token)
+        spec = held.task.spec
+        if outcome is None:
+            made = released(held.subject, begun=spec.delivery is Delivery.AT_MOST_ONCE)
+        else:
+            made = settlement(spec, held.subject, outcome, self._draw())
+        if await self._together.settle(made) is not Settled.DONE:
+            raise _gone(run_id, Order.LOST, await self._known_run(run_id))
+        self._leases.pop((run_id, token), None)
+        self._follow(held, made)
+        return _status_after(made)
+
+    def _recalled(self, worker_id: str, run_id: RunId, token: int) -> _Held | None:
+        """Handed out by this node, and not so long ago that it has been forgotten."""
+        lease = self._leases.get((run_id, token))
+        task = None if lease is None else self._tasks.of(lease)
+        if lease is None or task is None:
+            return None
+        subject = msgspec.structs.replace(subject_of(lease, task.version), worker_id=worker_id)
+        return _Held(task, subject, lease.queue, lease.plain)
+
+    async def _looked_up(self, worker_id: str, run_id: RunId, token: int) -> _Held:
+        """Handed out by another node, or never."""
         run = await self._known_run(run_id)
         task = await self._tasks.newest(run.task_id, _FRESH_ENOUGH)
         if task is None:
             raise _gone(run_id, Order.LOST, run)
-        made = self._settlement(task, run, worker_id, token, outcome)
-        (answer,) = await self._store.settle([made])
-        if answer is not Settled.DONE:
-            raise _gone(run_id, Order.LOST, await self._known_run(run_id))
-        self._follow(task, run, made)
-        return _status_after(made)
-
-    def _settlement(self, task: Task, run: Run, worker_id: str, token: int, outcome: Outcome | None) -> Settlement:
         subject = Subject(
             run_id=run.id,
             token=token,
@@ -158,9 +185,7 @@ class Protocol:
             worker_id=worker_id,
             task_version=task.version,
         )
-        if outcome is None:
-            return released(subject, begun=task.spec.delivery is Delivery.AT_MOST_ONCE)
-        return settlement(task.spec, subject, outcome, self._draw())
+        return _Held(task, subject, run.queue, is_plain=False)
 
     async def _known_run(self, run_id: RunId) -> Run:
         run = await self._store.run(run_id)
@@ -168,14 +193,65 @@ class Protocol:
             raise NotFound("there is no such run")
         return run
 
-    def _follow(self, task: Task, run: Run, made: Settlement) -> None:
+    def _follow(self, held: _Held, made: Settlement) -> None:
         """Tell whoever may have something to do because of it; a signal that gets lost costs a poll."""
-        spec = task.spec
-        if made.move is Move.RETRY or (spec.schedule or {}).get("mode") == "fixed_delay":
+        if held.is_plain and made.move is Move.FINISH:
+            return
+        if made.move is Move.RETRY or (held.task.spec.schedule or {}).get("mode") == "fixed_delay":
             self._wakeup.signal(PLAN)
-        limited = spec.max_concurrency is not None or spec.rate_limit is not None or run.parent_id is not None
-        if limited or made.move is not Move.FINISH:
-            self._wakeup.signal(queue_topic(run.queue))
+        self._wakeup.signal(queue_topic(held.queue))
+
+
+class _Held(NamedTuple):
+    """A run that somebody wants to settle."""
+
+    task: Task
+    subject: Subject
+    queue: str
+    is_plain: bool
+    """No limit, no follow-up: nobody else has anything to do because of its end."""
+
+
+class _Together:
+    """Settlements of many workers, written together: while one batch is on its way, the next one gathers."""
+
+    def __init__(self, store: Store, most: int = 200) -> None:
+        self._store, self._most = store, most
+        self._waiting: deque[tuple[Settlement, asyncio.Future[Settled]]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def settle(self, made: Settlement) -> Settled:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Settled] = loop.create_future()
+        self._waiting.append((made, answer))
+        if self._writer is None:
+            self._writer = loop.create_task(self._write_all())
+        return await answer
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                count = min(self._most, len(self._waiting))
+                await self._write([self._waiting.popleft() for _ in range(count)])
+        finally:
+            self._writer = None
+
+    async def _write(self, batch: Sequence[tuple[Settlement, asyncio.Future[Settled]]]) -> None:
+        try:
+            answers: Sequence[Settled | Exception] = await self._store.settle([made for made, _ in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for one in batch:  # one that cannot be written must not keep the others from it
+                    await self._write([one])
+                return
+            answers = [error] * len(batch)
+        for (_, answer), told in zip(batch, answers, strict=True):
+            if answer.done():  # whoever asked is gone; what was written stands
+                continue
+            if isinstance(told, Exception):
+                answer.set_exception(told)
+            else:
+                answer.set_result(told)
 
 
 def _gone(run_id: RunId, order: Order, run: Run | None = None) -> LeaseLost:

@@ -21,6 +21,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The slot before this one: with `lease.scheduled_time`, the data interval."""
     callback_url: str | None = None
     """Complete, its token included."""
+    traceparent: str | None = None
+    """The span of this attempt, where spans are recorded; else the target makes one up."""
 
 
 class OutcomeKind(enum.StrEnum):

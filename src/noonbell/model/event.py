@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import Instant, to_datetime
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 
@@ -33,6 +34,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def id(self) -> str:
         """`SEQ.INDEX`: where a reader goes on who has read this one."""
         return f"{self.seq}.{self.index}"
+
+    @property
+    def time(self) -> datetime:
+        """`at`, for those who think in datetimes; it has its zone, UTC."""
+        return to_datetime(self.at)
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):

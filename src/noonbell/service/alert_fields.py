@@ -11,6 +11,7 @@ import msgspec
 
 from noonbell.errors import InvalidArgument, SettingsError
 from noonbell.model.alert import AFTER_SECONDS, Channel, ChannelKind, Rule, RuleKind
+from noonbell.sealing import is_sealed
 from noonbell.service.alert_json import shown_url
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.secrets import MASK, unmasked
@@ -81,6 +82,9 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
     secret = reader.text("secret", None, least=1, most=1_000)
     if secret == MASK and there is not None:
         secret = there.secret
+    for field, text in (("url", url), ("secret", secret)):
+        if text is not None and is_sealed(text):
+            reader.wrong(field, "is sealed, and no key of secrets.key_file opens it; expected the value itself")
     if secret is not None and kind == "apprise":
         reader.wrong("secret", "is for webhooks; apprise has it in the url")
     channel = Channel(
@@ -124,6 +128,9 @@ def _read_headers(reader: Reader, kept: Mapping[str, str]) -> dict[str, str]:
         is_name = _TOKEN.fullmatch(str(name)) is not None and str(name).lower() not in _OWNED
         if not is_name or not isinstance(text, str) or not text.isprintable() or len(text) > 8_000:
             reader.wrong(f"headers.{str(name)[:60]}", "is not a header of one line that a channel may set")
+        elif is_sealed(text):
+            problem = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+            reader.wrong(f"headers.{str(name)[:60]}", problem)
     return found
 
 

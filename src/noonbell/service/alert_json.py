@@ -8,6 +8,7 @@ import msgspec
 
 from noonbell.clock import rfc3339
 from noonbell.model.alert import AlertState, Channel, Delivery, Rule
+from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK, masked
 from noonbell.settings.masking import mask_addresses
 
@@ -30,6 +31,8 @@ def channel_json(channel: Channel) -> dict[str, Any]:
 
 def shown_url(channel: Channel) -> str:
     """What apprise reads is made of passwords and tokens: of that only the service is shown."""
+    if is_sealed(channel.url):
+        return MASK  # its key is not here
     if channel.kind == "apprise":
         return f"{channel.url.partition('://')[0]}://{MASK}"
     return mask_addresses(channel.url)

@@ -12,13 +12,15 @@ from noonbell.clock import rfc3339
 from noonbell.errors import AlreadyExists, InvalidState, NotFound, SettingsError
 from noonbell.model.alert import Channel, DeliveryStatus, Notice, Rule, What
 from noonbell.ports import AlertStore, Courier, Undeliverable
+from noonbell.sealing import Sealer
 from noonbell.service.alert_fields import SETTINGS, read_channel, read_declared, read_rule
 from noonbell.service.alert_json import channel_json, delivery_json, rule_json, state_json
+from noonbell.service.secrets import opened_where_possible, sealed
 
 
 class Alerts:
-    def __init__(self, store: AlertStore, couriers: Mapping[str, Courier]) -> None:
-        self._store, self._couriers = store, couriers
+    def __init__(self, store: AlertStore, couriers: Mapping[str, Courier], sealer: Sealer | None = None) -> None:
+        self._store, self._couriers, self._sealer = store, couriers, sealer or Sealer()
 
     async def open_alerts(self) -> list[dict[str, Any]]:
         """What is raised and not over."""
@@ -58,22 +60,29 @@ class Alerts:
     # Channels
 
     async def channels(self) -> list[dict[str, Any]]:
-        return [channel_json(channel) for channel in await self._store.alert_channels()]
+        return [channel_json(self._opened(channel)) for channel in await self._store.alert_channels()]
 
     async def channel(self, name: str) -> dict[str, Any]:
-        return channel_json(await self._channel(name))
+        return channel_json(self._opened(await self._channel(name)))
 
     async def create_channel(self, given: Mapping[str, Any]) -> dict[str, Any]:
         channel = read_channel(given, None)
         if any(known.name == channel.name for known in await self._store.alert_channels()):
             raise AlreadyExists(f"there is a channel {channel.name!r} already", details={"name": "is taken"})
-        return channel_json(await self._store.put_alert_channel(channel))
+        return await self._put(channel)
 
     async def change_channel(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """All fields anew; a masked value that is written back keeps the secret."""
         there = await self._channel(name)
         _check_ours(there)
-        return channel_json(await self._store.put_alert_channel(read_channel({**given, "name": name}, there)))
+        return await self._put(read_channel({**given, "name": name}, self._opened(there)), there)
+
+    async def _put(self, channel: Channel, kept: Channel | None = None) -> dict[str, Any]:
+        return channel_json(self._opened(await self._store.put_alert_channel(sealed(channel, self._sealer, kept))))
+
+    def _opened(self, channel: Channel) -> Channel:
+        """To be shown, masked, or to be read anew; one whose key is lost can still be seen and replaced."""
+        return opened_where_possible(channel, self._sealer)
 
     async def remove_channel(self, name: str) -> None:
         _check_ours(await self._channel(name))
@@ -133,7 +142,7 @@ class Alerts:
         _check_free("rules", [rule.name for rule in rules], known_rules)
         _check_free("channels", [channel.name for channel in channels], known_channels)
         for channel in channels:
-            await self._store.put_alert_channel(channel)
+            await self._store.put_alert_channel(sealed(channel, self._sealer))
         for rule in rules:
             await self._store.put_alert_rule(rule)
         for name in _left(known_rules) - {rule.name for rule in rules}:

@@ -69,7 +69,7 @@ def read_http(reader: Reader, values: dict[str, Any], check_template: CheckTempl
     if secret == MASK:
         reader.wrong("secret", "is the mask that answers show; expected the secret itself, or nothing")
     elif secret is not None and is_sealed(secret):
-        reader.wrong("secret", "is a sealed text of the store; expected the secret itself")
+        reader.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
     values["callback_method"] = str(reader.choice("callback_method", CallbackMethod, CallbackMethod.POST))
     values["callback_timeout_sec"] = reader.integer("callback_timeout_sec", 300, 1, 31_536_000)
 
@@ -135,7 +135,7 @@ def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
     if value == MASK:
         return "has the mask that answers show as its value; expected the value itself"
     if is_sealed(value):
-        return "has a sealed text of the store as its value; expected the value itself"
+        return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
     return unfit(value.replace("\t", " "))
 
 

@@ -17,6 +17,8 @@ import msgspec
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, instant_of, slot_of
 from noonbell.errors import InvalidArgument
+from noonbell.service.secrets import is_secret
+from noonbell.settings.masking import mask_addresses
 from noonbell.when.schedule import EARLIEST, LATEST, shown
 
 MOST_PROBLEMS: Final = 100
@@ -24,6 +26,9 @@ MOST_PROBLEMS: Final = 100
 
 DEEPEST: Final = 64
 """How deep a JSON value may be nested."""
+
+_MAY_HOLD_SECRETS: Final = frozenset({"headers", "url"})
+"""Beside what is secret by its name: no message shows what they hold."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
@@ -71,8 +76,10 @@ class Reader:
         self.problems.add(self.name_of(name), problem)
 
     def expected(self, name: str, what: str) -> None:
-        """The usual complaint: which value it is, and what would be right."""
-        self.wrong(name, f"is {shown(self.given.get(name))}; expected {what}")
+        """The usual complaint: which value it is, unless that may be a secret, and what would be right."""
+        hides = is_secret(name) or name in _MAY_HOLD_SECRETS
+        said = "wrong" if hides else mask_addresses(shown(self.given.get(name)))
+        self.wrong(name, f"is {said}; expected {what}")
 
     def has(self, name: str) -> bool:
         """Whether the field is there, be it null."""

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from noonbell.errors import InvalidState
 from noonbell.model.alert import Channel
 from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer
@@ -60,8 +61,24 @@ def sealed(holder: Holder, sealer: Sealer, kept: Holder | None = None) -> Holder
 
 def opened(holder: Holder, sealer: Sealer) -> Holder:
     """`holder` with its secrets as they are. InvalidState without their key."""
+    return _turned(holder, sealer.open)
+
+
+def opened_where_possible(holder: Holder, sealer: Sealer) -> Holder:
+    """`holder` with its secrets as they are; those whose key is not here stay sealed, and no reader takes them."""
+
+    def open_(text: str) -> str:
+        try:
+            return sealer.open(text)
+        except InvalidState:
+            return text
+
+    return _turned(holder, open_)
+
+
+def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
     fields = _fields_of(holder)
-    found = turned(fields, lambda text, _: sealer.open(text))
+    found = turned(fields, lambda text, _: turn(text))
     return holder if found == fields else msgspec.structs.replace(holder, **found)
 
 

@@ -58,7 +58,7 @@ class Tasks:
 
     def opened(self, task: Task) -> Task:
         """The task with its secrets as they are: for whoever reads its fields anew. Not for answers."""
-        return msgspec.structs.replace(task, spec=secrets.opened(task.spec, self._rules.sealer))
+        return msgspec.structs.replace(task, spec=secrets.opened_where_possible(task.spec, self._rules.sealer))
 
     def _sealed(self, draft: Draft, kept: TaskSpec | None = None) -> Draft:
         return replace(draft, spec=secrets.sealed(draft.spec, self._rules.sealer, kept))
@@ -129,7 +129,7 @@ class Tasks:
             if fields.get(name) not in (None, kept):
                 raise InvalidArgument.field(name, f"is {kept!r} for this task, which is built in; leave it as it is")
         draft = read_task({**fields, "name": task.name, "managed_by": None}, now, self._rules, kept=task.spec.schedule)
-        return replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM))
+        return self._sealed(replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM)), task.spec)
 
     async def create_built_in(self, given: Mapping[str, Any]) -> Task | None:
         """Make a task that every installation has, unless it is there. None: somebody else has a task of that name.

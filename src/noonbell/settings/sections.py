@@ -354,6 +354,6 @@ SECTIONS: Mapping[str, type[Section]] = {
     section.path: section
     for section in (
         *(Server, Store, Wakeup, Events, Scheduler, Executor, DefaultRetry, Callback),
-        *(Recovery, Jobs, Plans, Metrics, Logging, Auth),
+        *(Recovery, Jobs, Plans, Metrics, Logging, Auth, Secrets),
     )
 }

@@ -25,7 +25,7 @@ FIELDS: Final = (
 
 _EXTRAS = tuple(name for name in FIELDS if name not in ("ts", "level", "msg"))
 _CREDENTIAL = re.compile(r"(?P<scheme>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{4,}", re.IGNORECASE)
-_CALLBACK = re.compile(r"(?P<path>/callbacks/)[A-Za-z0-9_-]{16,}")
+_CALLBACK = re.compile(r"(?P<path>/callbacks/)[A-Za-z0-9._-]{16,}")
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -150,5 +150,7 @@ _QUIET: Mapping[str, int] = {
     "asyncio": logging.WARNING,
     "uvicorn": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
+    "apprise": logging.WARNING,
+    "urllib3": logging.WARNING,
 }
-"""Libraries that talk more than an operator wants to hear."""
+"""Libraries that talk more than an operator wants to hear; the last two tell the addresses of channels, tokens and all."""

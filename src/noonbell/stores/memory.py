@@ -5,6 +5,8 @@ It keeps the same laws by the same transitions as the others, so there is no sec
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -25,6 +27,11 @@ class MemoryStore(SqliteStore):
     async def open(self) -> None:
         self._connection = Connection(":memory:", self._time)
         await self._bring_up_to_date()
+
+    def save(self, path: str) -> None:
+        """All of it, as a file that `SqliteStore` opens. What that file held before is gone."""
+        with contextlib.closing(sqlite3.connect(path)) as file:
+            self._open_connection()._db.backup(file)
 
     async def close(self) -> None:
         if self._connection is not None:

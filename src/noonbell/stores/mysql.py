@@ -66,7 +66,12 @@ MYSQL = Dialect(
     parse=percent,
 )
 
-_INIT = "set session transaction isolation level read committed"
+# A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'. MariaDB can do
+# that and reads the first comment, MySQL cannot and reads the second.
+_INIT = (
+    "set session /*M!100300 tx_isolation = 'READ-COMMITTED', idle_transaction_timeout = 15 */"
+    " /*!80000 transaction_isolation = 'READ-COMMITTED' */"
+)
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
 _AGAIN = frozenset({1205, 1213, 1020})
 _DUPLICATE = 1062

@@ -71,7 +71,8 @@ _SETTINGS = {
     "plan_cache_mode": "force_custom_plan",
     "jit": "off",
     "timezone": "UTC",
-    "idle_in_transaction_session_timeout": "60s",
+    # A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'.
+    "idle_in_transaction_session_timeout": "15s",
     "lock_timeout": "8s",
     # The tables of work under way are empty most of the time, and so are their statistics. A scan that looks cheap by
     # them is not when they are full; an index never is wrong here.

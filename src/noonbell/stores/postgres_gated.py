@@ -25,6 +25,9 @@ from noonbell.stores.sql.rows import TaskCache
 _A_MOMENT = 5_000
 """Microseconds until a gate that another claim holds is worth another look."""
 
+_MOST = 30_000
+"""Runs that are looked at and locked in one claim. Where long lines stand before many places, there would be more."""
+
 # As postgres_hot's claim: $1 queues, $2 most, $3 worker, $4 now or null, $5 job types or null, $6 id of the event
 _PICKED = f"""
 wanted as materialized (
@@ -33,7 +36,7 @@ wanted as materialized (
     order by top, task_id limit greatest($2::bigint, 64)
 ),
 held as materialized (
-    select task_id, lim - used as free, top, rated from gates
+    select task_id, lim - used as free, waiting, top, rated from gates
     where task_id = any(array(select task_id from wanted)) and open + 0 = 1
     order by task_id for update skip locked
 ),
@@ -52,6 +55,7 @@ heads as materialized (
 ),
 special as materialized (
     select case when exists (select 1 from held where rated <> 0)
+        or (select sum(least(free, waiting, $2::bigint)) from held) > {_MOST}
         or exists (select 1 from heads where flags & {STANDING} <> 0 or min_version > 0
                    or not ($5::text[] is null or job_type is null or job_type = any($5::text[])))
         or exists (select 1 from heads group by gate having min(turn) > min(top))
@@ -94,7 +98,9 @@ _AGAIN = """,
          where open = 1 and queue = any($1::text[]) and blocked_until > (select at from now)),
         (select at from now)"""
 
-CLAIM = f"with begun as (select {hot.NOW.format(now='$4')} as at),{_PICKED},{hot.LEASED}{hot.LEASES.format(more=_AGAIN)}"
+CLAIM = (
+    f"with begun as (select {hot.NOW.format(now='$4')} as at),{_PICKED},{hot.LEASED}{hot.LEASES.format(more=_AGAIN)}"
+)
 
 # As postgres_hot's settle. The gates are changed in the order of their ids, as everybody does.
 _FREED = """,

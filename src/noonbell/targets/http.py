@@ -17,6 +17,7 @@ from noonbell.clock import Clock, SystemClock
 from noonbell.engine import failpoint
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.task import Delivery
+from noonbell.sealing import Sealer
 from noonbell.targets import failure, redirect
 from noonbell.targets.answer import outcome
 from noonbell.targets.exchange import Exchange
@@ -45,12 +46,13 @@ class HttpTarget:
         clock: Clock | None = None,
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self._guard = guard or Guard()
         self._connect_timeout = connect_timeout
         self._max_body_bytes = max_body_bytes
         self._now = (clock or SystemClock()).now
-        self._plans = Plans(default_headers(global_headers or {}), max_body_bytes, self._now)
+        self._plans = Plans(default_headers(global_headers or {}), max_body_bytes, self._now, sealer)
         self._resolver = resolver
         self._own_resolver: ThreadResolver | None = None
         self._ssl_context = ssl_context

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from yarl import URL
 
 from noonbell.clock import SECOND, Instant
-from noonbell.errors import InvalidArgument, PayloadTooLarge
+from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
 from noonbell.model.attempt import Assignment
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
+from noonbell.sealing import Sealer
+from noonbell.service.secrets import opened
 from noonbell.targets import secrets, signing, template
 from noonbell.targets.guard import SCHEMES
 from noonbell.targets.place import place_of
@@ -22,6 +25,7 @@ from noonbell.targets.request import (
     TASK,
     Headers,
     Request,
+    Unsendable,
     build,
     callback_headers,
     check_value,
@@ -56,8 +60,10 @@ _BY_RUN = frozenset(
 class Plans:
     """Makes requests. `headers` come first in each; `now` is signed, where there is a secret."""
 
-    def __init__(self, headers: Headers, max_body: int, now: Callable[[], Instant]) -> None:
-        self._headers, self._max_body, self._now = headers, max_body, now
+    def __init__(
+        self, headers: Headers, max_body: int, now: Callable[[], Instant], sealer: Sealer | None = None
+    ) -> None:
+        self._headers, self._max_body, self._now, self._sealer = headers, max_body, now, sealer or Sealer()
         self._plans: dict[tuple[TaskId, int], tuple[TaskSpec, Plan | None]] = {}
 
     def request(self, assignment: Assignment) -> Request:
@@ -71,10 +77,21 @@ class Plans:
                 return plan.request(assignment, self._now)
             except _PROBLEMS:
                 pass  # the long way finds the same one, and gives it its name
+        plain = self._opened(task)
+        if plain is not task:
+            assignment = msgspec.structs.replace(assignment, task=plain)
         return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
 
+    def _opened(self, task: Task) -> Task:
+        """The task with its secrets as they are sent; here they are opened, and nowhere before."""
+        try:
+            spec = opened(task.spec, self._sealer)
+        except InvalidState as error:
+            raise Unsendable("fail", error.message) from None
+        return task if spec is task.spec else msgspec.structs.replace(task, spec=spec)
+
     def _planned(self, task: Task) -> Plan | None:
-        plan = plan_of(task, self._headers, self._max_body)
+        plan = plan_of(self._opened(task), self._headers, self._max_body)
         if len(task.spec.body_template or "") <= _LONGEST:
             if len(self._plans) >= _MOST:
                 del self._plans[next(iter(self._plans))]
@@ -154,7 +171,7 @@ class Plan:
             end = last_lines(self._method, content, closes=self._closes)
 
         lease = assignment.lease
-        own = own_headers(lease)
+        own = own_headers(assignment)
         headers = self._headers | own
         run, attempt, slot, key, parent = own.values()
         head = (

@@ -230,8 +230,9 @@ def values_of(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def own_headers(lease: Lease) -> dict[str, str]:
+def own_headers(assignment: Assignment) -> dict[str, str]:
     """The headers that every target can rely on, beside the task's id. They stand above those of the task."""
+    lease = assignment.lease
     run, attempt, slot = lease.run_id, lease.attempt, lease.scheduled_time
     return {
         "X-Noonbell-Run": str(run),
@@ -239,7 +240,7 @@ def own_headers(lease: Lease) -> dict[str, str]:
         "X-Noonbell-Scheduled-Time": written(slot),
         # The slot stands beside the id, because another installation may have a run of the same number.
         "Idempotency-Key": f"noonbell-{run}-{slot // SECOND}",
-        "traceparent": traceparent(trace_id(lease), attempt),
+        "traceparent": assignment.traceparent or traceparent(trace_id(lease), attempt),
     }
 
 
@@ -264,7 +265,7 @@ def _build(assignment: Assignment, headers: Headers, now: Instant, max_body: int
         headers.put("Content-Type", content_type(is_json=is_json))
     content = None if body is None else content_of(body, max_body)
     headers.put_own({TASK: str(lease.task_id)})
-    headers.put_own(own_headers(lease))
+    headers.put_own(own_headers(assignment))
     headers.update(callback_headers(assignment))
     if spec.secret:
         headers.put_own(signing.sign(spec.secret, f"run_{lease.run_id}", now // SECOND, content or b""))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from urllib.parse import quote
 
 from noonbell.service import secrets
 from noonbell.service.secrets import MASK
@@ -18,7 +20,15 @@ def secret_values(headers: Mapping[str, str]) -> list[str]:
     """What must not turn up in a stored text: the values of secret headers, and what follows a word such as `Bearer`."""
     values = {value for name, value in headers.items() if is_secret(name)}
     values |= {value.rpartition(" ")[2] for value in values}
-    return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
+    long = [value for value in values if len(value) >= _SHORTEST]
+    return sorted({written for value in long for written in _spellings(value)}, key=len, reverse=True)
+
+
+def _spellings(value: str) -> Iterable[str]:
+    """As it is, and as an answer may spell it: inside a JSON text, and in an address."""
+    if value.isascii() and value.isalnum():
+        return (value,)
+    return (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], quote(value, safe=""))
 
 
 def hidden(headers: Mapping[str, str], callback_token: str | None) -> list[str]:

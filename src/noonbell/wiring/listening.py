@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from noonbell.api.patience import PatientProtocol
 from noonbell.errors import AlreadyExists, SettingsError
 from noonbell.settings import Server, Settings
 from noonbell.wiring.stopping import Stop
@@ -77,6 +78,7 @@ class Listening(uvicorn.Server):
     def __init__(self, app: Any) -> None:
         config = uvicorn.Config(
             app,
+            http=PatientProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",

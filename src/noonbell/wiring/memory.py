@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 
 _YOUNG = 50_000
-"""New objects between two looks at the young ones: about what a few hundred runs under way hold."""
+"""New objects between two looks at the young ones: more than the runs that are under way hold at any time."""
 
 
 def settle_down() -> None:

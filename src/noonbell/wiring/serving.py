@@ -49,12 +49,13 @@ async def serve(
     worker: bool = True,
     api: bool = True,
     app: App | None = None,
+    prune: bool = False,
     beside: Beside | None = None,
 ) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
-    The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
-    left when its work is done.
+    The jobs of `app` are made tasks, and executed here if anything is; with `prune`, tasks of jobs that it no longer has
+    are deleted. `beside` is entered before the node works, and left when its work is done.
     """
     stop = Stop()
     listener = listen(settings) if api else None
@@ -68,7 +69,9 @@ async def serve(
                     log.warning("nobody has a token yet: noonbell token create --role admin --name NAME makes one")
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
-                async with contextlib.nullcontext() if app is None else app.attached(parts.services, works=worker):
+                async with contextlib.AsyncExitStack() as attached:
+                    if app is not None:
+                        await attached.enter_async_context(app.attached(parts.services, prune=prune, works=worker))
                     await _until_stopped(settings, parts, listener, stop, beside)
 
 

@@ -40,7 +40,7 @@ def run_dev(settings: Settings, location: str | None) -> int:
         return _beside(parts, address, settings, app)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(settings, app=app, beside=beside))
+        runner.run(serve(settings, app=app, prune=True, beside=beside))
     return 0
 
 

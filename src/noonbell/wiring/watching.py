@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Mapping
 from typing import cast
 
+from noonbell import sealing
 from noonbell.engine.listen import Hub
 from noonbell.engine.tell import Nudge, telling
 from noonbell.engine.watchman import Watchman
 from noonbell.ports import AlertStore, Courier, Store, Wakeup
 from noonbell.service.alerts import Alerts
+from noonbell.service.couriers import OpeningCourier
 from noonbell.settings import Settings
 from noonbell.sinks.apprise import AppriseCourier
 from noonbell.sinks.metrics import Metrics
@@ -44,9 +46,13 @@ async def watch(
     )
     open_parts.push_async_callback(webhook.close)
     await webhook.open()
-    couriers: Mapping[str, Courier] = {"webhook": webhook, "apprise": AppriseCourier()}
+    sealer = sealing.from_file(settings.secrets.key_file)
+    couriers: Mapping[str, Courier] = {
+        "webhook": OpeningCourier(webhook, sealer),
+        "apprise": OpeningCourier(AppriseCourier(), sealer),
+    }
     kept = cast("AlertStore", store)
-    alerts = Alerts(kept, couriers)
+    alerts = Alerts(kept, couriers, sealer)
     await alerts.declare(settings.alerts)
     observe = None if metrics is None else metrics.delivered
     watchman = Watchman(kept, couriers, retention=settings.events.retention, observe=observe)

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
+from noonbell import sealing
 from noonbell.app import App
-from noonbell.engine.claim import Observe
 from noonbell.engine.know import Tasks
 from noonbell.engine.stray import Strays
 from noonbell.engine.work import Worker
@@ -21,6 +21,7 @@ from noonbell.ports import Store, Wakeup
 from noonbell.settings import Settings
 from noonbell.sinks.metrics import Metrics
 from noonbell.sinks.run_log import RunLog
+from noonbell.sinks.traces import traced
 from noonbell.sinks.watch import WatchedTarget
 from noonbell.targets.guard import Guard
 from noonbell.targets.http import HttpTarget
@@ -59,10 +60,11 @@ async def http_worker(ground: Ground, metrics: Metrics | None, port: int | None)
         max_body_bytes=executor.max_body_bytes,
         global_headers=executor.global_headers,
         guard=Guard(executor.allow_networks, executor.deny_networks),
+        sealer=sealing.from_file(ground.settings.secrets.key_file),
     )
     await open_part(http, ground.open_parts)
     run_log = RunLog()
-    target = run_log.watch(http if metrics is None else WatchedTarget(http, metrics))
+    target = run_log.watch(traced(http if metrics is None else WatchedTarget(http, metrics)))
     base = ground.settings.callback_url(port)
     return Worker(
         ground.store,
@@ -92,18 +94,17 @@ async def job_worker(ground: Ground, handlers: Handlers, badge: Badge) -> Worker
     jobs, strays, run_log = ground.settings.jobs, Strays(), RunLog()
     target = JobTarget(handlers, ground.store, strays=strays)
     await open_part(target, ground.open_parts)
-    observe: Observe = run_log.settled
     return Worker(
         ground.store,
         ground.wakeup,
-        {ExecType.JOB: run_log.watch(target)},
+        {ExecType.JOB: run_log.watch(traced(target))},
         worker_id=badge.worker_id,
         version=badge.version,
         queues=tuple(badge.queues) or handlers.queues(),
         job_types=handlers.names(),
         concurrency=jobs.worker_concurrency,
         poll=jobs.poll_interval,
-        observe=observe,
+        observe=run_log.settled,
         tasks=ground.tasks,
         strays=strays,
     )

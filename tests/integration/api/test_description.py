@@ -20,7 +20,21 @@ from noonbell.settings import Settings
 
 
 def endpoints():
-    from noonbell.api import callbacks, explain, jobs, plans, protocol, queues, runs, schedules, system, tasks, workers
+    from noonbell.api import (
+        alerts,
+        callbacks,
+        events,
+        explain,
+        jobs,
+        plans,
+        protocol,
+        queues,
+        runs,
+        schedules,
+        system,
+        tasks,
+        workers,
+    )
     from noonbell.service import build
 
     services = build(None, None, Rules.of(Settings()), None, object())  # type: ignore[arg-type]
@@ -34,6 +48,7 @@ def endpoints():
         *workers.endpoints(services),
         *protocol.endpoints(services.protocol),
     ]
+    listed += [*events.endpoints(None), *alerts.endpoints(None)]  # type: ignore[arg-type]
     return [*listed, *jobs.endpoints(services), *schedules.endpoints(services), *system.endpoints(dict, None)]
 
 

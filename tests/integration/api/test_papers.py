@@ -69,6 +69,9 @@ def read_curl(line: str) -> Curl:
 
 async def run_line(api: Api, line: str) -> Told:
     curl = read_curl(line)
+    if urlsplit(curl.path).path == "/api/v1/events":  # it never ends: its head has to do
+        async with api.session.get(api.root + curl.path) as response:
+            return Told(response.status, None, dict(response.headers), "")
     body = None if curl.body is None else curl.body.replace(HOST, api.root)
     return await api.call(curl.method, f"/{curl.path}", data=body, headers=curl.headers)
 

@@ -72,7 +72,7 @@ def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Wo
     )
     now = yield Now()
     held = {row[0]: row[1:] for row in rows}
-    alike: dict[tuple[RunStatus | None, int | None], list[Settlement]] = defaultdict(list)
+    alike: dict[tuple[RunStatus | None, int | None, int | None], list[Settlement]] = defaultdict(list)
     rest: list[Settlement] = []
     done: dict[RunId, int] = {}
     bodies: list[tuple[Any, ...]] = []
@@ -84,13 +84,13 @@ def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Wo
             rest.append(settlement)
         else:
             done[settlement.run_id] = task_id
-            alike[settlement.status, settlement.task_version].append(settlement)
+            alike[settlement.status, settlement.task_version, settlement.response_code].append(settlement)
             if gate is not None:
                 freed[gate] -= 1
             if settlement.bodies is not None:
                 bodies.append((settlement.run_id, attempt, *texts_of(settlement.bodies)))
-    for (status, version), ended in alike.items():
-        yield from _finish_alike(q, now, status or RunStatus.FAILED, version, ended, done)
+    for (status, version, code), ended in alike.items():
+        yield from _finish_alike(q, now, status or RunStatus.FAILED, version, code, ended, done)
     yield from write_texts(bodies)
     yield from count_at_gates(used=freed)
     late: list[Settled] = []
@@ -119,10 +119,11 @@ def _finish_alike(
     now: Instant,
     status: RunStatus,
     version: int | None,
+    code: int | None,
     ended: Sequence[Settlement],
     tasks: dict[RunId, int],
 ) -> Work[None]:
-    """Runs that ended with the same status under the same version, by sets; then what each has to report."""
+    """Runs that ended with the same status and code under the same version, by sets; then what else each has to report."""
     ids = q.pack([settlement.run_id for settlement in ended])
     yield Execute(
         q.from_live(
@@ -138,6 +139,7 @@ def _finish_alike(
                 "worker_id": "l.worker_id",
                 "next_retry_time": "null",
                 **dict.fromkeys(REPORTED, "null"),
+                "response_code": ":code",
             },
             q.ids("l.run_id", "ids"),
         ),
@@ -145,6 +147,7 @@ def _finish_alike(
             "status": status,
             "trouble": None if status in SUCCEEDED else status,
             "version": version,
+            "code": code,
             "now": now,
             "ids": ids,
         },
@@ -153,7 +156,7 @@ def _finish_alike(
     reports = [
         (s.run_id, *report_of(s.response_code, s.result, s.error_message, s.error_details))
         for s in ended
-        if s.result is not None or s.error_message is not None or s.error_details is not None or s.response_code
+        if s.result is not None or s.error_message is not None or s.error_details is not None
     ]
     if reports:
         yield UpdateMany("runs", "id", REPORTED, reports)

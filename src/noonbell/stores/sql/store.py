@@ -54,13 +54,14 @@ from noonbell.stores.sql.access_store import AccessMethods
 from noonbell.stores.sql.alert_store import AlertMethods
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskCache, TaskView
+from noonbell.stores.sql.secret_store import SecretMethods
 from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
 from noonbell.stores.sql.worker_store import WorkerMethods
 
 T = TypeVar("T")
 
 
-class SqlStore(AccessMethods, AlertMethods, WorkerMethods, ABC):
+class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
     """Subclasses bring the connection: how to run a transition, and how to open and close."""
 
     dialect: Dialect

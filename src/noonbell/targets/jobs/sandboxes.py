@@ -67,6 +67,8 @@ class Sandbox:
         """`life` is the end of a pipe that closes with this process, whatever ends it."""
         self.kind, self.runs = kind, 0
         self.is_spent = False
+        self._owes_answer = False
+        """It has asked for more time and waits."""
         self._process, self._reader, self._writer, self._life = process, reader, writer, life
 
     @classmethod
@@ -124,12 +126,17 @@ class Sandbox:
             case Progress(progress):
                 words.progress(progress)
             case Extend(seconds):
+                self._owes_answer = True
                 self._say(packed(MoreTime(await words.more_time(seconds))))
+                self._owes_answer = False
             case _:
                 raise Crash
 
     async def cancel(self, words: Words) -> bool:
         """Tell it, and wait a moment. Whether it let go by itself."""
+        if self._owes_answer:
+            self._say(packed(MoreTime(False)))
+            self._owes_answer = False
         self._say(packed(Cancel()))
         try:
             async with asyncio.timeout(GRACE):
