@@ -58,9 +58,15 @@ class Store(Protocol):
     # Tasks
 
     async def create_task(
-        self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED, by: str | None = None, system: bool = False
+        self,
+        spec: TaskSpec,
+        *,
+        status: TaskStatus = TaskStatus.ENABLED,
+        by: str | None = None,
+        system: bool = False,
+        skip_next: int = 0,
     ) -> Task:
-        """A new task, version 1, with its cursor at the first slot after now.
+        """A new task, version 1, with its cursor at the first slot after now. `skip_next` holds from its first slot on.
 
         A name or external id that a task not deleted has already raises AlreadyExists, and nothing is written.
         The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED.
@@ -79,18 +85,26 @@ class Store(Protocol):
         The version rises by one, the old version stays readable. With another `expect_version`: VersionConflict and
         nothing is written. A change of schedule, zone or bounds, and enabling, put the cursor at the first slot after
         now; the former, a return from COMPLETED or ERROR, and `recount`, start the repeat count anew. Other edits keep
-        both. The cursor never moves back, not even when the clock does. An edit that changes nothing writes nothing. A raised `max_concurrency` lets waiting runs be claimed at once. A worker that is no
-        longer in `specific_worker_ids` gets the order to cancel at its next heartbeat, and a new `ping_interval_ms`
-        with it; other changes touch no run that is executing, and are used at the next claim.
+        both. The cursor never moves back, not even when the clock does. An edit that changes nothing writes nothing;
+        one of `skip_next` alone makes no version. A raised `max_concurrency` lets waiting runs be claimed at once. A
+        worker that is no longer in `specific_worker_ids` gets the order to cancel at its next heartbeat, and a new
+        `ping_interval_ms` with it; other changes touch no run that is executing, and are used at the next claim.
         """
 
     async def delete_task(
-        self, task_id: TaskId, *, by: str | None = None, cancel_running: bool = False, purge: bool = False
+        self,
+        task_id: TaskId,
+        *,
+        by: str | None = None,
+        cancel_running: bool = False,
+        purge: bool = False,
+        expect_version: int | None = None,
     ) -> Task:
         """Account for every slot up to now, then end the task: no further slot, its name is free again.
 
         Waiting runs are CANCELED; executing ones finish, unless `cancel_running`. History stays, unless `purge`, which
-        removes every row of the task. A system task is refused with InvalidState.
+        removes every row of the task. A system task is refused with InvalidState. With another `expect_version`:
+        VersionConflict and nothing is written.
         """
 
     async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:

@@ -20,7 +20,6 @@ from noonbell.errors import Forbidden, Unauthorized
 from noonbell.model.access import Deed, Role, Token
 from noonbell.service.access import Access
 
-
 Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
 """Whose session in the dashboard a request belongs to: what a browser may read without a header of its own."""
 

@@ -147,7 +147,7 @@ def _from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
 def _by_another_name(headers: Headers) -> NoonbellError | None:
     host = headers.get("host", "")
     name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    if _is_address(name) or name == "localhost" or name.endswith(".localhost"):
+    if not host or _is_address(name) or name == "localhost" or name.endswith(".localhost"):
         return None
     return Forbidden(
         f"nobody is asked for a token here, so it can be reached as localhost or by its address alone, not as {name[:100]!r};"

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -63,21 +64,35 @@ class Guards(Protocol):
 
 
 def routes(endpoints: Sequence[Endpoint], guard: Guards | None = None) -> list[Route]:
-    """One route for each address, so that a wrong method is told all the right ones."""
+    """One route for each address, so that a wrong method is told all the right ones.
+
+    A route takes every method: `GET /runs/batch` is a wrong method there, and not the run called batch.
+    """
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         here = by_path.setdefault(endpoint.base + endpoint.path, {})
         for method in endpoint.methods:
             here[method] = endpoint
-    return [Route(path, _dispatch(here, guard), methods=list(here)) for path, here in by_path.items()]
+    found = [Route(path, _dispatch(here, guard)) for path, here in sorted(by_path.items(), key=_fixed_first)]
+    for route in found:
+        route.methods = None
+    return found
+
+
+def _fixed_first(item: tuple[str, Any]) -> list[bool]:
+    """An address that is written out comes before one with a part that may be anything."""
+    return [piece.startswith("{") for piece in item[0].split("/")]
 
 
 def _dispatch(here: Mapping[str, Endpoint], guard: Guards | None) -> Handler:
+    allowed = ", ".join([*here, *(["HEAD"] if "GET" in here else [])])
     known = {method: frozenset(param.name for param in endpoint.query) for method, endpoint in here.items()}
 
     async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        endpoint = here[method]
+        endpoint = here.get(method)
+        if endpoint is None:
+            raise HTTPException(405, headers={"Allow": allowed})
         if guard is not None:
             await guard.admit(request, endpoint)
         if request.scope["query_string"]:

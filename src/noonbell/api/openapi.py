@@ -21,7 +21,7 @@ from noonbell.api.errors import STATUS
 from noonbell.api.schemas import all_schemas, ref
 from noonbell.version import __version__
 
-EVERYWHERE: Final = ("FORBIDDEN", "INTERNAL", "UNAVAILABLE")
+EVERYWHERE: Final = ("UNAUTHORIZED", "FORBIDDEN", "PAYLOAD_TOO_LARGE", "RATE_LIMITED", "INTERNAL", "UNAVAILABLE")
 """What any call may answer with."""
 
 _MEANS: Final = {

@@ -12,7 +12,8 @@ from noonbell.cli.options import load_settings
 @click.option("--store", metavar="URL", help="Keep everything there [a folder that is removed at the end].")
 @click.option("--port", metavar="PORT", default="8080", show_default=True, help="The port to listen on; 0: a free one.")
 @click.option("--no-reload", is_flag=True, help="Do not start anew when a file changes.")
-def command(location: str | None, store: str | None, port: str, no_reload: bool) -> int:
+@click.option("--own-store", is_flag=True, hidden=True, help="The store is nobody else's.")
+def command(location: str | None, store: str | None, port: str, no_reload: bool, own_store: bool) -> int:
     """Try an App: server, worker and targets to call, reloaded when its files change.
 
     APP is a file such as app.py, or MODULE:APP. Without one, two samples run.
@@ -24,4 +25,4 @@ def command(location: str | None, store: str | None, port: str, no_reload: bool)
     settings = load_settings((), store__url=store, server__port=port, logging__level="warning").settings
     from noonbell.wiring.trying import run_dev
 
-    return run_dev(settings, location)
+    return run_dev(settings, location, prune=own_store)

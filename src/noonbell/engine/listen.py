@@ -32,7 +32,8 @@ MOST_BEHIND: Final = 50_000
 """Events that may wait for a listener before it is cut. Batches are shared, so they are in memory once."""
 _EVENTS_A_PAGE = 1_000
 """About how many events are read at once: more would hold up the event loop, and come in gusts."""
-_ROWS = 256
+_FEWEST, _MOST = 4, 256
+"""Rows of a first page, and of any: a row may tell of one run or of hundreds."""
 _REST: Final = (9.0, 1.0)
 """Under a backlog, rest so many times as long as reading took: while runs go on, and when it is calm."""
 _BYTES_A_SECOND: Final = (12e6, 150e6)
@@ -140,7 +141,7 @@ class Hub:
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._catching_up = asyncio.Semaphore(2)
-        self._rows = _ROWS
+        self._rows = _FEWEST
         self._newest = 0
         self.is_closed = False
         self.sent = 0
@@ -242,7 +243,7 @@ class Hub:
     async def _catch_up(self, listener: Listener, after: Position) -> None:
         """Read what lies between `after` and the hub for one listener alone, then let it go along with the others."""
         is_whole = after.index == WHOLE
-        seq, rows, first = after.seq if is_whole else after.seq - 1, _ROWS, True
+        seq, rows, first = after.seq if is_whole else after.seq - 1, _FEWEST, True
         try:
             async with self._catching_up:
                 while not listener.is_cut:
@@ -271,7 +272,7 @@ class Hub:
 def _fitting(rows: int, page: EventPage) -> int:
     """How many rows to read next, so that they hold about as many events as a page should."""
     if len(page.events) > 2 * _EVENTS_A_PAGE:
-        return max(1, rows // 2)
+        return max(1, rows * _EVENTS_A_PAGE // len(page.events))
     if page.is_full and len(page.events) < _EVENTS_A_PAGE // 2:
-        return min(_ROWS, rows * 2)
+        return min(_MOST, rows * 2)
     return rows

@@ -237,3 +237,5 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
     recount: bool = False
     """Start the repeat count anew, whatever else changes."""
+    skip_next: int | None = None
+    """See `Store.skip_next`; None leaves it as it is."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from noonbell.errors import InvalidId
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
+from noonbell.service.reader import unfit
 
 TaskRef: TypeAlias = TaskId | str
 """An id, or a name."""
@@ -26,6 +27,11 @@ def task_ref(text: str) -> TaskRef:
             raise InvalidId(f"a task's name has 1 to 255 characters, this one {len(name)}")
         return name
     return TaskId(_number(text, "a task", f" or {BY_NAME}NAME"))
+
+
+def is_name(text: str) -> bool:
+    """Whether a task can have that name: a database is not asked for what no text column can hold."""
+    return 1 <= len(text) <= 255 and unfit(text) is None
 
 
 def run_id(text: str) -> RunId:

@@ -12,7 +12,7 @@ from noonbell.model.request import IfFinished, Outcome, Publication, Published
 from noonbell.model.run import Origin
 from noonbell.model.task import ExecType, TaskId
 from noonbell.ports import Store, Wakeup
-from noonbell.service.naming import BY_NAME, TaskRef
+from noonbell.service.naming import BY_NAME, TaskRef, is_name
 from noonbell.service.reader import Problems, Reader
 
 MOST_RUNS: Final = 10_000
@@ -113,8 +113,7 @@ class Publishing:
             task_id = TaskId(0)
             if not isinstance(each, Mapping):
                 problems.add(f"runs[{index}]", "is not an object")
-            elif isinstance(task, str) and task:
-                name = task.removeprefix(BY_NAME)
+            elif isinstance(task, str) and is_name(name := task.removeprefix(BY_NAME)):
                 if name not in known:
                     known[name] = await self._id_of(name)
                 task_id = known[name]

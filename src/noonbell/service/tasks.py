@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
 from noonbell.model.request import Page, TaskChange, TaskQuery
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.ports import Store, Wakeup
@@ -41,9 +41,8 @@ class Tasks:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
         task_json.check_new(given)
         draft = self._sealed(read_task(given, await self._store.now(), self._rules))
-        task = await self._store.create_task(draft.spec, status=draft.status or TaskStatus.ENABLED, by=by)
-        if draft.skip_next:
-            task = await self._store.skip_next(task.id, draft.skip_next, by=by)
+        status = draft.status or TaskStatus.ENABLED
+        task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
         self._wakeup.signal("plan")
         return task
 
@@ -103,7 +102,6 @@ class Tasks:
         task_id = (await self.get(ref)).id
         now = await self._store.now()
         expect_version = _expected(given, expect_version)
-        drafts: list[Draft] = []
 
         def edit(task: Task) -> TaskChange:
             if inspect is not None:
@@ -111,13 +109,9 @@ class Tasks:
             plain = self.opened(task)
             fields = task_json.merged(plain, given) if partial else task_json.replaced(plain, given)
             draft = self._drafted(task, fields, now)
-            drafts.append(draft)
-            return TaskChange(spec=draft.spec, status=draft.status or task.status)
+            return TaskChange(spec=draft.spec, status=draft.status or task.status, skip_next=draft.skip_next)
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
-        skip = drafts[-1].skip_next
-        if skip is not None and skip != task.skip_next:
-            task = await self._store.skip_next(task_id, skip, by=by)
         self._wake(task)
         return task
 
@@ -172,13 +166,13 @@ class Tasks:
         by: str | None = None,
         expect_version: int | None = None,
     ) -> Task:
-        task = await self.get(ref)
-        if expect_version is not None and task.version != expect_version:
-            raise VersionConflict(
-                f"the task is at version {task.version}, not {expect_version}; read it again",
-                details={"version": task.version},
-            )
-        task = await self._store.delete_task(task.id, by=by, cancel_running=removal.cancel_running, purge=removal.purge)
+        task = await self._store.delete_task(
+            (await self.get(ref)).id,
+            by=by,
+            cancel_running=removal.cancel_running,
+            purge=removal.purge,
+            expect_version=expect_version,
+        )
         self._wake(task)
         return task
 

@@ -77,7 +77,11 @@ def _read_yaml(name: str, text: str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        loader = Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""

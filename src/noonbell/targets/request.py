@@ -226,7 +226,7 @@ def values_of(assignment: Assignment) -> dict[str, Any]:
         "trace_id": trace_id(lease),
         "callback_url": assignment.callback_url,
         "callback_token": lease.callback_token,
-        "payload": lease.payload if lease.payload is not None else assignment.task.spec.payload,
+        "payload": lease.payload,
     }
 
 

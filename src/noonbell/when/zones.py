@@ -140,7 +140,8 @@ def _find(name: str) -> Zone:
     almost = _OFFSET_LIKE.fullmatch(name)
     if almost is not None:
         sign, hours, minutes = almost.groups("00")
-        raise _refused(name, f"; for that offset write {sign}{int(hours):02d}:{minutes}")
+        written = f"{sign}{int(hours):02d}:{minutes}"
+        raise _refused(name, f"; for that offset write {written}" if _OFFSET.fullmatch(written) else "")
     if name in _MACHINE_NAMES or name.startswith(_OTHER_TREES):
         raise _refused(name, "")
     try:

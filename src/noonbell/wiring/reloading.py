@@ -30,9 +30,9 @@ Seen = dict[Path, int]
 def watched(location: str | None, store: str | None, port: str) -> int:
     """Run `noonbell dev --no-reload`, again whenever a Python file near the App changes. The exit code of the last."""
     with _store(store) as url:
-        return _Watch([*("dev", "--no-reload", "--store", url, "--port", port), *([location] if location else [])]).run(
-            roots(location)
-        )
+        command = ["dev", "--no-reload", "--store", url, "--port", port]
+        command += ["--own-store"] if store is None else []
+        return _Watch([*command, *([location] if location else [])]).run(roots(location))
 
 
 @contextlib.contextmanager

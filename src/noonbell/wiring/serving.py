@@ -8,7 +8,6 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from noonbell.app import App
 from noonbell.ports import Store
@@ -17,6 +16,7 @@ from noonbell.settings.masking import mask_addresses
 from noonbell.sinks import logs
 from noonbell.version import __version__
 from noonbell.wiring import memory
+from noonbell.wiring.application import application
 from noonbell.wiring.applying import load_app
 from noonbell.wiring.listening import Listening, asks_for_tokens, listen
 from noonbell.wiring.loops import loop_factory
@@ -49,13 +49,12 @@ async def serve(
     worker: bool = True,
     api: bool = True,
     app: App | None = None,
-    prune: bool = False,
     beside: Beside | None = None,
 ) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
-    The jobs of `app` are made tasks, and executed here if anything is; with `prune`, tasks of jobs that it no longer has
-    are deleted. `beside` is entered before the node works, and left when its work is done.
+    The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
+    left when its work is done.
     """
     stop = Stop()
     listener = listen(settings) if api else None
@@ -71,7 +70,7 @@ async def serve(
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
                 async with contextlib.AsyncExitStack() as attached:
                     if app is not None:
-                        await attached.enter_async_context(app.attached(parts.services, prune=prune, works=worker))
+                        await attached.enter_async_context(app.attached(parts.services, works=worker))
                     await _until_stopped(settings, parts, listener, stop, beside)
 
 
@@ -90,7 +89,8 @@ async def _until_stopped(
     """The API listens while the node works, and a little longer: until the work in hand is settled."""
     async with contextlib.AsyncExitStack() as going:
         if listener is not None:
-            server = Listening(_app(parts, settings))
+            app = await going.enter_async_context(application(parts, settings, parts.node.health))
+            server = Listening(app)
             await going.enter_async_context(server.listening(listener, stop))
             going.push_async_callback(parts.hub.close)  # streams end when the work in hand has ended, and is told
         if beside is not None and listener is not None:
@@ -103,22 +103,6 @@ async def _until_stopped(
         await stop.wanted.wait()
         log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
     log.info("stopped")
-
-
-def _app(parts: Parts, settings: Settings) -> Any:
-    from noonbell.api.app import create_app
-
-    page = None if parts.readings is None else parts.readings.page
-    return create_app(
-        parts.services,
-        settings,
-        health=parts.node.health,
-        metrics_render=page,
-        hub=parts.hub,
-        alerts=parts.alerts,
-        access=parts.access,
-        asks_for_tokens=asks_for_tokens(settings),
-    )
 
 
 def _where(settings: Settings, listener: socket.socket | None) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 
 from noonbell.app import App
+from noonbell.app.declaring import declare
 from noonbell.clock import to_datetime
 from noonbell.engine.listen import Hub
 from noonbell.model.event import Event
@@ -32,23 +33,28 @@ _MOST_LINES = 20
 _WIDEST = 100
 
 
-def run_dev(settings: Settings, location: str | None) -> int:
+def run_dev(settings: Settings, location: str | None, *, prune: bool = False) -> int:
+    """`prune`: tasks of jobs that the App no longer has are deleted, as suits a store that nobody shares."""
     logs.set_up(settings.logging.level, as_json=settings.logging.json)
     app = None if location is None else load_app(location)
 
     def beside(parts: Parts, address: str) -> contextlib.AbstractAsyncContextManager[None]:
-        return _beside(parts, address, settings, app)
+        return _beside(parts, address, settings, app, prune=prune)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(settings, app=app, prune=True, beside=beside))
+        runner.run(serve(settings, app=app, beside=beside))
     return 0
 
 
 @contextlib.asynccontextmanager
-async def _beside(parts: Parts, address: str, settings: Settings, app: App | None) -> AsyncIterator[None]:
+async def _beside(
+    parts: Parts, address: str, settings: Settings, app: App | None, *, prune: bool
+) -> AsyncIterator[None]:
     async with samples.targets() as url:
         if app is None:
             await reconcile(parts.services, "code:noonbell-dev", samples.tasks(url), by="dev")
+        elif prune:
+            await declare(parts.services, app.owner, list(app.jobs.values()), prune=True)
         _say(_where(address, url, settings, app))
         telling = asyncio.create_task(_tell(parts.hub, parts.services.store))
         try:

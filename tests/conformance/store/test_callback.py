@@ -110,6 +110,26 @@ async def test_a_callback_may_have_its_run_retried(store: Store, clock: ManualCl
     assert again.callback_token not in (None, lease.callback_token)
 
 
+@pytest.mark.parametrize("end", ["success", "failure", "deadline", "retry", "cancel"])
+async def test_the_answer_that_accepted_a_run_stays_however_the_run_ends(store: Store, clock: ManualClock, end: str):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, park(lease, response_code=202))
+    match end:
+        case "success":
+            await call(store, lease)
+        case "failure":
+            await call(store, lease, say(S.FAILED, error_message="no"))
+        case "retry":
+            await call(store, lease, lambda _: retry(lease, expect=Expect.ANSWERED))
+        case "cancel":
+            await store.cancel([lease.run_id], by="x")
+        case "deadline":
+            clock.advance(301)
+            await done(store, finish(lease, S.FAILED_TIMEOUT, expect=Expect.UNANSWERED))
+    assert (await run_of(store, lease.run_id)).response_code == 202
+    assert (await store.attempts(lease.run_id))[0].response_code == 202
+
+
 async def test_a_callback_may_come_while_the_run_is_running_still(store: Store):
     task = await store.create_task(asynchronous())
     lease = await started(store, task)

@@ -13,10 +13,12 @@ from conformance.store.builders import (
     claim_one,
     claimed_ids,
     done,
+    every,
     finish,
     finished,
     http,
     job,
+    lose,
     lost,
     newest,
     news,
@@ -31,6 +33,7 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.model.request import Canceled
 from noonbell.model.run import RunId
+from noonbell.model.task import OverlapAction
 from noonbell.ports import Store
 
 
@@ -58,6 +61,39 @@ async def test_any_status_that_is_not_final_is_canceled_at_once(store: Store, cl
         await done(store, finish(holder))
     clock.advance(1000)
     assert await claim_due(store) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "how"),
+    [
+        *((status, "cancel") for status in ("RUNNING", "RETRYING", "CALLBACK_PENDING", "lost")),
+        *((status, "delete") for status in ("RUNNING", "RETRYING", "CALLBACK_PENDING", "lost")),
+        *((status, "CANCEL_PREV") for status in ("RUNNING", "RETRYING", "CALLBACK_PENDING")),
+    ],
+)
+async def test_a_canceled_run_keeps_when_it_started(store: Store, clock: ManualClock, status: str, how: str):
+    task = await store.create_task(job(schedule=every(60), overlap_action=OverlapAction.CANCEL_PREV))
+    clock.advance(60)
+    await store.plan(10)
+    lease = await claim_one(store)
+    match status:
+        case "RETRYING":
+            await done(store, retry(lease, delay=600))
+        case "CALLBACK_PENDING":
+            await done(store, park(lease))
+        case "lost":
+            clock.advance(15)
+            await done(store, lose(lease))
+    match how:
+        case "cancel":
+            await store.cancel([lease.run_id])
+        case "delete":
+            await store.delete_task(task.id, cancel_running=True)
+        case "CANCEL_PREV":
+            clock.advance(60)
+            await store.plan(10)
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.start_time) == (S.CANCELED, at(60))
     assert await store.overdue(10) == []
 
 

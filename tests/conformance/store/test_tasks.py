@@ -648,7 +648,40 @@ async def test_deleting_an_unknown_or_deleted_task_raises_not_found(store: Store
             await store.delete_task(unknown)
 
 
+async def test_deleting_another_version_than_expected_is_a_version_conflict_and_nothing_is_written(store: Store):
+    task = await store.create_task(job())
+    waiting = await publish(store, task)
+    with pytest.raises(VersionConflict):
+        await store.delete_task(task.id, expect_version=2, purge=True)
+    assert await reread(store, task) == task
+    assert await status_of(store, waiting) is S.SCHEDULED
+    assert (await store.delete_task(task.id, expect_version=1)).deleted_at is not None
+
+
 # ---- skip_next
+
+
+async def test_a_task_can_be_made_with_slots_to_skip(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(10)), by="ann", skip_next=1)
+    assert (task.skip_next, task.version) == (1, 1)
+    clock.advance(20)
+    await store.plan(10)
+    assert await skips(store, task) == [(10, SkipReason.OPERATOR)]
+    assert await born_at(store, task) == [20]
+
+
+@pytest.mark.parametrize(("priority", "version"), [(0, 1), (5, 2)])
+async def test_an_edit_may_skip_slots_and_alone_that_makes_no_version(store: Store, priority: int, version: int):
+    task = await store.create_task(job(schedule=every(10)))
+
+    def edit(now: Task) -> TaskChange:
+        spec = msgspec.structs.replace(now.spec, priority=priority)
+        return TaskChange(spec=spec, status=now.status, skip_next=3)
+
+    for _ in range(2):
+        changed = await store.change_task(task.id, edit)
+        assert (changed.skip_next, changed.version) == (3, version)
+    assert (await reread(store, task)).skip_next == 3
 
 
 async def test_the_next_slots_become_skips_by_the_operator(store: Store, clock: ManualClock):

@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import uvicorn
 
-from noonbell.api.app import create_app
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.settlement import Move, Settlement
@@ -21,7 +20,8 @@ from noonbell.ports import Store
 from noonbell.service import Services
 from noonbell.settings import Settings
 from noonbell.settings import Store as StoreSettings
-from noonbell.wiring import Parts, asks_for_tokens, assembled
+from noonbell.wiring import Parts, assembled
+from noonbell.wiring.application import application
 
 HTTP = {"name": "a", "target_url": "http://127.0.0.1:9/x"}
 JOB = {"name": "a", "job_type": "resize"}
@@ -142,18 +142,8 @@ async def serving(url: str, **sections: Any) -> AsyncIterator[Api]:
     async with contextlib.AsyncExitStack() as going:
         going.callback(listener.close)
         parts = await going.enter_async_context(assembled(settings, port))
-        page = None if parts.readings is None else parts.readings.page
         health = {"ok": True, "workers": []}
-        app = create_app(
-            parts.services,
-            settings,
-            health=lambda: health,
-            metrics_render=page,
-            hub=parts.hub,
-            alerts=parts.alerts,
-            access=parts.access,
-            asks_for_tokens=asks_for_tokens(settings),
-        )
+        app = await going.enter_async_context(application(parts, settings, lambda: health))
         await going.enter_async_context(running(app, listener))
         going.push_async_callback(parts.hub.close)
         session = await going.enter_async_context(aiohttp.ClientSession())

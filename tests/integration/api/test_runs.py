@@ -204,6 +204,12 @@ async def test_a_wrong_batch_names_what_is_wrong(quick_api: Api, body, named):
     assert (told.status, set(told.body["details"])) == (400, named)
 
 
+@pytest.mark.parametrize("name", ["a\0", "name:a\0", "name:", "a\n", "x" * 256])
+async def test_a_batch_refuses_a_name_that_no_task_can_have(api_everywhere: Api, name):
+    told = await api_everywhere.call("POST", "/runs/batch", {"runs": [{"task": name}]})
+    assert (told.status, set(told.body["details"])) == (400, {"runs[0].task"})
+
+
 async def test_ten_thousand_runs_in_one_call(api: Api):
     await api.good("POST", "/tasks", JOB, 201)
     runs = [{"task": 1, "payload": {"n": n}} for n in range(10_000)]

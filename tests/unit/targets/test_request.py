@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from standardwebhooks.webhooks import Webhook
 
@@ -96,10 +97,13 @@ def test_placeholders_work_in_body_url_and_headers():
     assert request.headers["Content-Type"] == "application/json"
 
 
-def test_the_payload_of_the_run_stands_above_that_of_the_task():
-    task = assignment(body_template="{{payload.x}}").task.spec
-    assert task.payload is None
-    assert made(body_template="{{payload.x}}", payload={"x": "of the run"}).body == "of the run"
+@pytest.mark.parametrize(("payload", "body"), [({"x": "of the run"}, '{"x": "of the run"}'), (None, "null")])
+def test_the_payload_of_the_run_stands_above_that_of_the_task_be_it_null(payload, body):
+    given = assignment(body_template="{{payload}}", payload=payload)
+    spec = msgspec.structs.replace(given.task.spec, payload={"x": "of the task"})
+    task = msgspec.structs.replace(given.task, spec=spec)
+    request = build(msgspec.structs.replace(given, task=task), default_headers({}), now=SystemClock().now(), max_body=1 << 20)
+    assert json.loads(request.content or b"") == json.loads(body)
 
 
 def test_a_request_without_a_template_has_no_body():

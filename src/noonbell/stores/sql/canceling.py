@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from noonbell.clock import Instant
 from noonbell.model.request import Canceled, Promoted
 from noonbell.model.run import RunId, RunStatus
 from noonbell.stores.sql.births import count_at_gates
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import Ending, finish, finish_family
+from noonbell.stores.sql.endings import canceled, finish, finish_family
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.live import Live, load, load_where, move
+from noonbell.stores.sql.live import load, load_where, move
 from noonbell.stores.sql.place import Flag, Place, due_place
-from noonbell.stores.sql.rows import TaskView, to_json
+from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work
 from noonbell.stores.sql.told import finish_told
 
@@ -22,18 +20,15 @@ from noonbell.stores.sql.told import finish_told
 def cancel(q: Dialect, cache: TaskView, run_ids: Sequence[RunId], by: str | None, reason: str) -> Work[list[Canceled]]:
     rows = yield from load(q, run_ids)
     now = yield Now()
-    parked = [row.run_id for row in rows.values() if row.place == Place.PARKED]
-    starts: dict[int, int] = {}
-    if parked:
-        found = yield Fetch(f"select id, start_time from runs where {q.ids('id', 'ids')}", {"ids": q.pack(parked)})
-        starts = {row[0]: row[1] for row in found}
     message = reason or (f"canceled by {by}" if by else "canceled")
+    details = {"kind": "canceled"} | ({"by": by} if by else {})
     note = {"by": by, "reason": reason}
-    endings = {row.run_id: _ending(row, message, starts.get(row.run_id), note) for row in rows.values()}
+    listed = yield from canceled(q, rows.values(), message, details, note=note)
+    endings = {ending.live.run_id: ending for ending in listed}
     for row in rows.values():
         if row.place == Place.PARENT:
             parts = yield from load_where(q, "parent_id = :parent", parent=row.run_id)
-            family = [_ending(part, message, None, note) for part in parts]
+            family = yield from canceled(q, parts, message, details, note=note)
             yield from finish_family(q, cache, now, family, endings.pop(row.run_id))
             for part in parts:
                 endings.pop(part.run_id, None)
@@ -47,18 +42,6 @@ def cancel(q: Dialect, cache: TaskView, run_ids: Sequence[RunId], by: str | None
     return [
         Canceled(run_id, standing[run_id][0], run_id in rows) for run_id in dict.fromkeys(run_ids) if run_id in standing
     ]
-
-
-def _ending(row: Live, message: str, start: int | None, note: dict[str, Any]) -> Ending:
-    begun = row.claimed_at if start is None else start
-    details = {"kind": "canceled"} | ({"by": note["by"]} if note["by"] else {})
-    return Ending(
-        live=row,
-        status=RunStatus.CANCELED,
-        start_time=None if begun is None else Instant(begun),
-        report=(None, None, message, to_json(details)),
-        note=note,
-    )
 
 
 def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:

@@ -7,7 +7,7 @@ no moment at which a run is over and its consequence could be lost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from noonbell.model.task import OnExhausted, TaskSpec, TaskStatus
 from noonbell.policy.account import cursor_after_run
 from noonbell.stores.sql import fanout, results, rounds
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.earlier import earlier
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, load_task, soft_delete, turn_status
 from noonbell.stores.sql.live import Live, load_where, remove
@@ -83,6 +84,23 @@ def report_of(code: int | None, result: Any, message: str | None, details: Any) 
         message,
         None if details is None else to_json(details),
     )
+
+
+def canceled(
+    q: Dialect, rows: Collection[Live], message: str, details: Mapping[str, Any], **more: Any
+) -> Work[list[Ending]]:
+    """The endings of runs that are canceled, in the order of `rows`. When one started, and its answer so far, stay."""
+    before = yield from earlier(q, rows)
+    return [
+        Ending(
+            live=row,
+            status=RunStatus.CANCELED,
+            start_time=before[row.run_id].start_time,
+            report=report_of(before[row.run_id].response_code, None, message, details),
+            **more,
+        )
+        for row in rows
+    ]
 
 
 def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
@@ -182,9 +200,9 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
         verdict = yield from fanout.decide(q, cache, parent_id)
         if verdict is not None:
             rest, parent, status = verdict
-            canceled = [Ending(live=live, status=RunStatus.CANCELED, start_time=_started(live)) for live in rest]
+            others = [Ending(live=live, status=RunStatus.CANCELED, start_time=_started(live)) for live in rest]
             over = Ending(live=parent, status=status, start_time=_started(parent))
-            yield from finish_family(q, cache, now, canceled, over)
+            yield from finish_family(q, cache, now, others, over)
 
 
 def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[Ending], parent: Ending) -> Work[None]:
@@ -228,17 +246,9 @@ def _ended(ending: Ending, known: Known) -> tuple[results.Ended, TaskSpec]:
 def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
     """The task has lost its right to run: what still waits does not start; what is under way may finish."""
     rows = yield from load_where(q, "task_id = :task and parent_id is null", task=task_id)
-    waiting = [
-        Ending(
-            live=row,
-            status=RunStatus.CANCELED,
-            start_time=None,
-            report=(None, None, "its task is in ERROR", '{"kind":"canceled","why":"error"}'),
-        )
-        for row in rows
-        if not row.started
-    ]
-    yield from finish(q, cache, now, waiting)
+    waiting = [row for row in rows if not row.started]
+    endings = yield from canceled(q, waiting, "its task is in ERROR", {"kind": "canceled", "why": "error"})
+    yield from finish(q, cache, now, endings)
 
 
 def _delay_next(q: Dialect, cache: TaskView, now: Instant, ending: Ending) -> Work[None]:

@@ -22,7 +22,7 @@ from noonbell.policy.account import Account, Birth, Facts, account, needs
 from noonbell.stores.sql import rounds, skipping, told
 from noonbell.stores.sql.births import Newborn, bear, gate_limit
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import Ending, finish
+from noonbell.stores.sql.endings import canceled, finish
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.known import known_tasks, soft_delete, turn_status
 from noonbell.stores.sql.live import load_where
@@ -241,16 +241,7 @@ def _cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> 
     """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
     rows = yield from load_where(q, "round_of = :task", task=task_id)
     started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & Flag.RETRIED)]
-    endings = [
-        Ending(
-            live=row,
-            status=RunStatus.CANCELED,
-            start_time=None if row.claimed_at is None else Instant(row.claimed_at),
-            replaced=True,
-            report=(None, None, _REPLACED, '{"kind":"canceled","why":"replaced"}'),
-        )
-        for row in started
-    ]
+    endings = yield from canceled(q, started, _REPLACED, {"kind": "canceled", "why": "replaced"}, replaced=True)
     yield from finish(q, cache, now, endings)
     return [RunId(row.run_id) for row in started]
 

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+import msgspec
+
 from noonbell.clock import SECOND, Instant
 from noonbell.model.run import TRANSITIONS, RunStatus
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.stores.sql import rounds
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.earlier import earlier
 from noonbell.stores.sql.endings import Ending, finish, report_of, write_bodies
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.live import Live, load, move, waits
 from noonbell.stores.sql.place import Flag, Place
 from noonbell.stores.sql.rows import TaskView
-from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
+from noonbell.stores.sql.statement import InsertMany, Now, UpdateMany, Work
 
 ATTEMPT_COLUMNS = (
     "run_id",
@@ -67,7 +70,7 @@ def apply(
     answers: list[Settled] = []
     changes = _Changes()
     settled: set[int] = set()
-    starts = yield from _earlier_starts(q, rows)
+    before = yield from earlier(q, rows.values())
     for settlement in settlements:
         live = rows.get(settlement.run_id)
         if live is None or settlement.run_id in settled or not holds(live, settlement, now):
@@ -77,7 +80,9 @@ def apply(
             continue
         settled.add(settlement.run_id)
         answers.append(Settled.DONE)
-        _change(changes, live, settlement, now, starts.get(live.run_id, live.claimed_at))
+        start, code = before[live.run_id]
+        done = settlement if code is None else msgspec.structs.replace(settlement, response_code=code)
+        _change(changes, live, done, now, start)
     yield from _write(q, cache, now, changes)
     return answers
 
@@ -126,27 +131,14 @@ _TARGET = {
 }
 
 
-def _earlier_starts(q: Dialect, rows: dict[int, Live]) -> Work[dict[int, int]]:
-    """A run without a lease started when its last attempt did: the wide row has it, or that attempt's record."""
-    without = [live.run_id for live in rows.values() if live.place != Place.LEASED]
-    if not without:
-        return {}
-    found = yield Fetch(
-        "select r.id, coalesce(r.start_time, max(a.start_time)) from runs r left join attempts a on a.run_id = r.id"
-        f" where {q.ids('r.id', 'ids')} group by r.id, r.start_time",
-        {"ids": q.pack(without)},
-    )
-    return {row[0]: row[1] for row in found}
-
-
-def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start: int | None) -> None:
+def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start: Instant | None) -> None:
     match done.move:
         case Move.FINISH:
             losses = live.lost_count + (done.expect is Expect.EXPIRED)
             ending = Ending(
                 live=live._replace(lost_count=losses),
                 status=done.status or RunStatus.FAILED,
-                start_time=None if start is None else Instant(start),
+                start_time=start,
                 report=report_of(done.response_code, done.result, done.error_message, done.error_details),
                 task_version=done.task_version,
                 bodies=done.bodies,
@@ -182,7 +174,7 @@ def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start
             assert_never(done.move)
 
 
-def _retry(changes: _Changes, live: Live, done: Settlement, now: Instant, start: int | None) -> None:
+def _retry(changes: _Changes, live: Live, done: Settlement, now: Instant, start: Instant | None) -> None:
     at = Instant(now + round(done.delay_seconds * SECOND))
     later = at if done.delay_seconds > 0 else None
     count = live.retry_count + 1
@@ -196,7 +188,7 @@ def _retry(changes: _Changes, live: Live, done: Settlement, now: Instant, start:
         changes.bodies.append((live, done.bodies))
 
 
-def _attempt_row(live: Live, done: Settlement, status: str, now: Instant, start: int | None) -> tuple[Any, ...]:
+def _attempt_row(live: Live, done: Settlement, status: str, now: Instant, start: Instant | None) -> tuple[Any, ...]:
     report = report_of(done.response_code, done.result, done.error_message, done.error_details)
     return (live.run_id, live.attempt, status, live.worker_id, start, now, *report)
 

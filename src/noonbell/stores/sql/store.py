@@ -128,9 +128,17 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
     # Tasks
 
     async def create_task(
-        self, spec: TaskSpec, *, status: TaskStatus = TaskStatus.ENABLED, by: str | None = None, system: bool = False
+        self,
+        spec: TaskSpec,
+        *,
+        status: TaskStatus = TaskStatus.ENABLED,
+        by: str | None = None,
+        system: bool = False,
+        skip_next: int = 0,
     ) -> Task:
-        return await self._settled(lambda cache: tasks.create(self.dialect, cache, spec, status, by, system=system))
+        return await self._settled(
+            lambda cache: tasks.create(self.dialect, cache, spec, status, by, system=system, skip_next=skip_next)
+        )
 
     async def change_task(
         self,
@@ -143,11 +151,16 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
         return await self._settled(lambda cache: tasks.change(self.dialect, cache, task_id, edit, by, expect_version))
 
     async def delete_task(
-        self, task_id: TaskId, *, by: str | None = None, cancel_running: bool = False, purge: bool = False
+        self,
+        task_id: TaskId,
+        *,
+        by: str | None = None,
+        cancel_running: bool = False,
+        purge: bool = False,
+        expect_version: int | None = None,
     ) -> Task:
-        return await self._write(
-            lambda cache: tasks.delete(self.dialect, cache, task_id, by, cancel_running=cancel_running, purge=purge)
-        )
+        how = {"cancel_running": cancel_running, "purge": purge}
+        return await self._write(lambda cache: tasks.delete(self.dialect, cache, task_id, by, expect_version, **how))
 
     async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
         return await self._write(lambda cache: tasks.skip_next(self.dialect, cache, task_id, count, by))

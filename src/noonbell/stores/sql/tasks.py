@@ -10,18 +10,17 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
 from noonbell.model.request import TaskChange
-from noonbell.model.run import RunStatus
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import live as narrow
 from noonbell.stores.sql.births import gate_limit
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import Ending, finish
+from noonbell.stores.sql.endings import canceled, finish
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
 from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
 from noonbell.stores.sql.planning import account_for
-from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values, to_json
+from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.when import due
 
@@ -55,7 +54,7 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 
 
 def create(
-    q: Dialect, cache: TaskView, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool
+    q: Dialect, cache: TaskView, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool, skip_next: int
 ) -> Work[Task]:
     yield from _check_free(spec)
     name = "system_tasks" if system else "tasks"
@@ -84,7 +83,7 @@ def create(
     yield from record_version(task, now, by)
     yield from tell(now, "task.created", [(task_id, None, {"by": by, "name": spec.name})])
     cache.put(task)
-    return task
+    return (yield from _order_skips(now, task, skip_next, by))
 
 
 def change(
@@ -98,7 +97,7 @@ def change(
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     wanted = edit(task)
     if wanted.spec == task.spec and wanted.status is task.status and not wanted.recount:
-        return task
+        return (yield from _order_skips(now, task, wanted.skip_next, by))
     yield from _check_free(wanted.spec, besides=task)
     changed = _changed(task, wanted, now)
     sets = ", ".join(f"{column} = :{column}" for column in SPEC_COLUMNS)
@@ -120,7 +119,7 @@ def change(
     yield from record_version(changed, now, by)
     yield from tell(now, _event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
     cache.put(changed)
-    return changed
+    return (yield from _order_skips(now, changed, wanted.skip_next, by))
 
 
 def _event_of(task: Task, changed: Task) -> str:
@@ -183,23 +182,24 @@ def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
 
 
 def delete(
-    q: Dialect, cache: TaskView, task_id: TaskId, by: str | None, *, cancel_running: bool, purge: bool
+    q: Dialect,
+    cache: TaskView,
+    task_id: TaskId,
+    by: str | None,
+    expect_version: int | None,
+    *,
+    cancel_running: bool,
+    purge: bool,
 ) -> Work[Task]:
-    now, task = yield from _accounted(q, cache, task_id)
+    now, task = yield from _accounted(q, cache, task_id, expect_version)
     if task.id > SYSTEM_TASK_IDS:
         raise InvalidState(f"task {task.name!r} is built in and cannot be deleted; disable it instead")
     rows = yield from narrow.load_where(q, "task_id = :task", task=task_id)
     if not (cancel_running or purge):
         rows = [row for row in rows if not row.started and row.parent_id is None]
-    endings = [
-        Ending(
-            live=row,
-            status=RunStatus.CANCELED,
-            start_time=None if row.claimed_at is None else Instant(row.claimed_at),
-            report=(None, None, "its task was deleted", to_json({"kind": "canceled", "why": "deleted", "by": by})),
-        )
-        for row in sorted(rows, key=lambda row: row.parent_id is None)
-    ]
+    ordered = sorted(rows, key=lambda row: row.parent_id is None)
+    details = {"kind": "canceled", "why": "deleted", "by": by}
+    endings = yield from canceled(q, ordered, "its task was deleted", details)
     parts = {row.run_id for row in rows if row.parent_id is not None}
     yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
     if parts:
@@ -236,13 +236,21 @@ def purge_rows(task_id: TaskId) -> Work[None]:
 
 def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id)
-    wanted = msgspec.structs.replace(task, skip_next=count)
-    yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task_id})
-    yield Execute("delete from skip_orders where task_id = :id", {"id": task_id})
+    return (yield from _skip(now, task, count, by))
+
+
+def _order_skips(now: Instant, task: Task, count: int | None, by: str | None) -> Work[Task]:
+    """What an edit says of `skip_next`, as far as it says anything new."""
+    return task if count is None or count == task.skip_next else (yield from _skip(now, task, count, by))
+
+
+def _skip(now: Instant, task: Task, count: int, by: str | None) -> Work[Task]:
+    yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task.id})
+    yield Execute("delete from skip_orders where task_id = :id", {"id": task.id})
     if count:
-        yield InsertMany("skip_orders", ("task_id", "asked_by", "at"), [(task_id, by, now)])
-    yield from tell(now, "task.skip_next", [(task_id, None, {"count": count, "by": by})])
-    return wanted
+        yield InsertMany("skip_orders", ("task_id", "asked_by", "at"), [(task.id, by, now)])
+    yield from tell(now, "task.skip_next", [(task.id, None, {"count": count, "by": by})])
+    return msgspec.structs.replace(task, skip_next=count)
 
 
 def _check_free(spec: TaskSpec, besides: Task | None = None) -> Work[None]:

@@ -1,0 +1,54 @@
+"""A browser for the tests: found, else installed.
+
+1. the executable in `NOONBELL_TEST_CHROMIUM`, and then only that one;
+2. Chromium or Chrome on the PATH;
+3. as root on a Debian-like system: Chromium, after `apt-get install`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from services import Service, Services, locked
+
+VARIABLE = "NOONBELL_TEST_CHROMIUM"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def browser(services: Services) -> Service:
+    """`url` is the path of the executable. Noted down with the servers, so that a missing one is told with them."""
+    note = services.folder / "browser.json"
+    with locked(services.folder / "browser.lock"):
+        if note.exists():
+            return Service(**json.loads(note.read_text()))
+        service = obtain()
+        note.write_text(json.dumps(asdict(service)))
+        return service
+
+
+def obtain() -> Service:
+    if path := os.environ.get(VARIABLE):
+        there = shutil.which(path)
+        return Service("browser", there, f"{VARIABLE}: {there or 'is no executable'}")  # type: ignore[arg-type]
+    if (found := on_the_path()) is None and os.getuid() == 0 and shutil.which("apt-get"):
+        with locked(Path(tempfile.gettempdir()) / "noonbell-test-apt.lock"):
+            found = on_the_path() or install()
+    story = f"found {found}" if found else f"no Chromium; install one, or name it in {VARIABLE}"
+    return Service("browser", found, story)  # type: ignore[arg-type]
+
+
+def on_the_path() -> str | None:
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def install() -> str | None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+        subprocess.run(["apt-get", "-q", *command], env=environment, capture_output=True, check=False)
+    return on_the_path()
