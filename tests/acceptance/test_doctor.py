@@ -55,6 +55,16 @@ def test_a_store_that_is_away_is_ill(sqlite_url):
     assert found["store"]["mark"] == "ill"
 
 
+def test_looking_for_a_store_makes_none(tmp_path):
+    path = tmp_path / "slip.db"
+    code, found = doctor("--store", f"sqlite:///{path}")
+    assert (code, found["store"]["mark"]) == (0, "care")
+    assert str(path) in found["store"]["says"]
+    shown = [COMMAND, "migrate", "--status", "--store", f"sqlite:///{path}"]
+    assert subprocess.run(shown, check=False, capture_output=True).returncode == 3
+    assert not path.exists()
+
+
 def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):
     subprocess.run([COMMAND, "migrate", "--store", sqlite_url, "--to", "1"], check=True, capture_output=True)
     for _ in range(2):

@@ -14,6 +14,8 @@ from noonbell.stores import migrations, open_store
 from noonbell.stores.sql.statement import Execute
 from noonbell.stores.sql.tasks import _BELONGINGS
 
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
 URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 
 OPEN = """

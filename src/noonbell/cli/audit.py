@@ -38,10 +38,10 @@ def command(files: tuple[str, ...], store: str | None, output: str, quiet: bool)
 
 
 async def _audit(settings: Settings, *, quiet: bool) -> Report:
-    from noonbell.cli.migrate import as_it_is, step_of
+    from noonbell.cli.migrate import as_it_is, check_file, step_of
     from noonbell.service.audit import audit, check_log
 
-    _check_file(settings.store.url)
+    check_file(settings.store.url)
     async with as_it_is(settings) as store:
         _check_step(await step_of(store))
         try:
@@ -51,15 +51,6 @@ async def _audit(settings: Settings, *, quiet: bool) -> Report:
         finally:
             if not quiet and sys.stderr.isatty():
                 click.echo("\r\x1b[K", err=True, nl=False)
-
-
-def _check_file(url: str) -> None:
-    """A name with a slip in it must not make an empty store, in which nothing is wrong."""
-    from noonbell.errors import NotFound
-
-    kind, _, path = url.partition(":///")
-    if kind == "sqlite" and not Path(path).exists():
-        raise NotFound(f"there is no file {path}; say where the store is with --store")
 
 
 def _check_step(found: int) -> None:

@@ -26,7 +26,8 @@ def command(store: str, port: str, no_serve: bool, clean: bool, yes: bool) -> in
 
     Healthy, flaky, slow, overlapping, with callbacks and without, paused: all of them labelled demo=true.
     """
-    settings = load_settings((), store__url=store, server__port=port, logging__level="warning").settings
+    quiet = {"logging__level": "error", "server__graceful_timeout": "1s"}
+    settings = load_settings((), store__url=store, server__port=port, **quiet).settings
     from noonbell.demo import showing
 
     if clean:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,6 +33,7 @@ def command(files: tuple[str, ...], store: str | None, to: int | None, status: b
 async def _show(settings: Settings) -> None:
     from noonbell.stores import migrations
 
+    check_file(settings.store.url)
     async with as_it_is(settings) as store:
         found = await step_of(store)
     for step in migrations.STEPS:
@@ -58,6 +60,15 @@ async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
         click.echo("nothing to do", err=True)
     for step in taken:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
+
+
+def check_file(url: str) -> None:
+    """For whoever only looks: a name with a slip in it must not make an empty store, in which nothing is wrong."""
+    from noonbell.errors import NotFound
+
+    kind, _, path = url.partition(":///")
+    if kind == "sqlite" and not Path(path).exists():
+        raise NotFound(f"there is no file {path}; say where the store is with --store")
 
 
 async def step_of(store: SqlStore) -> int:

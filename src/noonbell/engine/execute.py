@@ -36,6 +36,11 @@ class Belt:
         if not self.is_pulled:
             self.due = self._belts.at(self._task, seconds)
 
+    @property
+    def is_canceled(self) -> bool:
+        """Whether anybody has asked for the attempt's end, the belt or another."""
+        return self._task.cancelling() > self.canceling
+
     def was_it(self) -> bool:
         """Whether a cancellation that arrived was the belt's and nobody else's."""
         return self.is_pulled and self._task.uncancel() <= self.canceling

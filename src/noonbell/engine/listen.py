@@ -32,6 +32,8 @@ MOST_BEHIND: Final = 50_000
 """Events that may wait for a listener before it is cut. Batches are shared, so they are in memory once."""
 _EVENTS_A_PAGE = 1_000
 """About how many events are read at once: more would hold up the event loop, and come in gusts."""
+_MANY, _GATHER = 50, 0.25
+"""So many events at once are work in full swing: let more gather, for so many seconds. To number them takes a write."""
 _FEWEST, _MOST = 4, 256
 """Rows of a first page, and of any: a row may tell of one run or of hundreds."""
 _REST: Final = (9.0, 1.0)
@@ -225,7 +227,7 @@ class Hub:
         is_calm = page.newest <= self._newest
         self._newest = page.newest
         if not page.is_full and len(page.events) < _EVENTS_A_PAGE // 2:
-            return 0.0
+            return _GATHER if len(page.events) >= _MANY else 0.0
         return max(_REST[is_calm] * (loop.time() - began), sent / _BYTES_A_SECOND[is_calm])
 
     def _hand_out(self, page: EventPage) -> None:

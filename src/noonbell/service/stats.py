@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.request import RunQuery
-from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus, final_status
+from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus, final_status
 from noonbell.model.task import TaskId
 from noonbell.ports import Store
 
@@ -33,7 +33,7 @@ class _Sum:
         if run.duration_ms is not None and run.start_time is not None:
             self.timed += 1
             self.duration_ms += run.duration_ms
-            self.lag_ms += max(0, run.start_time - run.run_at) // 1000
+            self.lag_ms += max(0, run.start_time - _due_at(run)) // 1000
 
     def shown(self, task_id: TaskId) -> dict[str, Any]:
         return {
@@ -44,6 +44,11 @@ class _Sum:
             "average_duration_ms": self.duration_ms // self.timed if self.timed else None,
             "average_lag_ms": self.lag_ms // self.timed if self.timed else None,
         }
+
+
+def _due_at(run: Run) -> int:
+    """Since when it could have started. A moment before somebody asked for the run is no delay of ours."""
+    return run.run_at if run.origin is Origin.SCHEDULE else max(run.run_at, run.created_at)
 
 
 class Stats:

@@ -417,6 +417,14 @@ async def test_stats_count_and_average(api_everywhere: Api):
     assert await api.bad("GET", "/stats?since=1") == (400, "INVALID_ARGUMENT")
 
 
+async def test_a_trigger_for_a_moment_long_past_is_not_late(api: Api):
+    await api.create()
+    await api.good("POST", "/tasks/1/trigger", {"run_at": "2020-01-01T00:00:00Z"})
+    await api.finish(await api.claim(), S.SUCCESS)
+    (mine,) = (await api.good("GET", "/stats"))["tasks"]
+    assert mine["average_lag_ms"] < 60_000
+
+
 async def test_many_triggers_at_once_each_make_one_run(api_everywhere: Api):
     await api_everywhere.create(**{**HTTP, "max_concurrency": None})
     ids = await asyncio.gather(*(api_everywhere.trigger(1) for _ in range(50)))

@@ -18,7 +18,8 @@ from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import trace_id_of
 from noonbell.model.task import ExecType
 from noonbell.sinks.traces import caller, traced
-from noonbell.targets.request import own_headers
+from noonbell.targets.plan import Plans
+from noonbell.targets.request import build, default_headers
 from unit.targets.make import TEN, assignment
 
 
@@ -74,7 +75,11 @@ async def test_the_target_is_told_the_span_that_calls_it(spans: InMemorySpanExpo
     await traced(target).execute(assignment())
     (span,) = spans.get_finished_spans()
     parent = f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
-    assert own_headers(target.given[0])["traceparent"] == parent
+    plans = Plans(default_headers({}), 1000, lambda: TEN)
+    for way in (plans.request, lambda given: build(given, default_headers({}), now=TEN, max_body=1000)):
+        request = way(target.given[0])
+        assert request.headers["traceparent"] == parent
+        assert f"traceparent: {parent}\r\n".encode() in request.head
 
 
 async def test_attempts_of_a_run_share_its_trace_and_have_spans_of_their_own(spans: InMemorySpanExporter):

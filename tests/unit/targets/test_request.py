@@ -102,7 +102,9 @@ def test_the_payload_of_the_run_stands_above_that_of_the_task_be_it_null(payload
     given = assignment(body_template="{{payload}}", payload=payload)
     spec = msgspec.structs.replace(given.task.spec, payload={"x": "of the task"})
     task = msgspec.structs.replace(given.task, spec=spec)
-    request = build(msgspec.structs.replace(given, task=task), default_headers({}), now=SystemClock().now(), max_body=1 << 20)
+    request = build(
+        msgspec.structs.replace(given, task=task), default_headers({}), now=SystemClock().now(), max_body=1 << 20
+    )
     assert json.loads(request.content or b"") == json.loads(body)
 
 

@@ -56,6 +56,13 @@ def test_other_names_are_refused_with_a_hint(name, hint):
     assert len(refused.value.message) < 250
 
 
+@pytest.mark.parametrize("name", ["+25:00", "UTC+99", "-08:60"])
+def test_an_offset_that_no_clock_has_is_not_offered_back(name):
+    with pytest.raises(ScheduleError) as refused:
+        zone(name)
+    assert "write" not in refused.value.details["timezone"]
+
+
 def test_a_zone_is_found_once():
     assert find("Asia/Tokyo") is find("Asia/Tokyo")
 

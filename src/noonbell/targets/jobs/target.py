@@ -95,6 +95,10 @@ class JobTarget:
     async def _in_loop(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
         try:
             return outcome.returned(await handler.call(Context(assignment, words, handler.resources), arguments))
+        except asyncio.CancelledError as error:
+            if words.belt is None or words.belt.is_canceled:
+                raise
+            return outcome.raised(error)  # nobody asked for it: what the handler waited for was canceled
         except (Exception, SystemExit) as error:
             return outcome.raised(error)
 

@@ -83,6 +83,16 @@ async def test_a_handler_that_wants_to_end_the_process_fails_alone(bench, kind):
     assert (run.status, run.error_details["type"]) == (RunStatus.FAILED, "SystemExit")
 
 
+async def test_a_cancellation_that_nobody_asked_for_is_the_handlers_own_failure(bench, kind):
+    def wait_for_something_canceled(_context, _payload):
+        raise asyncio.CancelledError
+
+    bench.handler(kind, as_kind(kind, wait_for_something_canceled))
+    run = await bench.run(retry_policy=AT_ONCE)
+    assert (run.status, run.attempt, run.error_details["kind"]) == (RunStatus.FAILED, 3, "error")
+    assert run.error_details["type"] == "asyncio.exceptions.CancelledError"
+
+
 @pytest.mark.parametrize("value", [object(), {1: {2: object()}}, "\ud800"], ids=["object", "deep", "text"])
 async def test_a_result_that_json_cannot_hold_is_a_failure_that_is_not_retried(bench, kind, value):
     bench.handler(kind, as_kind(kind, lambda _context, _payload: value))

@@ -1,0 +1,12 @@
+// The entry. Every page works without this; with it, pages are live and answer keys.
+import { startClock } from "./times.js";
+import { startLive } from "./live.js";
+import { startActs } from "./acts.js";
+import { startKeys } from "./keys.js";
+import { startForm } from "./form.js";
+
+startClock();
+startActs();
+startKeys();
+startForm();
+startLive();

@@ -1,0 +1,190 @@
+// Live: the server's one stream of events says that something changed; the page is asked for again and laid over the
+// one that is there. What has not changed is not touched, and no row moves while the pointer or the focus is on its table.
+import { setNow, tellZone } from "./times.js";
+
+const REST = 1000; // milliseconds between two refreshes, at least
+const page = document.documentElement.dataset;
+const button = document.getElementById("live");
+const lost = document.getElementById("lost");
+let stream = null;
+let wanted = true;
+let timer = 0;
+let busy = false;
+let again = false;
+let last = 0;
+let cost = 0;
+
+export async function refresh(force = false) {
+  if (busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  const began = performance.now();
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected && new URL(answer.url).pathname !== location.pathname) {
+      location.reload();
+      return;
+    }
+    if (answer.ok) lay(new DOMParser().parseFromString(await answer.text(), "text/html"), force);
+  } catch {
+    // the stream's own state tells of a lost connection
+  } finally {
+    cost = performance.now() - began;
+    last = Date.now();
+    busy = false;
+    if (again) {
+      again = false;
+      soon();
+    }
+  }
+}
+
+// A busy server is asked less often: the pause grows with what an answer took.
+function soon() {
+  if (timer || document.hidden) return;
+  const pause = Math.max(0, last + Math.max(REST, cost * 5) - Date.now());
+  timer = setTimeout(() => {
+    timer = 0;
+    refresh();
+  }, pause);
+}
+
+function lay(fresh, force) {
+  const there = fresh.documentElement.dataset;
+  setNow(there.now);
+  if (there.version !== page.version) location.reload();
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const next = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
+    if (!next) continue;
+    if (old.tagName !== next.tagName) old.replaceWith(document.adoptNode(next));
+    else if (old.hasAttribute("data-rows")) layRows(old, next, force);
+    else morph(old, next);
+  }
+}
+
+function layRows(table, fresh, force) {
+  const body = table.tBodies[0];
+  const next = fresh.tBodies[0];
+  const held = !force && (table.matches(":hover") || table.contains(document.activeElement));
+  const ticked = new Set([...body.querySelectorAll("input:checked")].map((box) => box.value));
+  const rows = new Map([...next.rows].map((row) => [row.dataset.row, row]));
+  const here = new Map([...body.rows].map((row) => [row.dataset.row, row]));
+  for (const [id, row] of here) {
+    row.classList.toggle("gone", !rows.has(id));
+    if (rows.has(id)) morph(row, rows.get(id));
+  }
+  const added = [...rows.keys()].filter((id) => !here.has(id));
+  const moved = added.length > 0 || [...here.keys()].some((id) => !rows.has(id));
+  const bar = document.querySelector(`[data-new="${CSS.escape(table.dataset.live)}"]`);
+  if (moved && !held) {
+    body.replaceChildren(...[...rows.keys()].map((id) => here.get(id) ?? document.adoptNode(rows.get(id))));
+    for (const box of body.querySelectorAll("input[type=checkbox]")) box.checked = ticked.has(box.value);
+    if (bar) bar.hidden = true;
+  } else if (bar && added.length) {
+    const show = bar.firstElementChild;
+    show.textContent = show.dataset.text.replace("{n}", added.length);
+    show.onclick = () => {
+      bar.hidden = true;
+      refresh(true);
+    };
+    bar.hidden = false;
+  }
+}
+
+// Make `old` say what `next` says, keeping every node that can stay: focus, selection and open details survive.
+function morph(old, next) {
+  if (old.isEqualNode(next)) return;
+  for (const { name, value } of [...next.attributes]) {
+    if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!next.hasAttribute(name) && name !== "open" && name !== "data-state") old.removeAttribute(name);
+  }
+  if (old.contains(document.activeElement) && /^(INPUT|TEXTAREA|SELECT)$/.test(old.tagName)) return;
+  const before = [...old.childNodes];
+  const after = [...next.childNodes];
+  after.forEach((node, place) => {
+    const twin = before[place];
+    if (!twin) old.append(document.importNode(node, true));
+    else if (twin.nodeType !== node.nodeType || twin.nodeName !== node.nodeName) twin.replaceWith(document.importNode(node, true));
+    else if (node.nodeType === Node.ELEMENT_NODE) morph(twin, node);
+    else if (twin.nodeValue !== node.nodeValue) twin.nodeValue = node.nodeValue;
+  });
+  for (const node of before.slice(after.length)) node.remove();
+}
+
+function show(state) {
+  if (!button) return;
+  button.dataset.state = state;
+  button.setAttribute("aria-pressed", String(state !== "off"));
+  button.querySelector(".live-word").textContent = button.dataset[state];
+  const isLost = state === "lost";
+  if (isLost && lost.hidden) lost.querySelector("time").textContent = new Date(last || Date.now()).toLocaleTimeString();
+  lost.hidden = !isLost;
+}
+
+function open() {
+  const events = document.body.dataset.events.trim();
+  if (!events || stream || document.hidden || !wanted) return;
+  stream = new EventSource(new URL(`${page.root}api/v1/events?${events}`, location.href));
+  let first = true;
+  stream.onopen = () => {
+    show("on");
+    if (!first || last) soon(); // what happened while nobody listened
+    first = false;
+  };
+  stream.onerror = () => {
+    show("lost");
+    if (stream?.readyState === EventSource.CLOSED) {
+      close();
+      setTimeout(open, 5000);
+    }
+  };
+  const types = ["scheduled", "started", "succeeded", "failed", "retrying", "accepted", "canceled", "skipped", "released", "promoted", "lost", "ignored", "published", "result"].map((name) => `run.${name}`);
+  types.push(...["created", "changed", "deleted", "enabled", "disabled", "misfired", "skip_next", "no_worker", "has_worker"].map((name) => `task.${name}`));
+  types.push(...["started", "stopped", "changed", "lost", "returned"].map((name) => `worker.${name}`));
+  types.push("queue.paused", "queue.resumed", "queue.limited", "alert.raised", "alert.recovered", "reset");
+  for (const type of types) stream.addEventListener(type, soon);
+}
+
+function close() {
+  stream?.close();
+  stream = null;
+}
+
+export function toggleLive() {
+  wanted = !wanted;
+  if (wanted) {
+    refresh();
+    open();
+  } else {
+    close();
+    show("off");
+  }
+}
+
+export function startLive() {
+  if (!document.body.dataset.events.trim()) {
+    if (button) button.hidden = true;
+  } else {
+    button?.addEventListener("click", toggleLive);
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) close();
+      else if (wanted) {
+        refresh();
+        open();
+      }
+    });
+    addEventListener("pagehide", close);
+    open();
+    // A net for what no event tells: heartbeats, log lines, progress, callbacks that were refused.
+    const poll = Number(document.body.dataset.poll) * 1000;
+    last = Date.now();
+    setInterval(() => {
+      if (wanted && stream && Date.now() - last > poll) soon();
+    }, 500);
+  }
+  if (tellZone()) location.reload();
+}

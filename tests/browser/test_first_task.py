@@ -1,0 +1,118 @@
+"""The first minutes: a task is made in the form, run, and seen to end well, without a reload. By mouse and by keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import Page, expect
+
+from browser.conftest import address
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(store, nodes, target, open_page, request):
+    node = nodes.start(str(request.getfixturevalue(f"{store}_url")))
+    page = await open_page(address(node))
+    await page.get_by_role("link", name="Make the first task").click()
+    await page.get_by_role("link", name="Make one with the form").click()
+    await page.get_by_label("Name", exact=True).fill("hello")
+    await page.get_by_label("URL", exact=True).fill(target.url(f"/hold/{store}"))
+    await page.get_by_label("Cron expression").fill("0 2 * * *")
+    await expect(page.locator("#preview")).to_contain_text("At 02:00 every day")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.get_by_role("heading", name="hello")).to_be_visible()
+    await mark(page)
+
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.locator(".toast").last).to_contain_text("hello was started")
+    await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "RUNNING")
+    target.release(store)
+    await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS")
+    assert await is_marked(page), "the page was loaded anew"
+
+    await page.locator("[data-live=runs] tbody a").first.click()
+    await expect(page).to_have_url(re.compile(r"/runs/\d+$"))
+    await expect(page.locator("[data-live=status]")).to_contain_text("Succeeded")
+    await expect(page.locator(".attempt").first).to_contain_text('"ok": true')
+
+
+async def test_by_keyboard_alone_a_task_is_made_and_run_its_failure_read_and_retried(node, target, open_page):
+    page = await open_page(address(node, "/tasks/new"))
+    await expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    await page.keyboard.type("by-keys")
+    await tab_to(page, "target_url")
+    await page.keyboard.type(target.url("/status/500"))
+    await tab_to(page, "when")
+    await page.keyboard.press("ArrowLeft")  # from the first choice to the last: only by hand
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="by-keys")).to_be_visible()
+
+    await tab_to(page, "Run now")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "FAILED")
+    await expect(page.locator("[data-live=runs]")).to_contain_text("500")
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile(r"/runs/\d+$"))
+    first = page.url
+    await expect(page.locator("[data-live=cause]")).to_contain_text("500")
+    await tab_to(page, "Retry")
+    await page.keyboard.press("Enter")
+    await expect(page).not_to_have_url(first)
+    await expect(page.locator("[data-live=status] .badge")).to_have_attribute("data-status", "FAILED")
+    await page.keyboard.press("g")
+    await page.keyboard.press("t")
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+
+
+async def test_a_wrong_form_says_so_at_its_fields_and_keeps_what_was_typed(node, open_page):
+    page = await open_page(address(node, "/tasks/new"))
+    await page.get_by_label("Name", exact=True).fill("wrong")
+    await page.get_by_label("URL", exact=True).fill("ftp://nowhere")
+    await page.get_by_label("Cron expression").fill("61 * * * *")
+    await expect(page.locator("#preview .problem")).to_contain_text("minute")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.locator("#p-target_url")).to_contain_text("http or https")
+    await expect(page.locator("#p-cron_expr")).to_contain_text("61")
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("wrong")
+
+
+async def test_a_change_of_schedule_shows_its_effect_before_it_is_saved(node, target, open_page):
+    task = node.create(name="moved", cron_expr="0 2 1 1 *", target_url=target.url("/ok"))
+    page = await open_page(address(node, f"/tasks/{task}/edit"))
+    await page.get_by_label("Cron expression").fill("30 3 1 1 *")
+    await expect(page.locator("#preview")).to_contain_text("The next slot moves")
+    await expect(page.locator("#preview .note")).to_contain_text("03:30:00")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("[data-live=next]")).to_contain_text("03:30:00")
+    assert node.ask("GET", f"/tasks/{task}")["version"] == 2
+
+
+async def test_a_test_call_shows_the_answer_and_saves_nothing(node, target, open_page):
+    page = await open_page(address(node, "/tasks/new"))
+    await page.get_by_label("Name", exact=True).fill("only-tried")
+    await page.get_by_label("URL", exact=True).fill(target.url("/status/418"))
+    await page.get_by_role("button", name="Test call").click()
+    await expect(page.locator("#try-result")).to_contain_text("418")
+    assert len(target.at("/status/418")) == 1
+    assert node.ask("GET", "/tasks?name=only-tried")["total"] == 0
+
+
+async def mark(page: Page) -> None:
+    await page.evaluate("window.marked = true")
+
+
+async def is_marked(page: Page) -> bool:
+    return bool(await page.evaluate("window.marked === true"))
+
+
+async def tab_to(page: Page, wanted: str) -> None:
+    """Press Tab until what has the focus is called so: by its name, or by its text."""
+    for _ in range(80):
+        await page.keyboard.press("Tab")
+        here = await page.evaluate("[document.activeElement.name, document.activeElement.textContent.trim()]")
+        if wanted in here:
+            return
+    raise AssertionError(f"Tab does not lead to {wanted!r}")

@@ -1,0 +1,201 @@
+"""Whoever has the store without the key has no secret (S6); whoever has the key notices nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.api.conftest import url_of
+from integration.api.serving import Api, serving
+from noonbell import sealing
+from noonbell.cli import main
+from noonbell.errors import InvalidState
+from noonbell.model.alert import Channel
+from noonbell.service.rotation import rotate
+from noonbell.settings import Executor, Secrets
+from noonbell.stores import open_store
+from security.planting import Planted, dumped, ended, parrots
+
+STORES = ["sqlite", "postgres", "mariadb"]
+
+
+@contextlib.asynccontextmanager
+async def working(url: str, key_file: Path | None, planted: Planted | None = None, **more: Any) -> AsyncIterator[Api]:
+    """A server whose node works, too."""
+    if planted is not None:
+        more["executor"] = Executor(global_headers={"X-Secret-Everywhere": planted.everywhere})
+    keys = Secrets(key_file=None if key_file is None else str(key_file))
+    async with serving(url, secrets=keys, **more) as api:
+        await api.parts.node.start()
+        try:
+            yield api
+        finally:
+            await api.parts.node.stop(1)
+
+
+async def plant(api: Api, planted: Planted, target: str) -> int:
+    """A canary everywhere, changed and run, with a failure that alerts tell of."""
+    task = int((await api.good("POST", "/tasks", planted.task(target), 201))["id"])
+    for channel in planted.channels(target):
+        await api.good("POST", "/alerts/channels", channel, 201)
+    await api.good("PATCH", f"/tasks/{task}", {"priority": 3})
+    shown = await api.good("GET", f"/tasks/{task}")
+    await api.good("PUT", f"/tasks/{task}", {**shown, "priority": 4})
+    run = await ended(api, await api.trigger(task))
+    assert run["status"] == "SUCCESS", run
+    return task
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_dump_of_every_table_holds_no_secret(kind, request, key_file):
+    url, planted = url_of(kind, request), Planted()
+    async with parrots() as parrot, working(url, key_file, planted) as api:
+        await plant(api, planted, parrot.url())
+        heard = parrot.asked[0].headers
+        assert heard["authorization"] == f"Bearer {planted.authorization}"
+        assert heard["x-secret-everywhere"] == planted.everywhere
+        assert "webhook-signature" in heard
+        text = await dumped(url)
+    assert "sealed:v1:k1:" in text
+    assert planted.found_in(text) == []
+    assert planted.found_in(await dumped(url)) == []
+
+
+async def test_without_a_key_the_dump_does_hold_them(sqlite_url):
+    """The look for canaries finds them where they are."""
+    planted = Planted()
+    async with parrots() as parrot, working(sqlite_url, None) as api:
+        await plant(api, planted, parrot.url())
+    assert set(planted.found_in(await dumped(sqlite_url))) == set(planted.all()) - {planted.everywhere}
+
+
+async def test_a_masked_value_that_is_written_back_changes_nothing(sqlite_url, key_file):
+    planted = Planted()
+    async with working(sqlite_url, key_file) as api:
+        task = await api.create(**planted.task("http://127.0.0.1:9/"))
+        before = (await api.store.task(task)).spec
+        shown = await api.good("GET", f"/tasks/{task}")
+        assert shown["headers"]["Authorization"] == shown["secret"] == "***"
+        answer = await api.good("PUT", f"/tasks/{task}", shown)
+        assert (await api.store.task(task)).spec == before
+        assert answer["version"] == 1
+        declared = {"owner": "x", "adopt": True, "tasks": [planted.task("http://127.0.0.1:9/")]}
+        assert (await api.good("POST", "/tasks/apply", declared))["changed"] != []  # its owner
+        assert (await api.good("POST", "/tasks/apply", declared))["unchanged"] == ["planted"]
+        masked = {**declared, "tasks": [planted.task("http://127.0.0.1:9/", headers=shown["headers"], secret="***")]}
+        assert (await api.good("POST", "/tasks/apply", masked))["unchanged"] == ["planted"]
+
+
+@pytest.mark.parametrize("field", ["secret", "headers"])
+async def test_a_sealed_text_is_not_taken_from_a_caller(sqlite_url, key_file, field):
+    """Else somebody with a copy of the store could have it opened by a task of his own."""
+    async with working(sqlite_url, key_file) as api:
+        task = await api.create(secret="s" * 20)
+        stolen = (await api.store.task(task)).spec.secret
+        value = stolen if field == "secret" else {"X-Anything": stolen}
+        told = await api.call("POST", "/tasks", {"name": "b", "target_url": "http://127.0.0.1:9/", field: value})
+        assert (told.status, told.code) == (400, "INVALID_ARGUMENT")
+        channel = {"name": "c", "url": "http://127.0.0.1:9/", field: value}
+        assert (await api.bad("POST", "/alerts/channels", channel))[0] == 400
+
+
+def keys(file: Path, *lines: str) -> Path:
+    file.write_text("\n".join(lines) + "\n")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open(kind, request, tmp_path):
+    url, planted = url_of(kind, request), Planted()
+    old, new = sealing.new_line("old"), sealing.new_line("new")
+    file = tmp_path / "keys"
+    async with parrots() as parrot, working(url, keys(file, old)) as api:
+        task = await plant(api, planted, parrot.url())
+        versions = (await api.good("GET", f"/tasks/{task}"))["version"]
+
+    async with working(url, keys(file, new, old)) as api:
+        await api.good("PATCH", f"/tasks/{task}", {"secret": "***", "priority": 9})
+        assert (await api.store.task(task)).spec.secret.startswith("sealed:v1:old:"), "an edit alone seals nothing anew"
+        done = await rotate(api.store, sealing.from_file(str(file)), batch=2)
+        assert (done.tasks, done.versions, done.channels) == (1, versions + 1, 2)
+        assert (await rotate(api.store, sealing.from_file(str(file)))).all == 0
+
+    text = await dumped(url)
+    if kind != "sqlite":  # whose free pages remember
+        assert "sealed:v1:old:" not in text
+    async with parrots() as parrot, working(url, keys(file, new)) as api:
+        await api.good("PATCH", f"/tasks/{task}", {"target_url": parrot.url()})
+        assert (await ended(api, await api.trigger(task)))["status"] == "SUCCESS"
+        assert parrot.asked[0].headers["authorization"] == f"Bearer {planted.authorization}"
+    with pytest.raises(InvalidState, match="'new'"):
+        await _opened_channel(url, sealing.from_file(str(keys(file, old))))
+
+
+async def _opened_channel(url: str, sealer: sealing.Sealer) -> Channel:
+    from noonbell.service.secrets import opened
+
+    store = open_store(url)
+    await store.open()
+    try:
+        return opened((await store.alert_channels())[0], sealer)
+    finally:
+        await store.close()
+
+
+async def test_a_store_of_plain_secrets_is_sealed_by_a_rotation(postgres_url, key_file):
+    planted = Planted()
+    async with parrots() as parrot, working(postgres_url, None) as api:
+        await plant(api, planted, parrot.url())
+    assert planted.found_in(await dumped(postgres_url)) != []
+    store = open_store(postgres_url)
+    await store.open()
+    try:
+        await rotate(store, sealing.from_file(str(key_file)))
+    finally:
+        await store.close()
+    assert planted.found_in(await dumped(postgres_url)) == []
+
+
+async def test_without_the_key_a_run_fails_and_says_which_key_it_wants(sqlite_url, tmp_path):
+    file = tmp_path / "keys"
+    async with parrots() as parrot:
+        async with working(sqlite_url, keys(file, sealing.new_line("lost"))) as api:
+            task = await api.create(headers={"Authorization": "Bearer x"}, target_url=parrot.url())
+        for other in (None, keys(file, sealing.new_line("other"))):
+            async with working(sqlite_url, other) as api:
+                run = await ended(api, await api.trigger(task))
+                assert run["status"] == "FAILED"
+                assert "key 'lost', which secrets.key_file does not hold" in run["error_message"]
+                told = await api.call("PATCH", f"/tasks/{task}", {"priority": 1})
+                assert told.status == 400
+                assert "headers.Authorization" in told.body["details"]
+        assert parrot.asked == []
+        async with working(sqlite_url, file) as api:  # a new value is the way out
+            await api.good("PATCH", f"/tasks/{task}", {"headers": {"Authorization": "Bearer new"}})
+            assert (await ended(api, await api.trigger(task)))["status"] == "SUCCESS"
+
+
+def test_the_command_makes_keys_and_rotates(tmp_path, sqlite_url, capsys, monkeypatch):
+    with contextlib.suppress(SystemExit):
+        main(["secrets", "key", "k1"])
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("k1:")
+    config = tmp_path / "noonbell.yaml"
+    config.write_text(f"store: {{url: '{sqlite_url}'}}\nsecrets: {{key_file: '{keys(tmp_path / 'keys', line)}'}}\n")
+    with contextlib.suppress(SystemExit):
+        main(["secrets", "rotate", "--config", str(config)])
+    assert "sealed with key k1: 0 tasks" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["secrets", "rotate", "--store", sqlite_url])
+    assert caught.value.code != 0
+    assert "secrets.key_file" in capsys.readouterr().err
+    (tmp_path / "keys").chmod(0o644)
+    with pytest.raises(SystemExit) as caught:
+        main(["secrets", "rotate", "--config", str(config)])
+    assert caught.value.code != 0
+    assert "chmod 600" in capsys.readouterr().err

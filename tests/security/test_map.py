@@ -1,0 +1,159 @@
+"""Every line of the security catalogue has a test that goes red without the rule, or a reason why it is not ours.
+
+The lines are explained in docs/explanation/security.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "explanation" / "security.md"
+
+ADDRESSES, CALLS = "integration/targets/test_addresses.py", "integration/targets/test_calls.py"
+EDGE, ACCESS, CALLBACKS = (f"integration/api/test_{name}.py" for name in ("edge", "access", "callbacks"))
+HOSTILE = "integration/targets/test_hostile.py"
+CALLERS, AT_REST, CANARIES = (f"security/test_{name}.py" for name in ("callers", "at_rest", "canaries"))
+
+PROVED: dict[str, list[tuple[str, str]]] = {
+    "S1": [
+        (ADDRESSES, "test_metadata_and_its_kin_are_not_dialled_in_any_spelling"),
+        (ADDRESSES, "test_a_denied_loopback_is_not_dialled_in_any_spelling"),
+        (ADDRESSES, "test_without_the_guard_the_canary_is_reached"),
+    ],
+    "S2": [(ADDRESSES, "test_a_name_that_points_elsewhere_the_second_time_is_stopped_at_the_dial")],
+    "S3": [
+        (ADDRESSES, "test_a_redirect_to_a_denied_address_is_stopped_at_the_dial"),
+        (ADDRESSES, "test_a_redirect_to_another_scheme_is_not_followed"),
+        (ADDRESSES, "test_a_redirect_to_another_origin_carries_no_secret"),
+    ],
+    "S4": [(CALLS, "test_the_proxy_of_the_environment_is_not_used")],
+    "S5": [(ADDRESSES, "test_the_ports_of_other_services_are_not_dialled")],
+    "S6": [
+        (AT_REST, "test_a_dump_of_every_table_holds_no_secret"),
+        (AT_REST, "test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open"),
+        ("security/test_sealing.py", "test_a_key_file_that_others_can_read_or_change_is_refused"),
+    ],
+    "S7": [
+        (CANARIES, "test_a_canary_in_each_secret_field_is_emitted_nowhere"),
+        (CANARIES, "test_what_a_target_says_back_is_kept_without_the_secrets_it_heard"),
+    ],
+    "S8": [
+        (
+            "unit/targets/test_template.py",
+            "test_what_is_not_a_known_placeholder_is_refused_when_saved_and_when_rendered",
+        ),
+        ("unit/targets/test_template.py", "test_attributes_and_methods_of_a_value_cannot_be_reached"),
+    ],
+    "S10": [
+        (EDGE, "test_a_page_of_another_site_can_do_nothing"),
+        (CALLERS, "test_no_route_that_changes_something_can_be_called_by_a_page_of_another_site"),
+        (CALLERS, "test_a_name_of_somebody_else_that_points_here_is_no_way_in"),
+    ],
+    "S11": [(CALLERS, "test_every_answer_of_every_route_has_the_careful_headers")],
+    "S12": [
+        (ACCESS, "test_without_a_token_every_route_is_401_but_four"),
+        ("acceptance/test_starts.py", "test_off_loopback_everybody_is_asked_for_a_token"),
+        ("conformance/store/test_access.py", "test_a_token_is_found_by_its_hash_alone"),
+    ],
+    "S13": [(ACCESS, "test_the_matrix_of_routes_and_roles_has_no_blank")],
+    "S14": [(CALLERS, "test_a_worker_cannot_touch_the_run_of_another")],
+    "S15": [
+        (ACCESS, "test_guessing_tokens_is_slowed_down_and_good_ones_elsewhere_are_not"),
+        (CALLERS, "test_guessing_callback_tokens_is_slowed_down"),
+    ],
+    "S16": [
+        (EDGE, "test_a_bomb_is_no_json_and_costs_milliseconds"),
+        (EDGE, "test_a_body_that_says_it_is_huge_is_refused_unread"),
+        (EDGE, "test_a_body_that_does_not_say_its_size_is_cut_off"),
+        (CALLERS, "test_headers_that_are_too_many_or_too_large_are_413_or_cut_off"),
+        (CALLERS, "test_a_caller_who_never_finishes_his_headers_is_hung_up_on"),
+        (CALLERS, "test_every_number_of_every_route_has_its_bounds"),
+    ],
+    "S17": [
+        (CALLBACKS, "test_a_token_speaks_for_its_own_run_only"),
+        (CALLBACKS, "test_the_token_is_in_no_answer"),
+        (CALLBACKS, "test_a_repeated_callback_changes_nothing_and_is_recorded"),
+    ],
+    "S18": [
+        ("unit/targets/test_signing.py", "test_the_reference_library_accepts_it"),
+        ("unit/targets/test_signing.py", "test_any_other_byte_is_refused"),
+    ],
+    "S20": [(CALLERS, "test_no_text_in_a_query_is_more_than_a_text")],
+    "S21": [
+        (EDGE, "test_a_header_that_would_make_another_is_refused"),
+        (ADDRESSES, "test_a_raw_sink_sees_no_header_that_was_not_meant"),
+        (EDGE, "test_a_malformed_request_is_refused_by_the_server_itself"),
+    ],
+    "S22": [(CALLERS, "test_no_address_leads_out_of_the_house")],
+    "S23": [
+        ("security/test_static.py", "test_no_regular_expression_is_made_of_what_somebody_sent"),
+        (CALLERS, "test_a_pattern_of_names_costs_little_whatever_it_is"),
+    ],
+    "S24": [(CALLERS, "test_a_cron_expression_that_never_fires_or_never_ends_is_refused_at_once")],
+    "S25": [(HOSTILE, "test_a_decompression_bomb_is_cut_at_the_cap_in_little_memory")],
+    "S26": [
+        ("security/test_static.py", "test_nothing_unsafe_is_called"),
+        ("security/test_ways_in.py", "test_a_task_file_cannot_make_python_objects"),
+    ],
+    "S27": [
+        (ACCESS, "test_every_change_leaves_one_line_with_who_did_it"),
+        (ACCESS, "test_every_mutating_route_that_succeeds_is_in_the_log_unless_it_says_why_not"),
+        ("conformance/store/test_access.py", "test_an_entry_that_was_changed_or_taken_out_is_noticed"),
+        (CALLERS, "test_the_audit_log_can_be_read_and_nothing_else"),
+    ],
+    "S28": [
+        (CALLBACKS, "test_a_run_of_another_task_and_no_run_look_the_same"),
+        (CALLERS, "test_what_is_gone_and_what_never_was_look_the_same"),
+        (EDGE, "test_what_nobody_foresaw_is_internal_and_tells_nothing"),
+    ],
+    "S29": [
+        (ACCESS, "test_without_a_token_every_route_is_401_but_four"),
+        (CALLERS, "test_no_answer_lets_a_page_of_another_site_read_it"),
+    ],
+    "S31": [(HOSTILE, "test_a_certificate_that_nobody_trusts_is_refused_before_anything_is_sent")],
+    "S32": [("unit/sinks/test_logs.py", "test_nothing_in_a_record_can_forge_a_line")],
+    "S33": [(CALLERS, "test_no_route_answers_with_a_table_that_a_spreadsheet_would_run")],
+    "S34": [
+        ("unit/sinks/test_metrics.py", "test_tasks_past_the_limit_share_a_series"),
+        (ACCESS, "test_without_a_token_every_route_is_401_but_four"),
+    ],
+    "S35": [("architecture/test_papers.py", "test_a_lock_file_holds_versions_and_hashes_only")],
+    "S37": [("unit/targets/test_signing.py", "test_an_old_signature_is_refused")],
+    "S38": [
+        ("security/test_ways_in.py", "test_what_the_api_refuses_no_other_way_takes"),
+        ("security/test_ways_in.py", "test_validate_refuses_it_without_a_server"),
+    ],
+}
+
+NOT_OURS = {"S9", "S19", "S30", "S36"}
+"""The page says why, or where else it is proved."""
+
+LINES = [f"S{number}" for number in range(1, 39)]
+
+
+@cache
+def tests_in(path: str) -> set[str]:
+    tree = ast.parse((TESTS / path).read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_line_is_proved_or_is_not_ours():
+    assert sorted({*PROVED, *NOT_OURS}) == sorted(LINES)
+    assert not NOT_OURS & set(PROVED)
+
+
+@pytest.mark.parametrize("line", PROVED)
+def test_every_test_that_is_named_is_there(line):
+    assert PROVED[line]
+    assert [(path, name) for path, name in PROVED[line] if name not in tests_in(path)] == []
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_page_explains_the_line(line):
+    assert re.search(rf"^\| {line} \|", PAGE.read_text(), re.MULTILINE)

@@ -1,0 +1,103 @@
+"""What no file under src/ may do at all, read from its syntax tree: each would open a door (S20, S23, S26, S31)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "noonbell"
+TREES = {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+UNSAFE_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "xml.sax", "telnetlib", "xmlrpc"}
+UNSAFE_CALLS = {
+    *("eval", "exec", "compile", "__import__", "input", "breakpoint"),
+    *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"),
+    *("os.system", "os.popen", "tempfile.mktemp", "ssl._create_unverified_context"),
+}
+UNSAFE_NAMES = {"CERT_NONE", "UnsafeLoader", "FullLoader"}
+PATTERN_CALLS = {
+    f"re.{name}" for name in ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall")
+}
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def unsafe(tree: ast.Module) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found += [(node.lineno, alias.name) for alias in names if alias.name in UNSAFE_IMPORTS]
+            case ast.ImportFrom(module=str(module)) if module in UNSAFE_IMPORTS:
+                found.append((node.lineno, module))
+            case ast.Call(func=func, keywords=keywords):
+                name = dotted(func)
+                if name in UNSAFE_CALLS:
+                    found.append((node.lineno, name))
+                found += [
+                    (node.lineno, f"{name}({key.arg}={key.value.value})")
+                    for key in keywords
+                    if isinstance(key.value, ast.Constant) and (key.arg, key.value.value) in UNSAFE_ARGUMENTS
+                ]
+            case ast.Attribute(attr=attr) if attr in UNSAFE_NAMES:
+                found.append((node.lineno, attr))
+            case ast.Assign(targets=[ast.Attribute(attr="check_hostname")], value=ast.Constant(value=False)):
+                found.append((node.lineno, "check_hostname"))
+            case _:
+                pass
+    return found
+
+
+UNSAFE_ARGUMENTS = {("shell", True), ("verify", False), ("check_hostname", False), ("autoescape", False)}
+
+
+def patterns_made_up(tree: ast.Module) -> list[int]:
+    """Lines where a regular expression is made of something that is not written there or named as a constant."""
+    lines = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or dotted(node.func) not in PATTERN_CALLS or not node.args:
+            continue
+        for part in ast.walk(node.args[0]):
+            is_constant = not isinstance(part, ast.Name) or part.id.isupper() or part.id == "re"
+            if not is_constant:
+                lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("path", TREES)
+def test_nothing_unsafe_is_called(path):
+    assert unsafe(TREES[path]) == []
+
+
+def test_no_regular_expression_is_made_of_what_somebody_sent():
+    """S23: a pattern of a user's making is a way to stop the world."""
+    found = {path: lines for path, tree in TREES.items() if (lines := patterns_made_up(tree))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "from marshal import loads",
+        "eval(x)",
+        "yaml.load(text, Loader=yaml.SafeLoader)",
+        "subprocess.run(x, shell=True)",
+        "context.verify_mode = ssl.CERT_NONE",
+        "context.check_hostname = False",
+        "jinja2.Environment(autoescape=False)",
+    ],
+)
+def test_the_rule_sees_what_it_forbids(text):
+    assert len(unsafe(ast.parse(text))) >= 1
+
+
+def test_the_rule_sees_a_pattern_that_was_sent():
+    assert patterns_made_up(ast.parse("re.search(given['pattern'], text)")) == [1]
+    assert patterns_made_up(ast.parse("re.search(r'a+', text)")) == []
