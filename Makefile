@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test faults check format bench lock clean
+.PHONY: help setup serve test faults fuzz check format bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ test: check ## Check, then run all tests; ARGS='-k cron' narrows, JOBS=4 widens
 faults: setup ## Kill points and chaos, against real databases (about 15 minutes)
 	$(BIN)/python -m pytest tests/faults -m faults $(ARGS)
 
+fuzz: setup ## Throw made-up requests at a real server for 5 minutes; ARGS=60 for one
+	tools/fuzz $(ARGS)
+
 check: setup ## Lint, formatting, types, import layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -41,7 +44,7 @@ format: setup ## Lay the code out and mend what the linter can mend
 bench: setup ## Measure beside the peers and the raw limits
 	$(BIN)/python -m bench $(ARGS)
 
-lock: setup ## Choose new versions: write requirements.lock and tools/uv.lock
+lock: setup ## Choose new versions: write requirements.lock, tools/uv.lock and tools/fuzz.lock
 	@tools/lock
 
 clean: ## Remove .venv and every cache

@@ -17,7 +17,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "tools/uv.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "tools/uv.lock", "tools/fuzz.lock"])
 def test_a_lock_file_holds_versions_and_hashes_only(name):
     lines = (ROOT / name).read_text().splitlines()
     assert [line for line in lines if not (PINNED.fullmatch(line) or HASH.fullmatch(line))] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
@@ -34,7 +35,7 @@ async def test_hostile_text_is_shown_as_text_wherever_it_stands(text, node, targ
         labels={"l": text},
         target_url=target.url("/status/500"),
         http_method="POST",
-        headers={"X-Odd": text},
+        headers={"X-Odd": "x" if "{" in text else text},
         body_template=None if "{" in text else text,
     )
     run = node.trigger(task)
@@ -50,17 +51,17 @@ async def test_hostile_text_is_shown_as_text_wherever_it_stands(text, node, targ
     assert await page.evaluate("window.hit") is None
 
 
-async def test_an_answer_that_is_a_page_is_shown_as_text(node, open_page, unused_page_target):
-    task = node.create(name="answers-with-a-page", target_url=unused_page_target)
+async def test_an_answer_that_is_a_page_is_shown_as_text(node, open_page, page_target):
+    task = node.create(name="answers-with-a-page", target_url=page_target)
     run = node.trigger(task)
-    node.wait_for_run(run)
+    await asyncio.to_thread(node.wait_for_run, run)
     page = await open_page(address(node, f"/runs/{run}"))
     await expect(page.locator(".attempt")).to_contain_text("<script>window.hit = 1</script>")
     assert await page.evaluate("window.hit") is None
 
 
 @pytest.fixture
-async def unused_page_target() -> AsyncIterator[str]:
+async def page_target() -> AsyncIterator[str]:
     """A target that answers with HTML."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -74,7 +75,7 @@ async def unused_page_target() -> AsyncIterator[str]:
 async def serving(handler) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", handler)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -187,7 +188,7 @@ async def test_each_role_sees_what_it_may_do_and_no_more(guarded, open_page):
     for role, token in tokens.items():
         page = await open_page(address(node, "/tasks"))
         await sign_in(page, token)
-        await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+        await expect(page.locator("h1")).to_contain_text("Tasks")
         new = await page.get_by_role("link", name="New task").count() > 0
         log = await page.get_by_role("link", name="Activity").count() > 0
         await page.goto(address(node, "/settings"))

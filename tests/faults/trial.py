@@ -67,7 +67,9 @@ class Trial:
     # Steps
 
     def start_armed(self, *arguments: str) -> None:
-        self.armed = self._start({"NOONBELL_FAILPOINT": self._point}, *arguments)
+        # A poll that falls together with the create would plan in the same group commit, and die with both.
+        seldom = {"NOONBELL_SCHEDULER__POLL_INTERVAL": "30s"}
+        self.armed = self._start({"NOONBELL_FAILPOINT": self._point, **seldom}, *arguments)
 
     def start_again(self) -> None:
         self.again = self._start({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,21 @@ async def test_a_store_of_plain_secrets_is_sealed_by_a_rotation(postgres_url, ke
     finally:
         await store.close()
     assert planted.found_in(await dumped(postgres_url)) == []
+
+
+async def test_after_a_vacuum_the_free_pages_of_a_file_remember_nothing(sqlite_url, key_file):
+    planted = Planted()
+    async with parrots() as parrot, working(sqlite_url, None) as api:
+        await plant(api, planted, parrot.url())
+    store = open_store(sqlite_url)
+    await store.open()
+    try:
+        await rotate(store, sealing.from_file(str(key_file)))
+    finally:
+        await store.close()
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("vacuum")
+    assert planted.found_in(await dumped(sqlite_url)) == []
 
 
 async def test_without_the_key_a_run_fails_and_says_which_key_it_wants(sqlite_url, tmp_path):

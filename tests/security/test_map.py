@@ -138,7 +138,7 @@ LINES = [f"S{number}" for number in range(1, 39)]
 
 
 @cache
-def tests_in(path: str) -> set[str]:
+def names_in(path: str) -> set[str]:
     tree = ast.parse((TESTS / path).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
@@ -151,7 +151,7 @@ def test_every_line_is_proved_or_is_not_ours():
 @pytest.mark.parametrize("line", PROVED)
 def test_every_test_that_is_named_is_there(line):
     assert PROVED[line]
-    assert [(path, name) for path, name in PROVED[line] if name not in tests_in(path)] == []
+    assert [(path, name) for path, name in PROVED[line] if name not in names_in(path)] == []
 
 
 @pytest.mark.parametrize("line", LINES)

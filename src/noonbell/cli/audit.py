@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,10 +37,13 @@ def command(files: tuple[str, ...], store: str | None, output: str, quiet: bool)
 
 
 async def _audit(settings: Settings, *, quiet: bool) -> Report:
-    from noonbell.cli.migrate import as_it_is, check_file, step_of
+    from noonbell.cli.migrate import as_it_is, missing_file, step_of
+    from noonbell.errors import NotFound
     from noonbell.service.audit import audit, check_log
 
-    check_file(settings.store.url)
+    missing = missing_file(settings.store.url)
+    if missing is not None:
+        raise NotFound(f"there is no file {missing}; say where the store is with --store")
     async with as_it_is(settings) as store:
         _check_step(await step_of(store))
         try:

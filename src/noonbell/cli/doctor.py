@@ -66,14 +66,17 @@ def _folder(url: str) -> Path | None:
 
 async def _store(settings: Settings) -> list[Finding]:
     """Its schema is left as it is: a doctor does not operate."""
-    from noonbell.cli.migrate import as_it_is, check_file, step_of
+    from noonbell.cli.migrate import as_it_is, missing_file, step_of
     from noonbell.clock import SystemClock
-    from noonbell.errors import NoonbellError, NotFound
+    from noonbell.errors import NoonbellError
     from noonbell.service.doctor import Finding, Mark, look_at_store
     from noonbell.stores import migrations
 
+    missing = missing_file(settings.store.url)
+    if missing is not None:
+        way = "noonbell serve makes it; if it should be there, say where with --store"
+        return [Finding("store", Mark.CARE, f"there is no file {missing} yet", way)]
     try:
-        check_file(settings.store.url)
         async with as_it_is(settings) as store:
             step = await step_of(store)
             if step != migrations.LATEST:
@@ -82,8 +85,6 @@ async def _store(settings: Settings) -> list[Finding]:
                 return [Finding("schema", Mark.ILL if step > migrations.LATEST else Mark.CARE, says, way)]
             found = [Finding("schema", Mark.WELL, f"at step {step}")]
             return found + [each async for each in look_at_store(store, SystemClock().now)]
-    except NotFound as error:
-        return [Finding("store", Mark.CARE, error.message, "noonbell serve makes it when it starts")]
     except NoonbellError as error:
         return [Finding("store", Mark.ILL, error.message, "look at store.url, and whether the database runs")]
 

@@ -36,12 +36,15 @@ def command(owner: str | None, label: str | None, versions: bool, file: str | No
 
 def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
     """What somebody would have to write to get this task: nothing that is its default anyway."""
+    import msgspec
+
     from noonbell.model.task import ExecType, TaskSpec
     from noonbell.service.task_fields import READ_ONLY
     from noonbell.service.task_json import written as whole
 
     kind = ExecType(task["exec_type"])
     defaults = whole(TaskSpec(name="", exec_type=kind, job_type=task["job_type"]))
+    defaults = msgspec.json.decode(msgspec.json.encode(defaults))  # lists, as in an answer
     fields = {"name": task["name"]}
     for name, value in task.items():
         if name in READ_ONLY or name in _DROPPED or name in ("name", "schedule"):

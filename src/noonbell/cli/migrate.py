@@ -33,9 +33,10 @@ def command(files: tuple[str, ...], store: str | None, to: int | None, status: b
 async def _show(settings: Settings) -> None:
     from noonbell.stores import migrations
 
-    check_file(settings.store.url)
-    async with as_it_is(settings) as store:
-        found = await step_of(store)
+    found = 0
+    if missing_file(settings.store.url) is None:
+        async with as_it_is(settings) as store:
+            found = await step_of(store)
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
     if found > migrations.LATEST:
@@ -62,13 +63,12 @@ async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
 
 
-def check_file(url: str) -> None:
-    """For whoever only looks: a name with a slip in it must not make an empty store, in which nothing is wrong."""
-    from noonbell.errors import NotFound
-
+def missing_file(url: str) -> str | None:
+    """The file of SQLite that is not there yet. Who only looks does not make it: with a slip in its name it would be an
+    empty store, in which nothing is wrong.
+    """
     kind, _, path = url.partition(":///")
-    if kind == "sqlite" and not Path(path).exists():
-        raise NotFound(f"there is no file {path}; say where the store is with --store")
+    return path if kind == "sqlite" and not Path(path).exists() else None
 
 
 async def step_of(store: SqlStore) -> int:

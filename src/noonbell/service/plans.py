@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.clock import Instant, instant_of, rfc3339, slot_of
+from noonbell.clock import Instant, Slot, instant_of, rfc3339, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidId, InvalidState, NotFound
 from noonbell.model.plan import MARK
 from noonbell.model.request import Page, RunQuery, TaskChange, TaskQuery
@@ -104,11 +104,11 @@ class Plans:
         """
         task = await self.get(plan_id)
         now = await self._store.now()
-        task = await self._store.change_task(
-            task.id, lambda task: TaskChange(spec=_afresh(task, now), status=TaskStatus.ENABLED, recount=True), by=by
-        )
-        if task.skip_next:
-            task = await self._store.skip_next(task.id, 0, by=by)
+
+        def edit(task: Task) -> TaskChange:
+            return TaskChange(spec=_afresh(task, now), status=TaskStatus.ENABLED, recount=True, skip_next=0)
+
+        task = await self._store.change_task(task.id, edit, by=by)
         self._wake(task)
         return task
 
@@ -200,7 +200,11 @@ def _turning(status: TaskStatus, refused: tuple[TaskStatus, ...]) -> Callable[[T
 
     def edit(task: Task) -> TaskChange:
         if task.status in refused:
-            ended = "has lost its right to run" if task.status is TaskStatus.ERROR else "is closed"
+            ended = (
+                "has lost its right to run"
+                if task.status is TaskStatus.ERROR
+                else "is closed, or its last slot is past"
+            )
             raise InvalidState(f"the plan {ended}; reset it first", details={"status": task.status})
         return TaskChange(spec=task.spec, status=status)
 
@@ -212,7 +216,9 @@ def _afresh(task: Task, now: Instant) -> TaskSpec:
     if plan["plan_type"] not in ONE_SHOT:
         schedule = schedule_of(plan, repeat_of(plan))
     elif task.fired and schedule is not None:
-        schedule = {**schedule, "at": rfc3339(at_once), "run_if_late": True}
+        # A slot has one outcome: within the second of the one before it, the new one is the next second.
+        fresh = max(at_once, instant_of(Slot(slot_of(task.accounted_to) + 1)))
+        schedule = {**schedule, "at": rfc3339(fresh), "run_if_late": True}
     mark = {"target": plan["target"], "reset_at": int(at_once)}
     return msgspec.structs.replace(task.spec, schedule=schedule, meta={**task.spec.meta, MARK: mark})
 

@@ -16,6 +16,7 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -58,6 +59,11 @@ def _pack(values: Sequence[Any]) -> str:
     return json.dumps(list(values), separators=(",", ":"))
 
 
+_PATIENCE = 10.0
+"""Seconds to wait for somebody else's transaction."""
+_OWN_PATIENCE = f"pragma busy_timeout = {round(_PATIENCE * 1000)}"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.002
+
 SQLITE = Dialect(
     name="sqlite",
     lock="",
@@ -80,7 +86,7 @@ class Connection:
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._db = sqlite3.connect(
-            path, timeout=10, isolation_level=None, check_same_thread=False, cached_statements=512
+            path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=512
         )
         self._clock = clock
         self._ids = IdBlock()
@@ -114,7 +120,25 @@ class Connection:
             return result
 
     def begin(self) -> None:
-        self._db.execute("begin immediate")
+        """Wait for the file's one write lock, with looks that are close together.
+
+        SQLite's own patience sleeps for up to 100 ms between two looks. Two processes that write short transactions would
+        then each stand still most of the time.
+        """
+        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+        self._db.execute("pragma busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    self._db.execute("begin immediate")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                time.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+        finally:
+            self._db.execute(_OWN_PATIENCE)
 
     def commit(self) -> None:
         self._db.execute("commit")

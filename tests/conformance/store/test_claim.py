@@ -281,6 +281,20 @@ async def test_a_change_of_the_tasks_workers_is_used_at_the_next_claim(store: St
     assert claimed_ids(await claim(store, "w2")) == [run_id]
 
 
+@pytest.mark.parametrize("limit", [None, 1], ids=["free", "limited"])
+async def test_a_change_of_the_version_that_a_task_asks_for_is_used_at_the_next_claim(store: Store, limit: int | None):
+    task = await store.create_task(job(min_worker_version=4, max_concurrency=limit))
+    run_id = await publish(store, task)
+    assert await claim(store, version=3) == []
+    task = await edit(store, task, min_worker_version=0)
+    await edit(store, task, min_worker_version=3)
+    assert await claim(store, version=2) == []
+    (lease,) = await claim(store, version=3)
+    await edit(store, task, min_worker_version=0)
+    await done(store, release(lease))
+    assert claimed_ids(await claim(store, version=0)) == [run_id]
+
+
 async def test_only_async_targets_get_a_callback_token_and_each_attempt_its_own(store: Store, clock: ManualClock):
     task = await store.create_task(asynchronous(max_concurrency=None))
     first = await started(store, task)

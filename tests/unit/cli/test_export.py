@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from noonbell.cli.export import written
@@ -29,7 +30,8 @@ def answered(given: dict) -> dict:
         updated_at=NOW,
         next_fire_at=NOW,
     )
-    return shown(task, Activity())
+    answer: dict = msgspec.json.decode(msgspec.json.encode(shown(task, Activity())))
+    return answer
 
 
 @pytest.mark.parametrize(

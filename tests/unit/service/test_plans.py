@@ -8,7 +8,7 @@ import pytest
 
 from noonbell.clock import ManualClock
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidId, InvalidState, NotFound
-from noonbell.model.request import TaskQuery
+from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import MisfirePolicy, OnExhausted, OverlapAction, TaskId, TaskStatus
 from noonbell.service import Rules, Services
@@ -306,6 +306,18 @@ async def test_pause_and_resume_are_refused_after_the_end(services: Services):
             await verb(plan_id)
     await services.plans.reset(plan_id)
     assert await state(services, plan_id) == "queue"
+
+
+async def test_a_one_shot_plan_runs_again_though_it_is_reset_within_its_second(
+    services: Services, store: MemoryStore, clock: ManualClock
+):
+    plan_id = await published(services, plan_type="none")
+    await due(services, clock, 0)
+    await services.plans.close(plan_id)
+    await services.plans.reset(plan_id)
+    await due(services, clock, 1)
+    runs = await store.runs(RunQuery(sort="id"))
+    assert [run.status for run in runs.items] == [RunStatus.CANCELED, RunStatus.SCHEDULED]
 
 
 async def test_closing_cancels_the_run_that_waits(services: Services, store: MemoryStore, clock: ManualClock):

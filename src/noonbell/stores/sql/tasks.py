@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -322,24 +322,34 @@ _LINED_UP = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
 
 
 def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
-    """A change of allowed workers acts on the runs that wait, and stops those under way in the wrong hands."""
-    if old.spec.specific_worker_ids == new.spec.specific_worker_ids:
+    """A change of who may carry runs out acts on those that wait, and stops those under way in the wrong hands."""
+    allowed, version = new.spec.specific_worker_ids, new.spec.min_worker_version
+    are_others = old.spec.specific_worker_ids != allowed
+    if not are_others and old.spec.min_worker_version == version:
         return
-    allowed = new.spec.specific_worker_ids
     rows = yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id)
     if not rows:
         return
+    if are_others:
+        yield from _pin_anew(q, rows, allowed)
+    moved = []
+    for row in rows:
+        flags = _flags_under(row, allowed) if are_others else row.flags
+        place = due_place(flags, row.gate, version) if row.place in _LINED_UP else row.place
+        moved.append((row.run_id, int(place), flags, version))
+    yield UpdateMany("live", "run_id", ("place", "flags", "min_version"), moved)
+
+
+def _pin_anew(q: Dialect, rows: Sequence[narrow.Live], allowed: Sequence[str]) -> Work[None]:
     yield Execute(f"delete from pins where {q.ids('run_id', 'ids')}", {"ids": q.pack([row.run_id for row in rows])})
     if allowed:
         pins = [(row.run_id, worker) for row in rows for worker in allowed]
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
-    moved = []
-    for row in rows:
-        flags = row.flags & ~(Flag.PINNED | Flag.STOP)
-        if allowed:
-            flags |= Flag.PINNED
-        if allowed and row.place == Place.LEASED and row.worker_id not in allowed:
-            flags |= Flag.STOP
-        place = due_place(flags, row.gate, row.min_version) if row.place in _LINED_UP else row.place
-        moved.append((row.run_id, int(place), flags))
-    yield UpdateMany("live", "run_id", ("place", "flags"), moved)
+
+
+def _flags_under(row: narrow.Live, allowed: Sequence[str]) -> int:
+    flags = row.flags & ~(Flag.PINNED | Flag.STOP)
+    if not allowed:
+        return flags
+    is_wrong = row.place == Place.LEASED and row.worker_id not in allowed
+    return flags | Flag.PINNED | (Flag.STOP if is_wrong else 0)

@@ -81,17 +81,20 @@ class Inside:
 
     def listen(self) -> None:
         """In a thread of its own, until the worker closes the line: then there is nobody to work for."""
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                self._heed(self._hear())
-        os.killpg(0, signal.SIGKILL)
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                while True:
+                    self._heed(self._hear())
+        finally:  # a sandbox that does not hear would keep its next run until that times out
+            os.killpg(0, signal.SIGKILL)
 
     def _heed(self, heard: ToSandbox) -> None:
         match heard:
             case Cancel():
                 self.cancelled = True
-                if self._loop is not None and self._task is not None:
-                    self._loop.call_soon_threadsafe(self._task.cancel)
+                loop, task = self._loop, self._task  # the other thread may be done with it at any moment
+                if loop is not None and task is not None:
+                    loop.call_soon_threadsafe(task.cancel)
             case MoreTime(is_ours):
                 self._answers.put(is_ours)
             case _:

@@ -141,7 +141,9 @@ class Sandbox:
         try:
             async with asyncio.timeout(GRACE):
                 while not isinstance(heard := await self._hear(), Done):
-                    if isinstance(heard, Log | Progress):
+                    if isinstance(heard, Extend):
+                        self._say(packed(MoreTime(False)))
+                    else:
                         await self._pass_on(heard, words)
         except (Crash, TimeoutError):
             return False
@@ -203,9 +205,7 @@ class Sandboxes:
                 await self._leave(sandbox, is_sound=is_sound)
             raise
         except Crash:
-            status = await sandbox.status()
-            await sandbox.end()
-            return outcome.crashed(status)
+            return await _crashed(sandbox)
         except BaseException:
             await sandbox.end()
             raise
@@ -232,9 +232,7 @@ class Sandboxes:
         try:
             problem = await sandbox.prepare()
         except Crash:
-            status = await sandbox.status()
-            await sandbox.end()
-            return outcome.crashed(status)
+            return await _crashed(sandbox)
         except BaseException:
             await sandbox.end()
             raise
@@ -253,3 +251,11 @@ class Sandboxes:
             ending = asyncio.get_running_loop().create_task(sandbox.end())
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
+
+
+async def _crashed(sandbox: Sandbox) -> Outcome:
+    """Nothing of it stays, also where nobody waits for the answer any more."""
+    try:
+        return outcome.crashed(await sandbox.status())
+    finally:
+        await sandbox.end()

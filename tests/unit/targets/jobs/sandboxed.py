@@ -143,6 +143,14 @@ def wait_for_cancel(context, payload):
 
 
 @sandboxed
+def ask_after_cancel(context, payload):
+    note(payload, str(os.getpid()))
+    while not context.cancelled:
+        time.sleep(0.01)
+    note(payload, f"more time: {bool(context.extend(60))}")
+
+
+@sandboxed
 async def wait_in_a_loop(_context, payload):
     note(payload, str(os.getpid()))
     try:

@@ -136,6 +136,14 @@ async def test_a_handler_in_a_sandbox_sees_that_it_is_canceled(bench, tmp_path, 
     assert await written(file, pid) == "saw it"
 
 
+async def test_a_canceled_handler_in_a_sandbox_that_asks_for_more_time_is_told_no(bench, tmp_path):
+    file = tmp_path / "seen"
+    run_id = await bench.publish({"file": str(file)}, job_type="ask_after_cancel")
+    pid = await written(file)
+    await bench.store.cancel([run_id])
+    assert await written(file, pid) == "more time: False"
+
+
 async def test_cancel_kills_a_sandbox_that_does_not_listen(bench, tmp_path):
     file = tmp_path / "pid"
     run_id = await bench.publish({"file": str(file)}, job_type="spin")
