@@ -17,7 +17,6 @@ from integration.api.serving import Api, running, serving
 from noonbell.api.endpoint import routes
 from noonbell.api.events import endpoints, message
 from noonbell.clock import Instant
-from noonbell.engine.follow import Events
 from noonbell.model.event import Event
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
@@ -215,16 +214,6 @@ async def test_silence_is_broken_by_comments(quick_api: Api):
 async def test_metrics_count_the_listeners(quick_api: Api):
     async with listening(quick_api), listening(quick_api):
         assert "noonbell_event_listeners 2.0" in str(await quick_api.good("GET", "//metrics"))
-
-
-async def test_code_in_the_process_can_wait_for_a_run(api_everywhere: Api):
-    api = api_everywhere
-    events = Events(api.store, api.parts.hub)
-    run_id = await api.trigger(await api.create(name="a"))
-    waiting = asyncio.create_task(events.wait_for(RunId(run_id), PATIENCE))
-    await api.finish(await api.claim(), RunStatus.SUCCESS)
-    assert (await waiting).status is RunStatus.SUCCESS
-    assert (await events.wait_for(RunId(run_id), PATIENCE)).id == run_id, "one that is over is answered at once"
 
 
 @pytest.mark.parametrize("name", ["plain", 'quo"te', "zeile\nzwei", "北京"])

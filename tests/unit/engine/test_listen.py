@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from conformance.store.builders import job, publish_many
-from noonbell.engine.follow import Events
 from noonbell.engine.listen import Batch, Hub, Listener
 from noonbell.engine.tell import EVENTS, Nudge, telling
-from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable
+from noonbell.errors import StoreUnavailable
 from noonbell.model.event import Event
-from noonbell.model.run import RunId
 from noonbell.model.stream import Filter, Position
 from noonbell.stores.memory import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
@@ -151,38 +149,6 @@ async def test_a_hub_that_is_closed_lets_everybody_go(hub: Hub):
 
 
 # ---- what code inside the process uses
-
-
-async def test_a_follower_sees_every_event_although_it_was_cut(hub: Hub, store: MemoryStore):
-    task = await store.create_task(job("t"))
-    following = Events(store, hub).listen(["run.scheduled"], task="t")
-    async with contextlib.aclosing(following):
-        first = asyncio.create_task(anext(following))
-        await until(lambda: bool(hub._listeners))
-        published = await publish_many(store, task, 1)
-        seen = [(await first).run_id]
-        for _ in range(6):
-            published += await publish_many(store, task, 10)
-            await asyncio.sleep(0.02)
-        seen += [(await anext(following)).run_id for _ in range(60)]
-    assert seen == published
-
-
-async def test_a_follower_begins_where_it_is_told_to(hub: Hub, store: MemoryStore):
-    await publish_many(store, await store.create_task(job()), 3)
-    async with contextlib.aclosing(Events(store, hub).listen(["run"], after="2.0")) as following:
-        assert [(await anext(following)).id for _ in range(2)] == ["2.1", "2.2"]
-    with pytest.raises(InvalidArgument, match="after"):
-        await anext(Events(store, hub).listen(after="soon"))
-
-
-async def test_waiting_for_a_run_has_an_end(hub: Hub, store: MemoryStore):
-    events = Events(store, hub)
-    (run_id,) = await publish_many(store, await store.create_task(job()), 1)
-    with pytest.raises(TimeoutError):
-        await events.wait_for(run_id, 0.02)
-    with pytest.raises(NotFound):
-        await events.wait_for(RunId(12345), 1)
 
 
 # ---- telling
