@@ -211,8 +211,9 @@ class Store(Protocol):
         nodes, a task never has more than `max_concurrency` runs executing or awaiting their callback, nor a queue more
         than its own; and no stretch of `per_seconds` sees more starts than a rate limit allows. What a limit holds back
         does not stand in the way of others. Runs pinned to other workers, or that ask for a newer worker, are left. A
-        part of a fan-out goes to a worker that has had no other part of it. Each claim gives a token that is larger
-        than any before it for that run, counts one attempt, and sets the lease and the deadline.
+        part of a fan-out goes to a worker that has had no other part of it; the claim that makes the parts says where
+        the others wait (`split`). Each claim gives a token that is larger than any before it for that run, counts one
+        attempt, and sets the lease and the deadline.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:

@@ -14,6 +14,7 @@ HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}( \\)?")
 WORDS = [
     *("task", "schedule", "slot", "run", "attempt", "target", "worker", "queue", "claim", "lease", "settle"),
     *("policy", "event", "store", "sink", "transition", "fence", "cursor", "outcome", "instant"),
+    *("account", "audit", "audit log"),
 ]
 
 

@@ -29,9 +29,10 @@ async def test_no_row_moves_under_the_pointer_and_new_ones_wait_to_be_asked_for(
 async def test_no_letter_is_lost_while_events_pour_in(node, target, open_page):
     task = node.create(name="busy", target_url=target.url("/ok"), max_concurrency=None)
     page = await open_page(address(node, "/tasks"))
-    pouring = asyncio.create_task(asyncio.to_thread(lambda: [node.trigger(task) for _ in range(100)]))
-    await page.get_by_label("Name", exact=True).press_sequentially("twenty letters in all", delay=40)
-    await pouring
+    await asyncio.gather(
+        asyncio.to_thread(lambda: [node.trigger(task) for _ in range(100)]),
+        page.get_by_label("Name", exact=True).press_sequentially("twenty letters in all", delay=40),
+    )
     await expect(page.get_by_label("Name", exact=True)).to_have_value("twenty letters in all")
 
 

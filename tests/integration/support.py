@@ -48,7 +48,10 @@ async def create_many(store: SqlStore, specs: Sequence[TaskSpec], at_once: int =
         def work(cache: Any, part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
             made: list[Task] = []
             for spec in part:
-                made += [(yield from tasks.create(store.dialect, cache, spec, TaskStatus.ENABLED, None, system=False))]
+                task = yield from tasks.create(
+                    store.dialect, cache, spec, TaskStatus.ENABLED, None, skip_next=0, system=False
+                )
+                made.append(task)
             return made
 
         created += await store._write(work)

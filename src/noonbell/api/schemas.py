@@ -70,7 +70,10 @@ def all_schemas() -> Schema:
         "RunInList": _object(run_fields),
         "Run": _object({**run_fields, **body_fields, "payload": ANY}),
         "Attempt": _object(_attempt_fields(attempt["properties"], body_fields)),
-        **_answers(),
+        **_task_answers(),
+        **_run_answers(),
+        **_callback_answers(),
+        **_system_answers(),
         **_bodies(),
         "Error": _object(
             {"code": TEXT, "message": TEXT, "request_id": TEXT, "details": {"type": "object"}, "error": TEXT}
@@ -193,81 +196,79 @@ def _page(of: str) -> Schema:
     )
 
 
-def _answers() -> Schema:
+def _task_answers() -> Schema:
     fires = _list(_object({"utc": MOMENT, "local": MOMENT}))
     notes = _list(_object({"code": TEXT, "message": TEXT}))
     saved = {"next_fires": fires, "notes": notes}
-    counts = {"type": "object", "additionalProperties": WHOLE}
-    outcome = {"type": "string", "enum": [str(each) for each in Outcome]}
     return {
         "TaskPage": _page("Task"),
-        "RunPage": _page("RunInList"),
         "TaskCreated": _object({"id": ID, "name": TEXT, **saved}),
         "TaskUpdated": _object({"updated": FLAG, "version": WHOLE, **saved}),
         "Deleted": _object({"deleted": FLAG}),
         "StatusOfTask": _object({"status": {"type": "string", "enum": [str(each) for each in TaskStatus]}}),
         "Skip": _object({"skip_next": WHOLE}),
         "Preview": _object({**saved, "description": TEXT}),
-        "Triggered": _object({"run_id": ID, "outcome": outcome}, ("run_id",)),
         "TasksChanged": _object({"status": TEXT, "changed": WHOLE}),
+    }
+
+
+def _run_answers() -> Schema:
+    outcome = {"type": "string", "enum": [str(each) for each in Outcome]}
+    published = _object({"run_id": _or_null(ID), "outcome": outcome, "reason": TEXT}, ("run_id", "outcome"))
+    line = _object({"seq": WHOLE, "at": MOMENT, "level": TEXT, "message": TEXT})
+    return {
+        "RunPage": _page("RunInList"),
+        "Triggered": _object({"run_id": ID, "outcome": outcome}, ("run_id",)),
+        "BatchAnswer": _object({"runs": _list(published)}),
         "Canceled": _object({"run_id": ID, "status": STATUS, "canceled": FLAG}),
         "Retried": _object({"run_id": ID, "retry_of_run_id": ID}),
         "Promoted": _object({"run_id": ID, "status": STATUS, "run_at": MOMENT}),
-        "Attempts": _object({"items": _list(ref("Attempt"))}),
-        "Log": _object(
-            {
-                "items": _list(_object({"seq": WHOLE, "at": MOMENT, "level": TEXT, "message": TEXT})),
-                "next_after": WHOLE,
-            }
-        ),
-        "CallbackRecords": _object({"items": _list(ref("CallbackRecord"))}),
-        "CallbackRecord": _object(
-            {
-                "id": WHOLE,
-                "run_id": _or_null(ID),
-                "task_id": _or_null(ID),
-                "received_at": MOMENT,
-                "status": {"type": "string", "enum": ["RECEIVED", "IGNORED"]},
-                "reason": _or_null(TEXT),
-                "headers": {"type": "object", "additionalProperties": TEXT},
-                "body": TEXT,
-            }
-        ),
-        "CallbackAnswer": _object({"run_id": ID, "final_status": FINAL_STATUS}),
-        "BatchAnswer": _object(
-            {
-                "runs": _list(
-                    _object({"run_id": _or_null(ID), "outcome": outcome, "reason": TEXT}, ("run_id", "outcome"))
-                )
-            }
-        ),
         "RunsCanceled": _object({"matched": WHOLE, "canceled": WHOLE, "more": FLAG}),
         "RunsRetried": _object({"matched": WHOLE, "retried": WHOLE, "more": FLAG}),
-        "Stats": _object(
-            {
-                "from": MOMENT,
-                "to": MOMENT,
-                "total": WHOLE,
-                "by_status": counts,
-                "by_final_status": counts,
-                "success_rate": _or_null(NUMBER),
-                "tasks": _list(
-                    _object(
-                        {
-                            "task_id": ID,
-                            "task_name": TEXT,
-                            "runs": WHOLE,
-                            "success_rate": _or_null(NUMBER),
-                            "average_duration_ms": _or_null(WHOLE),
-                            "average_lag_ms": _or_null(WHOLE),
-                        }
-                    )
-                ),
-                "sample": WHOLE,
-            }
-        ),
-        "Health": _object({"ok": FLAG}, ("ok",)),
+        "Attempts": _object({"items": _list(ref("Attempt"))}),
+        "Log": _object({"items": _list(line), "next_after": WHOLE}),
     }
+
+
+def _callback_answers() -> Schema:
+    record = {
+        "id": WHOLE,
+        "run_id": _or_null(ID),
+        "task_id": _or_null(ID),
+        "received_at": MOMENT,
+        "status": {"type": "string", "enum": ["RECEIVED", "IGNORED"]},
+        "reason": _or_null(TEXT),
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "body": TEXT,
+    }
+    return {
+        "CallbackAnswer": _object({"run_id": ID, "final_status": FINAL_STATUS}),
+        "CallbackRecords": _object({"items": _list(ref("CallbackRecord"))}),
+        "CallbackRecord": _object(record),
+    }
+
+
+def _system_answers() -> Schema:
+    counts = {"type": "object", "additionalProperties": WHOLE}
+    of_task = {
+        "task_id": ID,
+        "task_name": TEXT,
+        "runs": WHOLE,
+        "success_rate": _or_null(NUMBER),
+        "average_duration_ms": _or_null(WHOLE),
+        "average_lag_ms": _or_null(WHOLE),
+    }
+    stats = {
+        "from": MOMENT,
+        "to": MOMENT,
+        "total": WHOLE,
+        "by_status": counts,
+        "by_final_status": counts,
+        "success_rate": _or_null(NUMBER),
+        "tasks": _list(_object(of_task)),
+        "sample": WHOLE,
+    }
+    return {"Stats": _object(stats), "Health": _object({"ok": FLAG}, ("ok",))}
 
 
 def _bodies() -> Schema:

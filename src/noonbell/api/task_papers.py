@@ -74,7 +74,7 @@ REPLACE = paper(
     body="TaskWrite",
     body_example=BODY,
     body_required=True,
-    errors=(*_ID, *_SAVED, "VERSION_CONFLICT"),
+    errors=(*_ID, *_SAVED, "INVALID_STATE", "VERSION_CONFLICT"),
     versioned=True,
 )
 PATCH = paper(
@@ -86,7 +86,7 @@ PATCH = paper(
     body="TaskPatch",
     body_example={"cron_expr": "*/10 * * * *", "description": "Every ten minutes"},
     body_required=True,
-    errors=(*_ID, *_SAVED, "VERSION_CONFLICT"),
+    errors=(*_ID, *_SAVED, "INVALID_STATE", "VERSION_CONFLICT"),
     versioned=True,
     notes="`retry_policy`, `circuit`, `rate_limit` and `fanout` are changed field by field; any other field is replaced "
     "whole. `null` sets a field to its default.",
@@ -111,7 +111,7 @@ ENABLE = paper(
     "Enable a task",
     answer="StatusOfTask",
     answer_example={"status": "ENABLED"},
-    errors=(*_ID, "VERSION_CONFLICT"),
+    errors=(*_ID, "INVALID_STATE", "VERSION_CONFLICT"),
     versioned=True,
     notes="It starts from now: what was missed while it was off is not made up for.",
 )
@@ -121,7 +121,7 @@ DISABLE = paper(
     "Disable a task",
     answer="StatusOfTask",
     answer_example={"status": "DISABLED"},
-    errors=(*_ID, "VERSION_CONFLICT"),
+    errors=(*_ID, "INVALID_STATE", "VERSION_CONFLICT"),
     versioned=True,
     notes="No further slot; what runs finishes.",
 )
@@ -131,7 +131,8 @@ RESUME = paper(
     "Another word for enable",
     answer="StatusOfTask",
     answer_example={"status": "ENABLED"},
-    errors=_ID,
+    errors=(*_ID, "INVALID_STATE", "VERSION_CONFLICT"),
+    versioned=True,
 )
 PAUSE = paper(
     "pause_task",
@@ -139,7 +140,8 @@ PAUSE = paper(
     "Another word for disable",
     answer="StatusOfTask",
     answer_example={"status": "DISABLED"},
-    errors=_ID,
+    errors=(*_ID, "INVALID_STATE", "VERSION_CONFLICT"),
+    versioned=True,
 )
 RESET = paper(
     "reset_task",

@@ -72,6 +72,8 @@ class Lane:
             claimed = await self._trip(ended, room)
         finally:
             hands.answered(room)
+        for queue in claimed.split:
+            self._wakeup.signal(queue_topic(queue))
         if claimed.leases:
             failpoint.hit("K3")
             await self._take(claimed.leases)

@@ -182,7 +182,12 @@ class Door:
         request = visitor.request
         held = (await self.store.held([request.worker_id])).get(request.worker_id, 0)
         room = min(request.max, visitor.attendance.concurrency - held)
-        return await self.store.claim(msgspec.structs.replace(request, max=room)) if room > 0 else Claimed([])
+        if room <= 0:
+            return Claimed([])
+        claimed = await self.store.claim(msgspec.structs.replace(request, max=room))
+        for queue in claimed.split:
+            self.wakeup.signal(queue_topic(queue))
+        return claimed
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
         try:

@@ -231,7 +231,8 @@ class Hands:
             return
         held.word = word
         if held.runner is not None:
-            held.runner.cancel()
+            # In a turn of its own: a task that is canceled before its first step never takes one, nor gives its place back.
+            held.runner.get_loop().call_soon(held.runner.cancel)
         elif held in self._waiting:
             self._waiting.remove(held)
             is_ours = word is Word.STOPPED

@@ -74,6 +74,8 @@ class Claimed(msgspec.Struct, frozen=True):
     leases: list[Lease]
     next_at: Instant | None = None
     """When a limit that held something back may let it go; None = nothing is held back by time."""
+    split: tuple[str, ...] = ()
+    """The queues of the fan-outs that this claim has split: their other parts wait there for other workers."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -220,11 +220,3 @@ def fate_of(run: SlotRun) -> Fate:
     if run.status is RunStatus.SCHEDULED:
         return Fate.WAITING
     return Fate.RAN if run.end_time is not None else Fate.RUNNING
-
-
-def fates(entries_: Sequence[Entry]) -> dict[Fate, int]:
-    """How many slots had each fate."""
-    counts: dict[Fate, int] = {}
-    for entry in entries_:
-        counts[entry.fate] = counts.get(entry.fate, 0) + entry.count
-    return counts

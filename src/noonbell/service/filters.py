@@ -75,7 +75,12 @@ def _read_paging(reader: Reader, sort: str) -> dict[str, Any]:
 
 def from_the_top(sort: str) -> str:
     """The cursor before everything, of an order that falls (`-id`): the first page, without counting what follows."""
-    encoded = msgspec.json.encode((sort.removeprefix("-"), 2**62, 2**62))
+    return cursor_at(sort, 2**62)
+
+
+def cursor_at(sort: str, value: int) -> str:
+    """The cursor right behind what has that value, in an order by a number."""
+    encoded = msgspec.json.encode((sort.removeprefix("-"), value, 2**62))
     return base64.urlsafe_b64encode(encoded).decode().rstrip("=")
 
 

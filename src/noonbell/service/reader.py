@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from noonbell import when
-from noonbell.clock import SECOND, Instant, from_datetime, instant_of, slot_of
+from noonbell.clock import SECOND, Instant, from_datetime, instant_of
 from noonbell.errors import InvalidArgument
 from noonbell.service.secrets import is_secret
 from noonbell.settings.masking import mask_addresses
@@ -288,7 +288,3 @@ def read_moment(value: object, zone: str | None = None) -> Instant:
     if not EARLIEST * SECOND <= instant <= LATEST * SECOND:
         raise ValueError("a time from the year 2 to the year 9998")
     return instant
-
-
-def slot_from(instant: Instant) -> int:
-    return int(slot_of(instant))

@@ -15,7 +15,7 @@ import msgspec
 from noonbell.errors import InvalidState
 from noonbell.model.alert import Channel
 from noonbell.model.task import TaskSpec
-from noonbell.sealing import Sealer
+from noonbell.sealing import Sealer, is_sealed
 
 MASK: Final = "***"
 
@@ -78,6 +78,9 @@ def opened_where_possible(holder: Holder, sealer: Sealer) -> Holder:
 
 def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
     fields = _fields_of(holder)
+    texts = [*fields["headers"].values(), *(fields[name] or "" for name in _FIELDS if name in fields)]
+    if not any(map(is_sealed, texts)):
+        return holder  # as in most installations, for every call of a task that has no plan
     found = turned(fields, lambda text, _: turn(text))
     return holder if found == fields else msgspec.structs.replace(holder, **found)
 
@@ -87,7 +90,8 @@ def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None
     found, kept = dict(fields), kept or {}
     known = {name.lower(): value for name, value in (kept.get("headers") or {}).items()}
     found["headers"] = {
-        name: turn(value, known.get(name.lower())) if is_secret(name) and value else value
+        # What was sealed once is opened under any name: which names are secret may change from version to version.
+        name: turn(value, known.get(name.lower())) if value and (is_secret(name) or is_sealed(value)) else value
         for name, value in (fields.get("headers") or {}).items()
     }
     for name in _FIELDS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
 from noonbell.model.request import Page, TaskChange, TaskQuery
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.ports import Store, Wakeup
@@ -109,7 +110,7 @@ class Tasks:
             plain = self.opened(task)
             fields = task_json.merged(plain, given) if partial else task_json.replaced(plain, given)
             draft = self._drafted(task, fields, now)
-            return TaskChange(spec=draft.spec, status=draft.status or task.status, skip_next=draft.skip_next)
+            return TaskChange(spec=draft.spec, status=_turned(task, draft.status), skip_next=draft.skip_next)
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake(task)
@@ -183,24 +184,30 @@ class Tasks:
         return await self._store.skip_next((await self.get(ref)).id, count, by=by)
 
     async def set_status_where(self, query: TaskQuery, status: TaskStatus, *, by: str | None = None) -> int:
-        """Enable or disable every task that the query finds; how many were changed."""
+        """Enable or disable every task that the query finds, but those in ERROR; how many were changed."""
         ids: list[TaskId] = []
         cursor: str | None = None
         while True:
             page = await self._store.tasks(msgspec.structs.replace(query, page=1, page_size=500, cursor=cursor))
-            ids += [task.id for task in page.items if task.status is not status]
+            ids += [task.id for task in page.items if task.status not in (status, TaskStatus.ERROR)]
             cursor = page.next_cursor
             if cursor is None:
                 break
+        changed = 0
         for task_id in ids:
-            await self._set_status(task_id, status, by, None)
-        return len(ids)
+            # One that is deleted or errs meanwhile does not keep the others as they were.
+            with suppress(NotFound, InvalidState):
+                await self._set_status(task_id, status, by, None)
+                changed += 1
+        return changed
 
     async def _set_status(self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None) -> Task:
         task_id = (await self.get(ref)).id
-        task = await self._store.change_task(
-            task_id, lambda task: TaskChange(spec=task.spec, status=status), by=by, expect_version=expect_version
-        )
+
+        def edit(task: Task) -> TaskChange:
+            return TaskChange(spec=task.spec, status=_turned(task, status))
+
+        task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake(task)
         return task
 
@@ -209,6 +216,18 @@ class Tasks:
         self._wakeup.signal("plan")
         self._wakeup.signal("orders")
         self._wakeup.signal(f"queue:{task.spec.queue}")
+
+
+def _turned(task: Task, status: TaskStatus | None) -> TaskStatus:
+    """The status that a task gets. One that has lost its right to run gets it back by a reset, and by nothing else."""
+    if status is None:
+        return task.status
+    if task.status is TaskStatus.ERROR:
+        raise InvalidState(
+            f"task {task.name!r} is in ERROR: it has lost its right to run; reset it first",
+            details={"status": task.status},
+        )
+    return status
 
 
 def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | None:

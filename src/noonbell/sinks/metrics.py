@@ -67,10 +67,18 @@ class Metrics:
     def __init__(self, *, task_id_label: bool = True, task_id_limit: int = 200, pool_size: int = 0) -> None:
         # Series `…_created` double the page and nobody reads them. The switch is one for the whole process.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry = CollectorRegistry()
-        limit = task_id_limit if task_id_label else None
-        by_task = ("task_id",) if task_id_label else ()
+        self.registry = CollectorRegistry()
+        self._name_as_in_the_documents(("task_id",) if task_id_label else (), task_id_limit if task_id_label else None)
+        self._name_runs_and_queues()
+        self._name_the_store(pool_size)
+        self._name_listeners()
+        build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=self.registry)
+        build.labels(__version__).set(1)
+        self._stand_at_zero()
 
+    def _name_as_in_the_documents(self, by_task: tuple[str, ...], limit: int | None) -> None:
+        """The names of documents 000 and 002. `limit` is for the label of tasks; None if there is none."""
+        registry = self.registry
         self.task_total = Untyped(
             "cronjob_task_total", "Tasks that are not deleted, by status.", ("status",), registry=registry
         )
@@ -120,6 +128,8 @@ class Metrics:
         )
         self.timeouts = Counter("task_timeout", "Attempts that ran past their timeout.", registry=registry)
 
+    def _name_runs_and_queues(self) -> None:
+        registry = self.registry
         self.start_lag = Histogram(
             "noonbell_start_lag_seconds",
             "From a run's slot to the claim of its first attempt.",
@@ -146,6 +156,9 @@ class Metrics:
             registry=registry,
         )
         self.workers = Gauge("noonbell_workers", "Workers, by state.", ("state",), registry=registry)
+
+    def _name_the_store(self, pool_size: int) -> None:
+        registry = self.registry
         self.store_latency = Histogram(
             "noonbell_store_latency_seconds",
             "How long the store took, by call.",
@@ -162,6 +175,9 @@ class Metrics:
             "noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.", registry=registry
         )
         self.pool_size.set(pool_size)
+
+    def _name_listeners(self) -> None:
+        registry = self.registry
         self.event_listeners = Gauge(
             "noonbell_event_listeners", "Listeners of the event stream on this node.", registry=registry
         )
@@ -174,9 +190,6 @@ class Metrics:
             ("outcome",),
             registry=registry,
         )
-        build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=registry)
-        build.labels(__version__).set(1)
-        self._stand_at_zero()
 
     def _stand_at_zero(self) -> None:
         """Series exist before their first count, so that a rate over it is right."""

@@ -111,5 +111,6 @@ def hours(runs: Sequence[Run], now: int, count: int = 24) -> list[tuple[int, dic
         counts = found.get(run.scheduled_time // hour)
         if counts is not None:
             mark = mark_of(run.status)
+            mark = "active" if mark == "warn" else mark  # a retry is no ending of its own
             counts[mark] = counts.get(mark, 0) + 1
     return [(start * hour, counts) for start, counts in found.items()]

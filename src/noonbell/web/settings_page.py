@@ -33,7 +33,7 @@ async def show(visit: Visit, *, made: str | None = None, problem: str | None = N
         rules=[] if alerts is None else await alerts.rules(),
         deliveries=[] if alerts is None else await alerts.deliveries(limit=20),
         findings=[finding async for finding in look_at_store(patient(site.services), SystemClock().now)],
-        counts=dict(await store.counts()),
+        counts={name: count for name, count in (await store.counts()).items() if "." not in name},
         health=site.health(),
         retention=settings.jobs.history_retention_days,
         store_url=mask_addresses(settings.store.url),

@@ -65,13 +65,14 @@ async def delete(visit: Visit) -> Response:
     return visit.done(visit.words("task.deleted", name=task.name), go="/tasks")
 
 
-def change(act: Callable[[Visit, Task], Awaitable[Task]], key: str) -> Handler:
-    """A button that sets the task's status, and says what came of it."""
+def change(act: Callable[[Visit, Task], Awaitable[Task]], key: str, undo: str | None = None) -> Handler:
+    """A button that sets the task's status, and says what came of it; `undo` is the button that takes it back."""
 
     async def handler(visit: Visit) -> Response:
         task, given = await found(visit), await visit.fields()
         await act(visit, task)
-        return visit.done(visit.words(key, name=task.name), back(given, task))
+        way_back = None if undo is None else f"/tasks/{task.id}/{undo}"
+        return visit.done(visit.words(key, name=task.name), back(given, task), undo=way_back)
 
     return handler
 
@@ -104,8 +105,8 @@ def pages(site: Site) -> list[Page]:
     operator = Role.OPERATOR
     return [
         Page("/tasks/{id}/trigger", trigger, "POST", operator, deed="trigger_task"),
-        Page("/tasks/{id}/enable", change(enable, "task.enabled"), "POST", operator, deed="enable_task"),
-        Page("/tasks/{id}/disable", change(disable, "task.disabled"), "POST", operator, deed="disable_task"),
+        Page("/tasks/{id}/enable", change(enable, "task.enabled", "disable"), "POST", operator, deed="enable_task"),
+        Page("/tasks/{id}/disable", change(disable, "task.disabled", "enable"), "POST", operator, deed="disable_task"),
         Page("/tasks/{id}/reset", change(reset, "task.reset"), "POST", operator, deed="reset_task"),
         Page("/tasks/{id}/skip", skip, "POST", operator, deed="skip_slots"),
         Page("/tasks/{id}/delete", ask_delete, role=operator),

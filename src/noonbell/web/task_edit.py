@@ -9,8 +9,10 @@ from starlette.responses import Response
 
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, VersionConflict
 from noonbell.model.access import Role
+from noonbell.model.request import TaskQuery
 from noonbell.model.task import ConcurrencyPolicy as Concurrency
 from noonbell.model.task import ExecType, FailureAction, MisfirePolicy, OverlapAction, Task
+from noonbell.service.filters import cursor_at
 from noonbell.service.http_fields import Method
 from noonbell.service.reader import Problems
 from noonbell.service.secrets import MASK, unmasked
@@ -18,8 +20,11 @@ from noonbell.web import task_form
 from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.task_acts import found
+from noonbell.web.times import instant_from
 from noonbell.web.visit import Visit, pretty
 
+_CROWD: Final = 100
+"""Tasks that are looked at for one that starts at the same time."""
 _CHOICES: Final = {
     "http_method": list(Method),
     "concurrency_policy": list(Concurrency),
@@ -67,10 +72,23 @@ async def save(visit: Visit) -> Response:
             del given["status"]  # COMPLETED and ERROR stay as they are; only `reset` and enabling end them
         await visit.site.services.tasks.change(task.id, given, partial=False, expect_version=version, by=visit.actor)
     except VersionConflict:
-        return await form(visit, fields, task, {"": visit.words("form.conflict", version=task.version)}, 412)
+        problem = {"": visit.words("form.conflict", version=task.version)}
+        theirs = task_form.fields_of(await visit.site.services.tasks.show(task))
+        seen = {**fields, "version": str(task.version)}
+        return await form(visit, seen, task, problem, 412, differences(fields, theirs))
     except (InvalidArgument, AlreadyExists, InvalidState) as error:
         return await form(visit, fields, task, _problems(error))
     return visit.done(visit.words("task.saved", name=given["name"]), go=f"/tasks/{task.id}")
+
+
+def differences(mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """The fields of the form in which what was typed is not what the task says now: name, mine, theirs."""
+    names = [name for name in theirs if name not in ("version", "enabled")]
+    return [
+        (name, mine[name], theirs[name])
+        for name in names
+        if name in mine and mine[name].replace("\r\n", "\n") != theirs[name]
+    ]
 
 
 def is_managed(task: Task) -> bool:
@@ -90,6 +108,7 @@ async def form(
     task: Task | None,
     problems: Mapping[str, str] | None = None,
     status: int | None = None,
+    differing: list[tuple[str, str, str]] | None = None,
 ) -> Response:
     return visit.page(
         "task_form.html",
@@ -98,6 +117,7 @@ async def form(
         task=task,
         is_managed=task is not None and is_managed(task),
         problems=dict(problems or {}),
+        differing=differing or [],
         choices=_CHOICES,
         kinds=task_form.KINDS,
         whens=task_form.WHENS,
@@ -131,7 +151,7 @@ async def preview(visit: Visit) -> Response:
 
 
 async def previewed(visit: Visit, fields: Mapping[str, str], task: Task | None) -> dict[str, Any]:
-    view: dict[str, Any] = {"preview": None, "preview_problem": "", "effect": None}
+    view: dict[str, Any] = {"preview": None, "preview_problem": "", "effect": None, "crowd": 0}
     try:
         problems = Problems()
         schedule = task_form.schedule_of(fields, None if task is None else task.spec.schedule, problems)
@@ -143,10 +163,25 @@ async def previewed(visit: Visit, fields: Mapping[str, str], task: Task | None) 
     except InvalidArgument as error:
         view["preview_problem"] = "; ".join(str(problem) for problem in error.details.values()) or error.message
         return view
+    view["crowd"] = await others_at(visit, view["preview"]["next_fires"], task)
     if task is not None:
         before = await visit.site.services.previews.next(task, 1, visit.words.lang)
         view["effect"] = effect(before["next_fires"], view["preview"]["next_fires"])
     return view
+
+
+async def others_at(visit: Visit, fires: list[dict[str, str]], task: Task | None) -> int:
+    """How many other tasks start in the very second of the next slot, as far as their own next slot says."""
+    if not fires:
+        return 0
+    at = instant_from(fires[0]["utc"])
+    query = TaskQuery(sort="next_fire_at", page_size=_CROWD, cursor=cursor_at("next_fire_at", at - 1))
+    found = (await visit.site.services.tasks.page(query)).items
+    mine = None if task is None else task.id
+    return sum(
+        each["id"] != mine and each["next_fire_at"] is not None and instant_from(each["next_fire_at"]) == at
+        for each in found
+    )
 
 
 def effect(before: list[dict[str, str]], after: list[dict[str, str]]) -> tuple[str | None, str | None] | None:

@@ -34,6 +34,8 @@ _SLOTS: Final = 400
 """Of one task: one that fires more often is drawn as a band."""
 _CROWD: Final = 3
 """So many tasks in one minute are worth a word."""
+_OFTEN: Final = 600
+"""Seconds: who fires more often meets everybody."""
 
 
 @dataclass(slots=True)
@@ -146,20 +148,25 @@ class Crowd:
 
 
 def crowds(slots: dict[int, list[int]], tasks: Sequence[dict[str, Any]], most: int = 5) -> list[Crowd]:
-    """The fullest minutes to come, where at least a few tasks meet that do not meet every minute anyway."""
+    """The fullest minutes to come; those who meet in several of them are told once, for the first.
+
+    Tasks that fire every few minutes are left out: they meet everybody.
+    """
     names = {task["id"]: task["name"] for task in tasks}
     by_minute: dict[int, list[int]] = {}
     for task_id, found in slots.items():
-        if len(found) > _SLOTS:
+        if len(found) > 1 and found[1] - found[0] < _OFTEN:
             continue
         for minute in {slot // 60 for slot in found}:
             by_minute.setdefault(minute, []).append(task_id)
-    full = sorted(
-        (item for item in by_minute.items() if len(item[1]) >= _CROWD), key=lambda item: (-len(item[1]), item[0])
-    )
+    told: dict[tuple[int, ...], int] = {}
+    for minute, met in sorted(by_minute.items()):
+        if len(met) >= _CROWD:
+            told.setdefault(tuple(met), minute)
+    full = sorted(told.items(), key=lambda item: (-len(item[0]), item[1]))
     return [
         Crowd(Instant(minute * 60 * SECOND), [(task_id, names[task_id]) for task_id in met])
-        for minute, met in full[:most]
+        for met, minute in full[:most]
     ]
 
 

@@ -154,13 +154,16 @@ class Visit:
     def redirect(self, path: str) -> Response:
         return RedirectResponse(self.root + path.removeprefix("/"), 303)
 
-    def done(self, text: str, to: str | None = None, *, go: str | None = None) -> Response:
-        """A change was made: say so where the visitor is (`to`, for browsers without scripts), or go elsewhere (`go`)."""
+    def done(self, text: str, to: str | None = None, *, go: str | None = None, undo: str | None = None) -> Response:
+        """A change was made: say so where the visitor is (`to`, for browsers without scripts), or go elsewhere (`go`).
+
+        `undo` is the address of the button that takes it back.
+        """
         if self.wants_json:
             if go is not None:
                 self._flash = text
                 return JSONResponse({"go": self.url(go)})
-            return JSONResponse({"text": text})
+            return JSONResponse({"text": text, "undo": None if undo is None else self.url(undo)})
         self._flash = text
         return self.redirect(go or to or "/")
 

@@ -23,7 +23,7 @@ def catalogue(lang: str) -> dict[str, str]:
 
 
 class Words:
-    """`words("tasks.found", n=3)`. A key that is not there is a mistake in the page, and raised."""
+    """`words("bulk.disabled", n=3)`. A key that is not there is a mistake in the page, and raised."""
 
     def __init__(self, lang: str) -> None:
         self.lang = lang if lang in LANGUAGES else "en"

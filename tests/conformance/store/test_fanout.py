@@ -8,6 +8,7 @@ from conformance.store.builders import (
     FAR,
     S,
     at,
+    claim,
     claim_due,
     done,
     fail,
@@ -26,10 +27,10 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.request import RunQuery
+from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import Lease, Run, RunId
 from noonbell.model.settlement import Settlement
-from noonbell.model.task import Fanout, Task
+from noonbell.model.task import Delivery, Fanout, Task
 from noonbell.model.worker import Order, Worker
 from noonbell.ports import Store
 
@@ -70,6 +71,16 @@ async def test_a_run_is_carried_out_by_so_many_different_workers(store: Store, c
     assert (run.status, run.start_time, run.lease_expires_at) == (S.RUNNING, at(1), None)
 
 
+@pytest.mark.parametrize("limit", [None, 1], ids=["free", "limited"])
+async def test_the_claim_that_makes_the_parts_says_where_the_others_wait(store: Store, limit: int | None):
+    await publish(store, await fan(store, 2, queue="wide", max_concurrency=limit))
+    first, second = [
+        await store.claim(ClaimRequest(worker_id=worker, queues=("wide", "other"), max=10)) for worker in ("w1", "w2")
+    ]
+    assert (len(first.leases), first.split) == (1, ("wide",))
+    assert (len(second.leases), second.split) == (1, ())
+
+
 async def test_a_worker_has_one_part_at_most(store: Store):
     parent = await publish(store, await fan(store, 3))
     first = await take_one(store, "w1")
@@ -77,6 +88,19 @@ async def test_a_worker_has_one_part_at_most(store: Store):
     await done(store, finish(first))
     assert await take(store, "w1") == []
     assert (await take_one(store, "w2")).parent_id == parent
+
+
+@pytest.mark.parametrize("allowed", [(), ("w1", "w9")], ids=["anybody", "some"])
+async def test_parts_that_wait_for_others_do_not_stand_in_the_way(store: Store, allowed: tuple[str, ...]):
+    """Careful and pinned runs are given out by the same kinds of lines as parts are."""
+    task = await fan(store, 2, priority=9, specific_worker_ids=allowed)
+    for run_id in await publish_many(store, task, 3):
+        (lease,) = await claim(store, "w1", 1)
+        assert lease.parent_id == run_id
+    careful = await publish(store, await store.create_task(job("careful", delivery=Delivery.AT_MOST_ONCE)))
+    named = await publish(store, await store.create_task(job("named", specific_worker_ids=("w1",))))
+    got = [lease.run_id for _ in range(2) for lease in await claim(store, "w1", 1)]
+    assert sorted(got) == sorted([careful, named])
 
 
 async def test_a_worker_may_have_a_part_of_each_of_two_runs(store: Store):
@@ -128,6 +152,22 @@ async def test_any_fails_when_every_part_has(store: Store):
     for worker in ("w1", "w2"):
         await done(store, fail(await take_one(store, worker)))
     assert await status_of(store, parent) is S.FAILED
+
+
+@pytest.mark.parametrize(
+    ("success", "said"),
+    [
+        ("all", "1 of 3 parts failed, and all had to succeed"),
+        (2, "2 of 3 parts failed, and 2 had to succeed"),
+        ("any", "3 of 3 parts failed, and one had to succeed"),
+    ],
+)
+async def test_a_parent_that_failed_says_how_many_parts_did(store: Store, success: int | str, said: str):
+    parent = await publish(store, await fan(store, 3, success))
+    for worker in ("w1", "w2", "w3")[: int(said[0])]:
+        await done(store, fail(await take_one(store, worker)))
+    run = await run_of(store, parent)
+    assert (run.status, run.error_message, run.error_details) == (S.FAILED, said, {"kind": "parts"})
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from noonbell.settings import Settings
 def endpoints():
     from noonbell.api import (
         alerts,
+        applying,
         callbacks,
         events,
         explain,
@@ -33,12 +34,14 @@ def endpoints():
         schedules,
         system,
         tasks,
+        tokens,
         workers,
     )
     from noonbell.service import build
 
     services = build(None, None, Rules.of(Settings()), None, object())  # type: ignore[arg-type]
     listed = [
+        *applying.endpoints(services),
         *tasks.endpoints(services),
         *explain.endpoints(services),
         *runs.endpoints(services),
@@ -48,7 +51,7 @@ def endpoints():
         *workers.endpoints(services),
         *protocol.endpoints(services.protocol),
     ]
-    listed += [*events.endpoints(None), *alerts.endpoints(None)]  # type: ignore[arg-type]
+    listed += [*events.endpoints(None), *alerts.endpoints(None), *tokens.endpoints(None)]  # type: ignore[arg-type]
     return [*listed, *jobs.endpoints(services), *schedules.endpoints(services), *system.endpoints(dict, None)]
 
 

@@ -156,6 +156,12 @@ async def test_a_task_in_error_must_be_reset(api: Api):
     await api.finish(await api.claim(), S.FAILED, error_message="x")
     assert (await api.good("GET", "/tasks/1"))["status"] == "ERROR"
     assert await api.bad("POST", "/tasks/1/trigger") == (409, "INVALID_STATE")
+    for verb in ("enable", "disable", "resume", "pause"):
+        assert await api.bad("POST", f"/tasks/1/{verb}") == (409, "INVALID_STATE")
+    assert await api.bad("PATCH", "/tasks/1", {"status": "ENABLED"}) == (409, "INVALID_STATE")
+    assert await api.good("POST", "/tasks/enable", {"all": True}) == {"status": "ENABLED", "changed": 0}
+    assert (await api.good("PATCH", "/tasks/1", {"status": "ERROR", "priority": 1}))["updated"]
+    assert (await api.good("GET", "/tasks/1"))["status"] == "ERROR"
     assert await api.good("POST", "/tasks/1/reset") == {"status": "ENABLED"}
     assert await api.trigger(1)
 

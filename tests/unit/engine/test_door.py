@@ -13,7 +13,7 @@ from noonbell.engine.wake import ORDERS
 from noonbell.errors import RateLimited
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.task import RateLimit
+from noonbell.model.task import Fanout, RateLimit
 from noonbell.model.worker import Attendance, Worker, WorkerState
 from noonbell.stores.memory import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
@@ -324,3 +324,13 @@ async def test_a_poll_is_the_net_for_a_lost_signal(store: MemoryStore, wakeup: L
     await publish(store, task)
     assert len(await visit) == 1
     await door.close()
+
+
+async def test_whoever_splits_a_fan_out_wakes_those_that_the_other_parts_wait_for(store: MemoryStore, door: Door):
+    task = await store.create_task(job(fanout=Fanout(workers=2)))
+    first = await arrive(door, "w1", job_types=("work",))
+    await publish(store, task)
+    second = await arrive(door, "w2")
+    async with asyncio.timeout(20):
+        (one,), (other,) = await second, await first
+    assert (one.worker_id, other.worker_id, one.parent_id) == ("w2", "w1", other.parent_id)

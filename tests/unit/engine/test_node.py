@@ -115,6 +115,40 @@ async def test_a_node_plans_carries_out_and_stops(store: MemoryStore, clock: Man
     assert await store.workers() == []
 
 
+class Lookout(Counter):
+    """A loop that writes down which workers there are when it first looks."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self._store = store
+        self.seen: list[str] = []
+
+    async def tick(self) -> float:
+        self.seen += [str(worker.id) for worker in await self._store.workers()]
+        return await super().tick()
+
+
+async def test_workers_are_there_before_the_loops_begin(store: MemoryStore, wakeup: LocalWakeup):
+    lookout = Lookout(store)
+    node = Node(workers=[worker_on(store, Scripted(), wakeup)], others={"lookout": lookout})
+    await node.start()
+    await until(lambda: lookout.count == 1, 10, "the first tick")
+    await node.stop(0)
+    assert lookout.seen == ["w1"]
+
+
+async def test_no_loop_begins_where_a_worker_cannot(store: MemoryStore, wakeup: LocalWakeup):
+    first = worker_on(store, Scripted(), wakeup)
+    await first.start(Watch())
+    lookout = Lookout(store)
+    node = Node(workers=[worker_on(store, Scripted(), wakeup)], others={"lookout": lookout})
+    with pytest.raises(AlreadyExists):
+        await node.start()
+    await spin(20)
+    assert (lookout.count, node.health()["ok"]) == (0, False)
+    await first.stop(0)
+
+
 async def test_a_node_says_that_the_store_is_away_and_catches_up_afterwards(
     store: MemoryStore, clock: ManualClock, wakeup: LocalWakeup, monkeypatch
 ):

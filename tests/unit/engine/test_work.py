@@ -16,8 +16,9 @@ from noonbell.engine.sweep import Sweeper
 from noonbell.engine.work import Worker
 from noonbell.errors import AlreadyExists
 from noonbell.model.attempt import Outcome, OutcomeKind
+from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
-from noonbell.model.task import Delivery, RetryPolicy, RetryStrategy
+from noonbell.model.task import Delivery, Fanout, RetryPolicy, RetryStrategy
 from noonbell.model.worker import WorkerState
 from noonbell.stores.memory import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
@@ -566,3 +567,29 @@ async def test_the_same_outcome_gives_the_same_settlement_for_every_kind_of_work
     settlement = settlement_of(assignment, DONE, 0.5)
     assert (settlement.worker_id, settlement.task_version, settlement.plain) == ("w1", 1, True)
     assert everywhere(target)
+
+
+async def test_a_worker_that_splits_a_fan_out_wakes_the_others_for_their_parts(store: MemoryStore):
+    wakeup = LocalWakeup()
+    heard = asyncio.create_task(wakeup.wait(("queue:default",), 3600))
+    await spin()
+    await publish(store, await store.create_task(job(fanout=Fanout(workers=2))))
+    await worker_on(store, Scripted(DONE), wakeup=wakeup).tick()
+    assert await asyncio.wait_for(heard, 20)
+
+
+@pytest.mark.parametrize(("word", "status"), [(Word.STOPPED, S.SCHEDULED), (Word.LOST, S.RUNNING)])
+async def test_a_run_that_is_interrupted_before_its_first_step_leaves_its_place(
+    store: MemoryStore, word: Word, status: RunStatus
+):
+    run_id = await publish(store, await store.create_task(job()))
+    worker = worker_on(store, Patient(), concurrency=1)
+    (lease,) = (await store.claim(ClaimRequest(worker_id="w1", queues=("default",), max=1))).leases
+    worker.hands.take([lease])
+    (held,) = worker.hands.held.values()
+    worker.hands.interrupt(held, word)
+    await spin()
+    worker.hands.is_open = False
+    await worker.tick()
+    assert (worker.hands.running, worker.hands.held) == (0, {})
+    assert (await run_of(store, run_id)).status is status

@@ -10,7 +10,7 @@ claim at a time takes from it, and a count can only be too high, never too low.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -75,11 +75,11 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     yield from queues.write(now, chosen.rows)
     if chosen.parents:
         yield from split_parents(q, cache, now, request, chosen.parents)
-        split = {row.run_id for row in chosen.parents}
-        parts = yield from _candidates(q, request, queues, EVERYTHING)
-        picked = choose([row for row in parts if row.parent_id in split], request.max - len(taken), queues, gates)
+        parts = yield from _candidates(q, request, queues, EVERYTHING, [row.run_id for row in chosen.parents])
+        picked = choose(parts, request.max - len(taken), queues, gates)
         taken += yield from _lease(q, cache, now, request, picked.rows)
-    return Claimed(taken, min(filter(None, (gates.next_at, queues.next_at)), default=None))
+    next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
+    return Claimed(taken, next_at, tuple(sorted({row.queue for row in chosen.parents})))
 
 
 def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
@@ -111,13 +111,28 @@ def _order(row: Live) -> tuple[int, bool, int, int]:
     return (row.turn, not row.flags & Flag.PINNED, row.run_at, row.run_id)
 
 
-def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special) -> Work[list[Live]]:
-    """What is due and behind no gate, the first of each kind and queue, held."""
+# Of a fan-out, a worker gets no part after another one, and none that it has lost. Asked before the limit and the locks:
+# parts that wait for other workers must neither fill this worker's batch nor be held while those look for them. No part is
+# ever READY; saying so keeps PostgreSQL out of that partition.
+_NOT_HAD = f""" and (l.parent_id is null or not (
+    exists (select 1 from runs s where s.parent_id = l.parent_id and s.worker_id = :worker and s.id <> l.run_id)
+    or exists (select 1 from live s where s.parent_id = l.parent_id and s.worker_id = :worker and s.run_id <> l.run_id
+               and s.place <> {int(Place.READY)})
+    or exists (select 1 from attempts a where a.run_id = l.run_id and a.worker_id = :worker and a.status = 'LOST')))"""
+
+
+def _candidates(
+    q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special, parents: Sequence[int] = ()
+) -> Work[list[Live]]:
+    """What is due and behind no gate, the first of each kind and queue, held; with `parents`, only parts of those."""
     params: dict[str, object] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
     fits = ""
     if request.job_types is not None:
         params["types"] = q.pack(list(request.job_types))
         fits = f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
+    if parents:
+        params["parents"] = q.pack(list(parents))
+        fits += f" and {q.ids('l.parent_id', 'parents')}"
     columns = ", ".join(f"l.{column}" for column in Live._fields)
     order = "order by l.turn, l.run_at, l.run_id limit :limit"
     found: list[Live] = []
@@ -125,7 +140,7 @@ def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues, special: 
         here = {**params, "queue": name}
         places = {Place.READY: ""}
         if special.careful:
-            places[Place.CAREFUL] = " and l.min_version <= :version"
+            places[Place.CAREFUL] = f" and l.min_version <= :version{_NOT_HAD}"
         for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
@@ -137,38 +152,12 @@ def _candidates(q: Dialect, request: ClaimRequest, queues: OpenQueues, special: 
             continue
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
-            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{fits}"
+            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{_NOT_HAD}{fits}"
             f" {order}{q.skip_locked_l}",
             here,
         )
         found += [Live(*row) for row in rows]
-    return (yield from _without_siblings(q, request.worker_id, found))
-
-
-def _without_siblings(q: Dialect, worker_id: str, rows: list[Live]) -> Work[list[Live]]:
-    """Without the parts of which this worker has had another already, or lost this one."""
-    parents = sorted({row.parent_id for row in rows if row.parent_id is not None})
-    if not parents:
-        return rows
-    params = {"parents": q.pack(parents), "worker": worker_id}
-    had: dict[int, set[int]] = defaultdict(set)
-    for sql in (
-        f"select parent_id, id from runs where {q.ids('parent_id', 'parents')} and worker_id = :worker",
-        f"select parent_id, run_id from live where {q.ids('parent_id', 'parents')} and worker_id = :worker",
-    ):
-        for parent_id, run_id in (yield Fetch(sql, params)):
-            had[parent_id].add(run_id)
-    lost = yield Fetch(
-        "select a.run_id from attempts a join runs r on r.id = a.run_id"
-        f" where {q.ids('r.parent_id', 'parents')} and a.worker_id = :worker and a.status = 'LOST'",
-        params,
-    )
-    let_go = {row[0] for row in lost}
-    return [
-        row
-        for row in rows
-        if row.parent_id is None or (not had[row.parent_id] - {row.run_id} and row.run_id not in let_go)
-    ]
+    return found
 
 
 def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, rows: Sequence[Live]) -> Work[list[Lease]]:

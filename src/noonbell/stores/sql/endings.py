@@ -199,9 +199,10 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
     for parent_id in parents:
         verdict = yield from fanout.decide(q, cache, parent_id)
         if verdict is not None:
-            rest, parent, status = verdict
-            others = [Ending(live=live, status=RunStatus.CANCELED, start_time=_started(live)) for live in rest]
-            over = Ending(live=parent, status=status, start_time=_started(parent))
+            parent, why = verdict.parent, verdict.why
+            others = [Ending(live=live, status=RunStatus.CANCELED, start_time=_started(live)) for live in verdict.rest]
+            report = None if why is None else report_of(None, None, why, {"kind": "parts"})
+            over = Ending(live=parent, status=verdict.status, start_time=_started(parent), report=report)
             yield from finish_family(q, cache, now, others, over)
 
 

@@ -6,6 +6,7 @@ The parent keeps one place at its task's gate and has no lease. Parts are runs o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from noonbell.clock import Instant
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunStatus
@@ -19,7 +20,14 @@ from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.rows import TaskView, from_json
 from noonbell.stores.sql.statement import Fetch, Work
 
-Verdict = tuple[list[Live], Live, RunStatus]
+
+class Verdict(NamedTuple):
+    rest: list[Live]
+    """The parts still under way: nobody needs them any more."""
+    parent: Live
+    status: RunStatus
+    why: str | None
+    """What a parent that failed says of it."""
 
 
 def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequence[str]) -> Work[list[int] | None]:
@@ -65,7 +73,7 @@ def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequ
 
 
 def decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[Verdict | None]:
-    """After a part has ended: (the parts still under way, the parent, its status), or None if it is open still."""
+    """After a part has ended: what becomes of its parent, or None if that is open still."""
     rows = yield from narrow.load(q, [parent_id])
     parent = rows.get(parent_id)
     if parent is None or parent.place != Place.PARENT:
@@ -83,4 +91,7 @@ def decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[Verdict | None]:
     if verdict == "undecided":
         return None
     rest = yield from narrow.load_where(q, "parent_id = :parent", parent=parent_id)
-    return rest, parent, RunStatus.SUCCESS if verdict == "success" else RunStatus.FAILED
+    if verdict == "success":
+        return Verdict(rest, parent, RunStatus.SUCCESS, None)
+    needed = "one" if rule == "any" else rule
+    return Verdict(rest, parent, RunStatus.FAILED, f"{failed} of {total} parts failed, and {needed} had to succeed")

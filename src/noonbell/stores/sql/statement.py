@@ -11,9 +11,6 @@ Params: TypeAlias = Mapping[str, Any]
 
 T = TypeVar("T")
 
-_NONE: Params = {}
-
-
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Answers with the rows. Parameters are written `:name`."""

@@ -3,37 +3,50 @@ import { refresh } from "./live.js";
 
 const box = document.getElementById("toasts");
 
-export function toast(text, { bad = false, id = "" } = {}) {
+export function toast(text, { bad = false, id = "", undo = null } = {}) {
   const note = document.createElement("div");
   note.className = bad ? "toast bad" : "toast";
   const said = document.createElement("span");
   said.textContent = id ? `${text} (${id})` : text;
   note.append(said);
+  if (undo) {
+    const back = document.createElement("button");
+    back.type = "button";
+    back.textContent = box.dataset.undo;
+    back.addEventListener("click", () => {
+      note.remove();
+      post(undo, new URLSearchParams());
+    });
+    note.append(back);
+  }
   const close = document.createElement("button");
   close.type = "button";
   close.textContent = box.dataset.close;
   close.addEventListener("click", () => note.remove());
   note.append(close);
   box.append(note);
-  if (!bad) setTimeout(() => note.remove(), 6000); // what went wrong stays until it was read
+  if (!bad) setTimeout(() => note.remove(), undo ? 10000 : 6000); // what went wrong stays until it was read
+}
+
+async function post(address, body) {
+  try {
+    const answer = await fetch(address, { method: "POST", body, headers: { accept: "application/json" } });
+    const told = await answer.json();
+    if (told.go) location.href = told.go;
+    else if (answer.ok) toast(told.text, { undo: told.undo });
+    else toast(`${box.dataset.failed}: ${told.error ?? answer.status}`, { bad: true, id: told.request_id });
+    if (answer.ok && !told.go) await refresh();
+  } catch {
+    toast(box.dataset.failed, { bad: true });
+  }
 }
 
 async function send(form, submitter) {
   const data = new URLSearchParams(new FormData(form, submitter));
   const action = submitter?.hasAttribute("formaction") ? submitter.formAction : form.action;
   submitter?.setAttribute("disabled", "");
-  try {
-    const answer = await fetch(action, { method: "POST", body: data, headers: { accept: "application/json" } });
-    const told = await answer.json();
-    if (told.go) location.href = told.go;
-    else if (answer.ok) toast(told.text);
-    else toast(`${box.dataset.failed}: ${told.error ?? answer.status}`, { bad: true, id: told.request_id });
-    if (answer.ok && !told.go) await refresh();
-  } catch {
-    toast(box.dataset.failed, { bad: true });
-  } finally {
-    submitter?.removeAttribute("disabled");
-  }
+  await post(action, data);
+  submitter?.removeAttribute("disabled");
 }
 
 function confirmed(text) {

@@ -1,0 +1,125 @@
+"""Lists, charts, reasons, safe addresses: the decisions of the pages, without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from noonbell.clock import Instant
+from noonbell.model.run import Origin, Run, RunId, RunStatus
+from noonbell.model.task import TaskId
+from noonbell.web import charts, lists, run_time, task, timeline
+from noonbell.web.assets import address, contents, fingerprint
+from noonbell.web.preferences import safe_path
+from noonbell.web.visit import merged, pretty
+
+T0 = 1_800_000_000_000_000
+
+
+def run(number: int, status: str = "SUCCESS", ms: int = 100, **more) -> Run:
+    start = Instant(T0 + number * 1_000_000)
+    return Run(
+        id=RunId(number),
+        task_id=TaskId(1),
+        task_name="t",
+        task_version=1,
+        origin=Origin.SCHEDULE,
+        status=RunStatus(status),
+        scheduled_time=start,
+        run_at=start,
+        created_at=start,
+        updated_at=start,
+        queue="http",
+        start_time=start,
+        end_time=Instant(start + ms * 1000),
+        **more,
+    )
+
+
+def test_failures_are_the_tall_ones_and_the_oldest_stands_at_the_left():
+    strip = charts.strip([run(3), run(2, "FAILED"), run(1, "SKIPPED")])
+    assert [cell.run.id for cell in strip.cells] == [1, 2, 3]
+    heights = [cell.height for cell in strip.cells]
+    assert heights[0] < heights[2] < heights[1] == strip.height
+    assert (strip.failed, strip.succeeded) == (1, 1)
+
+
+def test_a_strip_of_nothing_is_a_strip():
+    assert charts.strip([]).cells == []
+
+
+def test_runs_are_counted_in_the_hour_that_they_belong_to():
+    now = T0 + 3_600_000_000
+    found = dict(charts.hours([run(0), run(0, "FAILED")], now, 3))
+    assert list(found.values())[1] == {"ok": 1, "bad": 1}
+    bars = charts.bars(list(found.items()))
+    assert bars.most == 2
+    assert [bar.mark for bar in bars.columns[1].bars] == ["ok", "bad"]
+
+
+def test_failures_that_differ_in_numbers_alone_are_one_reason():
+    failed = [run(n, "FAILED", error_message=f"port {9000 + n} refused after {n} ms") for n in range(5, 0, -1)]
+    (reason,) = task.reasons([*failed, run(0)], [])
+    assert (reason.count, reason.newest.id, reason.first.id) == (5, 5, 1)
+
+
+def test_health_counts_what_was_decided_and_no_skips():
+    health = task.health([run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED")])
+    assert (health.ended, health.success) == (3, 66.7)
+
+
+def test_bars_of_a_run_stay_on_their_axis():
+    bars = run_time.bars(run(1, ms=5000), [], [], T0 + 9_000_000)
+    assert bars
+    assert all(0 <= bar.x <= run_time.WIDTH and bar.x + bar.width <= run_time.WIDTH + 4 for bar in bars)
+
+
+@pytest.mark.parametrize(
+    ("given", "safe"),
+    [
+        ("/tasks?name=a", "/tasks?name=a"),
+        ("//evil.example/x", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("", "/"),
+        ("/a\r\nset-cookie: b", "/"),
+    ],
+)
+def test_a_redirect_stays_on_the_dashboard(given, safe):
+    assert safe_path(given) == safe
+
+
+def test_a_link_that_changes_a_filter_begins_at_the_first_page():
+    assert merged({"name": "a", "page": "3", "cursor": "x"}, status="ERROR") == {"name": "a", "status": "ERROR"}
+    assert merged({"name": "a"}, name=None) == {}
+
+
+def test_the_pager_ends_where_the_list_does():
+    assert lists.pager_by_number({}, 2, 50).next is None
+    assert lists.pager_by_number({"name": "a"}, 1, 51).next == {"name": "a", "page": 2}
+    assert lists.pager_by_cursor({"cursor": "x"}, None).first == {}
+
+
+def test_json_is_laid_out_with_every_digit_it_had():
+    assert pretty('{"a":9223372036854775807,"b":1.10}') == '{\n  "a": 9223372036854775807,\n  "b": 1.10\n}'
+    assert pretty("{not json") == "{not json"
+    assert pretty("[" * 5000) == "[" * 5000
+
+
+def test_every_module_that_a_script_imports_is_served_and_nothing_is_loaded_from_elsewhere():
+    names = set(contents())
+    assert address("app.css") == f"/static/{fingerprint()}/app.css"
+    for name in names:
+        text = contents()[name].decode()
+        assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in text
+        for line in text.splitlines():
+            if line.startswith("import "):
+                assert line.split('"./')[1].split('"')[0] in names
+
+
+def test_tasks_that_meet_again_and_again_are_one_crowd_and_those_that_always_fire_are_none():
+    tasks = [{"id": number, "name": f"t{number}"} for number in range(1, 6)]
+    daily = [86_400, 2 * 86_400]
+    slots = {1: daily, 2: daily, 3: daily, 4: [86_400 + 7_200], 5: list(range(60, 200_000, 60))}
+    (crowd,) = timeline.crowds(slots, tasks)
+    assert (crowd.minute, [name for _, name in crowd.names]) == (86_400_000_000, ["t1", "t2", "t3"])
