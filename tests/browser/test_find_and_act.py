@@ -58,7 +58,9 @@ async def test_a_filter_without_a_match_says_how_many_there_are_without_it(crowd
     await expect(page.locator("h1 .count")).to_have_text("5000")
 
 
-async def test_from_a_link_on_a_phone_a_task_is_paused_in_one_tap_and_that_is_taken_back_in_one_more(node, target, open_page):
+async def test_from_a_link_on_a_phone_a_task_is_paused_in_one_tap_and_that_is_taken_back_in_one_more(
+    node, target, open_page
+):
     task = node.create(name="loud", cron_expr="* * * * * *", target_url=target.url("/status/500"))
     page = await open_page(address(node, f"/tasks/{task}"), width=390)
     await page.get_by_role("button", name="Pause").tap()

@@ -116,3 +116,20 @@ async def tab_to(page: Page, wanted: str) -> None:
         if wanted in here:
             return
     raise AssertionError(f"Tab does not lead to {wanted!r}")
+
+
+async def test_without_scripts_a_task_is_made_run_and_paused_all_the_same(node, target, open_page):
+    page = await open_page(address(node, "/tasks/new"), java_script_enabled=False)
+    await page.get_by_label("Name", exact=True).fill("plain")
+    await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
+    await page.get_by_label("Only by hand").check()
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.locator(".toast")).to_contain_text("plain is there")
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.locator(".toast")).to_contain_text("plain was started")
+    (run,) = node.ask("GET", "/runs?task=name:plain")["items"]
+    node.wait_for_run(run["id"])
+    await page.reload()
+    await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS")
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.locator("[data-live=badges]")).to_contain_text("Paused")

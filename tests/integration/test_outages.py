@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from integration.conftest import Open
@@ -125,6 +126,32 @@ async def test_nobody_waits_for_ever_for_a_server_that_holds_still(proxy: Proxy,
     proxy.resume()
     waited = time.monotonic() - began
     assert dict(zip(chosen, answers, strict=True)) == dict.fromkeys(chosen, True), f"after {waited:.1f} s"
+    await back_soon(store)
+
+
+@pytest.mark.parametrize(
+    ("closing", "opening"),
+    [
+        ("allow_connections false", "allow_connections true"),
+        ("set default_transaction_read_only = on", "reset default_transaction_read_only"),
+    ],
+)
+async def test_callers_are_told_while_a_database_takes_nobody_in_or_no_writes(
+    postgres_url: str, opened: Open, closing: str, opening: str
+):
+    store = await opened(postgres_url)
+    task = await store.create_task(job("t"))
+    server, _, name = postgres_url.partition("?")[0].rpartition("/")
+    admin = await asyncpg.connect(f"{server}/postgres")
+    try:
+        await admin.execute(f'alter database "{name}" {closing}')
+        await admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
+        assert await is_unavailable(store.publish([Publication(task_id=task.id)]))
+        assert await is_unavailable(store.publish([Publication(task_id=task.id)]))
+    finally:
+        await admin.execute(f'alter database "{name}" {opening}')
+        await admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
+        await admin.close()
     await back_soon(store)
 
 

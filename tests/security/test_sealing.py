@@ -129,6 +129,7 @@ def test_a_key_file_of_its_owner_and_a_reading_group_is_taken(tmp_path, mode):
         "x" * 70_000,
         "\ufeff\x00canary",
     ],
+    ids=range(11),  # keys are random, and every process has to collect the same tests
 )
 def test_a_malformed_key_file_is_refused_and_nothing_of_it_is_told(tmp_path, text):
     with pytest.raises(SettingsError) as caught:

@@ -47,7 +47,7 @@ def command(
     if prune and not dry_run and not yes:
         _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], tasks)
     done = remote.post("/tasks/apply", {**asked, "dry_run": dry_run})
-    show_one(done, output, name="dry_run", lines=_lines(done))
+    show_one(done, output, name="dry_run", lines=_lines)
 
 
 @click.command("diff")
@@ -60,7 +60,7 @@ def diff(files: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, ou
     found = Remote.of_environment().post("/tasks/apply", {**asked, "dry_run": True})
     differs = bool(found["created"] or found["changed"] or found["pruned"])
     if differs or output != "table":
-        show_one(found, output, name="dry_run", lines=_lines(found))
+        show_one(found, output, name="dry_run", lines=_lines)
     return EXIT_FAILED if differs else 0
 
 

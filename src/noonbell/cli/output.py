@@ -61,11 +61,14 @@ def show_list(rows: Iterable[Row], columns: Mapping[str, Cell], output: str, *, 
             for row in found:
                 click.echo(row[name])
         case _:
-            for line in table(list(columns), [[cell(row) for cell in columns.values()] for row in found]):
+            shown = [shown_safely(row) for row in found]
+            for line in table(list(columns), [[cell(row) for cell in columns.values()] for row in shown]):
                 click.echo(line)
 
 
-def show_one(value: Any, output: str, *, name: str = "name", lines: Iterable[str] | None = None) -> None:
+def show_one(
+    value: Any, output: str, *, name: str = "name", lines: Callable[[Any], Iterable[str]] | None = None
+) -> None:
     """One thing: as `lines` say it, or field by field."""
     match output:
         case "json":
@@ -77,7 +80,7 @@ def show_one(value: Any, output: str, *, name: str = "name", lines: Iterable[str
         case "name":
             click.echo(value[name])
         case _:
-            for line in fields(value) if lines is None else lines:
+            for line in (lines or fields)(shown_safely(value, lines=True)):
                 click.echo(line)
 
 
@@ -86,6 +89,22 @@ def fields(value: Mapping[str, Any]) -> list[str]:
     said = {key: value[key] for key in value if value[key] not in (None, "", {}, [])}
     wide = max(map(len, said), default=0)
     return [f"{key:<{wide}}  {_plain(each)}" for key, each in said.items()]
+
+
+def shown_safely(value: Any, *, lines: bool = False) -> Any:
+    """What tasks and targets said, as a terminal may show it: nothing in it moves the cursor, sets a title or turns text
+    around. `lines` lets line breaks and tabs stand.
+    """
+    match value:
+        case str():
+            kept = "\n\t" if lines else ""
+            return value if value.isprintable() else "".join(c if c.isprintable() or c in kept else "�" for c in value)
+        case Mapping():
+            return {key: shown_safely(each, lines=lines) for key, each in value.items()}
+        case list():
+            return [shown_safely(each, lines=lines) for each in value]
+        case _:
+            return value
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

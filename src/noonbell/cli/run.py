@@ -68,7 +68,7 @@ def get(run_id: str, output: str) -> None:
     remote = Remote.of_environment()
     run = remote.get(f"/runs/{segment(run_id)}")
     run["attempts"] = remote.get(f"/runs/{segment(run_id)}/attempts")["items"]
-    show_one(run, output, name="id", lines=_lines(run))
+    show_one(run, output, name="id", lines=_lines)
 
 
 @command.command("cancel")
@@ -94,7 +94,7 @@ def retry(run_id: str, wait: bool, timeout: float, output: str) -> int:
     answer = remote.post(f"/runs/{segment(run_id)}/retry")
     if wait:
         return await_run(remote, answer["run_id"], timeout, output)
-    show_one(answer, output, name="run_id", lines=[f"run {answer['run_id']}"])
+    show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
     return 0
 
 
@@ -112,7 +112,7 @@ def tail(run_id: str | None, task: str | None, output: str) -> int:
     while True:
         for event in remote.events(query, last):
             last = event["id"]
-            show_one(event, output, name="id", lines=[_told(event)])
+            show_one(event, output, name="id", lines=lambda event: [_told(event)])
         time.sleep(1)
         remote.get("/version")  # a server that is gone is an error, one that restarts is followed again
 
@@ -125,16 +125,15 @@ def _follow(remote: Remote, run_id: str, output: str) -> int:
         page = remote.get(f"/runs/{segment(run_id)}/log", {"after": after})
         after = page["next_after"]
         for line in page["items"]:
-            show_one(
-                line,
-                output,
-                name="message",
-                lines=[f"{line['at'][11:23]} {line['level']:<7} {line['message']}"],
-            )
+            show_one(line, output, name="message", lines=_logged)
         if run["final_status"] is not None:
             break
         time.sleep(0.5)
     return await_run(remote, run["id"], 0, output)
+
+
+def _logged(line: dict[str, Any]) -> list[str]:
+    return [f"{line['at'][11:23]} {line['level']:<7} {line['message']}"]
 
 
 def moment(text: str) -> str:

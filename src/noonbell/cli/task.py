@@ -62,7 +62,7 @@ def list_tasks(
 def get(task: str, output: str) -> None:
     """Show one task, by its name or id."""
     found = Remote.of_environment().get(f"/tasks/{task_segment(task)}")
-    show_one(found, output, lines=_lines(found))
+    show_one(found, output, lines=_lines)
 
 
 @command.command("create")
@@ -83,7 +83,7 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
     task = read_file(file) if file else {}
     task.update(_given(name, **given))
     made = Remote.of_environment().post("/tasks", task)
-    show_one(made, output, lines=_made(made))
+    show_one(made, output, lines=_made)
 
 
 @command.command("edit")
@@ -103,7 +103,7 @@ def edit(task: str, more: tuple[str, ...], file: str | None, output: str) -> Non
     else:
         changes = {**(read_file(file) if file else {}), **_fields(more)}
     changed = remote.call("PATCH", path, changes)
-    show_one(changed, output, name="version", lines=[f"version {changed['version']}", *_next(changed)])
+    show_one(changed, output, name="version", lines=_changed)
 
 
 @command.command("enable")
@@ -151,7 +151,7 @@ def delete(task: str, cancel_running: bool, purge: bool, yes: bool) -> None:
 def explain(task: str, at: str | None, output: str) -> None:
     """Say why a task did, or did not, run."""
     answer = Remote.of_environment().get(f"/tasks/{task_segment(task)}/explain", {"at": at})
-    show_one(answer, output, name="cause", lines=_explained(answer))
+    show_one(answer, output, name="cause", lines=_explained)
 
 
 def _explained(answer: dict[str, Any]) -> list[str]:
@@ -266,6 +266,10 @@ def _lines(task: dict[str, Any]) -> list[str]:
 
 def _made(made: dict[str, Any]) -> list[str]:
     return [f"{made['name']}  id {made['id']}", *_next(made)]
+
+
+def _changed(changed: dict[str, Any]) -> list[str]:
+    return [f"version {changed['version']}", *_next(changed)]
 
 
 def _next(answer: dict[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ def trigger(
         given["payload"] = payload
     answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
     if not wait:
-        show_one(answer, output, name="run_id", lines=[f"run {answer['run_id']}"])
+        show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
         return 0
     return await_run(remote, answer["run_id"], timeout, output)
 
@@ -74,7 +74,7 @@ def await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
             return EXIT_STILL_GOING
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
-    show_one(run, output, name="id", lines=[ended(run)])
+    show_one(run, output, name="id", lines=lambda run: [ended(run)])
     return 0 if run["final_status"] == "SUCCESS" else EXIT_WITHOUT_SUCCESS
 
 

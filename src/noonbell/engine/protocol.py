@@ -157,7 +157,8 @@ class Protocol:
         else:
             made = settlement(spec, held.subject, outcome, self._draw())
         if await self._together.settle(made) is not Settled.DONE:
-            raise _gone(run_id, Order.LOST, await self._known_run(run_id))
+            run = await self._known_run(run_id)
+            raise _gone(run_id, Order.CANCEL if run.status is RunStatus.CANCELED else Order.LOST, run)
         self._leases.pop((run_id, token), None)
         self._follow(held, made)
         return _status_after(made)

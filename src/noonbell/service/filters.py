@@ -78,9 +78,9 @@ def from_the_top(sort: str) -> str:
     return cursor_at(sort, 2**62)
 
 
-def cursor_at(sort: str, value: int) -> str:
-    """The cursor right behind what has that value, in an order by a number."""
-    encoded = msgspec.json.encode((sort.removeprefix("-"), value, 2**62))
+def cursor_at(sort: str, value: int, id_: int = 2**62) -> str:
+    """The cursor right behind what has that value and id, in an order by a number."""
+    encoded = msgspec.json.encode((sort.removeprefix("-"), value, id_))
     return base64.urlsafe_b64encode(encoded).decode().rstrip("=")
 
 

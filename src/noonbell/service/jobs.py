@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.clock import rfc3339
-from noonbell.errors import InvalidArgument, NotFound
+from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
 from noonbell.model.request import Page, RunQuery, TaskQuery
 from noonbell.model.run import Run, RunStatus, execution_id_of
 from noonbell.model.task import ExecType, RetryStrategy, Task, TaskSpec, TaskStatus
@@ -77,7 +77,7 @@ class Jobs:
         fields = new_task(given, self._rules)
         try:
             return await self._tasks.create(fields, by=by)
-        except InvalidArgument as error:
+        except (InvalidArgument, AlreadyExists) as error:
             raise _in_job_words(error) from None
 
     async def declaration(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Jobs:
         task = new_task(fields, self._rules, names_status="enabled" in given)
         try:
             await self._tasks.check(task)
-        except InvalidArgument as error:
+        except (InvalidArgument, AlreadyExists) as error:
             raise _in_job_words(error) from None
         return task
 
@@ -121,7 +121,7 @@ class Jobs:
         fields = changed_task(given, task)
         try:
             return await self._tasks.change(task.id, fields, partial=True, by=by, expect_version=expect_version)
-        except InvalidArgument as error:
+        except (InvalidArgument, AlreadyExists) as error:
             raise _in_job_words(error) from None
 
     async def pause(self, ref: TaskRef, *, by: str | None = None) -> Task:
@@ -249,8 +249,11 @@ def _read_limit(reader: Reader, allow: bool) -> int | None:
     return most if allow else 1
 
 
-def _in_job_words(error: InvalidArgument) -> InvalidArgument:
-    return InvalidArgument.fields({_WORDS.get(name, name): str(text) for name, text in error.details.items()})
+def _in_job_words(error: InvalidArgument | AlreadyExists) -> InvalidArgument | AlreadyExists:
+    details = {_WORDS.get(name, name): value for name, value in error.details.items()}
+    if isinstance(error, AlreadyExists):
+        return AlreadyExists(error.message, details=details)
+    return InvalidArgument.fields({name: str(text) for name, text in details.items()})
 
 
 def shown(task: Task, activity: Activity) -> dict[str, Any]:

@@ -95,10 +95,13 @@ class Publishing:
             self._queues[task_id] = queue
         return queue
 
-    async def _id_of(self, ref: TaskRef) -> TaskId:
+    async def _id_of(self, ref: TaskRef, field: str | None = None) -> TaskId:
+        """`field` is where the task was named, if not in the path."""
         if not isinstance(ref, str):
             return ref
         task = await self._store.task_named(ref)
+        if task is None and field is not None:
+            raise NotFound(f"{field}: there is no task named {ref!r}", details={field: "there is no such task"})
         if task is None:
             raise NotFound("there is no such task")
         self._queues[task.id] = task.spec.queue
@@ -115,7 +118,7 @@ class Publishing:
                 problems.add(f"runs[{index}]", "is not an object")
             elif isinstance(task, str) and is_name(name := task.removeprefix(BY_NAME)):
                 if name not in known:
-                    known[name] = await self._id_of(name)
+                    known[name] = await self._id_of(name, f"runs[{index}].task")
                 task_id = known[name]
             elif isinstance(task, int) and not isinstance(task, bool) and 0 < task < 2**53:
                 task_id = TaskId(task)

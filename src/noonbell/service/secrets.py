@@ -77,7 +77,7 @@ def opened_where_possible(holder: Holder, sealer: Sealer) -> Holder:
 
 
 def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
-    fields = _fields_of(holder)
+    fields: dict[str, Any] = _fields_of(holder)
     texts = [*fields["headers"].values(), *(fields[name] or "" for name in _FIELDS if name in fields)]
     if not any(map(is_sealed, texts)):
         return holder  # as in most installations, for every call of a task that has no plan

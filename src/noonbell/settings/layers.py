@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from noonbell.errors import SettingsError
 from noonbell.settings.aliases import ALIASES
@@ -103,8 +103,12 @@ def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
             yield name, "alerts", env[name]
 
 
+_FLAGS: Final = {"store.url": "--store", "jobs.worker_concurrency": "--concurrency"}
+"""Flags that are not called as their key is."""
+
+
 def _flag_name(path: str) -> str:
-    return f"--{path.rpartition('.')[2].replace('_', '-')}" if path != "store.url" else "--store"
+    return _FLAGS.get(path) or f"--{path.rpartition('.')[2].replace('_', '-')}"
 
 
 def _add_layer(draft: _Draft, layer: Mapping[str, tuple[Any, str]]) -> None:

@@ -95,6 +95,9 @@ _AWAY = (
     asyncpg.DiskFullError,
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    # A database that is closed for maintenance, and a server that has become a standby.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.ReadOnlySQLTransactionError,
 )
 
 parse = functools.lru_cache(maxsize=1024)(numbered)

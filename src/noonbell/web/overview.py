@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from noonbell.clock import Instant
-from noonbell.model.request import RunQuery, TaskQuery
+from noonbell.model.request import TaskQuery
 from noonbell.model.run import SUCCEEDED, Run, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.web import charts
@@ -20,14 +20,16 @@ from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 
 _SAMPLE: Final = 1_000
-_ACTIVE: Final = (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING, RunStatus.RETRYING)
+_GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
+"""What is found without looking through the history, however long that is."""
+_MOST_GOING: Final = 8
 
 
 async def show(visit: Visit) -> Response:
     services = visit.site.services
     recent, going, soon, queues, troubles = await asyncio.gather(
         newest_runs(services, None, _SAMPLE, since=Instant(visit.now - DAY)),
-        services.runs.page(RunQuery(status=_ACTIVE, page_size=8)),
+        newest_runs(services, None, _MOST_GOING, status=_GOING),
         services.tasks.page(TaskQuery(status=TaskStatus.ENABLED, sort="next_fire_at", page_size=10)),
         services.queues.all(),
         trouble(services, visit.now),
@@ -38,8 +40,8 @@ async def show(visit: Visit) -> Response:
         is_sample=len(recent) == _SAMPLE,
         sample=_SAMPLE,
         chart=charts.bars(charts.hours(recent, visit.now)),
-        going=going.items,
-        going_total=going.total or 0,
+        going=[*going, *(run for run in recent if run.status is RunStatus.CALLBACK_PENDING)][:_MOST_GOING],
+        going_total=sum(queue["running"] for queue in queues),
         soon=together(soon.items),
         waiting=sum(queue["waiting"] for queue in queues),
         oldest=min((queue["oldest_at"] for queue in queues if queue["oldest_at"] and queue["waiting"]), default=None),

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.clock import Instant
 from noonbell.model.request import RunQuery
 from noonbell.model.run import FINAL, Run
 from noonbell.model.task import ExecType, TaskSpec
 from noonbell.service import naming
+from noonbell.service.filters import cursor_at
 from noonbell.service.run_json import shown, shown_attempt, shown_callback
 from noonbell.web import run_time
-from noonbell.web.lately import FAILURES, newest_runs
+from noonbell.web.lately import FAILURES
 from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit, as_json, pretty
@@ -54,8 +54,8 @@ async def show(visit: Visit) -> Response:
         result=None if run.result is None else as_json(run.result),
         raw=as_json(shown(run)),
         curl=None if spec is None or spec.exec_type is ExecType.JOB else curl(spec, told[-1] if told else {}),
-        previous=await _neighbour(visit, run, older=True),
-        next=await _neighbour(visit, run, older=False),
+        previous=await _neighbour(visit, run, "-id"),
+        next=await _neighbour(visit, run, "id"),
     )
 
 
@@ -115,14 +115,11 @@ def curl(spec: TaskSpec, attempt: Mapping[str, Any]) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-async def _neighbour(visit: Visit, run: Run, *, older: bool) -> int | None:
-    """The run of the same task before or after this one."""
-    if older:
-        near = await newest_runs(visit.site.services, run.task_id, 5, until=run.scheduled_time)
-        return next((one.id for one in near if one.id < run.id), None)
-    query = RunQuery(task_id=run.task_id, since=Instant(run.scheduled_time), sort="id", page_size=5)
-    later = (await visit.site.services.runs.page(query)).items
-    return next((one.id for one in later if one.id > run.id), None)
+async def _neighbour(visit: Visit, run: Run, sort: str) -> int | None:
+    """The run of the same task before (`-id`) or after (`id`) this one."""
+    query = RunQuery(task_id=run.task_id, sort=sort, page_size=1, cursor=cursor_at(sort, run.id, run.id))
+    found = (await visit.site.services.runs.page(query)).items
+    return found[0].id if found else None
 
 
 def pages(site: Site) -> list[Page]:

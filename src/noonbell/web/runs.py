@@ -19,7 +19,8 @@ from noonbell.web.visit import Visit
 FILTERS: Final = ("text", "status", "task", "label", "queue", "worker", "key", "origin", "from", "to", "parent_id")
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "failed": ("FAILED", "TIMEOUT", "FAILED_TIMEOUT"),
-    "active": ("RUNNING", "CALLBACK_PENDING", "RETRYING"),
+    "active": ("RUNNING", "RETRYING"),
+    "callback": ("CALLBACK_PENDING",),
     "waiting": ("SCHEDULED",),
     "succeeded": ("SUCCESS", "CALLBACK_SUCCESS"),
     "skipped": ("SKIPPED", "CANCELED"),

@@ -20,7 +20,7 @@ from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.model.access import Role, Token
 from noonbell.service.preview import language
-from noonbell.web import render
+from noonbell.web import render, times
 from noonbell.web.site import Site
 from noonbell.web.words import TAGS, Words
 from noonbell.when import zones
@@ -33,6 +33,8 @@ POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _MOST_FIELDS: Final = 2_000
+_LATE: Final = 10.0
+"""Seconds that planning may be behind without being worth a banner."""
 ENCODED_SLASH: Final = "\x00"
 """Stands in a path for `%2F`: the edge of the application sees to that."""
 
@@ -122,6 +124,15 @@ class Visit:
     def has_zone(self) -> bool:
         """Whether the visitor has chosen a zone, or the browser has told its own."""
         return "noonbell_zone" in self.request.cookies
+
+    @cached_property
+    def alarm(self) -> str:
+        """What every page has to say first: this node cannot do its work, or planning is late."""
+        health = self.site.health()
+        if not health.get("ok", True):
+            return self.words("alarm.unwell", why=(health.get("store") or {}).get("error") or "–")
+        lag = (health.get("planner") or {}).get("lag_seconds") or 0
+        return self.words("alarm.late", span=times.span(int(lag), self.words)) if lag > _LATE else ""
 
     # What was asked for
 

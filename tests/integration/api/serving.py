@@ -47,6 +47,8 @@ class Api:
     def __init__(self, session: aiohttp.ClientSession, parts: Parts, port: int) -> None:
         self.session, self.parts, self.port = session, parts, port
         self.root = f"http://127.0.0.1:{port}"
+        self.health: dict[str, Any] = {"ok": True, "workers": []}
+        """What the node says of itself; there is none, so tests may say it."""
 
     @property
     def services(self) -> Services:
@@ -142,12 +144,12 @@ async def serving(url: str, **sections: Any) -> AsyncIterator[Api]:
     async with contextlib.AsyncExitStack() as going:
         going.callback(listener.close)
         parts = await going.enter_async_context(assembled(settings, port))
-        health = {"ok": True, "workers": []}
-        app = await going.enter_async_context(application(parts, settings, lambda: health))
+        session = await going.enter_async_context(aiohttp.ClientSession())
+        api = Api(session, parts, port)
+        app = await going.enter_async_context(application(parts, settings, lambda: api.health))
         await going.enter_async_context(running(app, listener))
         going.push_async_callback(parts.hub.close)
-        session = await going.enter_async_context(aiohttp.ClientSession())
-        yield Api(session, parts, port)
+        yield api
 
 
 @contextlib.asynccontextmanager

@@ -230,7 +230,11 @@ async def test_a_wrong_field_is_named_in_the_words_of_jobs(quick_api: Api, wrong
 async def test_other_errors_have_their_names_too(quick_api: Api):
     await make(quick_api)
     status, code, details = await refused(quick_api, "POST", JOBS, BODY)
-    assert (status, code, details["error"]) == (409, "ALREADY_EXISTS", "AlreadyExists")
+    assert (status, code, details) == (
+        409,
+        "ALREADY_EXISTS",
+        {"job_name": "is taken", "id": 1, "error": "AlreadyExists"},
+    )
     told = await quick_api.call("POST", JOBS, data="{")
     assert (told.status, told.body["details"]) == (400, {"error": "SerializationError"})
     assert (await refused(quick_api, "GET", f"{JOBS}/x"))[1:] == ("INVALID_ID", {"error": "InvalidConfig"})

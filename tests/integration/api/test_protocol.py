@@ -335,7 +335,7 @@ async def test_a_canceled_run_takes_no_result(api: Api):
     run = await claim_one(api)
     await api.good("POST", f"/runs/{run['run_id']}/cancel")
     told = await api.call("POST", f"/runs/{run['run_id']}/settle", held(run, outcome="success"))
-    assert (told.code, told.body["details"]["status"]) == ("LEASE_LOST", "CANCELED")
+    assert (told.code, told.body["details"]) == ("LEASE_LOST", {"order": "cancel", "status": "CANCELED"})
     told = await api.call("POST", f"/runs/{run['run_id']}/progress", held(run, current=1))
     assert (told.code, told.body["details"]["order"]) == ("LEASE_LOST", "cancel")
 

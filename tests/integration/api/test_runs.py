@@ -216,6 +216,13 @@ async def test_a_batch_refuses_a_name_that_no_task_can_have(api_everywhere: Api,
     assert (told.status, set(told.body["details"])) == (400, {"runs[0].task"})
 
 
+async def test_a_batch_names_the_task_that_there_is_not(quick_api: Api):
+    await quick_api.create()
+    told = await quick_api.call("POST", "/runs/batch", {"runs": [{"task": 1}, {"task": "nope"}]})
+    assert (told.status, told.body["details"]) == (404, {"runs[1].task": "there is no such task"})
+    assert "'nope'" in told.body["message"]
+
+
 async def test_ten_thousand_runs_in_one_call(api: Api):
     await api.good("POST", "/tasks", JOB, 201)
     runs = [{"task": 1, "payload": {"n": n}} for n in range(10_000)]

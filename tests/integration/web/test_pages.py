@@ -119,8 +119,8 @@ async def test_a_task_is_made_changed_and_deleted_by_forms(api):
     assert (stored.version, stored.spec.headers) == (2, {"Authorization": "s3cret"})
     status, _, text = await post(api, f"/tasks/{task}/edit", {**changed, "cron_expr": "0 4 * * *"})
     assert (status, "Somebody changed it" in text) == (412, True)
-    assert "0 4 * * *" in text.split("<form method=\"post\" class=\"form\"")[0]
-    assert "0 3 * * *" in text.split("<form method=\"post\" class=\"form\"")[0]
+    assert "0 4 * * *" in text.split('<form method="post" class="form"')[0]
+    assert "0 3 * * *" in text.split('<form method="post" class="form"')[0]
     assert 'name="version" value="2"' in text
     assert (await post(api, f"/tasks/{task}/delete", {"name": "other"}))[0] == 400
     assert (await post(api, f"/tasks/{task}/delete", {"name": "made"}))[0] == 303
@@ -303,3 +303,22 @@ async def test_signing_in_leads_to_no_other_site(guarded):
     _, secret = await guarded.parts.access.create("t", "viewer")
     _, headers, _ = await post(guarded, "/login", {"token": secret, "next": "//evil.example/"})
     assert headers["location"] == "./"
+
+
+async def test_a_run_leads_to_the_ones_of_its_task_before_and_after_it(everywhere):
+    api = everywhere
+    task, other = await api.create(name="a"), await api.create(name="b")
+    runs = [await api.trigger(each) for each in (task, other, task, task)]
+    text = (await get(api, f"/runs/{runs[2]}"))[1]
+    assert f'href="../runs/{runs[0]}" data-key="["' in text
+    assert f'href="../runs/{runs[3]}" data-key="]"' in text
+    assert 'data-key="["' not in (await get(api, f"/runs/{runs[0]}"))[1]
+
+
+async def test_every_page_says_first_that_the_node_cannot_work_or_plans_late(api):
+    api.health.update({"ok": False, "store": {"error": "no route to the database"}})
+    assert "cannot do its work: no route to the database" in (await get(api, "/"))[1]
+    api.health.update({"ok": True, "planner": {"lag_seconds": 90.0}})
+    assert "Planning is 1 m 30 s behind" in (await get(api, "/tasks"))[1]
+    api.health.update({"planner": {"lag_seconds": 0.2}})
+    assert 'role="alert"' not in (await get(api, "/tasks"))[1]

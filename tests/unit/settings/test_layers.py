@@ -74,6 +74,11 @@ def test_the_written_defaults():
     assert (s.metrics.enabled, s.logging.level, s.auth.enabled) == (True, "info", None)
 
 
+def test_a_wrong_flag_is_called_as_it_is_typed():
+    with pytest.raises(SettingsError, match=r"\(--concurrency\)"):
+        load([], {}, {"jobs.worker_concurrency": "x"})
+
+
 def test_a_flag_beats_the_environment_beats_a_later_file_beats_an_earlier_one(write):
     first = write("first.yaml", "server: {port: 1, host: localhost, graceful_timeout: 1}\nlogging: {level: debug}")
     second = write("second.toml", "[server]\nport = 2\nhost = '::1'\ngraceful_timeout = 2\n")

@@ -11,6 +11,7 @@ Params: TypeAlias = Mapping[str, Any]
 
 T = TypeVar("T")
 
+
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """Answers with the rows. Parameters are written `:name`."""

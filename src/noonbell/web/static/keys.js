@@ -43,6 +43,10 @@ function press(key) {
 
 export function startKeys() {
   document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+      event.preventDefault();
+      document.getElementById("search")?.focus();
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.target.closest("input, textarea, select, [contenteditable], dialog[open]")) {
       if (event.key === "Escape" && event.target.type === "search") event.target.blur();

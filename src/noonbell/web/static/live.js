@@ -27,7 +27,10 @@ export async function refresh(force = false) {
       location.reload();
       return;
     }
-    if (answer.ok) lay(new DOMParser().parseFromString(await answer.text(), "text/html"), force);
+    if (answer.ok) {
+      lay(new DOMParser().parseFromString(await answer.text(), "text/html"), force);
+      if (stream?.readyState === EventSource.OPEN) show("on");
+    } else if (answer.status >= 500) show("lost"); // the server is there, and its store is not
   } catch {
     // the stream's own state tells of a lost connection
   } finally {
