@@ -8,47 +8,56 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, events, http, jobs, lag, passes, simulate, stores
+from bench import burst, cli, events, http, jobs, lag, passes, simulate, stores
 from bench.rounds import progress
 
-SECTIONS = ["cron", "stores", "passes", "lag", "burst", "http", "events", "simulate", "jobs", "all"]
+
+@dataclass(frozen=True)
+class Asked:
+    quick: bool
+    rounds: int
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
+    "cron": ("Cron: next slot and parse", lambda _: cron()),
+    "stores": ("Stores", lambda a: stores.tables(stores.QUICK if a.quick else stores.FULL, a.rounds)),
+    "passes": (
+        "Planning pass with nothing due",
+        lambda a: passes.table(passes.QUICK if a.quick else passes.FULL, a.rounds),
+    ),
+    "lag": ("Lag at the target", lambda a: lag.table(lag.QUICK if a.quick else lag.FULL)),
+    "burst": ("A burst of HTTP tasks in one second", lambda a: burst.table(burst.QUICK if a.quick else burst.FULL)),
+    "http": ("HTTP runs beside the plain client", lambda a: http.table(http.QUICK if a.quick else http.FULL, a.rounds)),
+    "jobs": ("Typed jobs, the whole way", lambda a: jobs.tables(jobs.QUICK if a.quick else jobs.FULL, a.rounds)),
+    "events": ("Events", lambda a: events.table(events.QUICK if a.quick else events.FULL, a.rounds)),
+    "simulate": ("A year of schedules, simulated", lambda a: simulate.table(quick=a.quick)),
+    "cli": ("The command line", lambda _: cli.table()),
+}
+"""By name: the title, and what measures it and makes the table."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Noonbell beside its peers and the raw drivers."
     )
-    parser.add_argument("what", nargs="?", default="all", choices=SECTIONS)
+    parser.add_argument("what", nargs="?", default="all", choices=[*SECTIONS, "all"])
     parser.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
     parser.add_argument("--rounds", type=int, help="rounds of each contender (3; with --quick 1)")
     args = parser.parse_args()
-    rounds = args.rounds or (1 if args.quick else 3)
+    asked = Asked(args.quick, args.rounds or (1 if args.quick else 3))
     # Ended from outside, leave through the `finally` blocks that drop the databases.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
 
     start = time.monotonic()
-    print(head(rounds), flush=True)
-    if args.what in ("cron", "all"):
-        section("Cron: next slot and parse", cron())
-    if args.what in ("stores", "all"):
-        section("Stores", stores.tables(stores.QUICK if args.quick else stores.FULL, rounds))
-    if args.what in ("passes", "all"):
-        section("Planning pass with nothing due", passes.table(passes.QUICK if args.quick else passes.FULL, rounds))
-    if args.what in ("lag", "all"):
-        section("Lag at the target", lag.table(lag.QUICK if args.quick else lag.FULL))
-    if args.what in ("burst", "all"):
-        section("A burst of HTTP tasks in one second", burst.table(burst.QUICK if args.quick else burst.FULL))
-    if args.what in ("http", "all"):
-        section("HTTP runs beside the plain client", http.table(http.QUICK if args.quick else http.FULL, rounds))
-    if args.what in ("jobs", "all"):
-        section("Typed jobs, the whole way", jobs.tables(jobs.QUICK if args.quick else jobs.FULL, rounds))
-    if args.what in ("simulate", "all"):
-        section("A year of schedules, simulated", simulate.table(quick=args.quick))
-    if args.what in ("events", "all"):
-        section("Events", events.table(events.QUICK if args.quick else events.FULL, rounds))
+    print(head(asked.rounds), flush=True)
+    for name, (title, measured) in SECTIONS.items():
+        if args.what in (name, "all"):
+            section(title, measured(asked))
     progress(f"done in {time.monotonic() - start:.0f} s")
 
 

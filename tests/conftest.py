@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services import KINDS, Services, new_folder
+from services import KINDS, Services, bytecode, new_folder
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
 from services.probe import Kind
 
@@ -24,6 +24,7 @@ Fresh = Callable[..., str]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    bytecode.keep()
     if (handed := getattr(config, "workerinput", None)) is not None:
         config.stash[SERVICES] = Services(Path(handed["services_folder"]), handed["services_owner"])
         return

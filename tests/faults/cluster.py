@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.harness import PATIENCE, READY, Nodes, ServerNode, until
-from faults.bytecode import KEPT
 
 RESTART_WITHIN = 3.0
 """Seconds that a node stays away at most, chosen anew each time."""
@@ -36,7 +35,7 @@ class Cluster:
     def _launch(self, name: str) -> None:
         self._lives[name] += 1
         life = f"{name}{self._lives[name]}"
-        env = {"NOONBELL_EXECUTOR__GLOBAL_HEADERS": json.dumps({"X-Node": life}), **KEPT}
+        env = {"NOONBELL_EXECUTOR__GLOBAL_HEADERS": json.dumps({"X-Node": life})}
         self._running[name] = self._nodes.launch("--store", self._store, "--port", "0", name=life, env=env)
 
     def ready(self) -> list[ServerNode]:

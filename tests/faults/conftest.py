@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.bytecode import BUILD
 from faults.report import Report
 from noonbell.stores import open_store
+from services.bytecode import BUILD
 
 REPORT = pytest.StashKey[Report]()
 

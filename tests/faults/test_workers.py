@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from faults.bytecode import KEPT
 from faults.report import TIMES, Report
 from faults.scenarios import ALO, AMO, UNKNOWN, Promise, Scenario
 from faults.trial import Ending
@@ -76,14 +75,14 @@ async def test_every_job_succeeds_once_while_workers_are_killed(
 
 async def _harass(fleet: Fleet, draw: random.Random) -> int:
     arguments = ("--concurrency", str(CONCURRENCY), "--queues", "default")
-    crew = [await fleet.start(*arguments, env=KEPT) for _ in range(3)]
+    crew = [await fleet.start(*arguments) for _ in range(3)]
     until, kills = time.monotonic() + KILLING, 0
     while time.monotonic() < until:
         await asyncio.sleep(EVERY)
         number = draw.randrange(3)
         crew[number].kill()
         kills += 1
-        crew[number] = fleet.launch(f"w{len(fleet.processes)}", *arguments, env=KEPT)
+        crew[number] = fleet.launch(f"w{len(fleet.processes)}", *arguments)
     return kills
 
 
@@ -123,7 +122,7 @@ async def test_no_late_word_of_a_frozen_worker_is_written(
     accepted, refused = 0, 0
     async with fleet_on(url, tmp_path) as fleet:
         task = await fleet.task("haunt", **LEASE)
-        crew = [await fleet.start("--concurrency", "0", env=KEPT) for _ in range(2)]
+        crew = [await fleet.start("--concurrency", "0") for _ in range(2)]
         for number in range(ZOMBIES // AT_ONCE):
             zombie, honest = crew[number % 2], crew[1 - number % 2]
             file = tmp_path / f"round-{number}"
@@ -193,14 +192,14 @@ async def _trial(scenario: Scenario, mode: str, url: str, folder: Path) -> Endin
     # The second heartbeat: by then the handler has begun, and it waits for what is made only after the restart.
     point = "K11:2" if scenario.point == "K11" else scenario.point
     async with fleet_on(url, folder) as fleet:
-        armed = await fleet.start(env={"NOONBELL_FAILPOINT": point, **KEPT})
+        armed = await fleet.start(env={"NOONBELL_FAILPOINT": point})
         if scenario.point == "K12":
             file.with_name("notes.go").touch()
         run_id = await fleet.run("wait", {"file": str(file)}, delivery=Delivery(mode), **LEASE)
         assert await armed.ended() == 137, armed.log
         died_at = time.monotonic()
         file.with_name("notes.go").touch()
-        await fleet.start(env=KEPT)
+        await fleet.start()
         return await _ending(fleet, run_id, file, died_at)
 
 

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from acceptance.harness import FINAL, Answer, Nodes, ServerNode, until
-from faults.bytecode import KEPT
 from faults.sink import Delivery, Sink
 
 KILLED = 137
 PATIENCE = 60.0
 """Seconds. Nothing waits for that long unless something is wrong."""
 LEASE = {"worker_timeout_ms": 2000, "ping_interval_ms": 500}
-NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms", **KEPT}
+NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms"}
 
 
 @dataclass(frozen=True)
