@@ -91,7 +91,7 @@ class Connection:
         self._clock = clock
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
-            self._db.execute(pragma)
+            self._insist(pragma)
 
     @classmethod
     def over(cls, cursor: sqlite3.Cursor, clock: Clock) -> Connection:
@@ -125,20 +125,24 @@ class Connection:
         SQLite's own patience sleeps for up to 100 ms between two looks. Two processes that write short transactions would
         then each stand still most of the time.
         """
-        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
         self._db.execute("pragma busy_timeout = 0")
         try:
-            while True:
-                try:
-                    self._db.execute("begin immediate")
-                    return
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                        raise
-                time.sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_PAUSE)
+            self._insist("begin immediate")
         finally:
             self._db.execute(_OWN_PATIENCE)
+
+    def _insist(self, sql: str) -> None:
+        """Again and again while somebody else has the file: a change of the journal's mode is refused without patience."""
+        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+        while True:
+            try:
+                self._db.execute(sql)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def commit(self) -> None:
         self._db.execute("commit")

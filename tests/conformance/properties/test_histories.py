@@ -436,7 +436,9 @@ class History:
         transitions: list[Callable[[TaskView], Work[Any]]] = [
             lambda cache: planning.plan(q, cache, 100, 4),
             lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3, None),
-            lambda cache: tasks.delete(q, cache, self.choose(other).task.id, None, cancel_running=True, purge=True),
+            lambda cache: tasks.delete(
+                q, cache, self.choose(other).task.id, None, None, cancel_running=True, purge=True
+            ),
             lambda cache: shortcut.claim(q, cache, request),
             lambda cache: canceling.cancel(q, cache, ids, None, ""),
         ]
