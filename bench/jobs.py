@@ -1,6 +1,6 @@
 """Typed jobs through the whole of a worker, beside the peers on the same database: drain, and pick-up latency.
 
-python -m bench.jobs worker STORE --url … --one … --drain …       one Sample: an App, its worker in this process
+python -m bench.jobs worker STORE --url … --one … --drain …       one Sample: an App, and its worker as `noonbell worker` runs it
 python -m bench.jobs latency STORE --url … --count …              idle worker here, publisher in a process of its own
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +24,10 @@ from bench.rounds import ROOT, Contender, Failed, interleaved, progress, run
 from bench.stores import OURS, how, spread, values
 from bench.tables import NONE, Spread, markdown, rates, ratio, ratios
 from noonbell import App
+from noonbell.settings import load
 from noonbell.version import __version__
+from noonbell.wiring.workers import Badge
+from noonbell.wiring.working import work
 
 PAYLOAD = "x" * 89
 CONCURRENCY = 300
@@ -131,13 +136,17 @@ async def drain(store: str, url: str, one: int, count: int) -> Sample:
             await app.publish_many([noop.request(data=PAYLOAD) for _ in range(BATCH)])
         batched = count / (time.perf_counter() - start)
     await ours.tidy(store, url)
-    async with app.running(address(store, url), scheduler=False, concurrency=CONCURRENCY):
-        await asyncio.wait_for(done.wait(), 240)
+    flags = {"store.url": address(store, url), "jobs.worker_concurrency": CONCURRENCY}
+    settings = load((), {}, flags).settings
+    working = asyncio.create_task(work(settings, app, Badge()))
+    await asyncio.wait_for(done.wait(), 240)
+    os.kill(os.getpid(), signal.SIGTERM)  # as `noonbell worker` is stopped: what was done is settled
+    await working
     kept = await ours.scalar(store, url, "select count(*) from runs where status = 'SUCCESS'")
     if kept != count + one:
         raise SystemExit(f"bench: {kept} of {count + one} runs are in the history")
-    settings = f"an App and its worker, concurrency {CONCURRENCY}{', uvloop' if ours.uvloop() else ''}"
-    return Sample("Noonbell", __version__, single, batched, handler.rate, count, settings)
+    how_it_ran = f"what `noonbell worker` runs, concurrency {CONCURRENCY}{', uvloop' if ours.uvloop() else ''}"
+    return Sample("Noonbell", __version__, single, batched, handler.rate, count, how_it_ran)
 
 
 async def latency(store: str, url: str, count: int) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> dict[str, list[
 
 
 def measure(contender: Contender) -> Sample:
+    os.sync()  # what the one before left to be written must not be paid for by the next
     with databases.fresh(contender.store) as url:
         command = [str(contender.python), "-m", contender.module, *contender.more]
         command += ["--url", url, "--one", str(contender.one), "--drain", str(contender.drain)]

@@ -89,6 +89,10 @@ async def built_in_job_worker(ground: Ground, app: App | None) -> Worker | None:
     return await job_worker(ground, handlers, Badge(queues=sorted({DEFAULT_QUEUE, *handlers.queues()})))
 
 
+_BATCH = 500
+"""Jobs that one trip to the store carries, at most: more would keep the others waiting, fewer cost more trips."""
+
+
 async def job_worker(ground: Ground, handlers: Handlers, badge: Badge) -> Worker:
     """It claims the job types that it has handlers for, and no other, so that queues can be shared."""
     jobs, strays, run_log = ground.settings.jobs, Strays(), RunLog()
@@ -103,6 +107,8 @@ async def job_worker(ground: Ground, handlers: Handlers, badge: Badge) -> Worker
         queues=tuple(badge.queues) or handlers.queues(),
         job_types=handlers.names(),
         concurrency=jobs.worker_concurrency,
+        batch=_BATCH,
+        ahead=2 * _BATCH,
         poll=jobs.poll_interval,
         observe=run_log.settled,
         tasks=ground.tasks,
