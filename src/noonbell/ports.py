@@ -198,7 +198,8 @@ class Store(Protocol):
 
         The runs exist if and only if the caller commits. The commit signals `topics`, or whoever waits sees that
         something was written. Where it raises, nothing of the batch is written, and what the caller wrote before stands.
-        A connection that is to something else, or has no transaction, raises InvalidArgument; so does any connection on a
+        A connection that is to something else, or has no transaction, raises InvalidArgument; so does any connection
+        on a
         store that cannot share one.
         """
 
@@ -268,7 +269,8 @@ class Store(Protocol):
 
         `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
         on a final run is IGNORED, whatever it says. An unknown token, or a run that is not the task's, gives no
-        subject; the callback is recorded as IGNORED all the same, unless it says `keep_unknown` False, and of such records
+        subject; the callback is recorded as IGNORED all the same, unless it says `keep_unknown` False, and of such
+        records
         the newest thousand stay, their bodies cut short. Any attempt's token speaks for the run. It may come
         while the run is RUNNING still; a success finishes even a run that waits for a further attempt.
         """
@@ -378,7 +380,8 @@ class Store(Protocol):
         """Remove up to `limit` final runs that ended before, with all that belongs to them; how many it was.
 
         Of one task, of one queue or of some statuses alone, where that is said. Never a run that is not final. With
-        `keep`, the newest `keep` runs of each task stay. What it removes of the runs of slots is counted (`cleaned`). The
+        `keep`, the newest `keep` runs of each task stay. What it removes of the runs of slots is counted (`cleaned`).
+        The
         tasks `besides` are passed over.
         """
 
@@ -603,7 +606,8 @@ class Target(Protocol):
     async def execute(self, assignment: Assignment) -> Outcome:
         """Carry out one attempt and say how it ended. Never raises for the attempt's own failure.
 
-        It ends by the task's timeout on its own account. Canceled (asyncio), it lets go of what it has in hand: a request
+        It ends by the task's timeout on its own account. Canceled (asyncio), it lets go of what it has in hand: a
+        request
         in flight is dropped, a handler is told; then CancelledError goes on.
         """
 

@@ -1,6 +1,7 @@
 """`GET /events`: the stream of events, as server-sent events.
 
-The head of the answer is sent at once; the first comment says that from now on nothing is missed. Each event has its id, and a listener that comes back with it (`Last-Event-ID`) misses nothing. A
+The head of the answer is sent at once; the first comment says that from now on nothing is missed. Each event has its
+id, and a listener that comes back with it (`Last-Event-ID`) misses nothing. A
 comment every 15 seconds keeps the connection known. `event: reset` says that the stream does not reach back so far.
 """
 
