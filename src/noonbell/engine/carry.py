@@ -76,9 +76,11 @@ class Carrier:
         task = self._tasks.of(held.lease) or await self._learned(held.lease)
         if task is None:
             return None
-        held.ping_seconds = min(held.ping_seconds, task.spec.ping_interval_ms / 1000)
-        if self._expect_beat is not None:
-            self._expect_beat(held.ping_seconds)
+        ping_seconds = task.spec.ping_interval_ms / 1000
+        if ping_seconds < held.ping_seconds:
+            held.ping_seconds = ping_seconds
+            if self._expect_beat is not None:
+                self._expect_beat(ping_seconds)
         if task.spec.delivery is Delivery.AT_MOST_ONCE and not await self._begin(held):
             return None
         failpoint.hit("K4")

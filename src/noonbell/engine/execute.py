@@ -25,29 +25,29 @@ _STEP = 0.05
 class Belt:
     """Cancels the attempt's task when its time is over, and knows that it did."""
 
-    __slots__ = ("_belts", "_task", "canceling", "due", "is_pulled")
+    __slots__ = ("_belts", "canceling", "due", "is_pulled", "task")
 
     def __init__(self, belts: Belts, task: asyncio.Task[Any], due: float) -> None:
-        self._belts, self._task, self.due = belts, task, due
+        self._belts, self.task, self.due = belts, task, due
         self.canceling = task.cancelling()
         self.is_pulled = False
 
     def loosen(self, seconds: float) -> None:
         if not self.is_pulled:
-            self.due = self._belts.at(self._task, seconds)
+            self.due = self._belts.at(self.task, seconds)
 
     @property
     def is_canceled(self) -> bool:
         """Whether anybody has asked for the attempt's end, the belt or another."""
-        return self._task.cancelling() > self.canceling
+        return self.task.cancelling() > self.canceling
 
     def was_it(self) -> bool:
         """Whether a cancellation that arrived was the belt's and nobody else's."""
-        return self.is_pulled and self._task.uncancel() <= self.canceling
+        return self.is_pulled and self.task.uncancel() <= self.canceling
 
     def pull(self) -> None:
         self.is_pulled = True
-        self._task.cancel()
+        self.task.cancel()
 
 
 class Belts:
@@ -114,6 +114,14 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
         return failure("error", described(error))
     finally:
         belts.take_off(belt)
+
+
+def wearer() -> asyncio.Task[Any]:
+    """The attempt's own task. Asking the loop for it, as one must outside of an attempt, asks the system for the process."""
+    belt = _belt.get()
+    task = asyncio.current_task() if belt is None else belt.task
+    assert task is not None  # noqa: S101 - a coroutine that runs has a task
+    return task
 
 
 def loosen(seconds: float) -> None:

@@ -46,10 +46,11 @@ class Word(enum.Enum):
 class Held:
     """One lease and what is going on with it."""
 
-    __slots__ = ("begun", "fallback", "lease", "ping_seconds", "runner", "since", "word")
+    __slots__ = ("begun", "fallback", "key", "lease", "ping_seconds", "runner", "since", "word")
 
     def __init__(self, lease: Lease, since: float) -> None:
         self.lease = lease
+        self.key: tuple[RunId, int] = (lease.run_id, lease.token)
         self.since = since
         self.ping_seconds = (lease.expires_at - lease.claimed_at) / SECOND / 3
         self.runner: asyncio.Task[None] | None = None
@@ -58,10 +59,6 @@ class Held:
         """At most once: marked in the store, so it cannot be handed back."""
         self.fallback: Settlement | None = None
         """What to settle with if it is stopped now, where that is more than handing it back."""
-
-    @property
-    def key(self) -> tuple[RunId, int]:
-        return self.lease.run_id, self.lease.token
 
 
 Ended = tuple[Held, Settlement]

@@ -53,10 +53,9 @@ class RunLog:
 
     def settled(self, settled: Sequence[tuple[Lease, Settlement, Settled]]) -> None:
         """Write their lines. For a worker's `observe`."""
-        lines = [self._line(*one) for one in settled]
-        least = log.getEffectiveLevel()
-        lines = [line for line in lines if line.level >= least]
-        if not lines or not log.isEnabledFor(logging.WARNING):
+        least = log.getEffectiveLevel() if log.isEnabledFor(logging.WARNING) else logging.CRITICAL
+        lines = [line for one in settled if (line := self._line(least, *one)) is not None]
+        if not lines:
             return
         listener = only_listener(log)
         if listener is None:
@@ -67,13 +66,16 @@ class RunLog:
         now = rfc3339(SystemClock().now() // 1000 * 1000)
         listener.write([written(now, line) for line in lines])
 
-    def _line(self, lease: Lease, settlement: Settlement, answer: Settled) -> Line:
+    def _line(self, least: int, lease: Lease, settlement: Settlement, answer: Settled) -> Line | None:
+        """None where nobody would read it."""
         latency_ms, target_url = self._calls.pop(lease.run_id, _UNKNOWN)
         message, status = _SAID[settlement.move]
         status = status or settlement.status
         level = logging.WARNING if status in FAILURES else logging.INFO
         if answer is Settled.LOST:
             message, level = "result came too late and was not written", logging.WARNING
+        if level < least:
+            return None
         trace_id = trace_id_of(lease.run_id, lease.scheduled_time, lease.trace_id)
         return Line(
             level,

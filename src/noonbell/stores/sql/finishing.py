@@ -21,8 +21,9 @@ from noonbell.stores.sql.events import COLUMNS as EVENT_COLUMNS
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.shortcut import facts
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Gather, InsertMany, NewIds, Now, UpdateMany, Work, numbered
 
+_HELD = ("run_id", "token", "task_id", "attempt", "gate")
 _ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 
 
@@ -65,10 +66,11 @@ def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Wo
     mine = ""
     if settlements[0].worker_id is not None:
         mine, params["worker"] = " and worker_id = :worker", settlements[0].worker_id
-    rows = yield Fetch(
-        f"select run_id, token, task_id, attempt, gate from live where {q.ids('run_id', 'ids')}"
+    rows = yield Gather(
+        f"select {numbered(*_HELD)} from live where {q.ids('run_id', 'ids')}"
         f" and place + 0 = {int(Place.LEASED)} and flags = 0{mine}{q.lock}",
         params,
+        len(_HELD),
     )
     now = yield Now()
     held = {row[0]: row[1:] for row in rows}

@@ -24,7 +24,7 @@ from noonbell.stores.sql.events import COLUMNS as EVENT_COLUMNS
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.place import Place, flags_for
 from noonbell.stores.sql.rows import Known, TaskCache, TaskView, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work
+from noonbell.stores.sql.statement import Execute, Fetch, Gather, InsertMany, NewIds, Now, Work, numbered
 
 _ORIGINS = {str(origin): origin for origin in Origin}
 
@@ -148,10 +148,22 @@ def something_special(q: Dialect, request: ClaimRequest) -> Work[Special]:
     return Special(*map(bool, rows[0]))
 
 
+_COLUMNS = (
+    *(
+        "l.turn",
+        "l.run_at",
+        "l.run_id",
+        "l.task_id",
+        "l.token",
+        "l.attempt",
+        "l.retry_count",
+        "l.lost_count",
+        "l.queue",
+    ),
+    *("r.origin", "r.scheduled_time", 'r."key"', "i.payload", "i.overrides", "r.trace_id"),
+)
 _SELECT = (
-    "select l.turn, l.run_at, l.run_id, l.task_id, l.token, l.attempt, l.retry_count, l.lost_count, l.queue, r.origin,"
-    ' r.scheduled_time, r."key", i.payload, i.overrides, r.trace_id'
-    " from live l join runs r on r.id = l.run_id left join inputs i on i.run_id = l.run_id"
+    f"select {numbered(*_COLUMNS)} from live l join runs r on r.id = l.run_id left join inputs i on i.run_id = l.run_id"
 )
 
 
@@ -169,10 +181,11 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
         fits = f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
     rows: list[Any] = []
     for queue in dict.fromkeys(request.queues):
-        rows += yield Fetch(
+        rows += yield Gather(
             f"{_SELECT} where l.place = {int(Place.READY)} and l.queue = :queue{fits}"
             f" order by l.turn, l.run_at, l.run_id limit :limit{q.skip_locked_l}",
             {**params, "queue": queue},
+            len(_COLUMNS),
         )
     if not rows:
         return Claimed([])
@@ -180,23 +193,27 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Claimed]:
         rows = sorted(rows, key=lambda row: (row[0], row[1], row[2]))[: request.max]
     tasks = yield from known_tasks(q, cache, {row[3] for row in rows})
     now = yield Now()
-    yield from _lease(q, now, request.worker_id, tasks, rows)
+    times = {task_id: _times(known, now) for task_id, known in tasks.items()}
+    yield from _lease(q, now, request.worker_id, times, rows)
     ids = yield NewIds(1)
     told = facts(((row[3], row[2]) for row in rows), RunStatus.RUNNING)
     yield InsertMany("events", EVENT_COLUMNS, [(ids[0], now, "run.started", told)])
-    return Claimed([_lease_of(row, tasks[row[3]], request.worker_id, now) for row in rows])
+    return Claimed([_lease_of(row, tasks[row[3]], times[row[3]], request.worker_id, now) for row in rows])
 
 
-def _times(known: Known, now: Instant) -> tuple[Instant, Instant]:
+_Times = tuple[Instant, Instant]
+
+
+def _times(known: Known, now: Instant) -> _Times:
     """When the lease runs out, and when the attempt must be over."""
     spec = known.task.spec
     return Instant(now + spec.worker_timeout_ms * 1000), Instant(now + round(spec.timeout_seconds * SECOND))
 
 
-def _lease(q: Dialect, now: Instant, worker_id: str, tasks: dict[int, Known], rows: Sequence[Any]) -> Work[None]:
-    alike: dict[tuple[Instant, Instant], list[int]] = defaultdict(list)
+def _lease(q: Dialect, now: Instant, worker_id: str, times: dict[int, _Times], rows: Sequence[Any]) -> Work[None]:
+    alike: dict[_Times, list[int]] = defaultdict(list)
     for row in rows:
-        alike[_times(tasks[row[3]], now)].append(row[2])
+        alike[times[row[3]]].append(row[2])
     for (expires_at, deadline_at), run_ids in alike.items():
         yield Execute(
             f"update live set place = {int(Place.LEASED)}, at = :at,"
@@ -213,10 +230,10 @@ def _lease(q: Dialect, now: Instant, worker_id: str, tasks: dict[int, Known], ro
         )
 
 
-def _lease_of(row: Any, known: Known, worker_id: str, now: Instant) -> Lease:
+def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instant) -> Lease:
     turn, _, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
     origin, scheduled_time, key, payload, overrides, trace_id = row[9:]
-    expires_at, deadline_at = _times(known, now)
+    expires_at, deadline_at = times
     return Lease(
         run_id=run_id,
         task_id=task_id,

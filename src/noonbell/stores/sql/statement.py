@@ -21,6 +21,18 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather(Fetch):
+    """A Fetch of many rows. A driver that pays for each of them may bring all over in one piece; see `numbered`."""
+
+    columns: int = 0
+
+
+def numbered(*columns: str) -> str:
+    """Columns of a Gather, named c0, c1, … so that a driver can name them again."""
+    return ", ".join(f"{column} as c{number}" for number, column in enumerate(columns))
+
+
+@dataclass(frozen=True, slots=True)
 class Execute:
     """Answers with how many rows changed."""
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from noonbell.engine.execute import Belts
+from noonbell.engine.execute import Belts, wearer
 from noonbell.engine.stray import Strays
 from noonbell.errors import InvalidArgument
 from noonbell.model.attempt import Assignment, Outcome
@@ -74,9 +74,7 @@ class JobTarget:
     async def _in_time(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
         """Ends by the task's timeout, or by what the handler has extended it to."""
         seconds = assignment.task.spec.timeout_seconds
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        words.belt = belt = self._belts.put_on(task, seconds)
+        words.belt = belt = self._belts.put_on(wearer(), seconds)
         try:
             ended = await self._ways[handler.kind](handler, assignment, arguments, words)
         except asyncio.CancelledError:
