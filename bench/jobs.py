@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import databases, ours
+from bench import databases, ours, raw
 from bench.peers import env
 from bench.peers.sample import BATCH, Handler, Sample
 from bench.rounds import ROOT, Contender, Failed, interleaved, progress, run
@@ -71,11 +71,14 @@ def tables(size: Size, rounds: int) -> str:
                 met = NONE if found is None else "met" if found.median >= least else "**missed**"
                 goals.append([f"drain on {title} ÷ {peer}", f"≥ {least:g}×", ratios(found), met])
     for store in ("postgres", "sqlite"):
-        median, high = _latency(store, size.latency, rounds)
+        median, high, least = _latency(store, size.latency, rounds)
         met = "" if store != "postgres" else "met" if median.median <= MOST_MS else "**missed**"
         goal = f"≤ {MOST_MS:g} ms" if store == "postgres" else "stated"
         goals.append([f"pick-up on {databases.TITLES[store]}, idle worker: p50", goal, f"{median.median:.2f} ms", met])
         goals.append([f"pick-up on {databases.TITLES[store]}, idle worker: p99", "stated", f"{high.median:.2f} ms", ""])
+        if least is not None:
+            what = "the least that it can be: two durable commits and a notification, p50"
+            goals.append([f"{what}, {databases.TITLES[store]}", "stated", f"{least.median:.2f} ms", ""])
     parts.append("### Goals\n\n" + markdown(["goal", "wanted", "measured", ""], goals, right=(1, 2)))
     return "\n\n".join(parts)
 
@@ -91,8 +94,8 @@ def _contenders(store: str, size: Size, peers: Path) -> list[Contender]:
     return field
 
 
-def _latency(store: str, count: int, rounds: int) -> tuple[Spread, Spread]:
-    medians, highs = [], []
+def _latency(store: str, count: int, rounds: int) -> tuple[Spread, Spread, Spread | None]:
+    medians, highs, least = [], [], []
     for number in range(1, rounds + 1):
         progress(f"pick-up on {databases.TITLES[store]}, round {number} of {rounds}")
         with databases.fresh(store) as url:
@@ -100,10 +103,12 @@ def _latency(store: str, count: int, rounds: int) -> tuple[Spread, Spread]:
             found = run(command)
             medians.append(found["p50"])
             highs.append(found["p99"])
+            if "least" in found:
+                least.append(found["least"])
     median, high = Spread.of(medians), Spread.of(highs)
     if median is None or high is None:
         raise Failed("no latency was measured")
-    return median, high
+    return median, high, Spread.of(least)
 
 
 # In processes of their own
@@ -174,7 +179,8 @@ async def latency(store: str, url: str, count: int) -> dict[str, float]:
         publisher.stdin.close()
         await publisher.wait()
     found = sorted(taken[10:])
-    return {"p50": found[len(found) // 2], "p99": found[int(len(found) * 0.99)]}
+    answer = {"p50": found[len(found) // 2], "p99": found[int(len(found) * 0.99)]}
+    return answer | {"least": await raw.pick_up(url, count)} if store == "postgres" else answer
 
 
 async def publish_on_demand(store: str, url: str) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sqlite3
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -346,6 +348,38 @@ async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
     link.close()
     settings = f"sqlite3, WAL, synchronous FULL, cycle of {CYCLE['sqlite']}, 1 connection"
     return Sample("raw driver", sqlite3.sqlite_version, singles, batched, drained, drain, settings, planned)
+
+
+async def pick_up(url: str, count: int) -> float:
+    """Milliseconds, the median, from an insert over its notification to the end of an update of it, each commit durable.
+
+    Both ends are in this process, and nothing is planned or checked: less than this it cannot be for whoever promises
+    that neither a publish nor a claim is forgotten.
+    """
+    import asyncpg
+
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def link(**settings: str) -> Any:
+            opened = await asyncpg.connect(url, server_settings=settings)
+            stack.push_async_callback(opened.close)
+            return opened
+
+        publisher, worker = await link(), await link()
+        notifier, listener = await link(synchronous_commit="off"), await link()
+        await publisher.execute("create table pick_up (id int primary key, status int not null)")
+        heard, taken = asyncio.Event(), []
+        await listener.add_listener("pick_up", lambda *_: heard.set())
+        for number in range(count):
+            await asyncio.sleep(0.02)
+            heard.clear()
+            start = time.perf_counter()
+            await publisher.execute("insert into pick_up values ($1, 0)", number)
+            await notifier.execute("select pg_notify('pick_up', '')")
+            await heard.wait()
+            await worker.fetch("update pick_up set status = 1 where id = $1 returning id", number)
+            taken.append((time.perf_counter() - start) * 1000)
+    return statistics.median(taken)
 
 
 async def publish(insert: Callable[[list[int]], Awaitable[None]], count: int, size: int) -> int:
