@@ -17,11 +17,12 @@ from integration.crew import success
 from integration.proxy import Proxy
 from integration.support import Crew, facts_of, job, publish_many, until
 from noonbell.errors import StoreUnavailable
-from noonbell.model.request import ClaimRequest, Publication, RunQuery
+from noonbell.model.request import ClaimRequest, Outcome, Publication, RunQuery
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.settlement import Settled
 from noonbell.model.task import Task
 from noonbell.stores import open_store
+from noonbell.stores.mysql import MysqlStore
 from noonbell.stores.sql.statement import Fetch, Work
 from noonbell.stores.sql.store import SqlStore
 
@@ -153,6 +154,19 @@ async def test_callers_are_told_while_a_database_takes_nobody_in_or_no_writes(
         await admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
         await admin.close()
     await back_soon(store)
+
+
+async def test_a_connection_that_takes_no_writes_any_longer_is_told_of_and_dropped(mysql_url: str):
+    store = MysqlStore(mysql_url, connections=1)
+    await store.open()
+    try:
+        task = await store.create_task(job("t"))
+        await store.fetch("set session transaction read only")
+        assert await is_unavailable(store.publish([Publication(task_id=task.id)]))
+        (published,) = await store.publish([Publication(task_id=task.id)])
+        assert published.outcome is Outcome.CREATED
+    finally:
+        await store.close()
 
 
 async def test_a_server_that_is_not_there_refuses_to_be_opened_in_our_words(proxy: Proxy):

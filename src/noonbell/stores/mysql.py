@@ -75,9 +75,10 @@ _INIT = (
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
 _AGAIN = frozenset({1205, 1213, 1020})
 _DUPLICATE = 1062
-_AWAY = frozenset(
-    {1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 1114, 1021}
-)
+_READ_ONLY = frozenset({1290, 1792, 1836})
+"""It was the primary and is one no longer: the address may lead to another server by now, so the connection is dropped."""
+_FULL = frozenset({1021, 1114})
+_AWAY = _READ_ONLY | _FULL | {1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
 
 parse = functools.lru_cache(maxsize=1024)(percent)
 
@@ -181,6 +182,10 @@ class MysqlStore(SqlStore):
             except (asyncio.CancelledError, TimeoutError):
                 # Its answer may still be on the way: nobody else may read it.
                 connection.close()
+                raise
+            except mysql_errors.MySQLError as error:
+                if _code_of(error) in _READ_ONLY:
+                    connection.close()
                 raise
             finally:
                 pool.release(connection)
@@ -301,8 +306,12 @@ async def _quietly(closing: Any) -> None:
             return  # the connection is gone, and with it the transaction
 
 
+def _code_of(error: Exception) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
 def _translated(error: Exception) -> Exception:
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    code = _code_of(error)
     if code in _AGAIN:
         return TryAgain(str(error))
     if code == _DUPLICATE:
