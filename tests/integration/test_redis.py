@@ -18,7 +18,7 @@ from noonbell.engine.tell import EVENTS, Nudge, telling
 from noonbell.errors import SettingsError
 from noonbell.model.request import Publication
 from noonbell.stores import open_store
-from noonbell.stores.wakeup_redis import RedisWakeup
+from noonbell.stores.wakeups.redis import RedisWakeup
 from noonbell.stores.wakeups import make_wakeup
 
 LONG = 20.0
