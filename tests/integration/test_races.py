@@ -242,7 +242,7 @@ async def test_more_callers_than_connections_do_not_wait_for_each_other_for_ever
 ):
     store = await opened(server_url)
     task = await store.create_task(job("crowd"))
-    store._ids.drop()  # type: ignore[attr-defined]  # as after two idle seconds: all of them need fresh ids
+    store._ids._block.drop()  # type: ignore[attr-defined]  # as after two idle seconds: all of them need fresh ids
     wanted = [Publication(task_id=task.id, key=f"k{n}" if keyed else None) for n in range(50)]
     calls = [asyncio.create_task(store.publish([one])) for one in wanted]
     done, waiting = await asyncio.wait(calls, timeout=10)

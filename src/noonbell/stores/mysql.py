@@ -24,7 +24,7 @@ from noonbell.errors import StoreUnavailable
 from noonbell.stores import migrations
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
-from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.ids import RESERVE, RESERVED, IdSource, floor_at
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import (
     Conflict,
@@ -94,8 +94,7 @@ class MysqlStore(SqlStore):
         self._spare: Any = None
         """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
         self._types: dict[str, dict[str, str]] = {}
-        self._ids = IdBlock()
-        self._reserving = asyncio.Lock()
+        self._ids = IdSource(self._reserve)
         self._bulk: dict[tuple[Any, ...], str] = {}
 
     async def open(self) -> None:
@@ -212,7 +211,7 @@ class MysqlStore(SqlStore):
             case Now():
                 return await self._now(cursor)
             case NewIds(count):
-                return await self._new_ids(count)
+                return await self._ids.take(count)
 
     async def _now(self, cursor: Any) -> Instant:
         if self._clock is not None:
@@ -249,27 +248,14 @@ class MysqlStore(SqlStore):
         sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
         return f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
 
-    async def _new_ids(self, count: int) -> range:
-        """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""
-        taken = self._ids.take(count)
-        while taken is None:
-            async with self._reserving:
-                taken = self._ids.take(count)
-                if taken is None:
-                    await self._reserve(count)
-                    taken = self._ids.take(count)
-        return taken
-
-    async def _reserve(self, count: int) -> None:
-        size = self._ids.size_for(count)
-
+    async def _reserve(self, size: int) -> int:
         def work(_: TaskView) -> Work[int]:
             now = yield Now()
             yield Execute(RESERVE, {"floor": floor_at(now), "size": size})
             rows = yield Fetch(RESERVED)
             return int(rows[0][0])
 
-        self._ids.fill(await self._write(work, spare=True), size)
+        return await self._write(work, spare=True)
 
 
 def _json_type(type_: str) -> str:

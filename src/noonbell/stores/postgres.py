@@ -28,7 +28,7 @@ from noonbell.stores.postgres_bulk import Bulk
 from noonbell.stores.sql import claiming, finishing, publishing, settling, shortcut
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
-from noonbell.stores.sql.ids import RESERVE, IdBlock, floor_at
+from noonbell.stores.sql.ids import RESERVE, IdSource, floor_at
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import (
@@ -113,8 +113,7 @@ class PostgresStore(SqlStore):
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._spare: asyncpg.Pool[asyncpg.Record] | None = None
         """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
-        self._ids = IdBlock()
-        self._reserving = asyncio.Lock()
+        self._ids = IdSource(self._reserve)
         self._bulk = Bulk({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
@@ -160,7 +159,7 @@ class PostgresStore(SqlStore):
         tasks = shortcut.plain_tasks(publications, self._cache) if publications else None
         if tasks is None:
             return await super().publish(publications)
-        ids = await self._new_ids(len(publications) + 1)
+        ids = await self._ids.take(len(publications) + 1)
         arrays = hot.publish_arrays(ids[1:], publications, tasks)
         rest = (publications[0].origin, self._told_now(), ids[0])
         if len(publications) == 1:
@@ -185,13 +184,13 @@ class PostgresStore(SqlStore):
             return Claimed([])
         if time.monotonic() < self._gates_until:
             return await self._claim_at_gates(request)
-        event = await self._new_ids(1)
+        event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
         rows = await self._with_connection(lambda connection: connection.fetch(hot.CLAIM, *arguments))
         return await self._claimed(rows, request)
 
     async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
-        event = await self._new_ids(1)
+        event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
         rows = await self._with_connection(lambda connection: connection.fetch(gated.CLAIM, *arguments))
         claimed = gated.claimed_from(rows, request, self._cache)
@@ -209,7 +208,7 @@ class PostgresStore(SqlStore):
         if not settlements or not finishing.all_short(settlements) or not finishing.fit_together(settlements):
             return await super().settle(settlements)
         sql = hot.SETTLE if finishing.all_plain(settlements) else gated.SETTLE
-        events = await self._new_ids(hot.EVENTS_PER_SETTLE)
+        events = await self._ids.take(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
         rows = await self._with_connection(lambda connection: connection.fetch(sql, *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
@@ -222,7 +221,7 @@ class PostgresStore(SqlStore):
         is_both = request.max > 0 and request.queues and time.monotonic() >= self._gates_until
         if not is_both or not finishing.all_plain(settlements) or not finishing.fit_together(settlements):
             return await self.settle(settlements), await self._or_nothing(self.claim(request))
-        events = await self._new_ids(hot.EVENTS_PER_SETTLE + 1)
+        events = await self._ids.take(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
         rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE_AND_CLAIM, *arguments))
@@ -336,29 +335,16 @@ class PostgresStore(SqlStore):
             case Now():
                 return self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
             case NewIds(count):
-                return await self._new_ids(count)
+                return await self._ids.take(count)
 
-    async def _new_ids(self, count: int) -> range:
-        """From the block in hand; a new block is taken outside of the caller's transaction, so nobody waits for it."""
-        taken = self._ids.take(count)
-        while taken is None:
-            async with self._reserving:
-                taken = self._ids.take(count)
-                if taken is None:
-                    await self._reserve(count)
-                    taken = self._ids.take(count)
-        return taken
-
-    async def _reserve(self, count: int) -> None:
-        size = self._ids.size_for(count)
-
-        async def reserve(connection: Connection) -> None:
+    async def _reserve(self, size: int) -> int:
+        async def reserve(connection: Connection) -> int:
             now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
             text, names = parse(RESERVE + " returning value")
             values = _values({"floor": floor_at(Instant(now)), "size": size}, names)
-            self._ids.fill(await connection.fetchval(text, *values), size)
+            return int(await connection.fetchval(text, *values))
 
-        await self._with_connection(reserve, spare=True)
+        return await self._with_connection(reserve, spare=True)
 
 
 async def _as_it_is(_connection: object) -> None:

@@ -7,7 +7,9 @@ starts at the present: its upper 41 bits are the milliseconds since 2025, which 
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 EPOCH_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
@@ -58,6 +60,25 @@ class IdBlock:
     def drop(self) -> None:
         """The transaction that took the block was rolled back: it is nobody's."""
         self._next = self._end = 0
+
+
+class IdSource:
+    """Ids for the tasks of one event loop. A new block is taken outside of the caller's transaction: nobody waits for it."""
+
+    def __init__(self, reserve: Callable[[int], Awaitable[int]]) -> None:
+        """`reserve` moves the counter on by so many, and says where it stands then."""
+        self._reserve, self._block, self._reserving = reserve, IdBlock(), asyncio.Lock()
+
+    async def take(self, count: int) -> range:
+        taken = self._block.take(count)
+        while taken is None:
+            async with self._reserving:
+                taken = self._block.take(count)
+                if taken is None:
+                    size = self._block.size_for(count)
+                    self._block.fill(await self._reserve(size), size)
+                    taken = self._block.take(count)
+        return taken
 
 
 RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"
