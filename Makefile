@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test faults fuzz check format bench lock clean
+.PHONY: help setup serve test faults fuzz check format pictures bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,9 @@ check: setup ## Lint, formatting, types, import layers
 format: setup ## Lay the code out and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+pictures: setup ## Every page of the dashboard as pictures in build/; ARGS='--only run'
+	$(BIN)/python tools/pictures.py $(ARGS)
 
 bench: setup ## Measure beside the peers and the raw limits
 	$(BIN)/python -m bench $(ARGS)

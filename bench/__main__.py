@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, cli, events, http, jobs, lag, passes, simulate, stores
+from bench import burst, cli, events, http, jobs, lag, pages, passes, simulate, stores
 from bench.rounds import progress
 
 
@@ -35,6 +35,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
     "http": ("HTTP runs beside the plain client", lambda a: http.table(http.QUICK if a.quick else http.FULL, a.rounds)),
     "jobs": ("Typed jobs, the whole way", lambda a: jobs.tables(jobs.QUICK if a.quick else jobs.FULL, a.rounds)),
     "events": ("Events", lambda a: events.table(events.QUICK if a.quick else events.FULL, a.rounds)),
+    "pages": ("Every list page", lambda a: pages.table(pages.QUICK if a.quick else pages.FULL, a.rounds)),
     "simulate": ("A year of schedules, simulated", lambda a: simulate.table(quick=a.quick)),
     "cli": ("The command line", lambda _: cli.table()),
 }

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from noonbell.clock import Instant
 from noonbell.model.access import AuditEntry, Deed, Role, Token
-from noonbell.model.account import Activity, Cleaned, Flaw, Outage, Pause, SlotRun, Wait
+from noonbell.model.account import Activity, Cleaned, Flaw, Label, Outage, Pause, SlotRun, Turn, Wait
 from noonbell.model.alert import AlertState, AlertStep, Channel, Delivery, DeliveryStatus, Duty, Late, Notice, Rule
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.event import Callback, Event, EventPage, LogLine
@@ -91,6 +91,13 @@ class Store(Protocol):
         `ping_interval_ms` with it; other changes touch no run that is executing, and are used at the next claim.
         """
 
+    async def set_status(self, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None) -> list[Task]:
+        """Enable or disable many in one transaction, each as `change_task` does it; those that were changed.
+
+        Unknown and deleted tasks, those in ERROR, and those that have the status already, stay as they are and are not
+        in the answer.
+        """
+
     async def delete_task(
         self,
         task_id: TaskId,
@@ -124,6 +131,15 @@ class Store(Protocol):
     async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:
         """Oldest first. Every change of status, schedule or policy is there, with its moment and who made it."""
 
+    async def turns(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Turn]:
+        """Since when each of them has the status that it has, and who gave it. One question, however many they are."""
+
+    async def labels(self, text: str = "", limit: int = 20) -> list[Label]:
+        """Labels of tasks that are not deleted, the most used first, at most `limit`.
+
+        `text` is a part of the name or of the value; with `=`, a part of the name before it and of the value after it.
+        """
+
     async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
         """The ranges of dropped slots that touch the stretch, oldest first."""
 
@@ -133,6 +149,13 @@ class Store(Protocol):
         """What the slots of the stretch became, both ends included, oldest first, at most `limit`: skips too.
 
         Runs of triggers, backfills and retries are not among them, and neither are dropped slots.
+        """
+
+    async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
+        """How many slots of all tasks became runs or skips, by stretches of `seconds` that begin at a multiple of it.
+
+        Those in since <= slot < until; stretches without any are left out. Reads an index and no run, so it may be asked
+        for a month of a million of them.
         """
 
     async def cleaned(self, task_id: TaskId) -> Cleaned:
@@ -270,9 +293,9 @@ class Store(Protocol):
         `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
         on a final run is IGNORED, whatever it says. An unknown token, or a run that is not the task's, gives no
         subject; the callback is recorded as IGNORED all the same, unless it says `keep_unknown` False, and of such
-        records
-        the newest thousand stay, their bodies cut short. Any attempt's token speaks for the run. It may come
-        while the run is RUNNING still; a success finishes even a run that waits for a further attempt.
+        records the newest thousand stay, their bodies cut short. A run's callback that is ignored has its event,
+        `run.ignored`. Any attempt's token speaks for the run. It may come while the run is RUNNING still; a success
+        finishes even a run that waits for a further attempt.
         """
 
     async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
@@ -298,7 +321,17 @@ class Store(Protocol):
 
     async def run(self, run_id: RunId) -> Run | None: ...
 
-    async def runs(self, query: RunQuery) -> Page[Run]: ...
+    async def runs(self, query: RunQuery) -> Page[Run]:
+        """A page of them. With `look`, one may be short, or empty, and still have a cursor to the next.
+
+        Each is as it is when it is read, which may be a moment after it was found.
+        """
+
+    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
+        """The newest `count` runs of each, newest first, parts of a fan-out left out; an empty list where there are none.
+
+        The questions it takes are as many for a hundred tasks as for one.
+        """
 
     async def attempts(self, run_id: RunId) -> list[Attempt]:
         """Every attempt, oldest first, the one under way included; each as it was recorded when it ended."""
@@ -570,9 +603,22 @@ class AccessStore(Protocol):
         """Append to the audit log, all in one transaction. Numbers have no gap; each hash covers the entry before."""
 
     async def audit_log(
-        self, before: int | None = None, limit: int = 100, *, actor: str | None = None
+        self,
+        before: int | None = None,
+        limit: int = 100,
+        *,
+        actor: str | None = None,
+        actions: Collection[str] = (),
+        about: Collection[str] = (),
+        text: str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
     ) -> list[AuditEntry]:
-        """Newest first; with `before`, those with smaller numbers."""
+        """Newest first; with `before`, those with smaller numbers.
+
+        Where that is said: of one actor, of some actions, `about` some paths such as `/tasks/7` and what lies under them,
+        with a `text` anywhere in the record, written from `since` to `until`.
+        """
 
     async def broken_audit(self, since: int = 1, limit: int = 1000) -> tuple[int | None, int]:
         """The first entry of the next `limit` from `since` on that was changed, or that follows a gap; and how far that is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from acceptance.harness import Nodes, ServerNode, Target
+from noonbell.model.task import TaskSpec
+from noonbell.stores import open_store
 from services.browser import browser as find_browser
 
 PATIENCE = 15_000
@@ -107,6 +110,19 @@ def target() -> Iterator[Target]:
 def node(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> ServerNode:
     """One for all tests of a file that do not care what else it holds."""
     return nodes.start(f"sqlite:///{tmp_path_factory.mktemp('store') / 'noonbell.db'}")
+
+
+@pytest.fixture(scope="module")
+async def crowded(nodes: Nodes, target: Target, tmp_path_factory: pytest.TempPathFactory) -> ServerNode:
+    """A node with 5,000 tasks."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('crowd') / 'noonbell.db'}"
+    store = open_store(url, connections=4)
+    await store.open()
+    specs = [TaskSpec(name=f"task-{number:04}", target_url=target.url("/ok")) for number in range(5_000)]
+    for start in range(0, len(specs), 500):
+        await asyncio.gather(*(store.create_task(spec) for spec in specs[start : start + 500]))
+    await store.close()
+    return nodes.start(url)
 
 
 def address(node: ServerNode, path: str = "/") -> str:

@@ -37,36 +37,6 @@ async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(sto
     await expect(page.locator(".attempt").first).to_contain_text('"ok": true')
 
 
-async def test_by_keyboard_alone_a_task_is_made_and_run_its_failure_read_and_retried(node, target, open_page):
-    page = await open_page(address(node, "/tasks/new"))
-    await expect(page.get_by_label("Name", exact=True)).to_be_focused()
-    await page.keyboard.type("by-keys")
-    await tab_to(page, "target_url")
-    await page.keyboard.type(target.url("/status/500"))
-    await tab_to(page, "when")
-    await page.keyboard.press("ArrowLeft")  # from the first choice to the last: only by hand
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", name="by-keys")).to_be_visible()
-
-    await tab_to(page, "Run now")
-    await page.keyboard.press("Enter")
-    await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "FAILED")
-    await expect(page.locator("[data-live=runs]")).to_contain_text("500")
-    await page.evaluate("document.activeElement.blur()")
-    await page.keyboard.press("j")
-    await page.keyboard.press("Enter")
-    await expect(page).to_have_url(re.compile(r"/runs/\d+$"))
-    first = page.url
-    await expect(page.locator("[data-live=cause]")).to_contain_text("500")
-    await tab_to(page, "Retry")
-    await page.keyboard.press("Enter")
-    await expect(page).not_to_have_url(first)
-    await expect(page.locator("[data-live=status] .badge")).to_have_attribute("data-status", "FAILED")
-    await page.keyboard.press("g")
-    await page.keyboard.press("t")
-    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
-
-
 async def test_a_wrong_form_says_so_at_its_fields_and_keeps_what_was_typed(node, open_page):
     page = await open_page(address(node, "/tasks/new"))
     await page.get_by_label("Name", exact=True).fill("wrong")
@@ -106,16 +76,6 @@ async def mark(page: Page) -> None:
 
 async def is_marked(page: Page) -> bool:
     return bool(await page.evaluate("window.marked === true"))
-
-
-async def tab_to(page: Page, wanted: str) -> None:
-    """Press Tab until what has the focus is called so: by its name, or by its text."""
-    for _ in range(80):
-        await page.keyboard.press("Tab")
-        here = await page.evaluate("[document.activeElement.name, document.activeElement.textContent.trim()]")
-        if wanted in here:
-            return
-    raise AssertionError(f"Tab does not lead to {wanted!r}")
 
 
 async def test_without_scripts_a_task_is_made_run_and_paused_all_the_same(node, target, open_page):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-
 from playwright.async_api import expect
 
 from acceptance.harness import Nodes
@@ -26,16 +23,6 @@ async def test_no_row_moves_under_the_pointer_and_new_ones_wait_to_be_asked_for(
     await expect(page.get_by_role("link", name="a-new-one")).to_be_visible()
 
 
-async def test_no_letter_is_lost_while_events_pour_in(node, target, open_page):
-    task = node.create(name="busy", target_url=target.url("/ok"), max_concurrency=None)
-    page = await open_page(address(node, "/tasks"))
-    await asyncio.gather(
-        asyncio.to_thread(lambda: [node.trigger(task) for _ in range(100)]),
-        page.get_by_label("Name", exact=True).press_sequentially("twenty letters in all", delay=40),
-    )
-    await expect(page.get_by_label("Name", exact=True)).to_have_value("twenty letters in all")
-
-
 async def test_a_lost_connection_is_said_and_made_up_for(nodes: Nodes, target, open_page, sqlite_url):
     node = nodes.start(sqlite_url)
     task = node.create(name="told", target_url=target.url("/ok"))
@@ -48,33 +35,3 @@ async def test_a_lost_connection_is_said_and_made_up_for(nodes: Nodes, target, o
     again.wait_for_run(again.trigger(task))
     await expect(page.locator("#lost")).to_be_hidden(timeout=30_000)
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS", timeout=30_000)
-
-
-async def test_a_callback_that_is_refused_shows_its_reason_within_seconds(node, target, open_page):
-    task = node.create(name="calls-back", exec_type="ASYNC", target_url=target.url("/accept/1"))
-    run = node.trigger(task)
-    node.wait_for_run(run, "CALLBACK_PENDING")
-    page = await open_page(address(node, f"/runs/{run}"))
-    await expect(page.locator("[data-live=status]")).to_contain_text("Waiting for callback")
-    token = target.at("/accept/1")[-1].headers["X-Callback-Token"]
-    body = {"status": "SUCCESS", "data": {"rows": 9007199254740993}}
-    node.ask("POST", f"/callbacks/{token}", body)
-    await expect(page.locator("[data-live=status] .badge")).to_have_attribute("data-status", "CALLBACK_SUCCESS")
-    node.ask("POST", f"/callbacks/{token}", body)
-    await expect(page.locator("[data-live=callbacks]")).to_contain_text("Refused")
-    await expect(page.locator("[data-live=callbacks]")).to_contain_text("CALLBACK_SUCCESS already")
-    await expect(page.locator("[data-live=callbacks]")).to_contain_text("9007199254740993")
-
-
-async def test_every_time_on_a_page_is_on_the_clock_of_the_chosen_zone(node, target, open_page):
-    task = node.create(name="zoned", cron_expr="0 2 * * *", timezone="Europe/Berlin", target_url=target.url("/ok"))
-    node.wait_for_run(node.trigger(task))
-    page = await open_page(address(node, f"/tasks/{task}"), zone="Asia/Tokyo")
-    await expect(page.locator("#zone")).to_have_value("Asia/Tokyo")
-    for path in (f"/tasks/{task}", "/", "/runs", "/workers", "/activity"):
-        await page.goto(address(node, path))
-        offsets = await page.locator("main .offset").all_inner_texts()
-        assert set(offsets) == {"+09:00"}, path
-    await page.locator("#zone").fill("America/New_York")
-    await page.locator("#zone").press("Enter")
-    await expect(page.locator("main .offset").first).to_have_text(re.compile(r"-0[45]:00"))

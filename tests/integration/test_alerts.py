@@ -26,6 +26,9 @@ from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import Task
 from noonbell.service.alert_fields import read_declared
 from noonbell.service.alerts import Alerts
+from noonbell.service.couriers import LinkingCourier
+from noonbell.settings import Server, Settings
+from noonbell.sinks.apprise import body_of
 from noonbell.stores import open_store
 from noonbell.stores.memory import MemoryStore
 from noonbell.targets.guard import Guard
@@ -399,6 +402,41 @@ async def test_a_channel_can_be_tried(quick: Api, hook: Hook):
     log = (await quick.good("GET", "/alerts/deliveries?channel=c"))["items"]
     assert [(one["type"], one["status"]) for one in log] == [("alert.test", "FAILED"), ("alert.test", "DELIVERED")]
     assert (await quick.good("GET", f"/alerts/deliveries?before={log[0]['id']}&limit=5"))["items"] == log[1:]
+
+
+@pytest.mark.parametrize("public", [None, "https://bell.example.com/x/"])
+async def test_a_notice_leads_to_its_task_and_its_run(hook: Hook, public: str | None):
+    async with serving("memory://", server=Server(public_url=public)) as api:
+        await api.good("POST", "/alerts/channels", {"name": "c", "url": hook.url}, 201)
+        await api.good("POST", "/alerts/channels/c/test")
+        at = public or f"http://127.0.0.1:{api.port}/"
+        assert hook.bodies[0]["links"] == {"dashboard": at}
+    linked = LinkingCourier(WebhookCourier(guard=Guard()), at.rstrip("/"))
+    assert linked._links({"task_id": 7, "run_id": 9}) == {
+        "dashboard": at,
+        "task": f"{at}tasks/7",
+        "run": f"{at}runs/9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("server", "port", "address"),
+    [
+        (Server(), None, None),
+        (Server(), 81, "http://127.0.0.1:81"),
+        (Server(host="::1"), 81, "http://[::1]:81"),
+        (Server(host="0.0.0.0"), 81, None),
+        (Server(host="0.0.0.0", public_url="https://bell.example.com/"), 81, "https://bell.example.com"),
+    ],
+)
+def test_who_listens_on_all_addresses_is_linked_to_only_by_name(server: Server, port: int | None, address: str | None):
+    assert Settings(server=server).dashboard_url(port) == address
+
+
+def test_a_notice_in_words_ends_with_the_link_that_shows_the_most():
+    notice = {"message": "run 9 ended FAILED", "title": "t"}
+    assert body_of(notice) == "run 9 ended FAILED"
+    assert body_of({**notice, "links": {"dashboard": "d", "task": "t", "run": "r"}}) == "run 9 ended FAILED\nr"
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise looks for it itself

@@ -18,8 +18,8 @@ from noonbell.engine.tell import EVENTS, Nudge, telling
 from noonbell.errors import SettingsError
 from noonbell.model.request import Publication
 from noonbell.stores import open_store
-from noonbell.stores.wakeups.redis import RedisWakeup
 from noonbell.stores.wakeups import make_wakeup
+from noonbell.stores.wakeups.redis import RedisWakeup
 
 LONG = 20.0
 """Seconds that no test waits for: who is woken is woken long before."""

@@ -20,7 +20,13 @@ from noonbell.wiring import Listening, Stop, assembled, listen
 from noonbell.wiring.application import application
 from security.routes import routes
 
-EVIL = [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
+EVIL = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://[::1"},
+    {"Origin": ""},
+    {"Sec-Fetch-Site": "cross-site"},
+]
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ async def api() -> AsyncIterator[Api]:
 # S10, S11: browsers
 
 
-@pytest.mark.parametrize("headers", EVIL, ids=["origin", "null", "fetch"])
+@pytest.mark.parametrize("headers", EVIL, ids=["origin", "null", "odd", "empty", "fetch"])
 async def test_no_route_that_changes_something_can_be_called_by_a_page_of_another_site(api: Api, headers):
     """S10."""
     let_in = []
@@ -65,7 +71,8 @@ async def test_every_answer_of_every_route_has_the_careful_headers(api: Api):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "x"]
+    "host",
+    ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "x", "[", "[::1.evil"],
 )
 async def test_a_name_of_somebody_else_that_points_here_is_no_way_in(api: Api, host):
     """A page whose own name leads to this machine is no other site to the browser; without tokens, its name tells."""

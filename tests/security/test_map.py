@@ -18,6 +18,7 @@ PAGE = TESTS.parent / "docs" / "explanation" / "security.md"
 ADDRESSES, CALLS = "integration/targets/test_addresses.py", "integration/targets/test_calls.py"
 EDGE, ACCESS, CALLBACKS = (f"integration/api/test_{name}.py" for name in ("edge", "access", "callbacks"))
 HOSTILE = "integration/targets/test_hostile.py"
+TEXT, FOREIGN = "browser/test_hostile_text.py", "browser/test_foreign_pages.py"
 CALLERS, AT_REST, CANARIES = (f"security/test_{name}.py" for name in ("callers", "at_rest", "canaries"))
 
 PROVED: dict[str, list[tuple[str, str]]] = {
@@ -52,15 +53,26 @@ PROVED: dict[str, list[tuple[str, str]]] = {
         ("unit/targets/test_template.py", "test_attributes_and_methods_of_a_value_cannot_be_reached"),
     ],
     "S9": [
-        ("browser/test_safety.py", "test_hostile_text_is_shown_as_text_wherever_it_stands"),
-        ("browser/test_safety.py", "test_an_answer_that_is_a_page_is_shown_as_text"),
+        (TEXT, "test_every_text_went_into_every_field_that_takes_one"),
+        (TEXT, "test_no_page_takes_a_stored_text_for_more_than_a_text"),
+        (TEXT, "test_what_stands_in_an_address_is_text"),
+        (TEXT, "test_what_a_form_sends_is_text_when_it_comes_back"),
+        (TEXT, "test_headers_and_cookies_are_text"),
+        (TEXT, "test_text_that_arrives_while_the_page_is_open_is_text"),
+        ("security/test_static.py", "test_no_template_and_no_script_makes_markup_of_a_text"),
     ],
     "S10": [
         (EDGE, "test_a_page_of_another_site_can_do_nothing"),
         (CALLERS, "test_no_route_that_changes_something_can_be_called_by_a_page_of_another_site"),
         (CALLERS, "test_a_name_of_somebody_else_that_points_here_is_no_way_in"),
+        (FOREIGN, "test_a_foreign_page_can_do_nothing_where_nobody_is_asked_for_a_token"),
+        (FOREIGN, "test_a_foreign_page_can_do_nothing_with_the_session_of_who_looks_at_it"),
+        (FOREIGN, "test_nothing_is_changed_by_an_address_alone"),
     ],
-    "S11": [(CALLERS, "test_every_answer_of_every_route_has_the_careful_headers")],
+    "S11": [
+        (CALLERS, "test_every_answer_of_every_route_has_the_careful_headers"),
+        (FOREIGN, "test_a_foreign_page_can_read_nothing_and_frame_nothing"),
+    ],
     "S12": [
         (ACCESS, "test_without_a_token_every_route_is_401_but_four"),
         ("acceptance/test_starts.py", "test_off_loopback_everybody_is_asked_for_a_token"),
@@ -121,10 +133,16 @@ PROVED: dict[str, list[tuple[str, str]]] = {
         (ACCESS, "test_without_a_token_every_route_is_401_but_four"),
         (CALLERS, "test_no_answer_lets_a_page_of_another_site_read_it"),
     ],
-    "S30": [("security/test_pages.py", "test_after_login_nobody_is_sent_to_another_site")],
+    "S30": [
+        ("security/test_pages.py", "test_after_login_nobody_is_sent_to_another_site"),
+        (FOREIGN, "test_the_door_leads_to_rooms_of_this_house_only"),
+    ],
     "S31": [(HOSTILE, "test_a_certificate_that_nobody_trusts_is_refused_before_anything_is_sent")],
     "S32": [("unit/sinks/test_logs.py", "test_nothing_in_a_record_can_forge_a_line")],
-    "S33": [(CALLERS, "test_no_route_answers_with_a_table_that_a_spreadsheet_would_run")],
+    "S33": [
+        (CALLERS, "test_no_route_answers_with_a_table_that_a_spreadsheet_would_run"),
+        (TEXT, "test_no_page_takes_a_stored_text_for_more_than_a_text"),
+    ],
     "S34": [
         ("unit/sinks/test_metrics.py", "test_tasks_past_the_limit_share_a_series"),
         (ACCESS, "test_without_a_token_every_route_is_401_but_four"),

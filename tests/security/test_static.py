@@ -1,8 +1,9 @@
-"""What no file under src/ may do at all, read from its syntax tree: each would open a door (S20, S23, S26, S31)."""
+"""What no file under src/ may do at all, read from its syntax tree: each would open a door (S9, S20, S23, S26, S31)."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,19 @@ UNSAFE_ARGUMENTS = {("shell", True), ("verify", False), ("check_hostname", False
 
 
 def patterns_made_up(tree: ast.Module) -> list[int]:
-    """Lines where a regular expression is made of something that is not written there or named as a constant."""
-    lines = []
-    for node in ast.walk(tree):
+    """Lines where a regular expression is made of something that is not written there or named as a constant.
+
+    What stands outside of every function is made before anybody has sent anything.
+    """
+    lines: set[int] = set()
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    for node in [each for function in inside for each in ast.walk(function)]:
         if not isinstance(node, ast.Call) or dotted(node.func) not in PATTERN_CALLS or not node.args:
             continue
-        for part in ast.walk(node.args[0]):
-            is_constant = not isinstance(part, ast.Name) or part.id.isupper() or part.id == "re"
-            if not is_constant:
-                lines.append(node.lineno)
-    return lines
+        names = [part.id for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)]
+        if any(not name.isupper() and name != "re" for name in names):
+            lines.add(node.lineno)
+    return sorted(lines)
 
 
 @pytest.mark.parametrize("path", TREES)
@@ -99,5 +103,52 @@ def test_the_rule_sees_what_it_forbids(text):
 
 
 def test_the_rule_sees_a_pattern_that_was_sent():
-    assert patterns_made_up(ast.parse("re.search(given['pattern'], text)")) == [1]
-    assert patterns_made_up(ast.parse("re.search(r'a+', text)")) == []
+    assert patterns_made_up(ast.parse("def f(given): return re.search(given['pattern'], text)")) == [1]
+    assert patterns_made_up(ast.parse("find = lambda given: re.search(f'a{given}', text)")) == [1]
+    assert patterns_made_up(ast.parse("def f(given): return re.search(r'a+', given)")) == []
+
+
+# S9: pages
+
+
+WEB = SOURCE / "web"
+MARKUP = {
+    "html": re.compile(
+        r"\|\s*safe\b|autoescape|Markup|\bon\w+\s*=|\bstyle=|<style|<script(?![^>]* src=\"{{ asset\()|javascript:|srcdoc"
+        r"|<[^>]*=\s*{{",
+    ),
+    "js": re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|setHTML|srcdoc|\beval\b"
+        r"|new Function|javascript:|setTimeout\(\s*[\"'`]",
+    ),
+}
+"""How a text becomes more than one: in a template, in a script."""
+OURS = {("task_form.html", "{{ more|safe }}")}
+"""Attributes that stand written out in the template itself."""
+
+
+def markup_of(name: str, text: str) -> list[str]:
+    kind = name.rpartition(".")[2]
+    for where, piece in OURS:
+        text = text.replace(piece, "") if where == name else text
+    return [found[0] for found in MARKUP[kind].finditer(text)] if kind in MARKUP else []
+
+
+def test_no_template_and_no_script_makes_markup_of_a_text():
+    files = [*(WEB / "templates").iterdir(), *(WEB / "static").glob("*.js")]
+    assert len(files) > 25
+    assert {path.name: found for path in files if (found := markup_of(path.name, path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.html", "{{ task.name | safe }}"),
+        ("x.html", "<a href={{ url }}>"),
+        ("x.html", "<a onclick='x()'>"),
+        ("x.html", "<script>x()</script>"),
+        ("x.js", "node.innerHTML = text"),
+    ],
+)
+def test_the_rule_sees_markup(name, text):
+    assert markup_of(name, text) != []

@@ -28,6 +28,5 @@ def text_answer(text: str, status: int = 200) -> Response:
 
 def page_answer(items: list[Any], page: Any, number: int, size: int) -> Response:
     """`total` is null where the page was asked for by cursor: counting is what a cursor spares."""
-    return json_answer(
-        {"items": items, "total": page.total, "page": number, "page_size": size, "next_cursor": page.next_cursor}
-    )
+    told = {"items": items, "total": page.total, "page": number, "page_size": size, "next_cursor": page.next_cursor}
+    return json_answer({**told, "total_is_least": True} if page.is_least else told)

@@ -31,6 +31,7 @@ from noonbell.api import (
     schedules,
     system,
     tasks,
+    timeline,
     tokens,
     workers,
 )
@@ -85,6 +86,7 @@ def create_app(
         *applying.endpoints(services),
         *tasks.endpoints(services),
         *explain.endpoints(services),
+        *timeline.endpoints(services),
         *runs.endpoints(services),
         *callbacks.endpoints(services),
         *queues.endpoints(services),

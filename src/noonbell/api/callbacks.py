@@ -13,7 +13,7 @@ from noonbell.api.answers import json_answer
 from noonbell.api.endpoint import Endpoint
 from noonbell.api.limits import read_object
 from noonbell.service import Services
-from noonbell.service.callbacks import Answer
+from noonbell.service.callbacks import Answer, Proof
 from noonbell.service.run_json import shown_callback
 from noonbell.service.secrets import masked
 
@@ -45,9 +45,12 @@ async def _come(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
     """What it says, and what is recorded of it: headers without their secrets, and the body as it came."""
     given = await read_object(request, required=True)
     headers = masked({name: value.replace("\x00", "") for name, value in request.headers.items()})
-    body = (await request.body()).decode("utf-8", "replace").replace("\x00", "")
+    sent = await request.body()
     peer = "" if request.client is None else request.client.host
-    return given, {"headers": headers, "body": body, "peer": peer}
+    if peer:  # as a proxy would: whoever looks for the sender of a refused one finds it with the others
+        headers["x-forwarded-for"] = ", ".join(filter(None, (headers.get("x-forwarded-for"), peer)))
+    body = sent.decode("utf-8", "replace").replace("\x00", "")
+    return given, {"headers": headers, "body": body, "peer": peer, "proof": Proof(request.headers, sent)}
 
 
 def _told(answer: Answer) -> Response:

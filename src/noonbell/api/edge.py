@@ -137,22 +137,37 @@ def _from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
     """A page of another site may make a browser send requests here; only browsers send these two headers."""
     if scope["method"] in _SAFE:
         return None
-    origin = headers.get("origin")
     is_foreign = headers.get("sec-fetch-site") == "cross-site" or (
-        origin is not None and urlsplit(origin).netloc != headers.get("host", "")
+        "origin" in headers and not _is_of_this_site(headers)
     )
     return Forbidden("a page of another site may not do this") if is_foreign else None
 
 
+def _is_of_this_site(headers: Headers) -> bool:
+    """Whether the page that made a browser send this came from where it is sent to.
+
+    The two are compared as they are written, letter by letter: a header that was made to be misread is no address of ours.
+    """
+    host = headers.get("host")
+    return bool(host) and headers.get("origin") in (f"http://{host}", f"https://{host}")
+
+
 def _by_another_name(headers: Headers) -> NoonbellError | None:
     host = headers.get("host", "")
-    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    name = _name_in(host)
     if not host or _is_address(name) or name == "localhost" or name.endswith(".localhost"):
         return None
     return Forbidden(
         f"nobody is asked for a token here, so it can be reached as localhost or by its address alone, not as {name[:100]!r};"
         " auth.enabled: true asks for tokens, and auth.enabled: false, written out, says that a proxy does"
     )
+
+
+def _name_in(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:  # a bracket that is not closed, and the like
+        return host
 
 
 def _is_address(name: str) -> bool:

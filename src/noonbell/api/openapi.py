@@ -13,6 +13,7 @@ from noonbell.api import (
     jobs_papers,
     plan_papers,
     queue_papers,
+    timeline_papers,
     tokens,
     worker_papers,
 )
@@ -103,6 +104,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
                 **worker_papers.schemas(),
                 **queue_papers.schemas(),
                 **explain_papers.schemas(),
+                **timeline_papers.schemas(),
                 **alert_papers.schemas(),
             },
             "responses": {code: _error(code) for code in STATUS},

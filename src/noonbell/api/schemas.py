@@ -185,15 +185,18 @@ def _schedule() -> Schema:
 
 
 def _page(of: str) -> Schema:
-    return _object(
-        {
-            "items": _list(ref(of)),
-            "total": {**_or_null(WHOLE), "description": "Null where the page was asked for by cursor."},
-            "page": WHOLE,
-            "page_size": WHOLE,
-            "next_cursor": _or_null(TEXT),
-        }
-    )
+    page = {
+        "items": _list(ref(of)),
+        "total": {**_or_null(WHOLE), "description": "Null where the page was asked for by cursor."},
+        "page": WHOLE,
+        "page_size": WHOLE,
+        "next_cursor": _or_null(TEXT),
+    }
+    least = {
+        "type": "boolean",
+        "description": "True where there are more than `total`: a long list is not counted out.",
+    }
+    return _object({**page, "total_is_least": least}, tuple(page))
 
 
 def _task_answers() -> Schema:

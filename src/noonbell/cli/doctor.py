@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -47,21 +46,16 @@ def command(files: tuple[str, ...], store: str | None, output: str) -> int:
 
 
 async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:
-    from noonbell.service.doctor import look_at_machine, look_at_settings
+    from noonbell.service.doctor import folder_of, look_at_machine, look_at_settings
     from noonbell.wiring import asks_for_tokens, is_loopback
 
     exposed = not is_loopback(settings.server.host)
     return [
         *look_at_settings(settings, files, asks_for_tokens=asks_for_tokens(settings), exposed=exposed),
-        *look_at_machine(_folder(settings.store.url)),
+        *look_at_machine(folder_of(settings.store.url)),
         *await _store(settings),
         _server(),
     ]
-
-
-def _folder(url: str) -> Path | None:
-    """Where SQLite keeps its file."""
-    return Path(url.removeprefix("sqlite:///")).resolve().parent if url.startswith("sqlite:///") else None
 
 
 async def _store(settings: Settings) -> list[Finding]:

@@ -90,6 +90,7 @@ class Calls:
     backfill_task = Call("POST", "/tasks/{id}/backfill")
     apply_tasks = Call("POST", "/tasks/apply")
     preview_schedule = Call("POST", "/schedules/preview")
+    timeline = Call("GET", "/timeline")
 
     # Runs
     list_runs = Call("GET", "/runs")

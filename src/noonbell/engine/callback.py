@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from noonbell.clock import SECOND
+from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.execute import failure
 from noonbell.engine.know import Tasks
@@ -35,6 +35,9 @@ _FRESH_ENOUGH = 5.0
 
 HEARD = ""
 """The answer of `decide` to a callback that is recorded as RECEIVED and settles nothing."""
+
+Objection = Callable[[TaskSpec, Instant], str]
+"""Why a callback for a run of that task is not to be believed; nothing where it is. The instant is now."""
 
 STALE = "the token is of an earlier attempt and older than callback.token_ttl"
 """Why a callback is ignored that comes too late with too old a token."""
@@ -117,10 +120,12 @@ async def receive(
     message: Message,
     draw: Callable[[], float] = random.random,
     token_ttl: float = float("inf"),
+    objection: Objection | None = None,
 ) -> tuple[CallbackSubject | None, Callback]:
     """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found.
 
-    `token_ttl`: the longest that a token is good for, in seconds, where `is_stale` asks.
+    `token_ttl`: the longest that a token is good for, in seconds, where `is_stale` asks. What meets an `objection` is
+    recorded as IGNORED, with the objection as its reason.
     """
 
     def answer(subject: CallbackSubject) -> Settlement | str:
@@ -129,6 +134,8 @@ async def receive(
             raise _Unknown(subject.task_id)  # nothing is written; it is asked again with the spec at hand
         if is_stale(task.spec, subject, token_ttl):
             return STALE
+        if objection is not None and (why := objection(task.spec, subject.at)):
+            return why
         said = decide(task.spec, subject, message.status, message.error_message, message.data, draw())
         failpoint.hit("K9")
         return said

@@ -64,7 +64,7 @@ _NEWS: Mapping[str, Callable[[Any], bool]] = {
     "alert": bool,
     "notice_workers": bool,
     "promote_run": bool,
-    **dict.fromkeys(("settle", "publish", "cancel", "callback", "unserved"), bool),
+    **dict.fromkeys(("settle", "publish", "cancel", "callback", "unserved", "set_status"), bool),
     **dict.fromkeys(("create_task", "change_task", "delete_task", "skip_next"), _always),
     **dict.fromkeys(("register_worker", "set_worker", "remove_worker", "set_queue"), _always),
 }

@@ -38,6 +38,21 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """Since when a task has the status that it has, and who gave it."""
+
+    at: Instant
+    by: str | None = None
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """A label that so many tasks have."""
+
+    name: str
+    value: str
+    tasks: int
+
+
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
     """A node could not reach the store."""
 

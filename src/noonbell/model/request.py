@@ -214,7 +214,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     label: tuple[str, str] | None = None
     text: str | None = None
-    """A part of the task's name or of the error message."""
+    """A part of the task's name, or of what the error message of a run says that did not end well."""
     since: Instant | None = None
     """On `scheduled_time`, inclusive."""
     until: Instant | None = None
@@ -223,6 +223,13 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 1
     page_size: int = 20
     cursor: str | None = None
+    look: int | None = None
+    """Look at about so many runs for this page; if they are not enough, it is short and its cursor leads on. None: at all.
+
+    Only in the order of ids.
+    """
+    count_to: int | None = None
+    """Without a cursor: count so far and no further. None: count them all."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -230,6 +237,10 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     total: int | None
     """None where counting was not asked for (cursor paging)."""
     next_cursor: str | None
+    is_least: bool = False
+    """There may be more than `total`: counting stopped at `RunQuery.count_to`, or where nobody looked further."""
+    looked_to: Instant | None = None
+    """When `RunQuery.look` ended the search: about when the oldest run was born that was looked at."""
 
 
 class TaskChange(msgspec.Struct, frozen=True, kw_only=True):

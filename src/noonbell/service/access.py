@@ -102,8 +102,11 @@ class Access:
         """Returns when it is written."""
         await self._scribe.write(deed)
 
-    async def log(self, before: int | None, limit: int, actor: str | None) -> list[dict[str, Any]]:
-        return [shown_entry(entry) for entry in await self._store.audit_log(before, limit, actor=actor)]
+    async def log(
+        self, before: int | None, limit: int, actor: str | None = None, **narrowed: Any
+    ) -> list[dict[str, Any]]:
+        """Newest first. `narrowed` is what else `AccessStore.audit_log` takes."""
+        return [shown_entry(entry) for entry in await self._store.audit_log(before, limit, actor=actor, **narrowed)]
 
 
 class Scribe:

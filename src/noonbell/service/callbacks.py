@@ -35,6 +35,15 @@ class Word(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What a signature is made of, and stands in: bytes and headers as they came. Looked at once, and kept nowhere."""
+
+    headers: Mapping[str, str]
+    """By their names in small letters."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """What a callback says."""
 
@@ -42,6 +51,7 @@ class Said:
     data: Any = None
     error_message: str = ""
     progress: dict[str, Any] | None = None
+    proof: Proof | None = None
 
 
 Received: TypeAlias = tuple[CallbackSubject | None, Callback]
@@ -64,21 +74,34 @@ class Callbacks:
         self._strangers = Strangers()
 
     async def by_token(
-        self, token: str, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str, peer: str = ""
+        self,
+        token: str,
+        given: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str],
+        body: str,
+        peer: str = "",
+        proof: Proof | None = None,
     ) -> Answer:
         """NotFound for a token that nobody was given; it is recorded all the same.
 
         A `peer` that sends many of those is told RateLimited, and they are no longer recorded.
         """
         problems = Problems()
-        said = _read(Reader(given, problems))
+        said = _read(Reader(given, problems), proof)
         problems.finish()
         keep = not self._strangers.is_tiresome(peer)
         came = CallbackIn(token=token, headers=dict(headers), body=body, keep_unknown=keep)
         return _answer(self._noted(peer, keep, await self._receive(came, said)))
 
     async def by_ids(
-        self, given: Mapping[str, Any], *, headers: Mapping[str, str], body: str, peer: str = ""
+        self,
+        given: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str],
+        body: str,
+        peer: str = "",
+        proof: Proof | None = None,
     ) -> Answer:
         """NotFound unless the run is one of the task's."""
         if not self._rules.allow_id_mode:
@@ -90,7 +113,7 @@ class Callbacks:
                 reader.wrong(name, "is missing; expected a number")
         task_id = TaskId(reader.integer("task_id", 0, 1, 2**53 - 1, "the id of the run's task"))
         run_id = RunId(reader.integer("run_id", 0, 1, 2**53 - 1, "the id of the run"))
-        said = _read(reader)
+        said = _read(reader, proof)
         problems.finish()
         keep = not self._strangers.is_tiresome(peer)
         came = CallbackIn(task_id=task_id, run_id=run_id, headers=dict(headers), body=body, keep_unknown=keep)
@@ -128,7 +151,7 @@ class Callbacks:
         return task is None or task.spec.exec_type is not ExecType.ASYNC
 
 
-def _read(reader: Reader) -> Said:
+def _read(reader: Reader, proof: Proof | None) -> Said:
     if reader.get("status") is None:
         reader.wrong("status", f"is missing; expected one of {', '.join(Word)}")
     progress = reader.json("progress")
@@ -139,6 +162,7 @@ def _read(reader: Reader) -> Said:
         data=reader.json("data"),
         error_message=_message(reader.get("error_message")),
         progress=progress if progress is None or isinstance(progress, dict) else {"value": progress},
+        proof=proof,
     )
 
 

@@ -8,8 +8,8 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,6 +18,7 @@ from zoneinfo import TZPATH
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.alert import Late
 from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.service.doctor_words import ENGLISH
 from noonbell.settings import Settings
 
 _SKEW: Final = 2.0
@@ -26,6 +27,7 @@ _SLOW: Final = 0.25
 _LATE: Final = 30.0
 _SPARE: Final = 1 << 30
 _FILES: Final = 1024
+_MOST_ALONE: Final = 5
 
 
 class Mark(enum.StrEnum):
@@ -41,6 +43,16 @@ class Finding:
     mark: Mark
     says: str
     fix: str = ""
+    code: str = ""
+    """What it is, for those who say it in other words. Empty where only the command line finds it."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What stands in the braces of those words."""
+
+
+def finding(check: str, mark: Mark, code: str, **facts: Any) -> Finding:
+    """One whose words are in the table."""
+    says, fix = ENGLISH[code]
+    return Finding(check, mark, says.format(**facts), fix.format(**facts), code, facts)
 
 
 class Patient(Protocol):
@@ -53,14 +65,17 @@ class Patient(Protocol):
     async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[Late]: ...
 
 
-async def look_at_store(store: Patient, clock: Callable[[], int]) -> AsyncIterator[Finding]:
+async def look_at_store(store: Patient, clock: Callable[[], int], *, sizes: bool = True) -> AsyncIterator[Finding]:
+    """Without `sizes`, only what takes no time however much there is: for a page that is shown all day."""
     yield await _clock(store, clock)
     yield await _planner(store)
     yield await _workers(store)
-    yield await _unserved(store)
-    async for finding in _queues(store):
-        yield finding
-    yield await _size(store)
+    async for found in _unserved(store):
+        yield found
+    async for found in _queues(store):
+        yield found
+    if sizes:
+        yield await _size(store)
 
 
 async def _clock(store: Patient, clock: Callable[[], int]) -> Finding:
@@ -69,75 +84,51 @@ async def _clock(store: Patient, clock: Callable[[], int]) -> Finding:
     took = time.monotonic() - began
     skew = (there - here) / SECOND
     if abs(skew) - took > _SKEW:
-        return Finding(
-            "clock",
-            Mark.CARE,
-            f"the store's clock is {skew:+.1f} s from this machine's; the store's decides what is due",
-            "set both by NTP",
-        )
+        return finding("clock", Mark.CARE, "clock_differs", skew=f"{skew:+.1f}")
     if took > _SLOW:
-        return Finding("store", Mark.CARE, f"a question to the store took {took * 1000:.0f} ms", "look at its load")
-    return Finding("store", Mark.WELL, f"answers in {took * 1000:.0f} ms, its clock is {abs(skew):.1f} s from ours")
+        return finding("store", Mark.CARE, "store_slow", ms=f"{took * 1000:.0f}")
+    return finding("store", Mark.WELL, "store_well", ms=f"{took * 1000:.0f}", skew=f"{abs(skew):.1f}")
 
 
 async def _planner(store: Patient) -> Finding:
     late = await store.overdue_tasks(_LATE)
     if not late:
-        return Finding("planner", Mark.WELL, "no slot is overdue")
+        return finding("planner", Mark.WELL, "planner_well")
     first = min(late, key=lambda each: each.since)
-    return Finding(
-        "planner",
-        Mark.ILL,
-        f"{len(late)} tasks have slots that nobody planned, the oldest {first.task_name!r} since {rfc3339(first.since)}",
-        "start a node that plans: noonbell serve, with scheduler.enabled",
-    )
+    return finding("planner", Mark.ILL, "planner_late", n=len(late), name=first.task_name, since=rfc3339(first.since))
 
 
 async def _workers(store: Patient) -> Finding:
     workers = await store.workers()
     lost = [worker.id for worker in workers if worker.state is WorkerState.LOST]
     if lost:
-        return Finding(
-            "workers",
-            Mark.CARE,
-            f"{len(lost)} of {len(workers)} are silent: {', '.join(lost[:3])}",
-            "their runs go to others; if they were stopped for good, they are forgotten after a day",
-        )
-    return Finding("workers", Mark.WELL, f"{len(workers)} there, none silent")
+        return finding("workers", Mark.CARE, "workers_lost", n=len(lost), all=len(workers), names=", ".join(lost[:3]))
+    return finding("workers", Mark.WELL, "workers_well", n=len(workers))
 
 
-async def _unserved(store: Patient) -> Finding:
+async def _unserved(store: Patient) -> AsyncIterator[Finding]:
     served = {
         queue for worker in await store.workers() if worker.state is WorkerState.RUNNING for queue in worker.queues
     }
     alone = [queue for queue in await store.queues() if queue.waiting and not queue.paused and queue.name not in served]
+    for queue in alone[:_MOST_ALONE]:
+        yield finding("service", Mark.ILL, "queue_unserved", name=queue.name, n=queue.waiting)
     if not alone:
-        return Finding("service", Mark.WELL, "every queue with work in it has a worker")
-    named = ", ".join(f"{queue.name} ({queue.waiting} waiting)" for queue in alone[:5])
-    return Finding(
-        "service", Mark.ILL, f"nobody works on {named}", "start a worker for it: noonbell worker --queues NAME …"
-    )
+        yield finding("service", Mark.WELL, "queues_served")
 
 
 async def _queues(store: Patient) -> AsyncIterator[Finding]:
     paused = [queue for queue in await store.queues() if queue.paused and queue.waiting]
     for queue in paused:
-        yield Finding(
-            "queues",
-            Mark.CARE,
-            f"{queue.name!r} is paused with {queue.waiting} waiting",
-            f"noonbell queue resume {queue.name}, when that is over",
-        )
+        yield finding("queues", Mark.CARE, "queue_paused", name=queue.name, n=queue.waiting)
     if not paused:
-        yield Finding("queues", Mark.WELL, "none is paused with work in it")
+        yield finding("queues", Mark.WELL, "queues_open")
 
 
 async def _size(store: Patient) -> Finding:
     counts = dict(await store.counts())
-    runs = int(counts.get("runs", 0))
-    return Finding(
-        "size", Mark.WELL, f"{counts.get('tasks', 0)} tasks, {runs:,} runs, {counts.get('events', 0):,} events"
-    )
+    sizes = {name: f"{int(counts.get(name, 0)):,}" for name in ("tasks", "runs", "events")}
+    return finding("size", Mark.WELL, "size", **sizes)
 
 
 def look_at_settings(
@@ -145,32 +136,28 @@ def look_at_settings(
 ) -> list[Finding]:
     found = [_exposure(exposed=exposed, asks_for_tokens=asks_for_tokens)]
     if exposed and settings.callback.base_url is None:
-        found.append(
-            Finding(
-                "callbacks",
-                Mark.CARE,
-                "callback.base_url is not set: targets on other machines cannot call back",
-                "set it to where they reach this service",
-            )
-        )
+        found.append(finding("callbacks", Mark.CARE, "callbacks_unset"))
     for file in files:
         mode = Path(file).stat().st_mode if Path(file).exists() else 0
         if mode & stat.S_IROTH:
-            found.append(Finding("files", Mark.CARE, f"{file} can be read by everybody", f"chmod o-r {file}"))
+            found.append(finding("files", Mark.CARE, "file_open", file=file))
     return found
 
 
 def _exposure(*, exposed: bool, asks_for_tokens: bool) -> Finding:
     if exposed and not asks_for_tokens:
-        return Finding(
-            "access", Mark.ILL, "others can reach it and nobody is asked for a token", "set auth.enabled to true"
-        )
-    return Finding("access", Mark.WELL, "tokens are asked for" if asks_for_tokens else "only this machine can reach it")
+        return finding("access", Mark.ILL, "access_open")
+    return finding("access", Mark.WELL, "access_tokens" if asks_for_tokens else "access_local")
 
 
 def look_at_machine(folder: Path | None) -> list[Finding]:
     """`folder`: where SQLite keeps its file."""
     return [_zones(), _files(), *([] if folder is None else [_disk(folder)])]
+
+
+def folder_of(url: str) -> Path | None:
+    """Where SQLite keeps its file; None for any other store."""
+    return Path(url.removeprefix("sqlite:///")).resolve().parent if url.startswith("sqlite:///") else None
 
 
 def _zones() -> Finding:
@@ -179,28 +166,22 @@ def _zones() -> Finding:
     except metadata.PackageNotFoundError:
         release = ""
     if release:
-        return Finding("zones", Mark.WELL, f"time zones of tzdata {release}")
-    return Finding(
-        "zones", Mark.CARE, f"time zones of the machine ({TZPATH[0] if TZPATH else '?'})", "pip install tzdata"
-    )
+        return finding("zones", Mark.WELL, "zones_packaged", release=release)
+    return finding("zones", Mark.CARE, "zones_machine", folder=TZPATH[0] if TZPATH else "?")
 
 
 def _files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < _FILES:
-        return Finding(
-            "open files", Mark.CARE, f"at most {soft} are allowed", f"ulimit -n {_FILES * 8}, for many targets"
-        )
-    return Finding("open files", Mark.WELL, f"up to {soft} are allowed")
+        return finding("open files", Mark.CARE, "files_few", n=soft, wanted=_FILES * 8)
+    return finding("open files", Mark.WELL, "files_well", n=soft)
 
 
 def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder if folder.exists() else Path.cwd()).free
     writable = os.access(folder, os.W_OK) if folder.exists() else False
     if not writable:
-        return Finding("disk", Mark.ILL, f"{folder} cannot be written to", "give this user the right to")
+        return finding("disk", Mark.ILL, "disk_shut", folder=folder)
     if free < _SPARE:
-        return Finding(
-            "disk", Mark.CARE, f"{free / 2**20:.0f} MiB are free in {folder}", "make room, or keep less history"
-        )
-    return Finding("disk", Mark.WELL, f"{free / 2**30:.0f} GiB are free")
+        return finding("disk", Mark.CARE, "disk_full", free=f"{free / 2**20:.0f}", folder=folder)
+    return finding("disk", Mark.WELL, "disk_well", free=f"{free / 2**30:.0f}")

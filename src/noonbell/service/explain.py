@@ -28,11 +28,17 @@ class Explain:
 
     async def of_task(self, task: Task, at: Instant | None = None, lang: str = "en") -> dict[str, Any]:
         """Without a moment: the state that keeps it from running, else its newest slot, else its next."""
-        life = await life_of(self._store, task)
-        found = await self._at(life, int(slot_of(at))) if at is not None else await self._lately(life)
-        return explain_json.shown(life, found, lang)
+        return explain_json.shown(*await self.about_task(task, at), lang)
 
     async def of_run(self, run_id: RunId, lang: str = "en") -> dict[str, Any]:
+        return explain_json.shown(*await self.about_run(run_id), lang)
+
+    async def about_task(self, task: Task, at: Instant | None = None) -> tuple[Life, Finding]:
+        """The same before it is put into words: for whoever shows times and runs in a way of their own."""
+        life = await life_of(self._store, task)
+        return life, await self._at(life, int(slot_of(at))) if at is not None else await self._lately(life)
+
+    async def about_run(self, run_id: RunId) -> tuple[Life, Finding]:
         run = await self._store.run(run_id)
         task = None if run is None else await self._store.task(run.task_id)
         if run is None or task is None:
@@ -43,7 +49,7 @@ class Explain:
         stretch = life.at(slot) or life.stretches[0]
         found = await self._run(life, stretch, run, is_slot=is_slot)
         found.slot = slot if is_slot else None
-        return explain_json.shown(life, found, lang)
+        return life, found
 
     # Which moment
 

@@ -68,11 +68,12 @@ class _Teller:
             return "" if value.schedule is None else value.schedule.describe(self._lang)
         if value is None:
             return words.SOMEBODY[chinese] if name == "actor" else words.NONE[chinese]
-        if name in _TIMES:
+        if name in TIMES:
             return self._zone.local(int(slot_of(value))).isoformat(" ")
         return words.span(value, self._lang) if name == "span" else str(value)
 
 
-_TIMES: Final = frozenset(
+TIMES: Final = frozenset(
     {"at", "slot", "started", "ended", "since", "until", "planned", "before", "after", "last"},
 )
+"""The facts that are moments, whatever sentence they stand in."""

@@ -12,31 +12,31 @@ from typing import Final
 SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "ran": (
         "It ran: run {run} started at {started} and ended {status} at {ended}.",
-        "已执行：运行 {run} 于 {started} 开始，{ended} 结束，状态 {status}。",
+        "已执行：{run} 于 {started} 开始，{ended} 结束，状态 {status}。",
     ),
     "ran_badly": (
         "It ran: run {run} started at {started} and ended {status} at {ended}: {error}.",
-        "已执行：运行 {run} 于 {started} 开始，{ended} 结束，状态 {status}：{error}。",
+        "已执行：{run} 于 {started} 开始，{ended} 结束，状态 {status}：{error}。",
     ),
     "running": (
         "It is running: attempt {attempt} of run {run} started at {started} on worker {worker}.",
-        "正在执行：运行 {run} 的第 {attempt} 次尝试于 {started} 在工作进程 {worker} 上开始。",
+        "正在执行：{run} 的第 {attempt} 次尝试于 {started} 在工作节点 {worker} 上开始。",
     ),
     "running_callback": (
         "Run {run} was accepted by its target, and its callback is awaited until {until}.",
-        "运行 {run} 已被目标接受，等待回调至 {until}。",
+        "执行 {run} 已被目标接受，等待回调至 {until}。",
     ),
     "running_retry": (
         "Attempt {attempt} of run {run} failed ({error}); it is tried again at {until}.",
-        "运行 {run} 的第 {attempt} 次尝试失败（{error}），将于 {until} 重试。",
+        "执行 {run} 的第 {attempt} 次尝试失败（{error}），将于 {until} 重试。",
     ),
     "waiting": (
         "Run {run} is planned and waits for a worker to take it.",
-        "运行 {run} 已计划，等待工作进程领取。",
+        "执行 {run} 已计划，等待工作节点领取。",
     ),
     "waiting_until": (
         "Run {run} is planned and waits for its time, {until}.",
-        "运行 {run} 已计划，等待其时间 {until}。",
+        "执行 {run} 已计划，等待其时间 {until}。",
     ),
     "waiting_to_come": (
         "This slot is still to come: {slot} is {span} away.",
@@ -67,58 +67,58 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "not_a_slot_run": (
         "Run {run} was not born of a slot, but of a {origin}; its status is {status}.",
-        "运行 {run} 并非由触发时刻产生，而是来自 {origin}；状态为 {status}。",
+        "执行 {run} 并非由触发时刻产生，而是来自 {origin}；状态为 {status}。",
     ),
     "overlap": (
         "Skipped: run {blocking} of the task was not over yet (overlap_action SKIP).",
-        "已跳过：该任务的运行 {blocking} 尚未结束（overlap_action SKIP）。",
+        "已跳过：该任务的执行 {blocking} 尚未结束（overlap_action SKIP）。",
     ),
     "failure": (
         "Skipped, once, because run {blocking} had failed (failure_action SKIP).",
-        "因运行 {blocking} 失败而跳过一次（failure_action SKIP）。",
+        "因执行 {blocking} 失败而跳过一次（failure_action SKIP）。",
     ),
     "backoff": (
         "Skipped: run {blocking} had failed, and its back-off was not over (failure_action BACKOFF).",
-        "已跳过：运行 {blocking} 失败，退避时间未过（failure_action BACKOFF）。",
+        "已跳过：执行 {blocking} 失败，退避时间未过（failure_action BACKOFF）。",
     ),
     "circuit_open": (
         (
             "Skipped: the circuit was open after {failures} failures in a row, the last of them run {blocking}, and cools"
             " down for {span} (failure_action HALF_OPEN)."
         ),
-        "已跳过：连续失败 {failures} 次后熔断，最近一次为运行 {blocking}，冷却 {span}（failure_action HALF_OPEN）。",
+        "已跳过：连续失败 {failures} 次后熔断，最近一次为执行 {blocking}，冷却 {span}（failure_action HALF_OPEN）。",
     ),
     "concurrency": (
         "Skipped: every place of the task was taken ({limit}), one of them by run {blocking} (concurrency_policy SKIP).",
-        "已跳过：任务的并发名额（{limit}）已满，其一由运行 {blocking} 占用（concurrency_policy SKIP）。",
+        "已跳过：任务的并发名额（{limit}）已满，其一由执行 {blocking} 占用（concurrency_policy SKIP）。",
     ),
     "concurrency_none": (
         "Skipped: max_concurrency is 0, which admits nothing.",
-        "已跳过：max_concurrency 为 0，不允许任何运行。",
+        "已跳过：max_concurrency 为 0，不允许任何执行。",
     ),
     "concurrency_wait": (
         "Run {run} waits for a place: there are {limit}, and run {blocking} has one of them.",
-        "运行 {run} 等待并发名额：共 {limit} 个，其一由运行 {blocking} 占用。",
+        "执行 {run} 等待并发名额：共 {limit} 个，其一由执行 {blocking} 占用。",
     ),
     "concurrency_shut": (
         "Run {run} waits: max_concurrency is 0, which admits nothing.",
-        "运行 {run} 正在等待：max_concurrency 为 0，不允许任何运行。",
+        "执行 {run} 正在等待：max_concurrency 为 0，不允许任何执行。",
     ),
     "queue_full": (
         "Skipped: as many runs as queue_depth allows ({limit}) were waiting already, behind run {blocking}.",
-        "已跳过：等待的运行已达 queue_depth 上限（{limit}），前面是运行 {blocking}。",
+        "已跳过：等待的执行已达 queue_depth 上限（{limit}），前面是执行 {blocking}。",
     ),
     "rate_limited": (
         "Run {run} waits for the rate limit, which lets the next one start at {until}.",
-        "运行 {run} 受速率限制，最早于 {until} 开始。",
+        "执行 {run} 受速率限制，最早于 {until} 开始。",
     ),
     "queue_paused": (
         "Run {run} waits: queue {queue} was paused by {actor} at {since}.",
-        "运行 {run} 正在等待：队列 {queue} 于 {since} 被 {actor} 暂停。",
+        "执行 {run} 正在等待：队列 {queue} 于 {since} 被 {actor} 暂停。",
     ),
     "no_worker": (
         "Run {run} waits: no living worker takes {wanted} from queue {queue}.",
-        "运行 {run} 正在等待：没有存活的工作进程从队列 {queue} 领取 {wanted}。",
+        "执行 {run} 正在等待：没有存活的工作节点从队列 {queue} 领取 {wanted}。",
     ),
     "misfire": (
         (
@@ -148,11 +148,11 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "error": (
         "The task was in ERROR since {since}, when a run of it had failed for good; reset it to go on.",
-        "任务自 {since} 起处于 ERROR（某次运行最终失败）；重置后可继续。",
+        "任务自 {since} 起处于 ERROR（某次执行最终失败）；重置后可继续。",
     ),
     "error_canceled": (
         "Run {run} was canceled at {ended} before it started, because the task had gone into ERROR.",
-        "运行 {run} 于 {ended} 在开始前被取消，因为任务进入 ERROR 状态。",
+        "执行 {run} 于 {ended} 在开始前被取消，因为任务进入 ERROR 状态。",
     ),
     "deleted": (
         "The task was deleted by {actor} at {since}.",
@@ -160,30 +160,30 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "deleted_canceled": (
         "Run {run} was canceled at {ended}, because the task was deleted by {actor}.",
-        "运行 {run} 于 {ended} 被取消，因为任务被 {actor} 删除。",
+        "执行 {run} 于 {ended} 被取消，因为任务被 {actor} 删除。",
     ),
     "canceled": (
         "Run {run} was canceled by {actor} at {ended}.",
-        "运行 {run} 于 {ended} 被 {actor} 取消。",
+        "执行 {run} 于 {ended} 被 {actor} 取消。",
     ),
     "canceled_replaced": (
         "Run {run} was canceled at {ended} by the next round of the task (overlap_action CANCEL_PREV).",
-        "运行 {run} 于 {ended} 被任务的下一轮取代而取消（overlap_action CANCEL_PREV）。",
+        "执行 {run} 于 {ended} 被任务的下一轮取代而取消（overlap_action CANCEL_PREV）。",
     ),
     "lost": (
         "Run {run} was lost with worker {worker} at {ended}: {error}.",
-        "运行 {run} 于 {ended} 随工作进程 {worker} 丢失：{error}。",
+        "执行 {run} 于 {ended} 随工作节点 {worker} 丢失：{error}。",
     ),
     "lost_waiting": (
         "Run {run} was lost with its worker {losses} times and waits for another one.",
-        "运行 {run} 已随工作进程丢失 {losses} 次，等待另一个工作进程。",
+        "执行 {run} 已随工作节点丢失 {losses} 次，等待另一个工作节点。",
     ),
     "planner_late": (
         (
             "It ran late: run {run} was planned at {planned}, {span} after its slot, because no node was planning in between."
             " It is {status}."
         ),
-        "执行较晚：运行 {run} 直到 {planned} 才被计划，比触发时刻晚 {span}，其间没有节点在计划。状态 {status}。",
+        "执行较晚：{run} 直到 {planned} 才被计划，比触发时刻晚 {span}，其间没有节点在计划。状态 {status}。",
     ),
     "planner_late_due": (
         "It is due for {span} and not planned yet: no node is planning.",
@@ -194,7 +194,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
             "It ran late: run {run} was planned at {planned}, {span} after its slot, because the store could not be reached"
             " from {since} to {until}. It is {status}."
         ),
-        "执行较晚：运行 {run} 直到 {planned} 才被计划，比触发时刻晚 {span}，因为 {since} 至 {until} 存储不可用。状态 {status}。",
+        "执行较晚：{run} 直到 {planned} 才被计划，比触发时刻晚 {span}，因为 {since} 至 {until} 存储不可用。状态 {status}。",
     ),
     "operator": (
         "Skipped, as {actor} had asked for (skip_next).",

@@ -21,6 +21,10 @@ RUN_FILTERS: Final = (
 PAGING: Final = ("page", "page_size", "cursor", "sort")
 
 LARGEST_PAGE: Final = 1_000
+LOOKED_AT: Final = 50_000
+"""Runs that are looked at for one page of them, at most."""
+COUNTED: Final = 10_000
+"""How far runs are counted: who wants more of a list than that goes by cursor."""
 
 _STATUSES: Final = frozenset(str(status) for status in RunStatus)
 
@@ -56,6 +60,8 @@ async def read_run_query(reader: Reader, store: Store, task_id: TaskId | None = 
         since=since,
         until=until,
         parent_id=reader.integer("parent_id", None, 1, 2**53 - 1),  # type: ignore[arg-type]
+        look=LOOKED_AT,
+        count_to=COUNTED,
         **_read_paging(reader, "-id"),
     )
 

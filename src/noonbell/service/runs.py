@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,19 @@ BULK_LIMIT: Final = 10_000
 """Runs that one bulk change touches, at most."""
 
 _BATCH: Final = 500
+
+
+_FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT, RunStatus.CANCELED)
+
+
+def cancelable(query: RunQuery) -> tuple[RunStatus, ...]:
+    """The statuses of what a bulk cancel is for: all that are not final, as far as the query asks for them."""
+    return tuple(status for status in query.status or tuple(RunStatus) if status not in FINAL)
+
+
+def retryable(query: RunQuery) -> tuple[RunStatus, ...]:
+    """Of a bulk retry: what failed or was canceled, and of other final ones those that the query asks for."""
+    return tuple(status for status in query.status or _FAILED if status in FINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +100,18 @@ class Runs:
             raise InvalidState(f"run {run_id} is {run.status}; only a run that is final can be retried")
         if run.parent_id is not None:
             raise InvalidState(f"run {run_id} is a part of run {run.parent_id}; retry that one")
-        (published,) = await self._publish_again([run], once=False)
+        published = (await self._publish_again([run], once=False)).get(run_id)
+        if published is None:
+            raise NotFound("there is no such run")
         if published.outcome is Outcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(f"task {run.task_id} is at its limit and takes no further run ({published.reason})")
         self._wakeup.signal(f"queue:{run.queue}")
         return published.run_id
 
-    async def _publish_again(self, runs: list[Run], *, once: bool) -> list[Published]:
-        """`once`: what was run again so before is not run again."""
+    async def _publish_again(self, runs: list[Run], *, once: bool) -> dict[RunId, Published]:
+        """By the run that it repeats, but for those that are gone. `once`: what was run again so before is not again."""
         inputs = await self._store.inputs([run.id for run in runs])
-        return await self._store.publish(
+        published = await self._store.publish(
             [
                 Publication(
                     task_id=run.task_id,
@@ -111,6 +127,7 @@ class Runs:
                 if run.id in inputs
             ]
         )
+        return dict(zip((run.id for run in runs if run.id in inputs), published, strict=True))
 
     async def promote(self, run_id: RunId) -> Run:
         """A delayed or retrying run becomes due now; InvalidState if it does not wait for its time."""
@@ -125,12 +142,9 @@ class Runs:
         """Every run that the query finds and that is not final."""
 
         async def cancel(runs: list[Run]) -> int:
-            answers = await self._store.cancel([run.id for run in runs], by=by)
-            await self._wake_for([answer.run_id for answer in answers if answer.canceled])
-            return sum(answer.canceled for answer in answers)
+            return sum(answer.canceled for answer in (await self.cancel_each(runs, by=by)).values())
 
-        wanted = tuple(status for status in query.status or tuple(RunStatus) if status not in FINAL)
-        return await self._each(query, wanted, cancel, dry_run=dry_run)
+        return await self._each(query, cancelable(query), cancel, dry_run=dry_run)
 
     async def retry_where(
         self, query: RunQuery, *, by: str | None = None, dry_run: bool = False, once: bool = False
@@ -142,24 +156,29 @@ class Runs:
         del by
 
         async def retry(runs: list[Run]) -> int:
-            queues = {run.queue for run in runs}
-            try:
-                answers = await self._publish_again(runs, once=once)
-            except (InvalidState, NotFound):  # a task in ERROR, or deleted, must not keep the others back
-                answers = [answer for run in runs for answer in await self._alone(run, once=once)]
-            for queue in sorted(queues):
-                self._wakeup.signal(f"queue:{queue}")
-            return sum(answer.outcome is Outcome.CREATED for answer in answers)
+            answers = await self.retry_each(runs, once=once)
+            return sum(answer is not None and answer.outcome is Outcome.CREATED for answer in answers)
 
-        failed = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT, RunStatus.CANCELED)
-        wanted = tuple(status for status in query.status or failed if status in FINAL)
-        return await self._each(query, wanted, retry, dry_run=dry_run)
+        return await self._each(query, retryable(query), retry, dry_run=dry_run)
 
-    async def _alone(self, run: Run, *, once: bool) -> list[Published]:
+    async def retry_each(self, runs: list[Run], *, once: bool = False) -> list[Published | None]:
+        """What became of each of these final runs, in order; None where the task is in ERROR, or no longer there."""
         try:
-            return await self._publish_again([run], once=once)
-        except (InvalidState, NotFound):
-            return []
+            answers = await self._publish_again(runs, once=once)
+        except (InvalidState, NotFound):  # such a task must not keep the others back
+            answers = {}
+            for run in runs:
+                with suppress(InvalidState, NotFound):
+                    answers |= await self._publish_again([run], once=once)
+        for queue in sorted({run.queue for run in runs}):
+            self._wakeup.signal(f"queue:{queue}")
+        return [answers.get(run.id) for run in runs]
+
+    async def cancel_each(self, runs: list[Run], *, by: str | None = None) -> dict[RunId, Canceled]:
+        """What became of each that there still is."""
+        answers = await self._store.cancel([run.id for run in runs], by=by)
+        await self._wake_for([answer.run_id for answer in answers if answer.canceled])
+        return {answer.run_id: answer for answer in answers}
 
     async def _each(
         self,

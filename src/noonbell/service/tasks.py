@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +21,9 @@ from noonbell.service.task_fields import Draft, read_task
 
 SYSTEM: Final = "system"
 """Who manages a task that is built in."""
+
+_BATCH: Final = 200
+"""Tasks that one transaction enables or disables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +195,21 @@ class Tasks:
             cursor = page.next_cursor
             if cursor is None:
                 break
-        changed = 0
-        for task_id in ids:
-            # One that is deleted or errs meanwhile does not keep the others as they were.
-            with suppress(NotFound, InvalidState):
-                await self._set_status(task_id, status, by, None)
-                changed += 1
+        return len(await self.set_status(ids, status, by=by))
+
+    async def set_status(self, ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None) -> list[Task]:
+        """Enable or disable these, but those in ERROR; those that were changed.
+
+        In batches, so that nobody waits long for one of them. One that is deleted or errs meanwhile does not keep the
+        others as they were.
+        """
+        changed: list[Task] = []
+        for start in range(0, len(ids), _BATCH):
+            changed += await self._store.set_status(ids[start : start + _BATCH], status, by=by)
+        if changed:
+            self._wakeup.signal("plan")
+            self._wakeup.signal("orders")
+            self._wakeup.signal("queue:*")
         return changed
 
     async def _set_status(self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from noonbell.errors import SettingsError
 from noonbell.settings import kinds
@@ -13,6 +13,7 @@ from noonbell.settings.kinds import Kind
 
 MIB = 1024 * 1024
 CALLBACK_PATH = "/api/v1/callbacks"
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names of all addresses, each with one of them
 
 
 def key(default: Any, kind: Kind, means: str) -> Any:
@@ -55,6 +56,16 @@ class Server(Section):
 
     host: str = key("127.0.0.1", kinds.text, "The address to listen on. Any but loopback asks for `auth.enabled`.")
     port: int = key(8080, kinds.number(0, 65_535), "The port to listen on; 0 takes a free one.")
+    public_url: str | None = key(
+        None,
+        kinds.optional(kinds.web_address),
+        "Where people reach the dashboard: alerts link to it. Null: the listening address, where that is one.",
+    )
+    environment: str | None = key(
+        None,
+        kinds.optional(kinds.text),
+        "What this installation is, such as prod or staging: a badge on every page of the dashboard. Null: no badge.",
+    )
     graceful_timeout: float = key(10.0, kinds.duration(0), "On a stop: how long running work may go on.")
 
 
@@ -177,6 +188,11 @@ class Callback(Section):
         "How long a callback token stays good after its attempt; while the attempt is waited for, it is good in any case.",
     )
     allow_id_mode: bool = key(True, kinds.boolean, "Whether callbacks may name task and run instead of a token.")
+    require_signature: bool = key(
+        False,
+        kinds.boolean,
+        "Whether callbacks for a task with a secret must be signed with it. A wrong one never counts.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,9 +337,22 @@ class Settings:
         if self.callback.base_url is not None:
             has_path = "/" in self.callback.base_url.split("://", 1)[1]
             return self.callback.base_url if has_path else self.callback.base_url + CALLBACK_PATH
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.host, self.server.host)  # noqa: S104
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.server.port if port is None else port}{CALLBACK_PATH}"
+        host = _EVERYWHERE.get(self.server.host, self.server.host)
+        return _origin(host, self.server.port if port is None else port) + CALLBACK_PATH
+
+    def dashboard_url(self, port: int | None) -> str | None:
+        """Where people find the dashboard, without a slash at its end; None where nobody has said it.
+
+        `port`: the one that is really listened on, None for none. Who listens on every address has none that a phone
+        could be sent to.
+        """
+        if self.server.public_url is not None:
+            return self.server.public_url.rstrip("/")
+        return None if port is None or self.server.host in _EVERYWHERE else _origin(self.server.host, port)
+
+
+def _origin(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

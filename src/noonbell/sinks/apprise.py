@@ -42,4 +42,11 @@ def _notify(url: str, notice: Mapping[str, Any]) -> bool:
     if not sender.add(url):
         raise Undeliverable("the url is none that apprise knows", again=False)
     kind = apprise.NotifyType.SUCCESS if notice["type"] == What.RECOVERED else apprise.NotifyType.WARNING
-    return bool(sender.notify(title=notice["title"], body=notice["message"] or notice["title"], notify_type=kind))
+    return bool(sender.notify(title=notice["title"], body=body_of(notice), notify_type=kind))
+
+
+def body_of(notice: Mapping[str, Any]) -> str:
+    """What it says, and below it the link that shows the most of it: the run, its task, the dashboard."""
+    links = notice.get("links") or {}
+    found = [links[name] for name in ("run", "task", "dashboard") if name in links][:1]
+    return "\n".join([notice["message"] or notice["title"], *found])

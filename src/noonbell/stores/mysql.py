@@ -60,6 +60,9 @@ MYSQL = Dialect(
     has_index=(
         "select 1 from information_schema.statistics where table_schema = database() and index_name = :name limit 1"
     ),
+    rough_count=(
+        "select table_rows from information_schema.tables where table_schema = database() and table_name = :name"
+    ),
     rows_move=False,
     alone=("select get_lock('noonbell.schema', 60)", "select release_lock('noonbell.schema')"),
     from_live=update_join,

@@ -77,6 +77,7 @@ SQLITE = Dialect(
     pack=_pack,
     has_table="select 1 from sqlite_master where type = 'table' and name = :name",
     has_index=None,
+    rough_count=None,
     rows_move=False,
     alone=None,
     from_live=update_from,

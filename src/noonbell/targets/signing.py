@@ -1,4 +1,5 @@
-"""Signatures of outgoing requests, as Standard Webhooks: a target checks them with any library of that name.
+"""Signatures of outgoing requests, as Standard Webhooks: a target checks them with any library of that name. And of
+callbacks, which a target may sign in the same way, with the same secret.
 
 `webhook-signature` is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. While a secret is being replaced, a
 task holds both, parted by a space, and each signs.
@@ -9,12 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from noonbell.errors import InvalidArgument
 
 PREFIX = "whsec_"
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+TOLERANCE = 300
+"""Seconds by which a signature may be older, or newer, than now."""
 
 
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
@@ -27,6 +30,20 @@ def sign_with(keys: Sequence[bytes], message_id: str, timestamp: int, body: byte
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     signatures = ["v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys]
     return {ID: message_id, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
+
+
+def objection(secret: str, headers: Mapping[str, str], body: bytes, now: int) -> str:
+    """What is wrong with a signature that came in; nothing where all is well. `now` is in seconds."""
+    message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
+    if not message_id or not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):
+        return f"it is signed, but without a {ID} and a {TIMESTAMP} in seconds"
+    made = sign(secret, message_id, int(timestamp), body)[SIGNATURE].encode()
+    given = headers.get(SIGNATURE, "").encode()
+    if not any(hmac.compare_digest(one, ours) for one in given.split() for ours in made.split()):
+        return "its signature does not match: it was not made of this body with the task's secret"
+    if abs(away := now - int(timestamp)) > TOLERANCE:
+        return f"its signature is {abs(away)} s {'old' if away > 0 else 'ahead'}; {TOLERANCE} are allowed"
+    return ""
 
 
 def keys(secret: str) -> list[bytes]:

@@ -59,14 +59,18 @@ class Trouble:
         return len(self.failing) + len(self.findings)
 
 
-async def trouble(services: Services, now: Instant) -> Trouble:
+async def failing(services: Services, now: Instant) -> list[Failing]:
+    """The tasks that failed within a day and have not run well since, the one that failed last first."""
     failed = await newest_runs(services, None, _LOOKED_AT, status=FAILURES, since=Instant(now - DAY))
     found = await activities(services.store, list({run.task_id for run in failed})[:500])
     still = {task_id for task_id, activity in found.items() if activity.last_run_status in FAILURES}
-    findings = [
-        each async for each in look_at_store(patient(services), SystemClock().now) if each.mark is not Mark.WELL
-    ]
-    return Trouble(grouped([run for run in failed if run.task_id in still])[:_MOST], findings)
+    return grouped([run for run in failed if run.task_id in still])[:_MOST]
+
+
+async def trouble(services: Services, now: Instant) -> Trouble:
+    looked_at = look_at_store(patient(services), SystemClock().now, sizes=False)
+    findings = [each async for each in looked_at if each.mark is not Mark.WELL]
+    return Trouble(await failing(services, now), findings)
 
 
 def grouped(failed: Sequence[Run]) -> list[Failing]:

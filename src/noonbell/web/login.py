@@ -38,6 +38,7 @@ async def sign_in(visit: Visit) -> Response:
 
 
 async def sign_out(visit: Visit) -> Response:
+    visit.site.sessions.end(visit.request)
     answer = visit.redirect("/login")
     visit.keep(answer, COOKIE, "", 0, secret=True)
     return answer

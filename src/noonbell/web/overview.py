@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
-from noonbell.clock import Instant
-from noonbell.model.request import TaskQuery
-from noonbell.model.run import SUCCEEDED, Run, RunStatus
+from noonbell.clock import SECOND, Instant
+from noonbell.model.account import Outage
+from noonbell.model.request import RunQuery, TaskQuery
+from noonbell.model.run import Run, RunStatus
 from noonbell.model.task import TaskStatus
-from noonbell.web import charts
-from noonbell.web.lately import DAY, FAILURES, newest_runs, trouble
+from noonbell.service import Services
+from noonbell.service.filters import LARGEST_PAGE, from_the_top
+from noonbell.web import charts, run_time, times, trends
+from noonbell.web.lately import DAY, newest_runs, trouble
 from noonbell.web.page import Page
+from noonbell.web.preferences import begins_elsewhere
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 
-_SAMPLE: Final = 1_000
+_SAMPLE: Final = 2_500
 _GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
 """What is found without looking through the history, however long that is."""
 _MOST_GOING: Final = 8
+_KEYS: Final = {"ok": "group.succeeded", "bad": "group.failed", "active": "group.active", "idle": "group.skipped"}
+"""The fills of the chart, and their words."""
 
 
 async def show(visit: Visit) -> Response:
+    if (elsewhere := begins_elsewhere(visit)) is not None:
+        return visit.redirect(elsewhere)
     services = visit.site.services
-    recent, going, soon, queues, troubles = await asyncio.gather(
-        newest_runs(services, None, _SAMPLE, since=Instant(visit.now - DAY)),
+    yesterday = Instant(visit.now - DAY)
+    recent, going, soon, queues, troubles, outages = await asyncio.gather(
+        _sample(services, Instant(yesterday - DAY)),
         newest_runs(services, None, _MOST_GOING, status=_GOING),
         services.tasks.page(TaskQuery(status=TaskStatus.ENABLED, sort="next_fire_at", page_size=10)),
         services.queues.all(),
         trouble(services, visit.now),
+        services.store.outages(yesterday, visit.now),
     )
+    is_sample = len(recent) == _SAMPLE
     return visit.page(
         "overview.html",
-        figures=figures(recent),
-        is_sample=len(recent) == _SAMPLE,
+        figures=trends.figures(recent, visit.now, is_whole=not is_sample),
+        aim_ms=trends.AIM_MS,
+        is_sample=is_sample and recent[-1].scheduled_time > yesterday,
         sample=_SAMPLE,
         chart=charts.bars(charts.hours(recent, visit.now)),
+        unplanned=unplanned(outages, visit.now),
+        keys=_KEYS,
+        clock_of=lambda at: f"{visit.zone.local(at // SECOND):%H:%M}",
+        ago=lambda at: times.relative(times.instant_from(at) - visit.now, visit.words),
         going=[*going, *(run for run in recent if run.status is RunStatus.CALLBACK_PENDING)][:_MOST_GOING],
+        progress_of=lambda run: run_time.progress(run, visit.now),
         going_total=sum(queue["running"] for queue in queues),
         soon=together(soon.items),
         waiting=sum(queue["waiting"] for queue in queues),
@@ -52,35 +69,30 @@ async def show(visit: Visit) -> Response:
     )
 
 
+async def _sample(services: Services, since: Instant) -> list[Run]:
+    """The runs since then, newest first; no more than a sample of them."""
+    query = RunQuery(since=since, page_size=LARGEST_PAGE, cursor=from_the_top("-id"))
+    found: list[Run] = []
+    while True:
+        page = await services.runs.page(query)
+        found += page.items
+        if page.next_cursor is None or len(found) >= _SAMPLE:
+            return found[:_SAMPLE]
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+
 async def _has_tasks(visit: Visit) -> bool:
     return bool((await visit.site.services.tasks.page(TaskQuery(page_size=1))).items)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    runs: int
-    success: float | None
-    """In per cent of what succeeded or failed."""
-    failed: int
-    lag_p95_ms: int | None
-    """From when a run was due to its start."""
-    callbacks: int
-    last_failed: Run | None
-
-
-def figures(runs: Sequence[Run]) -> Figures:
-    good, bad = sum(run.status in SUCCEEDED for run in runs), sum(run.status in FAILURES for run in runs)
-    lags = sorted(
-        max(0, run.start_time - run.run_at) // 1000 for run in runs if run.start_time is not None and run.attempt <= 1
-    )
-    return Figures(
-        runs=len(runs),
-        success=round(100 * good / (good + bad), 1) if good + bad else None,
-        failed=bad,
-        lag_p95_ms=lags[min(len(lags) - 1, int(len(lags) * 0.95))] if lags else None,
-        callbacks=sum(run.status is RunStatus.CALLBACK_PENDING for run in runs),
-        last_failed=next((run for run in runs if run.status in FAILURES), None),
-    )
+def unplanned(outages: Sequence[Outage], now: Instant) -> set[int]:
+    """The hours, by their beginning, in which a node could not reach the store: slots in them may have been missed."""
+    first = now - DAY
+    return {
+        hour * trends.HOUR
+        for outage in outages
+        for hour in range(max(outage.since, first) // trends.HOUR, min(outage.until, now) // trends.HOUR + 1)
+    }
 
 
 def together(tasks: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -66,8 +66,7 @@ class _Elsewhere(Route):
 
 
 async def _nothing_here(visit: Visit) -> Response:
-    del visit
-    raise NotFound("there is nothing at this address")
+    raise NotFound(visit.words("error.nowhere"))
 
 
 def _dispatch(site: Site, here: Mapping[str, Page]) -> Callable[[Request], Awaitable[Response]]:
@@ -96,6 +95,8 @@ async def _answer(visit: Visit, page: Page) -> Response:
             raise Unauthorized(visit.words("error.signed_out"))
         return visit.redirect(f"/login?next={quote(visit.here, safe='')}")
     visit.now = await visit.site.services.store.now()
+    if page.method == "GET" and page.role is not None and not visit.wants_json:
+        visit.counts = await visit.site.counts.at(visit.now, visit.site.services)
     answer = await page.handler(visit)
     if page.deed and answer.status_code < 400:
         await _note(visit, page)
@@ -110,18 +111,18 @@ async def _admitted(visit: Visit, page: Page) -> Token | None:
 
 
 def _check_origin(request: Request) -> None:
-    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    is_ours = (
-        urlsplit(origin).netloc == request.headers.get("host", "") if origin is not None else site == "same-origin"
-    )
-    if not is_ours:
+    headers = request.headers
+    host = headers.get("host")
+    # Compared as they are written: whoever writes them so that they are misread is not of this site.
+    is_ours = bool(host) and headers.get("origin") in (f"http://{host}", f"https://{host}")
+    if not is_ours and ("origin" in headers or headers.get("sec-fetch-site") != "same-origin"):
         raise Forbidden("forms are taken from pages of this site only")
 
 
 async def _note(visit: Visit, page: Page) -> None:
     if visit.site.access is None:
         return
-    details: dict[str, Any] = {"through": "dashboard"}
+    details: dict[str, Any] = {"through": "dashboard", **visit.details}
     deed = Deed(
         actor=visit.actor,
         action=visit.deed or page.deed,

@@ -1,4 +1,4 @@
-"""Language, theme and zone: kept in cookies, so that a visitor needs no account for them."""
+"""Language, theme, zone, density and the page to begin with: kept in cookies, so that a visitor needs no account for them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from noonbell.errors import InvalidArgument
+from noonbell.web.lists import DENSITIES
 from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.visit import THEMES, Visit
@@ -15,6 +16,8 @@ from noonbell.web.words import LANGUAGES
 from noonbell.when import zones
 
 _YEAR: Final = 365 * 86_400
+LANDINGS: Final = ("overview", "tasks", "runs", "timeline", "queues", "workers", "activity")
+"""What somebody may want to begin with. The overview is at the root, the others at their names."""
 
 
 async def choose(visit: Visit) -> Response:
@@ -31,8 +34,12 @@ def checked(chosen: dict[str, str]) -> dict[str, str]:
         found["lang"] = _one_of("lang", lang, tuple(LANGUAGES))
     if (theme := chosen.get("theme")) is not None:
         found["theme"] = _one_of("theme", theme, THEMES)
+    if (density := chosen.get("density")) is not None:
+        found["density"] = _one_of("density", density, DENSITIES)
     if (zone := chosen.get("zone")) is not None:
         found["zone"] = zones.find(zone.strip()).name
+    if (landing := chosen.get("landing")) is not None:
+        found["landing"] = _one_of("landing", landing, LANDINGS)
     return found
 
 
@@ -40,6 +47,17 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise InvalidArgument.field(name, f"is {value[:40]!r}; expected {', '.join(choices)}")
     return value
+
+
+def landing_of(visit: Visit) -> str:
+    chosen = visit.request.cookies.get("noonbell_landing", "")
+    return chosen if chosen in LANDINGS and (chosen != "activity" or visit.may("admin")) else "overview"
+
+
+def begins_elsewhere(visit: Visit) -> str | None:
+    """Where to send somebody who opens the root: who comes from a page of ours has asked for the overview itself."""
+    chosen = landing_of(visit)
+    return f"/{chosen}" if chosen != "overview" and "referer" not in visit.request.headers else None
 
 
 def safe_path(path: str) -> str:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from noonbell.version import __version__
-from noonbell.web import assets, times
+from noonbell.web import assets, deeds, findings, times
 from noonbell.web.badges import badge, mark_of, tone_of, word_of
 from noonbell.web.icons import icon
 from noonbell.web.words import LANGUAGES
@@ -41,7 +41,7 @@ def _parts(visit: Visit) -> dict[str, Any]:
 
     def time(value: int | str | None, relative: bool = True) -> Markup:
         """The one way in which a moment is shown."""
-        return Markup("–") if value is None else _time(visit, value, relative=relative)
+        return Markup("–") if value is None else moment(visit, value, relative=relative)
 
     return {
         "visit": visit,
@@ -53,15 +53,18 @@ def _parts(visit: Visit) -> dict[str, Any]:
         "took": lambda value: times.milliseconds(value, words),
         "badge": lambda status: badge(str(status), words),
         "word_of": lambda status: word_of(str(status), words),
+        "word_of_deed": lambda action: deeds.word_of_deed(action, words),
+        "word_of_event": lambda type_: deeds.word_of_event(type_, words),
+        "said_of": lambda finding: findings.said(finding, words),
         "flash": visit.take_flash(),
     }
 
 
-def _time(visit: Visit, value: int | str, *, relative: bool) -> Markup:
+def moment(visit: Visit, value: int | str, *, relative: bool) -> Markup:
     shown = times.shown(value, visit.now, visit.zone, visit.words)
     exact = Markup(
-        '<time datetime="{iso}" title="{iso}">{local} <span class="offset">{offset}</span></time>',
-    ).format(iso=shown.iso, local=shown.local, offset=shown.offset)
+        '<time datetime="{iso}" title="{whole}\n{iso}" data-copy="{iso}">{local} <span class="offset">{offset}</span></time>',
+    ).format(iso=shown.iso, whole=shown.whole, local=shown.local, offset=shown.offset)
     if not relative:
         return Markup('<span class="time">{}</span>').format(exact)
     return Markup('<span class="time"><span class="relative" data-at="{}">{}</span> {}</span>').format(

@@ -1,19 +1,20 @@
-"""The list of runs of all tasks: every filter in the address, newest first, and what a filter finds retried or canceled."""
+"""The list of runs of all tasks: every filter in the address, newest first; and why it is empty where it is."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from noonbell.errors import InvalidArgument
-from noonbell.model.access import Role
 from noonbell.model.request import RunQuery
-from noonbell.model.run import Origin, RunStatus
+from noonbell.model.run import RunStatus
 from noonbell.service.filters import from_the_top, read_run_query
-from noonbell.web.lists import Filters, pager_by_cursor, reader_of
+from noonbell.web.lists import Elsewhere, Filters, copies, density, pager_by_cursor, reader_of, status_aliases, typed
 from noonbell.web.page import Page
 from noonbell.web.site import Site
+from noonbell.web.tokens import RUNS
 from noonbell.web.visit import Visit
 
 FILTERS: Final = ("text", "status", "task", "label", "queue", "worker", "key", "origin", "from", "to", "parent_id")
@@ -26,21 +27,32 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "skipped": ("SKIPPED", "CANCELED"),
 }
 """What people ask for, and the statuses that it stands for."""
-ACTS: Final = ("retry", "cancel")
+_FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until"}
+"""What a filter is called in the query, where it is not the same."""
+_COUNTED: Final = 100
+"""So many are counted of what would be there without a filter: a store may hold millions."""
 
 
 async def show(visit: Visit) -> Response:
+    groups = {name: ",".join(statuses) for name, statuses in GROUPS.items()}
+    if (moved := typed(visit, "/runs", FILTERS, status_aliases(RunStatus, visit.words, groups))) is not None:
+        return moved
     filters, query = await read(visit)
     page = None if query is None else await visit.site.services.runs.page(query)
+    runs = [] if page is None else page.items
     return visit.page(
         "runs.html",
-        runs=[] if page is None else page.items,
+        runs=runs,
         filters=filters,
-        groups={name: ",".join(statuses) for name, statuses in GROUPS.items()},
-        statuses=list(RunStatus),
-        origins=list(Origin),
+        groups=groups,
+        group_words={statuses: visit.words(f"group.{name}") for name, statuses in groups.items()},
         pager=pager_by_cursor(filters.query, None if page is None else page.next_cursor),
         is_first="cursor" not in visit.query,
+        looked_to=None if page is None else page.looked_to,
+        density=density(visit),
+        copies=copies(visit, "runs", filters.active),
+        elsewhere=await _elsewhere(visit, filters, query) if not runs else [],
+        waiting=await _waiting(visit, filters, query) if not runs else None,
     )
 
 
@@ -55,42 +67,32 @@ async def read(visit: Visit) -> tuple[Filters, RunQuery | None]:
             reader.wrong("sort", "is always by id here, newest first")
         reader.problems.finish()
     except InvalidArgument as error:
-        return Filters(given, FILTERS, error.message), None
-    return Filters(given, FILTERS), query
+        return Filters(given, FILTERS, error.message, RUNS), None
+    return Filters(given, FILTERS, grammar=RUNS), query
 
 
-async def ask(visit: Visit) -> Response:
-    act, query = await _asked(visit)
-    runs = visit.site.services.runs
-    found = await (runs.retry_where if act == "retry" else runs.cancel_where)(query, dry_run=True)
-    kept = {name: value for name, value in visit.query.items() if name != "act"}
-    return visit.page("run_bulk.html", act=act, found=found, query=visit.query, back=visit.url("/runs", **kept))
+async def _elsewhere(visit: Visit, filters: Filters, query: RunQuery | None) -> list[Elsewhere]:
+    """What there would be without each of the filters, as far as it is worth counting."""
+    found: list[Elsewhere] = []
+    if query is None or "cursor" in visit.query:
+        return found
+    for name, token in filters.tokens.items():
+        field = _FIELDS.get(name, name)
+        wider = msgspec.structs.replace(query, **{field: () if field == "status" else None}, page_size=_COUNTED)
+        page = await visit.site.services.store.runs(wider)
+        if page.items:
+            found.append(Elsewhere(name, token, len(page.items), is_more=page.next_cursor is not None))
+    return found
 
 
-async def carry_out(visit: Visit) -> Response:
-    act, query = await _asked(visit)
-    runs = visit.site.services.runs
-    done = await (runs.retry_where if act == "retry" else runs.cancel_where)(query, by=visit.actor)
-    visit.deed, visit.subject = f"{act}_runs", f"/runs?{visit.request.url.query}"
-    kept = {name: value for name, value in visit.query.items() if name not in ("act", "status")}
-    text = visit.words(f"bulk.{act}", n=done.changed, matched=done.matched)
-    return visit.done(text, go=visit.url("/runs", **kept).removeprefix(visit.root))
-
-
-async def _asked(visit: Visit) -> tuple[str, RunQuery]:
-    act = visit.query.get("act", "")
-    if act not in ACTS:
-        raise InvalidArgument.field("act", f"is {act[:40]!r}; expected {' or '.join(ACTS)}")
-    filters, query = await read(visit)
-    if query is None:
-        raise InvalidArgument(filters.problem)
-    return act, query
+async def _waiting(visit: Visit, filters: Filters, query: RunQuery | None) -> dict[str, Any] | None:
+    """The task that the list is of and that has no run yet: it says when its first is."""
+    if query is None or query.task_id is None or set(filters.active) != {"task"}:
+        return None
+    task = await visit.site.services.store.task(query.task_id)
+    return None if task is None or task.deleted_at is not None else await visit.site.services.tasks.show(task)
 
 
 def pages(site: Site) -> list[Page]:
     del site
-    return [
-        Page("/runs", show),
-        Page("/runs/bulk", ask, role=Role.OPERATOR),
-        Page("/runs/bulk", carry_out, "POST", Role.OPERATOR, deed="retry_runs"),
-    ]
+    return [Page("/runs", show)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from noonbell.model.attempt import Outcome
@@ -12,6 +12,7 @@ from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.alerts import Alerts
 from noonbell.settings import Settings
+from noonbell.web.counts import Counts
 from noonbell.web.session import Sessions
 
 TryCall: TypeAlias = Callable[[TaskSpec], Awaitable[Outcome]]
@@ -29,4 +30,7 @@ class Site:
     """None: nobody is asked who they are, and nothing is written into the audit log."""
     alerts: Alerts | None = None
     asks_for_tokens: bool = False
+    exposed: bool = False
+    """Whether others than this machine can reach it."""
     try_call: TryCall | None = None
+    counts: Counts = field(default_factory=Counts)

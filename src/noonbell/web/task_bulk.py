@@ -2,89 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
+from noonbell.errors import InvalidArgument
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import TaskStatus
-from noonbell.service import naming
+from noonbell.model.task import Task, TaskId
+from noonbell.service.steps import TASK_ACTS, Step, change_tasks, tasks_step
+from noonbell.web import bulk
 from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.tasks import read
 from noonbell.web.visit import Visit
 
-ACTS: Final = ("enable", "disable")
 _SAMPLE: Final = 10
-_MOST: Final = 500
+_OPPOSITE: Final = {"enable": "disable", "disable": "enable"}
 
 
 async def ask(visit: Visit) -> Response:
     """Which tasks it would be: how many, and the first of them."""
-    act, query = _asked(visit)
-    page = await visit.site.services.tasks.page(query)
+    act = bulk.act_of(visit, TASK_ACTS)
+    total, sample = await _found(visit)
     return visit.page(
         "task_bulk.html",
         act=act,
-        total=page.total or 0,
-        sample=page.items[:_SAMPLE],
+        total=total,
+        sample=sample,
         query=visit.query,
-        back=visit.url("/tasks", **{name: value for name, value in visit.query.items() if name != "act"}),
+        undo=_OPPOSITE.get(act),
+        back=visit.url("/tasks", **_kept(visit)),
     )
 
 
 async def carry_out(visit: Visit) -> Response:
-    act, query = _asked(visit)
-    status = TaskStatus.ENABLED if act == "enable" else TaskStatus.DISABLED
-    changed = await visit.site.services.tasks.set_status_where(query, status, by=visit.actor)
-    visit.subject, visit.deed = f"/tasks?{visit.request.url.query}", f"{act}_tasks"
-    kept = {name: value for name, value in visit.query.items() if name != "act"}
-    return visit.done(visit.words(f"bulk.{act}d", n=changed), go=visit.url("/tasks", **kept).removeprefix(visit.root))
+    act, given = bulk.act_of(visit, TASK_ACTS), await visit.fields()
+    visit.subject, visit.deed = f"/tasks?{visit.request.url.query}"[:500], f"{act}_tasks"
+    if act == "delete" and not given.get("place"):
+        bulk.check_number(visit, given, (await _found(visit))[0])
+    services, query = visit.site.services, None if _ticked(visit) is not None else _query(visit)
 
+    async def take(place: str | None) -> Step:
+        if query is None:
+            return await change_tasks(services, act, await _tasks(visit, _ticked(visit) or []), by=visit.actor)
+        return await tasks_step(services, act, query, place, by=visit.actor)
 
-def _asked(visit: Visit) -> tuple[str, TaskQuery]:
-    act = visit.query.get("act", "")
-    if act not in ACTS:
-        raise InvalidArgument.field("act", f"is {act[:40]!r}; expected {' or '.join(ACTS)}")
-    filters, query = read(visit)
-    if query is None:
-        raise InvalidArgument(filters.problem)
-    return act, query
+    back = visit.url("/tasks", **_kept(visit)).removeprefix(visit.root)
+    return await bulk.taken(visit, given, take, f"bulk.done_{act}", back)
 
 
 async def ticked(visit: Visit) -> Response:
     """Enable, disable or run the ticked ones; what could not be done is said, the others are done."""
-    form = await visit.form()
+    form = [*await visit.form(), *visit.query.items()]
     act = dict(form).get("act", "")
-    refs = [naming.task_ref(value) for name, value in form if name == "id"][:_MOST]
-    if act not in (*ACTS, "trigger") or not refs:
+    ids = bulk.ids_of([value for name, value in form if name in ("id", "ids")])
+    if act not in TASK_ACTS or not ids:
         raise InvalidArgument(visit.words("bulk.nothing"))
-    done, problems = await _each(visit, act, refs)
-    visit.deed = f"{act}_tasks"
-    visit.subject = f"/tasks ({', '.join(str(ref) for ref in refs[:20])})"
-    text = visit.words(f"bulk.{act}d" if act != "trigger" else "bulk.triggered", n=done)
-    if problems:
-        text = f"{text} {visit.words('bulk.left', n=len(problems), why=problems[0])}"
-    return visit.done(text, "/tasks")
+    if act == "delete":
+        return visit.done("", go=visit.url("/tasks/bulk", act=act, ids=_listed(ids)).removeprefix(visit.root))
+    tasks = await _tasks(visit, ids)
+    step = await change_tasks(visit.site.services, act, tasks, by=visit.actor)
+    visit.deed, visit.subject = f"{act}_tasks", f"/tasks?ids={_listed(ids[:50])}"
+    undo = None
+    if act in _OPPOSITE and step.done:
+        back = _listed([number for number, _ in step.done])
+        undo = visit.url("/tasks/ticked", act=_OPPOSITE[act], ids=back).removeprefix(visit.root)
+    return visit.done(bulk.told(visit, f"bulk.done_{act}", step), "/tasks", undo=undo)
 
 
-async def _each(visit: Visit, act: str, refs: Sequence[naming.TaskRef]) -> tuple[int, list[str]]:
-    services, problems, done = visit.site.services, [], 0
-    for ref in refs:
-        try:
-            if act == "trigger":
-                await services.publishing.trigger(ref, {}, trace_id=visit.request_id)
-            elif act == "enable":
-                await services.tasks.enable(ref, by=visit.actor)
-            else:
-                await services.tasks.disable(ref, by=visit.actor)
-            done += 1
-        except (ConcurrencyLimit, InvalidState, NotFound) as error:
-            problems.append(error.message)
-    return done, problems
+async def _found(visit: Visit) -> tuple[int, list[dict[str, Any]]]:
+    """How many, and the first of them."""
+    services = visit.site.services
+    ids = _ticked(visit)
+    if ids is None:
+        page = await services.tasks.page(_query(visit))
+        return page.total or 0, page.items[:_SAMPLE]
+    tasks = await _tasks(visit, ids)
+    return len(tasks), [{"name": task.name, "status": task.status} for task in tasks[:_SAMPLE]]
+
+
+def _ticked(visit: Visit) -> list[int] | None:
+    return bulk.ids_of([visit.query["ids"]]) if "ids" in visit.query else None
+
+
+def _query(visit: Visit) -> TaskQuery:
+    filters, query = read(visit)
+    if query is None:
+        raise InvalidArgument(filters.problem)
+    return query
+
+
+async def _tasks(visit: Visit, ids: list[int]) -> list[Task]:
+    """Those of them that are not deleted, each as it stands."""
+    found = await visit.site.services.store.tasks_by_id([TaskId(number) for number in ids])
+    return sorted((task for task in found if task.deleted_at is None), key=lambda task: task.name)
+
+
+def _kept(visit: Visit) -> dict[str, str]:
+    return {name: value for name, value in visit.query.items() if name not in ("act", "ids", "page")}
+
+
+def _listed(ids: list[int]) -> str:
+    return ",".join(str(number) for number in ids)
 
 
 def pages(site: Site) -> list[Page]:

@@ -14,7 +14,7 @@ from noonbell.model.task import TaskSpec
 from noonbell.service.reader import Problems
 from noonbell.web import schedules
 from noonbell.web.jsontext import read_json
-from noonbell.web.task import told
+from noonbell.web.versions import told
 from noonbell.web.visit import as_json
 
 KINDS: Final = ("http", "callback", "job")
@@ -33,13 +33,16 @@ _HTTP: Final = ("http_method", "target_url", "body_template")
 _CHOICES: Final = ("concurrency_policy", "overlap_action", "failure_action", "misfire_policy")
 _NUMBERS: Final = ("timeout_seconds", "jitter_seconds", "priority", "catchup_limit")
 _RETRY: Final = ("max_retries", "initial_delay")
+_BOUNDS: Final = ("start_at", "end_at")
 _IN_FORM: Final = frozenset(
     {
-        *(*_TEXTS, *_HTTP, *_CHOICES, *_NUMBERS),
+        *(*_TEXTS, *_HTTP, *_CHOICES, *_NUMBERS, *_BOUNDS),
         *("labels", "headers", "schedule", "exec_type", "job_type", "payload", "queue"),
         *("max_concurrency", "callback_timeout_sec", "managed_by"),
     }
 )
+SCHEDULE: Final = ("every", "unit", "weekday", "day", "time", "at", "repeat", "mode", "anchor", "dialect", "dst")
+"""Fields of schedules that the form shows by their own names."""
 EMPTY: Final[dict[str, str]] = {
     "kind": "http",
     "when": "cron",
@@ -52,6 +55,11 @@ EMPTY: Final[dict[str, str]] = {
     "timezone": "UTC",
     "enabled": "on",
     "strategy": "exponential",
+    "mode": "fixed_rate",
+    "dialect": "standard",
+    "dst": "debian",
+    "run_if_late": "true",
+    **dict.fromkeys(("cron_expr", "at", "anchor", "repeat"), ""),
 }
 
 
@@ -63,6 +71,7 @@ def fields_of(task: Mapping[str, Any]) -> dict[str, str]:
     kind = {"SYNC": "http", "ASYNC": "callback"}.get(task["exec_type"], "job")
     fields = {name: str(task[name] or "") for name in (*_TEXTS, *_HTTP, *_CHOICES)}
     fields |= {name: number(task[name]) for name in _NUMBERS}
+    fields |= {name: task[name] or "" for name in _BOUNDS}
     retry = dict(task["retry_policy"])
     fields |= {
         "kind": kind,
@@ -113,9 +122,10 @@ def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
     if schedule is None:
         return {"when": "none"}
     fields = {"when": str(schedule["type"]), "cron_expr": schedules.written(schedule)}
-    for name in ("every", "unit", "weekday", "day", "time", "at"):
+    for name in SCHEDULE:
         if schedule.get(name) is not None:
             fields[name] = str(schedule[name])
+    fields["run_if_late"] = "false" if schedule.get("run_if_late") is False else "true"
     return fields
 
 
@@ -132,6 +142,7 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     kind = fields.get("kind", "http")
     given: dict[str, Any] = {name: fields[name].strip() for name in _TEXTS if fields.get(name, "").strip()}
     given |= {name: fields[name] for name in _CHOICES if fields.get(name)}
+    given |= {name: fields[name].strip() for name in _BOUNDS if fields.get(name, "").strip()}
     given["exec_type"] = EXEC_TYPES.get(kind, "SYNC")
     given["labels"] = _lines(fields, "labels", "=", problems)
     if kind == "job":
@@ -239,9 +250,11 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
     match kind:
         case "cron":
             found["expr"] = fields.get("cron_expr", "").strip()
+            found |= {name: fields[name] for name in ("dialect", "dst") if fields.get(name)}
         case "interval":
             _read_number(fields, "every", found, problems)
             found["unit"] = fields.get("unit", "minute")
+            found |= {name: fields[name].strip() or None for name in ("mode", "anchor") if name in fields}
         case "weekly":
             _read_number(fields, "weekday", found, problems)
             found["time"] = fields.get("time", "").strip()
@@ -250,7 +263,16 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
             found["time"] = fields.get("time", "").strip()
         case _:
             found["at"] = fields.get("at", "").strip() or None
+            if "run_if_late" in fields:
+                found["run_if_late"] = fields["run_if_late"] != "false"
+    if kind != "once" and "repeat" in fields:
+        found["repeat"] = None
+        _read_number(fields, "repeat", found, problems)
     return found
+
+
+_KNOWN: Final = frozenset({*_IN_FORM, *_RETRY, *SCHEDULE, "cron_expr", "when", "rest"} - {"schedule", "managed_by"})
+"""Names of what the form has a box for."""
 
 
 def problems_of(error: InvalidArgument) -> dict[str, str]:
@@ -263,18 +285,7 @@ def problems_of(error: InvalidArgument) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, problem in error.details.items() or [("", error.message)]:
         head = names.get(name) or name.removeprefix("schedule.").removeprefix("retry_policy.").partition(".")[0]
-        known = head in _IN_FORM or head in (
-            *_RETRY,
-            "cron_expr",
-            "when",
-            "every",
-            "at",
-            "time",
-            "day",
-            "weekday",
-            "rest",
-        )
-        where = head if known and head not in ("schedule", "managed_by") else ""
+        where = head if head in _KNOWN else ""
         said = str(problem) if where and name == head else f"{name}: {problem}"
         found[where] = f"{found[where]}; {said}" if where in found else said
     return found

@@ -26,6 +26,8 @@ class Shown:
     """Of that clock, such as +08:00."""
     relative: str
     milliseconds: int
+    whole: str
+    """Date, time, offset and zone: what stands behind the short form."""
 
 
 def instant_from(value: int | str) -> int:
@@ -41,7 +43,8 @@ def shown(value: int | str, now: int, zone: Zone, words: Words) -> Shown:
         day = words("time.day_of_year", day=local.day, month=words(f"month.{local.month}"), year=local.year)
     clock = f"{local:%H:%M:%S}"
     text = clock if local.date() == today.date() else f"{day} {clock}"
-    return Shown(rfc3339(at), text, offset(local), relative(at - now, words), at // 1000)
+    whole = f"{local:%Y-%m-%d %H:%M:%S} {offset(local)} {zone.name}"
+    return Shown(rfc3339(at), text, offset(local), relative(at - now, words), at // 1000, whole)
 
 
 def offset(local: datetime) -> str:

@@ -46,10 +46,14 @@ class Visit:
         """Who asks; None while nobody has to say."""
         self.now = Instant(0)
         """The store's clock, once it is known that the visitor may be here."""
+        self.counts: Mapping[str, int] = {}
+        """What there is in the rooms, as far as it is counted."""
         self.subject = ""
         """What was changed, for the audit log; else the address that was called."""
         self.deed = ""
         """What the audit log calls the change, where the page alone does not say it."""
+        self.details: dict[str, Any] = {}
+        """What else the audit log is to have of it: a reason, how many it was."""
         self._flash: str | None = None
 
     # Who and where

@@ -23,7 +23,7 @@ def catalogue(lang: str) -> dict[str, str]:
 
 
 class Words:
-    """`words("bulk.disabled", n=3)`. A key that is not there is a mistake in the page, and raised."""
+    """`words("bulk.done_disable", n=3)`. A key that is not there is a mistake in the page, and raised."""
 
     def __init__(self, lang: str) -> None:
         self.lang = lang if lang in LANGUAGES else "en"

@@ -16,7 +16,7 @@ from noonbell.ports import Store
 from noonbell.settings import Settings
 from noonbell.targets.guard import Guard
 from noonbell.targets.http import HttpTarget
-from noonbell.wiring.listening import asks_for_tokens
+from noonbell.wiring.listening import asks_for_tokens, is_loopback
 from noonbell.wiring.parts import Parts
 from noonbell.wiring.workers import open_part
 
@@ -60,6 +60,7 @@ async def application(
             access=parts.access,
             alerts=parts.alerts,
             asks_for_tokens=asks,
+            exposed=not is_loopback(settings.server.host),
             try_call=_Caller(target, parts.services.store).call,
         )
         app.router.routes.extend(routes(site))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from noonbell.app import App
 from noonbell.clock import SystemClock
@@ -32,6 +33,7 @@ from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.wakeups import make_wakeup
 from noonbell.targets import template
+from noonbell.wiring.judging import Judge
 from noonbell.wiring.watching import hear_events, watch
 from noonbell.wiring.workers import Ground, built_in_job_worker, http_worker, open_part
 
@@ -69,7 +71,7 @@ async def assembled(
         wakeup = make_wakeup(settings.store.url, settings.wakeup.url)
         await open_part(wakeup, open_parts)
         store, hub = hear_events(store, wakeup, metrics, open_parts)
-        watchman, alerts = await watch(settings, store, metrics, open_parts)
+        watchman, alerts = await watch(settings, store, metrics, open_parts, port)
         tasks = Tasks(store)
         door = Door(store, wakeup)
         open_parts.push_async_callback(door.close)
@@ -81,7 +83,7 @@ async def assembled(
                 store,
                 wakeup,
                 Rules.of(settings, template.check),
-                _receive(store, wakeup, tasks, settings.callback.token_ttl),
+                _receive(store, wakeup, tasks, settings),
                 WorkerDesk(store, wakeup, tasks, door),
             ),
             readings=None if metrics is None else Readings(metrics, unwatched),
@@ -119,8 +121,9 @@ def _metrics(settings: Settings) -> Metrics:
     )
 
 
-def _receive(store: Store, wakeup: Wakeup, tasks: Tasks, token_ttl: float) -> Receive:
+def _receive(store: Store, wakeup: Wakeup, tasks: Tasks, settings: Settings) -> Receive:
     """What the service reads, as the engine wants to hear it."""
+    token_ttl, judge = settings.callback.token_ttl, Judge.of(settings)
 
     async def receive(given: CallbackIn, said: Said) -> Received:
         message = callback.Message(
@@ -129,7 +132,8 @@ def _receive(store: Store, wakeup: Wakeup, tasks: Tasks, token_ttl: float) -> Re
             error_message=said.error_message,
             progress=said.progress,
         )
-        return await callback.receive(store, wakeup, tasks, given, message, token_ttl=token_ttl)
+        doubt = partial(judge.objection, said.proof)
+        return await callback.receive(store, wakeup, tasks, given, message, token_ttl=token_ttl, objection=doubt)
 
     return receive
 

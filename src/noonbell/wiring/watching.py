@@ -12,7 +12,7 @@ from noonbell.engine.tell import Nudge, telling
 from noonbell.engine.watchman import Watchman
 from noonbell.ports import AlertStore, Courier, Store, Wakeup
 from noonbell.service.alerts import Alerts
-from noonbell.service.couriers import OpeningCourier
+from noonbell.service.couriers import LinkingCourier, OpeningCourier
 from noonbell.settings import Settings
 from noonbell.sinks.apprise import AppriseCourier
 from noonbell.sinks.metrics import Metrics
@@ -37,7 +37,11 @@ def hear_events(
 
 
 async def watch(
-    settings: Settings, store: Store, metrics: Metrics | None, open_parts: contextlib.AsyncExitStack
+    settings: Settings,
+    store: Store,
+    metrics: Metrics | None,
+    open_parts: contextlib.AsyncExitStack,
+    port: int | None = None,
 ) -> tuple[Watchman, Alerts]:
     """The watchman, not started; and what API and settings do with alerts, those of the settings done already."""
     executor = settings.executor
@@ -51,6 +55,8 @@ async def watch(
         "webhook": OpeningCourier(webhook, sealer),
         "apprise": OpeningCourier(AppriseCourier(), sealer),
     }
+    if (dashboard := settings.dashboard_url(port)) is not None:
+        couriers = {kind: LinkingCourier(courier, dashboard) for kind, courier in couriers.items()}
     kept = cast("AlertStore", store)
     alerts = Alerts(kept, couriers, sealer)
     await alerts.declare(settings.alerts)

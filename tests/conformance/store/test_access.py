@@ -73,6 +73,31 @@ async def test_the_audit_log_is_without_a_gap_whoever_writes_at_the_same_time(st
     assert [entry.id for entry in await store.audit_log(before=3)] == [2, 1]
 
 
+async def test_the_audit_log_is_narrowed_by_who_what_about_what_and_when(store):
+    first, second, third, fourth = await store.write_audit(
+        [
+            Deed(actor="ada", action="create_task", subject="/api/v1/tasks/1"),
+            Deed(actor="bob", action="trigger_task", subject="/tasks/1/trigger", details={"reason": '100% "sure" ü'}),
+            Deed(actor="ada", action="create_task", subject="/api/v1/tasks/12"),
+            Deed(actor=None, action="pause_queue", subject="/queues/a", request_id="Abc"),
+        ]
+    )
+
+    async def found(**which) -> list[int]:
+        return [entry.id for entry in await store.audit_log(**which)]
+
+    assert await found(actions=("create_task", "pause_queue")) == [fourth.id, third.id, first.id]
+    assert await found(about=["/tasks/1"]) == [second.id, first.id]
+    assert await found(about=["/tasks/12", "/tasks/name:x"]) == [third.id]
+    assert await found(about=["/tasks/1"], actor="ada") == [first.id]
+    assert await found(text='100% "SURE" ü') == [second.id]
+    assert await found(text="100_") == []
+    assert await found(text="abc", actions=("pause_queue",)) == [fourth.id]
+    assert await found(since=first.at, until=fourth.at) == [fourth.id, third.id, second.id, first.id]
+    assert await found(since=fourth.at + 1) == []
+    assert await found(until=first.at - 1) == []
+
+
 async def test_an_entry_that_was_changed_or_taken_out_is_noticed(store):
     from noonbell.stores.sql.statement import Execute
 

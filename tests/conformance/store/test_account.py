@@ -253,6 +253,19 @@ async def test_a_pause_at_the_moment_of_the_last_one_is_one_pause(store: Store):
     assert await store.pauses("default", START, FAR) == [Pause(queue="default", since=START, by="ann")]
 
 
+async def test_slots_are_counted_by_stretches_whatever_became_of_them(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(10), overlap_action=OverlapAction.SKIP))
+    await store.create_task(job("other", schedule=every(20)))
+    await trigger(store, task)
+    clock.set(at(60))
+    await store.plan(10)
+    counted = await store.slot_counts(START, at(60), 30)
+    assert sum(counted.values()) == 5 + 2
+    assert counted == {at(0): 2 + 1, at(30): 3 + 1}
+    assert sum((await store.slot_counts(at(60), FAR, 60)).values()) == 2
+    assert await store.slot_counts(at(61), FAR, 60) == {}
+
+
 # ---- outages
 
 

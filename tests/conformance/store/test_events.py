@@ -227,6 +227,19 @@ async def test_what_was_refused_writes_no_event_of_a_change(store: Store, clock:
     assert await told(store, refused) == []
 
 
+async def test_a_callback_that_is_refused_is_told_with_its_reason_and_one_that_is_heard_is_not(store: Store):
+    lease = await started(store, await store.create_task(asynchronous()))
+    await done(store, park(lease))
+    given = CallbackIn(token=lease.callback_token)
+    (refused,) = await told(store, lambda: store.callback(given, lambda _: "it is not signed"))
+    assert (refused.type, refused.run_id) == ("run.ignored", lease.run_id)
+    assert refused.data == {"move": "callback", "reason": "it is not signed"}
+    assert await told(store, lambda: store.callback(given, lambda _: "")) == []
+    await store.cancel([lease.run_id])
+    (late,) = await told(store, lambda: store.callback(given, lambda _: ""))
+    assert (late.type, late.data["reason"]) == ("run.ignored", "the run is CANCELED already")
+
+
 async def test_an_events_moment_is_the_stores_now(store: Store, clock: ManualClock):
     clock.advance(12.5)
     task = await store.create_task(job())

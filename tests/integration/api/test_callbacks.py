@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import time
 
 import pytest
 
 from integration.api.serving import JOB, Api, serving
 from noonbell.model.run import Lease
 from noonbell.settings import Callback
+from noonbell.targets.signing import sign
 
 
 async def sent(api: Api, **fields) -> Lease:
@@ -279,3 +281,38 @@ async def test_the_token_of_an_earlier_attempt_is_good_for_the_time_of_the_setti
         assert (await records(api, old.run_id))[0] == ("IGNORED", reason)
         answer = await api.good("POST", f"/callbacks/{new.callback_token}", {"status": "SUCCESS"})
         assert answer["final_status"] == "SUCCESS"
+
+
+# Signed ones
+
+
+async def call_signed(api: Api, lease: Lease, secret: str):
+    content = b'{"status": "SUCCESS"}'
+    headers = {"Content-Type": "application/json", **sign(secret, f"run_{lease.run_id}", int(time.time()), content)}
+    return await api.call("POST", f"/callbacks/{lease.callback_token}", data=content, headers=headers)
+
+
+async def test_a_signature_that_is_wrong_is_refused_with_its_reason_and_the_right_one_is_heard(api_everywhere: Api):
+    lease = await parked(api_everywhere, secret="old-secret new-secret")
+    told = await call_signed(api_everywhere, lease, "another-secret")
+    assert (told.status, told.code) == (409, "INVALID_STATE")
+    ((status, reason),) = await records(api_everywhere, lease.run_id)
+    assert status == "IGNORED"
+    assert reason is not None
+    assert reason.startswith("its signature does not match")
+    assert (await api_everywhere.good("GET", f"/runs/{lease.run_id}"))["status"] == "CALLBACK_PENDING"
+    assert (await call_signed(api_everywhere, lease, "new-secret")).status == 200
+    assert (await api_everywhere.good("GET", f"/runs/{lease.run_id}"))["status"] == "CALLBACK_SUCCESS"
+
+
+async def test_where_a_task_has_no_secret_a_signature_says_nothing(api: Api):
+    assert (await call_signed(api, await parked(api), "whatever")).status == 200
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_callback_that_is_not_signed_is_heard_unless_signatures_are_required(required):
+    async with serving("memory://", callback=Callback(require_signature=required)) as api:
+        lease = await parked(api, secret="the-secret")
+        told = await api.call("POST", f"/callbacks/{lease.callback_token}", {"status": "SUCCESS"})
+        assert told.status == (409 if required else 200)
+        assert (await call_signed(api, lease, "the-secret")).status == 200

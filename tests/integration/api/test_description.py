@@ -34,6 +34,7 @@ def endpoints():
         schedules,
         system,
         tasks,
+        timeline,
         tokens,
         workers,
     )
@@ -44,6 +45,7 @@ def endpoints():
         *applying.endpoints(services),
         *tasks.endpoints(services),
         *explain.endpoints(services),
+        *timeline.endpoints(services),
         *runs.endpoints(services),
         *callbacks.endpoints(services),
         *plans.endpoints(services),

@@ -36,7 +36,7 @@ def test_a_sentence_is_one_in_its_own_script(key: str):
 def test_a_sentence_is_filled_in():
     facts = {"blocking": "7"}
     assert sentence("overlap", "en", facts) == "Skipped: run 7 of the task was not over yet (overlap_action SKIP)."
-    assert sentence("overlap", "zh", facts) == "已跳过：该任务的运行 7 尚未结束（overlap_action SKIP）。"
+    assert sentence("overlap", "zh", facts) == "已跳过：该任务的执行 7 尚未结束（overlap_action SKIP）。"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import time
+from datetime import UTC, datetime
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from noonbell.errors import InvalidArgument
-from noonbell.targets.signing import keys, sign
+from noonbell.targets.signing import TOLERANCE, keys, objection, sign
 
 SECRET = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret of ours, 32 bytes").decode()
@@ -69,3 +70,42 @@ def test_while_a_secret_is_replaced_both_are_accepted():
 def test_a_secret_that_signs_nothing_is_refused(secret):
     with pytest.raises(InvalidArgument):
         keys(secret)
+
+
+# What comes in
+
+
+@pytest.mark.parametrize("secret", [SECRET, f"{OTHER} {SECRET}"])
+def test_what_the_reference_library_signs_is_believed(secret):
+    now = datetime.now(UTC)
+    headers = {
+        "webhook-id": "done_42",
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": "v1a,b2xk " + Webhook(SECRET).sign("done_42", now, BODY.decode()),
+    }
+    assert objection(secret, headers, BODY, int(now.timestamp())) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "body", "later", "why"),
+    [
+        ({}, BODY + b" ", 0, "does not match"),
+        ({"webhook-id": "run_43"}, BODY, 0, "does not match"),
+        ({"webhook-timestamp": "1614265331"}, BODY, 0, "does not match"),
+        ({"webhook-signature": "v1,"}, BODY, 0, "does not match"),
+        ({"webhook-signature": "v1,\u00e9"}, BODY, 0, "does not match"),
+        ({"webhook-id": ""}, BODY, 0, "without a webhook-id"),
+        ({"webhook-timestamp": "soon"}, BODY, 0, "without a webhook-id"),
+        ({"webhook-timestamp": "9" * 5_000}, BODY, 0, "without a webhook-id"),
+        ({}, BODY, TOLERANCE + 1, "301 s old"),
+        ({}, BODY, -TOLERANCE - 1, "301 s ahead"),
+    ],
+)
+def test_what_is_wrong_with_a_signature_is_named(changed, body, later, why):
+    headers = sign(SECRET, "run_42", 1614265330, BODY)
+    assert objection(SECRET, headers, BODY, 1614265330) == ""
+    assert why in objection(SECRET, headers | changed, body, 1614265330 + later)
+
+
+def test_another_secret_does_not_match():
+    assert "does not match" in objection(OTHER, sign(SECRET, "run_42", 1614265330, BODY), BODY, 1614265330)

@@ -7,7 +7,8 @@ import pytest
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.web import charts, lists, run_time, task, timeline
+from noonbell.service.timeline import Load
+from noonbell.web import charts, health, lanes, lists, run_time
 from noonbell.web.assets import address, contents, fingerprint
 from noonbell.web.preferences import safe_path
 from noonbell.web.visit import merged, pretty
@@ -58,13 +59,13 @@ def test_runs_are_counted_in_the_hour_that_they_belong_to():
 
 def test_failures_that_differ_in_numbers_alone_are_one_reason():
     failed = [run(n, "FAILED", error_message=f"port {9000 + n} refused after {n} ms") for n in range(5, 0, -1)]
-    (reason,) = task.reasons([*failed, run(0)], [])
+    (reason,) = health.reasons([*failed, run(0)], [])
     assert (reason.count, reason.newest.id, reason.first.id) == (5, 5, 1)
 
 
 def test_health_counts_what_was_decided_and_no_skips():
-    health = task.health([run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED")])
-    assert (health.ended, health.success) == (3, 66.7)
+    figures = health.health([run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED")])
+    assert (figures.ended, figures.success) == (3, 66.7)
 
 
 def test_bars_of_a_run_stay_on_their_axis():
@@ -118,8 +119,8 @@ def test_every_module_that_a_script_imports_is_served_and_nothing_is_loaded_from
 
 
 def test_tasks_that_meet_again_and_again_are_one_crowd_and_those_that_always_fire_are_none():
-    tasks = [{"id": number, "name": f"t{number}"} for number in range(1, 6)]
+    names = {TaskId(number): f"t{number}" for number in range(1, 6)}
     daily = [86_400, 2 * 86_400]
-    slots = {1: daily, 2: daily, 3: daily, 4: [86_400 + 7_200], 5: list(range(60, 200_000, 60))}
-    (crowd,) = timeline.crowds(slots, tasks)
+    found = [daily, daily, daily, [86_400 + 7_200], list(range(60, 200_000, 60))]
+    (crowd,) = lanes.crowds(Load(dict(zip(names, found, strict=True)), {}, names, 5, 5))
     assert (crowd.minute, [name for _, name in crowd.names]) == (86_400_000_000, ["t1", "t2", "t3"])

@@ -14,7 +14,7 @@ from noonbell.model.worker import WorkerState
 from noonbell.web.words import LANGUAGES, Words, catalogue
 
 WEB = Path(__file__).parents[3] / "src" / "noonbell" / "web"
-SOURCES = {path: path.read_text() for path in [*WEB.glob("*.py"), *WEB.glob("templates/*.html")]}
+SOURCES = {path: path.read_text() for path in [*WEB.rglob("*.py"), *WEB.glob("templates/*.html")]}
 
 WHOLE = re.compile(r"""(?:\bt|words)\(\s*["']([a-z_]+(?:\.[\w-]+)*)["']\s*[,)]""")
 """`t("nav.tasks")`, `words("task.saved", …)`."""
@@ -75,8 +75,8 @@ def test_every_origin_and_reason_has_its_words(key):
 
 def test_one_is_told_from_many():
     words = Words("en")
-    assert words("bulk.disabled", n=1) == "1 task is paused."
-    assert words("bulk.disabled", n=2) == "2 tasks are paused."
+    assert words("bulk.done_disable", n=1) == "1 task is paused."
+    assert words("bulk.done_disable", n=2) == "2 tasks are paused."
 
 
 def test_a_language_that_is_not_there_is_english():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
-from noonbell.stores.migrations import m0001_foundation, m0002_alerts, m0003_account, m0004_access
+from noonbell.stores.migrations import m0001_foundation, m0002_alerts, m0003_account, m0004_access, m0005_stray
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
@@ -27,6 +27,7 @@ STEPS = (
     Step(2, "alerts", m0002_alerts.up, m0002_alerts.down),
     Step(3, "account", m0003_account.up, m0003_account.down),
     Step(4, "access", m0004_access.up, m0004_access.down),
+    Step(5, "stray runs", m0005_stray.up, m0005_stray.down),
 )
 LATEST = STEPS[-1].number
 

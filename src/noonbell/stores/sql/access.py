@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,6 +11,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.access import AuditEntry, Deed, Role, Token, chained
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.paging import like
 from noonbell.stores.sql.rows import from_json, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work
 
@@ -82,17 +84,52 @@ def write(q: Dialect, deeds: Sequence[Deed]) -> Work[list[AuditEntry]]:
     return entries
 
 
-def page(after: int | None, limit: int, actor: str | None) -> Work[list[AuditEntry]]:
+class Which(NamedTuple):
+    """The entries that are asked for; see `AccessStore.audit_log`."""
+
+    actor: str | None = None
+    actions: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    text: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+def page(q: Dialect, before: int | None, limit: int, which: Which) -> Work[list[AuditEntry]]:
+    params: dict[str, Any] = {"limit": limit}
     conditions = ["1 = 1"]
-    if after is not None:
-        conditions.append("id < :after")
-    if actor is not None:
-        conditions.append("actor = :actor")
+    for name, value, condition in (
+        ("before", before, "id < :before"),
+        ("actor", which.actor, "actor = :actor"),
+        ("since", which.since, "at >= :since"),
+        ("until", which.until, "at <= :until"),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            params[name] = value
+    if which.actions:
+        conditions.append(q.names("action", "actions"))
+        params["actions"] = q.pack(sorted(which.actions))
+    ways = []
+    for place, path in enumerate(which.about):
+        # The subject as it stands in the record: the path to its end, or on from there.
+        for name, end in ((f"whole_{place}", '"'), (f"within_{place}", "/")):
+            ways.append(f"lower(deed) like :{name} escape '!'")
+            params[name] = f'%"subject":"%{_written(path)}{end}%'
+    if ways:
+        conditions.append(f"({' or '.join(ways)})")
+    if which.text is not None:
+        conditions.append("lower(deed) like :text escape '!'")
+        params["text"] = f"%{_written(which.text)}%"
     rows = yield Fetch(
-        f"select id, at, deed, hash from audit where {' and '.join(conditions)} order by id desc limit :limit",
-        {"after": after, "actor": actor, "limit": limit},
+        f"select id, at, deed, hash from audit where {' and '.join(conditions)} order by id desc limit :limit", params
     )
     return [_entry(row) for row in rows]
+
+
+def _written(text: str) -> str:
+    """As it stands in JSON, for `like`."""
+    return like(to_json(text)[1:-1])[1:-1]
 
 
 def broken(since: int, limit: int) -> Work[tuple[int | None, int]]:

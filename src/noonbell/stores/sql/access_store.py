@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from noonbell.clock import Instant
 from noonbell.model.access import AuditEntry, Deed, Role, Token
 from noonbell.stores.sql import access
 from noonbell.stores.sql.dialect import Dialect
@@ -55,9 +56,19 @@ class AccessMethods(ABC):
         return await self._write(lambda _: access.write(self.dialect, deeds))
 
     async def audit_log(
-        self, before: int | None = None, limit: int = 100, *, actor: str | None = None
+        self,
+        before: int | None = None,
+        limit: int = 100,
+        *,
+        actor: str | None = None,
+        actions: Collection[str] = (),
+        about: Collection[str] = (),
+        text: str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
     ) -> list[AuditEntry]:
-        return await self._read(lambda: access.page(before, limit, actor))
+        which = access.Which(actor, tuple(actions), tuple(about), text, since, until)
+        return await self._read(lambda: access.page(self.dialect, before, limit, which))
 
     async def broken_audit(self, since: int = 1, limit: int = 1000) -> tuple[int | None, int]:
         return await self._read(lambda: access.broken(since, limit))

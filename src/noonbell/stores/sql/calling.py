@@ -13,6 +13,7 @@ from noonbell.model.run import FINAL, RunId, RunStatus
 from noonbell.model.settlement import Expect, Settled, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.leasing import made_at, token_hash
 from noonbell.stores.sql.live import Live, load
 from noonbell.stores.sql.place import Place
@@ -50,12 +51,12 @@ def callback(
         token_made_at=None if given.token is None else made_at(given.token),
     )
     if live is None or subject.status in FINAL:
-        reason = f"the run is {subject.status} already"
-        return subject, (yield from _record(now, given, run_id, task_id, reason))
+        return subject, (yield from _refuse(now, given, run_id, task_id, f"the run is {subject.status} already"))
     answer = decide(subject)
+    if answer == "":
+        return subject, (yield from _record(now, given, run_id, task_id, None))
     if isinstance(answer, str):
-        ignored = answer or None
-        return subject, (yield from _record(now, given, run_id, task_id, ignored))
+        return subject, (yield from _refuse(now, given, run_id, task_id, answer))
     spoken = msgspec.structs.replace(answer, expect=Expect.ANSWERED, worker_id=None)
     settled = yield from apply(q, cache, now, rows, [spoken])
     reason = "" if settled[0] is Settled.DONE else f"the run is {subject.status} and takes no callback"
@@ -89,6 +90,12 @@ def _subject(run_id: RunId, task_id: TaskId, stored: RunStatus, live: Live | Non
         lost_count=0 if live is None else live.lost_count,
         worker_id=None if live is None else live.worker_id,
     )
+
+
+def _refuse(now: Instant, given: CallbackIn, run_id: int, task_id: TaskId, reason: str) -> Work[Callback]:
+    """Whoever listens hears of it at once: a target that calls in vain waits for somebody to look."""
+    yield from tell(now, "run.ignored", [(task_id, run_id, {"move": "callback", "reason": reason})])
+    return (yield from _record(now, given, run_id, task_id, reason))
 
 
 def _record(

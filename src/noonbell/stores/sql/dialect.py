@@ -29,6 +29,8 @@ class Dialect:
     """Gives a row if there is a table `:name`."""
     has_index: str | None
     """Gives a row if there is an index `:name`; None where a schema change is undone with its transaction."""
+    rough_count: str | None
+    """About how many rows the table `:name` has, as the server remembers it; None where counting takes no time."""
     rows_move: bool
     """A run that changes place changes tables: who waited for its row finds it gone, and has to look again."""
     alone: tuple[str, str] | None
@@ -37,6 +39,18 @@ class Dialect:
     """(column → expression, condition) → set columns of the rows in `runs` from their rows `l` in `live`."""
     parse: Callable[[str], tuple[str, tuple[str, ...]]]
     """`:name` parameters as the driver writes them, and the names in order."""
+
+    @property
+    def has_partial_indexes(self) -> bool:
+        return self.name != "mysql"
+
+    @property
+    def plans_by_statistics(self) -> bool:
+        return self.name == "postgres"
+
+    def indexed_by(self, index: str) -> str:
+        """Stands after a table. SQLite keeps no statistics, and guesses wrong where one index is small and another is not."""
+        return f" indexed by {index}" if self.name == "sqlite" else ""
 
     def ids(self, column: str, parameter: str) -> str:
         return self.isin(column, parameter, "bigint")

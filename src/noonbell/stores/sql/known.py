@@ -6,7 +6,7 @@ a version that was read under that lock is the newest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,7 +20,16 @@ from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Work
 VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
 MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
 
-__all__ = ["known_tasks", "load_task", "lock_task", "record_version", "soft_delete", "spec_from", "turn_status"]
+__all__ = [
+    "known_tasks",
+    "load_task",
+    "lock_task",
+    "record_version",
+    "record_versions",
+    "soft_delete",
+    "spec_from",
+    "turn_status",
+]
 
 
 def known_tasks(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[dict[int, Known]]:
@@ -57,17 +66,17 @@ def lock_task(q: Dialect, task_id: int) -> Work[Task | None]:
 
 
 def record_version(task: Task, now: Instant, by: str | None) -> Work[None]:
-    row = (
-        task.id,
-        task.version,
-        now,
-        task.status,
-        int(task.deleted_at is not None),
-        by,
-        to_json(task.spec),
-    )
-    yield InsertMany("task_versions", VERSION_COLUMNS, [row])
-    yield InsertMany("version_marks", MARK_COLUMNS, [(task.id, task.version, task.accounted_to, task.fired)])
+    yield from record_versions([task], now, by)
+
+
+def record_versions(tasks: Sequence[Task], now: Instant, by: str | None) -> Work[None]:
+    rows = [
+        (task.id, task.version, now, task.status, int(task.deleted_at is not None), by, to_json(task.spec))
+        for task in tasks
+    ]
+    yield InsertMany("task_versions", VERSION_COLUMNS, rows)
+    marks = [(task.id, task.version, task.accounted_to, task.fired) for task in tasks]
+    yield InsertMany("version_marks", MARK_COLUMNS, marks)
 
 
 def turn_status(

@@ -1,4 +1,4 @@
-"""Reading tasks and runs: one, or a page of them, filtered and sorted."""
+"""Reading: a task, or a page of them, filtered and sorted; one run with all that belongs to it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.event import LogLine
-from noonbell.model.request import Input, Page, RunQuery, TaskQuery
+from noonbell.model.request import Input, Page, TaskQuery
 from noonbell.model.run import Attempt, DroppedRange, DropReason, Run, RunBodies, RunId, RunStatus
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.stores.sql import paging
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.rows import RUN_SELECT, TASK_SELECT, from_json, run_from, task_from
 from noonbell.stores.sql.statement import Fetch, Row, Work
 
@@ -25,15 +24,6 @@ TASK_ORDERS = {
     "updated_at": "t.updated_at",
     "next_fire_at": "coalesce(c.next_fire_at, 9000000000000000)",
 }
-RUN_ORDERS = {"id": "r.id", "scheduled_time": "r.scheduled_time", "created_at": "r.created_at"}
-_RUNNING = (Place.LEASED, Place.PARENT)
-_TROUBLES = (
-    RunStatus.FAILED,
-    RunStatus.TIMEOUT,
-    RunStatus.FAILED_TIMEOUT,
-    RunStatus.CANCELED,
-    RunStatus.SKIPPED,
-)
 
 
 def tasks(query: TaskQuery) -> Work[Page[Task]]:
@@ -149,83 +139,6 @@ def dropped(task_id: TaskId, since: Instant, until: Instant) -> Work[list[Droppe
 def run(run_id: RunId) -> Work[Run | None]:
     rows = yield Fetch(f"{RUN_SELECT} where r.id = :id", {"id": run_id})
     return run_from(rows[0]) if rows else None
-
-
-def runs(q: Dialect, query: RunQuery) -> Work[Page[Run]]:
-    paging.check(query.page, query.page_size)
-    order = paging.Order.read(query.sort, RUN_ORDERS, "r.id")
-    params: dict[str, Any] = {}
-    conditions = _run_conditions(q, query, params)
-    total: int | None = None
-    if query.cursor is None:
-        rows = yield Fetch(
-            "select count(*) from runs r join tasks t on t.id = r.task_id left join live l on l.run_id = r.id"
-            + paging.where(conditions),
-            params,
-        )
-        total = rows[0][0]
-    else:
-        conditions.append(order.after(query.cursor, params))
-    skip = 0 if query.cursor is not None else (query.page - 1) * query.page_size
-    rows = yield Fetch(
-        f"{RUN_SELECT}{paging.where(conditions)}{order.clause} limit :limit offset :skip",
-        {**params, "limit": query.page_size + 1, "skip": skip},
-    )
-    found = [run_from(row) for row in rows[: query.page_size]]
-    more = len(rows) > query.page_size
-    return Page(found, total, order.cursor(getattr(found[-1], order.name), found[-1].id) if more else None)
-
-
-def _run_conditions(q: Dialect, query: RunQuery, params: dict[str, Any]) -> list[str]:
-    conditions = []
-    for name, column in (("task_id", "r.task_id"), ("queue", "r.queue"), ("key", 'r."key"'), ("origin", "r.origin")):
-        value = getattr(query, name)
-        if value is not None:
-            conditions.append(f"{column} = :{name}")
-            params[name] = value
-    if query.parent_id is None:
-        conditions.append("r.parent_id is null")
-    else:
-        conditions.append("r.parent_id = :parent_id")
-        params["parent_id"] = query.parent_id
-    if query.worker_id is not None:
-        conditions.append("coalesce(l.worker_id, r.worker_id) = :worker_id")
-        params["worker_id"] = query.worker_id
-    if query.since is not None:
-        conditions.append("r.scheduled_time >= :since")
-        params["since"] = query.since
-    if query.until is not None:
-        conditions.append("r.scheduled_time <= :until")
-        params["until"] = query.until
-    if query.label is not None:
-        conditions.append(_label(query.label, params))
-    if query.text is not None:
-        conditions.append("(lower(t.name) like :text escape '!' or lower(r.error_message) like :text escape '!')")
-        params["text"] = paging.like(query.text)
-    if query.status:
-        conditions.append(_in_status(q, query.status, params))
-    return conditions
-
-
-def _in_status(q: Dialect, wanted: tuple[RunStatus, ...], params: dict[str, Any]) -> str:
-    """RUNNING is told by the narrow row; what went wrong by `trouble`, which has an index; the rest by `status`."""
-    ways = []
-    troubles = [status for status in wanted if status in _TROUBLES]
-    if troubles:
-        params["troubles"] = q.pack([str(status) for status in troubles])
-        ways.append(q.names("r.trouble", "troubles"))
-    running = f"place in ({', '.join(str(int(place)) for place in _RUNNING)})"
-    if RunStatus.RUNNING in wanted:
-        ways.append(f"r.id in (select run_id from live where {running})")
-    waiting = [status for status in wanted if status in (RunStatus.SCHEDULED, RunStatus.RETRYING)]
-    if waiting:
-        params["waiting"] = q.pack([str(status) for status in waiting])
-        ways.append(f"({q.names('r.status', 'waiting')} and r.id in (select run_id from live where not ({running})))")
-    plain = [status for status in wanted if status not in (*troubles, *waiting, RunStatus.RUNNING)]
-    if plain:
-        params["plain"] = q.pack([str(status) for status in plain])
-        ways.append(f"({q.names('r.status', 'plain')} and (l.place is null or not (l.{running})))")
-    return f"({' or '.join(ways)})"
 
 
 _ATTEMPT_COLUMNS = (

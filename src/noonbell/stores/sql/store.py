@@ -41,6 +41,7 @@ from noonbell.stores.sql import (
     holding,
     known,
     leftovers,
+    listing,
     planning,
     publishing,
     reading,
@@ -56,12 +57,13 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskCache, TaskView
 from noonbell.stores.sql.secret_store import SecretMethods
 from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
+from noonbell.stores.sql.turning_store import TurningMethods
 from noonbell.stores.sql.worker_store import WorkerMethods
 
 T = TypeVar("T")
 
 
-class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
+class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, WorkerMethods, ABC):
     """Subclasses bring the connection: how to run a transition, and how to open and close."""
 
     dialect: Dialect
@@ -189,6 +191,9 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
     async def slot_runs(self, task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> list[SlotRun]:
         return await self._read(lambda: accounting.slot_runs(task_id, since, until, limit))
 
+    async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
+        return await self._read(lambda: accounting.slot_counts(since, until, seconds))
+
     async def cleaned(self, task_id: TaskId) -> Cleaned:
         return await self._read(lambda: accounting.cleaned(task_id))
 
@@ -315,7 +320,10 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
         return await self._read(lambda: reading.run(run_id))
 
     async def runs(self, query: RunQuery) -> Page[Run]:
-        return await self._read(lambda: reading.runs(self.dialect, query))
+        return await self._read(lambda: listing.runs(self.dialect, query))
+
+    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
+        return await self._read(lambda: listing.newest(self.dialect, task_ids, count))
 
     async def attempts(self, run_id: RunId) -> list[Attempt]:
         return await self._read(lambda: reading.attempts(run_id))
@@ -380,7 +388,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, WorkerMethods, ABC):
         return await self._write(lambda _: events.read(self.dialect, after, limit))
 
     async def counts(self) -> Mapping[str, int]:
-        return await self._read(upkeep.counts)
+        return await self._read(lambda: upkeep.counts(self.dialect))
 
     async def fetch(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         """Rows for tools and tests that look at the tables themselves. Not part of the port."""

@@ -99,7 +99,7 @@ def change(
     if wanted.spec == task.spec and wanted.status is task.status and not wanted.recount:
         return (yield from _order_skips(now, task, wanted.skip_next, by))
     yield from _check_free(wanted.spec, besides=task)
-    changed = _changed(task, wanted, now)
+    changed = changed_by(task, wanted, now)
     sets = ", ".join(f"{column} = :{column}" for column in SPEC_COLUMNS)
     yield Execute(
         f"update tasks set {sets}, version = :version, status = :status, updated_at = :now, live_name = :name,"
@@ -117,12 +117,12 @@ def change(
     yield from _write_gate(q, cache, task, changed)
     yield from _touch_live(q, task, changed)
     yield from record_version(changed, now, by)
-    yield from tell(now, _event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
+    yield from tell(now, event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
     cache.put(changed)
     return (yield from _order_skips(now, changed, wanted.skip_next, by))
 
 
-def _event_of(task: Task, changed: Task) -> str:
+def event_of(task: Task, changed: Task) -> str:
     if changed.status is task.status:
         return "task.changed"
     return {TaskStatus.ENABLED: "task.enabled", TaskStatus.DISABLED: "task.disabled"}.get(
@@ -152,7 +152,7 @@ def _accounted(
     return now, task
 
 
-def _changed(task: Task, wanted: TaskChange, now: Instant) -> Task:
+def changed_by(task: Task, wanted: TaskChange, now: Instant) -> Task:
     """The next version: a change of schedule, or being enabled, starts from now; anything else keeps the cursor."""
     rescheduled = any(getattr(task.spec, name) != getattr(wanted.spec, name) for name in _WHEN)
     status, cursor, fired, skip_next = wanted.status, task.next_fire_at, task.fired, task.skip_next

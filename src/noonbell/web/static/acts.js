@@ -1,51 +1,72 @@
 // Buttons that act without leaving the page; messages; copying; choices that take effect at once.
 import { refresh } from "./live.js";
 
+const MOST = 4; // good news on the screen at once; the newest can be taken back
 const box = document.getElementById("toasts");
 
-export function toast(text, { bad = false, id = "", undo = null } = {}) {
+function press(label, act) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = label;
+  button.addEventListener("click", act);
+  return button;
+}
+
+export function toast(text, { bad = false, id = "", undo = null, again = null } = {}) {
   const note = document.createElement("div");
   note.className = bad ? "toast bad" : "toast";
+  if (bad) note.setAttribute("role", "alert");
   const said = document.createElement("span");
   said.textContent = id ? `${text} (${id})` : text;
   note.append(said);
-  if (undo) {
-    const back = document.createElement("button");
-    back.type = "button";
-    back.textContent = box.dataset.undo;
-    back.addEventListener("click", () => {
-      note.remove();
-      post(undo, new URLSearchParams());
-    });
-    note.append(back);
-  }
-  const close = document.createElement("button");
-  close.type = "button";
-  close.textContent = box.dataset.close;
-  close.addEventListener("click", () => note.remove());
-  note.append(close);
+  const over = (act) => () => {
+    note.remove();
+    act?.();
+  };
+  if (undo) note.append(press(box.dataset.undo, over(() => post(undo, new URLSearchParams()))));
+  if (again) note.append(press(box.dataset.retry, over(again)));
+  if (bad) note.append(press(box.dataset.copyWord, () => copy(said.textContent)));
+  note.append(press(box.dataset.close, over()));
   box.append(note);
+  for (const old of [...box.querySelectorAll(".toast:not(.bad)")].slice(0, -MOST)) old.remove();
   if (!bad) setTimeout(() => note.remove(), undo ? 10000 : 6000); // what went wrong stays until it was read
 }
 
-async function post(address, body) {
+// `what` is the word on the button: where it fails, that is what did not happen.
+export async function post(address, body, what = "") {
+  const wrong = (why, id) => {
+    const text = `${box.dataset.failed}: ${[what, why].filter(Boolean).join(" – ")}`;
+    toast(text, { bad: true, id, again: () => post(address, body, what) });
+  };
+  let told;
   try {
     const answer = await fetch(address, { method: "POST", body, headers: { accept: "application/json" } });
-    const told = await answer.json();
-    if (told.go) location.href = told.go;
-    else if (answer.ok) toast(told.text, { undo: told.undo });
-    else toast(`${box.dataset.failed}: ${told.error ?? answer.status}`, { bad: true, id: told.request_id });
-    if (answer.ok && !told.go) await refresh();
+    told = await answer.json();
+    if (!answer.ok) {
+      wrong(told.error ?? answer.status, told.request_id);
+      return;
+    }
   } catch {
-    toast(box.dataset.failed, { bad: true });
+    wrong(box.dataset.unreachable);
+    return;
   }
+  if (told.go) location.href = told.go;
+  else {
+    toast(told.text, { undo: told.undo });
+    await refresh();
+  }
+}
+
+function named(submitter) {
+  const row = submitter?.closest("tr")?.querySelector(".name a")?.textContent;
+  return [submitter?.textContent.trim(), row].filter(Boolean).join(" ");
 }
 
 async function send(form, submitter) {
   const data = new URLSearchParams(new FormData(form, submitter));
   const action = submitter?.hasAttribute("formaction") ? submitter.formAction : form.action;
   submitter?.setAttribute("disabled", "");
-  await post(action, data);
+  await post(action, data, named(submitter));
   submitter?.removeAttribute("disabled");
 }
 
@@ -72,9 +93,33 @@ async function copy(text) {
   toast(box.dataset.copied);
 }
 
+let lastTicked = null;
+
+// The head ticks the page; with shift, all from the one before to this one.
+function tick(event) {
+  const here = event.target;
+  if (!(here instanceof HTMLInputElement) || !here.closest(".tick")) return;
+  const boxes = [...here.closest("table").querySelectorAll("tbody .tick input")];
+  if (here.hasAttribute("data-tick-all")) for (const each of boxes) each.checked = here.checked;
+  else {
+    const from = boxes.indexOf(lastTicked);
+    const to = boxes.indexOf(here);
+    if (event.shiftKey && from >= 0) for (const each of boxes.slice(Math.min(from, to), Math.max(from, to) + 1)) each.checked = here.checked;
+    lastTicked = here;
+  }
+  countTicked();
+}
+
 function countTicked() {
   const label = document.querySelector("[data-ticked]");
-  const count = document.querySelectorAll(".tick input:checked").length;
+  const boxes = [...document.querySelectorAll("tbody .tick input")];
+  const count = boxes.filter((each) => each.checked).length;
+  const all = document.querySelector("[data-tick-all]");
+  if (all) {
+    all.checked = count > 0 && count === boxes.length;
+    all.indeterminate = count > 0 && count < boxes.length;
+  }
+  document.querySelector("[data-bulk]")?.classList.toggle("afloat", count > 0);
   if (label) {
     label.dataset.plain ??= label.textContent;
     label.textContent = count ? label.dataset.ticked.replace("{n}", count) : label.dataset.plain;
@@ -93,6 +138,7 @@ export function startActs() {
     if (event.target.hasAttribute("data-submit")) event.target.form.requestSubmit();
     if (event.target.closest(".tick")) countTicked();
   });
+  document.addEventListener("click", tick);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button.dataset.copy);

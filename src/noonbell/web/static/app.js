@@ -4,9 +4,12 @@ import { startLive } from "./live.js";
 import { startActs } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startForm } from "./form.js";
+import { startTimeline } from "./timeline.js";
 
 startClock();
 startActs();
 startKeys();
 startForm();
+startTimeline();
+if (document.querySelector("[data-filters], [data-steps], [data-first-start]")) import("./lists.js").then(({ startLists }) => startLists());
 startLive();

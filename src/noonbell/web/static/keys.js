@@ -1,11 +1,21 @@
-// Keys, for those who do not want to reach for the mouse. Off while something is typed.
+// Keys, for those who do not want to reach for the mouse. Off while something is typed, and for those who do not want them.
 import { toggleLive } from "./live.js";
+import { openPalette } from "./palette.js";
 
 const rooms = { o: "overview", t: "tasks", r: "runs", l: "timeline", q: "queues", w: "workers", a: "activity", s: "settings" };
+const KEPT = "noonbell.keys";
 let going = false;
 
 const rows = () => [...document.querySelectorAll("tr[data-href]")];
 const current = () => document.querySelector("tr.here");
+
+function areOn() {
+  try {
+    return localStorage.getItem(KEPT) !== "off";
+  } catch {
+    return true;
+  }
+}
 
 function move(step) {
   const all = rows();
@@ -14,7 +24,7 @@ function move(step) {
   const next = all[Math.min(all.length - 1, Math.max(0, at + step))];
   current()?.classList.remove("here");
   next.classList.add("here");
-  next.querySelector("a")?.focus({ preventScroll: true });
+  next.querySelector("td a")?.focus({ preventScroll: true });
   next.scrollIntoView({ block: "nearest" });
 }
 
@@ -33,8 +43,8 @@ function press(key) {
   } else if (key === "j") move(1);
   else if (key === "k") move(-1);
   else if (key === "x") current()?.querySelector(".tick input")?.click();
-  else if (key === "r") current()?.querySelector('[data-key="r"]')?.click();
-  else if (key === "[" || key === "]") found?.click();
+  else if (key === "r" || key === "p") current()?.querySelector(`[data-key="${key}"]`)?.click();
+  else if (key === "[" || key === "]" || key === "e") found?.click();
   else if (key === ".") toggleLive();
   else if (key === "?") document.getElementById("help").showModal();
   else return false;
@@ -43,15 +53,26 @@ function press(key) {
 
 export function startKeys() {
   document.addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && event.key === "k") {
-      event.preventDefault();
-      document.getElementById("search")?.focus();
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k") {
+      event.preventDefault(); // a browser would open its own search
+      openPalette();
+      return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.target.closest("input, textarea, select, [contenteditable], dialog[open]")) {
+    if (event.target.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable], dialog[open]")) {
       if (event.key === "Escape" && event.target.type === "search") event.target.blur();
       return;
     }
-    if (press(event.key)) event.preventDefault();
+    if (areOn() && press(event.key)) event.preventDefault();
+  });
+  const choice = document.getElementById("keys-on");
+  if (!choice) return;
+  choice.checked = areOn();
+  choice.addEventListener("change", () => {
+    try {
+      localStorage.setItem(KEPT, choice.checked ? "on" : "off");
+    } catch {
+      // a browser that keeps nothing: on again after the next load
+    }
   });
 }

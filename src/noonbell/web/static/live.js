@@ -1,6 +1,7 @@
 // Live: the server's one stream of events says that something changed; the page is asked for again and laid over the
-// one that is there. What has not changed is not touched, and no row moves while the pointer or the focus is on its table.
-import { setNow, tellZone } from "./times.js";
+// one that is there. What has not changed is not touched, and no row moves while the pointer or the focus is on its table,
+// or while somebody types.
+import { clockIn, setNow, tellZone } from "./times.js";
 
 const REST = 1000; // milliseconds between two refreshes, at least
 const page = document.documentElement.dataset;
@@ -12,6 +13,7 @@ let timer = 0;
 let busy = false;
 let again = false;
 let last = 0;
+let owed = false; // something is not shown yet, because it would have moved a table that was held
 let cost = 0;
 
 export async function refresh(force = false) {
@@ -57,20 +59,54 @@ function soon() {
 function lay(fresh, force) {
   const there = fresh.documentElement.dataset;
   setNow(there.now);
-  if (there.version !== page.version) location.reload();
+  if (there.version !== page.version || isFilledAtLast(fresh)) location.reload();
   for (const old of document.querySelectorAll("[data-live]")) {
     const next = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
     if (!next) continue;
-    if (old.tagName !== next.tagName) old.replaceWith(document.adoptNode(next));
-    else if (old.hasAttribute("data-rows")) layRows(old, next, force);
-    else morph(old, next);
+    if (old.hasAttribute("data-rows") && old.tagName === next.tagName) layRows(old, next, force);
+    else if (force) layPart(old, next);
+    else layUnlessItPushes(old, next);
   }
 }
+
+// A list that had nothing to show gets all that belongs to a list: pages of it, buttons, a count.
+function isFilledAtLast(fresh) {
+  return !isTyping() && [...document.querySelectorAll("[data-rows][hidden]")].some(
+    (table) => fresh.querySelector(`[data-live="${CSS.escape(table.dataset.live)}"]:not([hidden])`),
+  );
+}
+
+function layPart(old, next) {
+  if (old.tagName !== next.tagName) old.replaceWith(document.adoptNode(next));
+  else morph(old, next);
+}
+
+// What would push a table away under the pointer waits until the pointer has left: a click must hit what it was aimed at.
+function layUnlessItPushes(old, next) {
+  const below = [...document.querySelectorAll("[data-rows]")].filter(
+    (table) => isHeld(table) && old.compareDocumentPosition(table) === Node.DOCUMENT_POSITION_FOLLOWING,
+  );
+  if (!below.length || old.isEqualNode(next)) {
+    layPart(old, next);
+    return;
+  }
+  const tops = () => below.map((table) => table.getBoundingClientRect().top).join();
+  const before = tops();
+  const was = old.cloneNode(true);
+  if (old.tagName === next.tagName) morph(old, next);
+  else owed = true;
+  if (tops() === before) return;
+  morph(old, was);
+  owed = true;
+}
+
+const isTyping = () => document.activeElement?.matches("input:not([type=checkbox], [type=radio]), textarea") ?? false;
+const isHeld = (table) => isTyping() || table.matches(":hover") || table.contains(document.activeElement);
 
 function layRows(table, fresh, force) {
   const body = table.tBodies[0];
   const next = fresh.tBodies[0];
-  const held = !force && (table.matches(":hover") || table.contains(document.activeElement));
+  const held = !force && isHeld(table);
   const ticked = new Set([...body.querySelectorAll("input:checked")].map((box) => box.value));
   const rows = new Map([...next.rows].map((row) => [row.dataset.row, row]));
   const here = new Map([...body.rows].map((row) => [row.dataset.row, row]));
@@ -124,7 +160,7 @@ function show(state) {
   button.setAttribute("aria-pressed", String(state !== "off"));
   button.querySelector(".live-word").textContent = button.dataset[state];
   const isLost = state === "lost";
-  if (isLost && lost.hidden) lost.querySelector("time").textContent = new Date(last || Date.now()).toLocaleTimeString();
+  if (isLost && lost.hidden) lost.querySelector("time").textContent = clockIn(page.zone).format(new Date(last || Date.now()));
   lost.hidden = !isLost;
 }
 
@@ -182,11 +218,13 @@ export function startLive() {
     });
     addEventListener("pagehide", close);
     open();
-    // A net for what no event tells: heartbeats, log lines, progress, callbacks that were refused.
+    // A net for what no event tells: heartbeats, log lines, progress.
     const poll = Number(document.body.dataset.poll) * 1000;
     last = Date.now();
     setInterval(() => {
-      if (wanted && stream && Date.now() - last > poll) soon();
+      const isFree = owed && ![...document.querySelectorAll("[data-rows]")].some(isHeld);
+      if (isFree) owed = false;
+      if (wanted && stream && (isFree || Date.now() - last > poll)) soon();
     }, 500);
   }
   if (tellZone()) location.reload();

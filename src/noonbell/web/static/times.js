@@ -27,7 +27,7 @@ export function relative(at) {
   return (seconds > 0 ? page.ahead : page.ago).replace("{}", span(Math.abs(seconds)));
 }
 
-function clockIn(zone) {
+export function clockIn(zone) {
   const options = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
   try {
     return new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone });

@@ -1,0 +1,290 @@
+"""The timeline: what became of tasks in a stretch of time and what is to come of them, a page of tasks at a time.
+
+The work grows with the tasks of the page, never with all that ran: each task is asked for so many runs, and what lies
+further back is counted from its slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median_low
+from typing import Final
+
+from noonbell import when
+from noonbell.clock import SECOND, Instant, slot_of
+from noonbell.errors import ScheduleError
+from noonbell.model.account import Pause, SlotRun
+from noonbell.model.request import RunQuery, TaskQuery
+from noonbell.model.run import DroppedRange, Run, RunStatus
+from noonbell.model.task import Task, TaskId, TaskStatus
+from noonbell.policy.account import bounds_of
+from noonbell.policy.past import State, stretches
+from noonbell.ports import Store
+from noonbell.service.filters import cursor_at, from_the_top
+from noonbell.when.due import first, jitter
+from noonbell.when.schedule import Schedule
+
+MOST_RUNS: Final = 100
+"""Of one task, each with its own length; those before them are known by their slots."""
+MOST_SLOTS: Final = 125
+"""Of one task to come: one that fires more often is a band."""
+MOST_TASKS: Final = 1_000
+"""The nearest of them, whose starts to come are counted."""
+LONGEST: Final = 32 * 86_400 * SECOND
+"""A stretch that is looked at in one go."""
+FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
+MOST_FAILURES: Final = 1_000
+_FOR_MEDIAN: Final = 20
+_AT_ONCE: Final = 8
+"""Tasks that are looked into side by side."""
+_BUDGET: Final = 30_000
+"""Slots that are worked out for one look at the load."""
+_FAR: Final = Instant(2**53)
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """A stretch in which the task, or its queue, stood still."""
+
+    since: Instant
+    until: Instant | None
+    reason: str
+    """What the task was: `disabled`, `completed`, `error`, `deleted`; or `queue`, while that was paused."""
+    by: str | None
+
+
+@dataclass(slots=True)
+class Lane:
+    """One task over the stretch."""
+
+    task: Task
+    runs: list[Run] = field(default_factory=list)
+    """Newest first."""
+    before: list[SlotRun] = field(default_factory=list)
+    """What the slots became that lie before those runs; oldest first."""
+    is_cut: bool = False
+    """There is more between `before` and `runs` than anybody wants to read."""
+    dropped: list[DroppedRange] = field(default_factory=list)
+    off: list[Off] = field(default_factory=list)
+    planned: list[int] = field(default_factory=list)
+    """Slots to come, in epoch seconds, one more than `MOST_SLOTS` where there are more."""
+    usual: int | None = None
+    """The median of how long its newest runs took, in microseconds."""
+
+    @property
+    def is_dense(self) -> bool:
+        return len(self.planned) > MOST_SLOTS
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a run of the usual length would not be over when the next slot comes."""
+        if self.usual is None or len(self.planned) < 2:
+            return False
+        gap = min(after - before for before, after in pairwise(self.planned))
+        return self.usual > gap * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Starts to come, in epoch seconds, moved by the tasks' jitter."""
+
+    slots: dict[TaskId, list[int]]
+    """By task; those that fire too often to be listed are left out."""
+    counts: dict[int, int]
+    """By the second that a step begins with, all tasks together."""
+    names: dict[TaskId, str]
+    counted: int
+    """Tasks that were looked at, the nearest first."""
+    total: int
+    """Tasks that are on."""
+
+
+class Timelines:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def lanes(
+        self, query: TaskQuery, since: Instant, until: Instant, now: Instant
+    ) -> tuple[list[Lane], int | None]:
+        """A page of tasks over the stretch, and how many tasks there are in all."""
+        page = await self._store.tasks(query)
+        queues = sorted({task.spec.queue for task in page.items})
+        stood = {queue: await self._store.pauses(queue, since, until) for queue in queues}
+        found: list[Lane] = []
+        for start in range(0, len(page.items), _AT_ONCE):
+            some = page.items[start : start + _AT_ONCE]
+            found += await asyncio.gather(
+                *(self._lane(task, stood[task.spec.queue], since, until, now) for task in some)
+            )
+        return found, page.total
+
+    async def _lane(self, task: Task, pauses: Sequence[Pause], since: Instant, until: Instant, now: Instant) -> Lane:
+        lane = Lane(task)
+        if since < now:
+            await self._recall(lane, since, min(until, now), now)
+            lane.dropped = await self._store.dropped(task.id, since, until)
+            lane.off = await self._stood_still(task, since, until)
+            lane.off += [Off(each.since, each.until, "queue", each.by) for each in pauses]
+        elif task.next_fire_at is not None:
+            lane.usual = usual(await self._newest(task.id, _FOR_MEDIAN, from_the_top("-id")))
+        if until > now:
+            lane.planned = coming(task, max(since, now), until, MOST_SLOTS + 1)
+        return lane
+
+    async def _recall(self, lane: Lane, since: Instant, until: Instant, now: Instant) -> None:
+        """What ran: the newest with all that is known of them, those before by their slots."""
+        cursor = from_the_top("-id")
+        if until < now:
+            later = await self._store.slot_runs(lane.task.id, Instant(until + 1), _FAR, 1)
+            if later:
+                cursor = cursor_at("-id", later[0].run_id, later[0].run_id)
+        runs = await self._newest(lane.task.id, MOST_RUNS, cursor)
+        lane.usual = usual(runs)
+        lane.runs = [run for run in runs if run.scheduled_time <= until and _touches(run, since)]
+        oldest = min((run.scheduled_time for run in runs), default=since)
+        if len(runs) == MOST_RUNS and oldest > since:
+            lane.before = await self._store.slot_runs(lane.task.id, since, Instant(oldest - 1))
+            lane.is_cut = len(lane.before) == 1_000
+
+    async def _newest(self, task_id: TaskId, count: int, cursor: str) -> list[Run]:
+        return (await self._store.runs(RunQuery(task_id=task_id, page_size=count, cursor=cursor))).items
+
+    async def _stood_still(self, task: Task, since: Instant, until: Instant) -> list[Off]:
+        """A task at its first version has been on from the start, or off."""
+        if task.version == 1 and task.status is TaskStatus.ENABLED:
+            return []
+        lived = stretches(task, await self._store.task_versions(task.id))
+        found: dict[Instant, Off] = {}
+        for place, stretch in enumerate(lived):
+            end = lived[place + 1].valid_from if place + 1 < len(lived) else None
+            if stretch.state is not State.ON and stretch.valid_from <= until and (end is None or end >= since):
+                known = found.get(stretch.since)
+                begin = stretch.since if known is None else known.since
+                found[stretch.since] = Off(begin, end, str(stretch.state), stretch.by)
+        return list(found.values())
+
+    # All tasks together
+
+    async def load(self, since: Instant, until: Instant, step: int = 3_600) -> Load:
+        """The starts to come of the nearest tasks; where that is too much work, of as many as can be done."""
+        page = await self._store.tasks(TaskQuery(sort="next_fire_at", page_size=MOST_TASKS, status=TaskStatus.ENABLED))
+        slots: dict[TaskId, list[int]] = {}
+        counts: Counter[int] = Counter()
+        known: dict[tuple[Schedule, int], list[int]] = {}
+        often: Counter[Schedule] = Counter()
+        spent, looked = 0, len(page.items)
+        for place, task in enumerate(page.items):
+            if task.next_fire_at is None or task.next_fire_at > until:  # and none of those behind it
+                looked = page.total or 0
+                break
+            if spent >= _BUDGET:
+                looked = place
+                break
+            found = _shared(task, since, until, known)
+            spent += len(found)
+            if len(found) > MOST_SLOTS and (schedule := schedule_of(task)) is not None:
+                often[schedule] += 1
+            else:
+                slots[task.id] = _spread(task, found)
+                counts.update(slot // step * step for slot in slots[task.id])
+        for schedule, tasks in often.items():
+            for at in range(since // SECOND // step * step, until // SECOND, step):
+                counts[at] += tasks * counted(schedule, max(at, -(-since // SECOND)), at + step)
+        names = {task.id: task.name for task in page.items}
+        return Load(slots, dict(counts), names, looked, page.total or 0)
+
+    async def started(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
+        """How many slots of all tasks were taken care of, by stretches of so many seconds."""
+        return await self._store.slot_counts(since, until, seconds)
+
+    async def planned_by_day(self, edges: Sequence[int]) -> tuple[list[int], int, int]:
+        """How many slots lie between one edge (epoch seconds) and the next; of how many tasks, and how many are on."""
+        query = TaskQuery(sort="next_fire_at", page_size=MOST_TASKS, status=TaskStatus.ENABLED)
+        page = await self._store.tasks(query)
+        known: dict[Schedule, list[int]] = {}
+        sums = [0] * (len(edges) - 1)
+        for task in page.items:
+            schedule = schedule_of(task)
+            if schedule is None or task.next_fire_at is None:
+                continue
+            if task.spec.start_at is None and task.spec.end_at is None and schedule.repeat is None:
+                if schedule not in known:
+                    known[schedule] = [counted(schedule, *pair) for pair in pairwise(edges)]
+                each = known[schedule]
+            else:
+                slots = coming(task, Instant(edges[0] * SECOND), Instant(edges[-1] * SECOND - 1), 10_000)
+                each = [sum(a <= slot < b for slot in slots) for a, b in pairwise(edges)]
+            sums = [sum(pair) for pair in zip(sums, each, strict=True)]
+        return sums, len(page.items), page.total or 0
+
+    async def failures(self, since: Instant, until: Instant) -> list[Run]:
+        """Newest first, and `MOST_FAILURES` at most."""
+        query = RunQuery(status=FAILED, since=since, until=until, page_size=MOST_FAILURES, cursor=from_the_top("-id"))
+        return (await self._store.runs(query)).items
+
+
+def _touches(run: Run, since: Instant) -> bool:
+    """Whether any of it lies in the stretch: a run that is not over reaches until now."""
+    if run.scheduled_time >= since:
+        return True
+    return run.start_time is not None and (run.end_time is None or run.end_time >= since)
+
+
+def usual(runs: Sequence[Run]) -> int | None:
+    """How long it usually takes, in microseconds."""
+    times = [run.end_time - run.start_time for run in runs if run.start_time is not None and run.end_time is not None]
+    return median_low(times) if times else None
+
+
+def schedule_of(task: Task) -> Schedule | None:
+    if task.spec.schedule is None:
+        return None
+    try:
+        return when.parse(task.spec.schedule, task.spec.timezone)
+    except ScheduleError:
+        return None
+
+
+def counted(schedule: Schedule, start: int, stop: int) -> int:
+    """Slots in start <= slot < stop. What depends on the end of a run cannot be counted ahead."""
+    count = getattr(schedule, "count", None)
+    return 0 if count is None or schedule.is_fixed_delay else int(count(start, stop))
+
+
+def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
+    """The slots to come from its cursor on, as the planner will find them: within bounds and the repeat count."""
+    schedule = schedule_of(task)
+    if schedule is None or task.next_fire_at is None:
+        return []
+    cursor = int(slot_of(task.next_fire_at))
+    start = max(cursor, -(-since // SECOND))
+    left = None if schedule.repeat is None else schedule.repeat - task.fired - counted(schedule, cursor, start)
+    if schedule.is_fixed_delay:  # where it goes from there, its runs decide
+        return [cursor] if start == cursor and cursor * SECOND <= until else []
+    bounds = bounds_of(task.spec)
+    found: list[int] = []
+    slot = first(schedule, bounds, start - 1)
+    while slot is not None and slot * SECOND <= until and len(found) < most and left != len(found):
+        found.append(slot)
+        slot = first(schedule, bounds, slot)
+    return found
+
+
+def _shared(task: Task, since: Instant, until: Instant, known: dict[tuple[Schedule, int], list[int]]) -> list[int]:
+    """The same slots for tasks of the same schedule are worked out once."""
+    schedule, spec = schedule_of(task), task.spec
+    if schedule is None or schedule.repeat is not None or spec.start_at is not None or spec.end_at is not None:
+        return coming(task, since, until, MOST_SLOTS + 1)
+    key = (schedule, int(task.next_fire_at or 0))
+    if key not in known:
+        known[key] = coming(task, since, until, MOST_SLOTS + 1)
+    return known[key]
+
+
+def _spread(task: Task, slots: list[int]) -> list[int]:
+    most = task.spec.jitter_seconds
+    return slots if not most else [slot + int(jitter(task.id, slot, most)) for slot in slots]

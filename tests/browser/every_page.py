@@ -1,0 +1,141 @@
+"""Every page of the dashboard by its name, on nodes on which something of each kind has happened.
+
+One list, for the tests that judge every page and for `tools/pictures.py`, which takes its picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from acceptance.harness import ServerNode, Target, until
+
+WORKER: Final = "pdf-1"
+TABS: Final = ("runs", "schedule", "configuration", "versions", "activity")
+PARTS: Final = ("tokens", "alerts", "secrets", "retention", "diagnostics", "about")
+LONG_NAME: Final = "a-name-that-nobody-would-type-twice-" + "and-that-goes-on-" * 6 + "until-here"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A page and what to call its picture."""
+
+    name: str
+    path: str
+
+    def on(self, made: Furnished) -> str:
+        """Its path on that node."""
+        return self.path.format(task=made.tasks, run=made.runs)
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """The ids of what was made: tasks by what they are, runs by how they ended."""
+
+    tasks: dict[str, int]
+    runs: dict[str, int]
+
+
+def furnish(node: ServerNode, target: Target) -> Furnished:
+    tasks = {
+        "good": node.create(
+            name="price-pull",
+            cron_expr="0 2 * * *",
+            timezone="Asia/Shanghai",
+            target_url=target.url("/ok"),
+            labels={"team": "billing", "owner": "ada"},
+            description="Fetches the prices of the day before.",
+        ),
+        "bad": node.create(name="每日报表", cron_expr="30 2 * * 1-5", target_url=target.url("/status/503")),
+        "late": node.create(name="sync-orders", exec_type="ASYNC", target_url=target.url("/accept/1")),
+        "off": node.create(name=LONG_NAME, cron_expr="0 * * * *", target_url=target.url("/ok"), status="DISABLED"),
+        "job": node.create(
+            name="render-pdf", job_type="render", queue="pdf", payload={"pages": 120}, worker_timeout_ms=3_600_000
+        ),
+    }
+    node.ask("PATCH", f"/tasks/{tasks['good']}", {"timeout_seconds": 7})
+    node.ask("POST", "/alerts/channels", {"name": "hook", "url": target.url("/ok")}, expect=201)
+    node.ask("POST", "/alerts/rules", {"name": "failures", "kind": "failed", "channels": ["hook"]}, expect=201)
+    runs = {name: node.trigger(tasks[name]) for name in ("good", "bad", "late")}
+    for name in ("good", "bad"):
+        node.wait_for_run(runs[name])
+    runs["again"] = node.trigger(tasks["good"])
+    node.wait_for_run(runs["again"])
+    node.wait_for_run(runs["late"], "CALLBACK_PENDING")
+    node.call("POST", "/callbacks/not-the-token-that-was-given", {"status": "SUCCESS"})
+    runs |= {"done": _job(node, tasks["job"], done=True), "job": _job(node, tasks["job"], done=False)}
+    node.trigger(tasks["job"])
+    return Furnished(tasks, runs)
+
+
+def _job(node: ServerNode, task_id: int, *, done: bool) -> int:
+    """A run in the hands of a worker, with what it says of itself."""
+    run_id = node.trigger(task_id)
+    asked = {"queues": ["pdf"], "job_types": ["render"], "max": 1, "wait_seconds": 0, "version": 0}
+    (run,) = until(lambda: node.ask("POST", f"/workers/{WORKER}/claim", asked)["runs"], "the job to be claimed")
+    held: dict[str, Any] = {"worker_id": WORKER, "token": run["token"]}
+    for level, message in (
+        ("info", "opened 120 pages"),
+        ("warning", "page 7 has no text"),
+        ("error", "page 9: no font"),
+    ):
+        node.ask("POST", f"/runs/{run_id}/log", {**held, "level": level, "message": message})
+    node.ask("POST", f"/runs/{run_id}/progress", {**held, "current": 86, "total": 120, "message": "page 86"})
+    if done:
+        node.ask("POST", f"/runs/{run_id}/settle", {**held, "outcome": "success", "result": {"bytes": 2**63 - 1}})
+    return run_id
+
+
+PAGES: Final = [
+    Place("overview", "/"),
+    Place("tasks", "/tasks"),
+    Place("tasks-none", "/tasks?name=nothing"),
+    Place("tasks-bulk", "/tasks/bulk?act=disable"),
+    Place("tasks-import", "/tasks/import"),
+    Place("task", "/tasks/{task[good]}"),
+    Place("task-failing", "/tasks/{task[bad]}"),
+    Place("task-paused", "/tasks/{task[off]}"),
+    Place("task-job", "/tasks/{task[job]}"),
+    *(Place(f"task-{tab}", "/tasks/{task[good]}/" + tab) for tab in TABS),
+    Place("task-new", "/tasks/new"),
+    Place("task-edit", "/tasks/{task[good]}/edit"),
+    Place("task-delete", "/tasks/{task[off]}/delete"),
+    Place("runs", "/runs"),
+    Place("runs-failed", "/runs?status=FAILED,TIMEOUT,FAILED_TIMEOUT"),
+    Place("runs-none", "/runs?text=nothing-like-this"),
+    Place("runs-bulk", "/runs/bulk?act=retry"),
+    Place("run", "/runs/{run[good]}"),
+    Place("run-failed", "/runs/{run[bad]}"),
+    Place("run-callback", "/runs/{run[late]}"),
+    Place("run-job", "/runs/{run[job]}"),
+    Place("run-job-done", "/runs/{run[done]}"),
+    Place("run-replay", "/runs/{run[good]}/replay"),
+    Place("run-compare", "/runs/{run[good]}/compare/{run[again]}"),
+    Place("run-compare-with", "/runs/{run[good]}/compare"),
+    Place("timeline", "/timeline"),
+    *(Place(f"timeline-{view}", f"/timeline?view={view}") for view in ("calendar", "load", "table")),
+    Place("timeline-week", "/timeline?span=7d"),
+    Place("timeline-backfill", "/timeline/backfill?task={task[good]}"),
+    Place("queues", "/queues"),
+    Place("queue", "/queues/pdf"),
+    Place("queue-redrive", "/queues/pdf/redrive"),
+    Place("queue-clean", "/queues/pdf/clean"),
+    Place("workers", "/workers"),
+    Place("activity", "/activity"),
+    Place("activity-system", "/activity?view=system"),
+    Place("activity-entry", "/activity/1"),
+    Place("settings", "/settings"),
+    *(Place(f"settings-{part}", f"/settings/{part}") for part in PARTS),
+    Place("settings-new-channel", "/settings/new/channel"),
+    Place("settings-new-rule", "/settings/new/rule"),
+    Place("settings-channel", "/settings/channels/hook"),
+    Place("settings-channel-remove", "/settings/channels/hook/remove"),
+    Place("settings-rule", "/settings/rules/failures"),
+    Place("settings-rule-remove", "/settings/rules/failures/remove"),
+    Place("nowhere", "/nowhere"),
+]
+"""Of a node that was furnished; its ids go into the braces."""
+FIRST: Final = [Place("first-overview", "/"), Place("first-tasks", "/tasks"), Place("first-runs", "/runs")]
+"""Of a node on which nothing has happened."""
+GUARDED: Final = [Place("login", "/login")]
+"""Of a node that asks who comes, for somebody who has not said it."""

@@ -1,0 +1,107 @@
+"""Every page, for everybody: axe finds nothing (WCAG 2.2 AA), nothing is cut, nothing lies over something else, no page is
+wider than its screen; in both themes, both languages, at a desk and on a phone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page
+from starlette.routing import compile_path
+
+from acceptance.harness import Nodes, ServerNode, Target
+from browser.conftest import address
+from browser.every_page import FIRST, GUARDED, PAGES, furnish
+from noonbell.web import mount
+from noonbell.web.site import Site
+
+RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+}
+LAYOUT = (Path(__file__).parent / "layout.js").read_text()
+
+NAMES = [place.name for place in (*PAGES, *FIRST, *GUARDED)]
+
+
+@pytest.fixture(scope="module")
+def everywhere(node: ServerNode, nodes: Nodes, target: Target) -> dict[str, str]:
+    """The address of every page, by its name."""
+    made = furnish(node, target)
+    first = nodes.start("memory://")
+    guarded = nodes.start("memory://", env={"NOONBELL_AUTH__ENABLED": "true"})
+    return (
+        {place.name: address(node, place.on(made)) for place in PAGES}
+        | {place.name: address(first, place.path) for place in FIRST}
+        | {place.name: address(guarded, place.path) for place in GUARDED}
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_axe_finds_nothing_wrong(name, everywhere, open_page):
+    wrong: list[str] = []
+    for theme, lang, width in (("light", "en", 1280), ("dark", "zh", 1280), ("dark", "en", 390)):
+        page = await open_page(everywhere[name], theme=theme, lang=lang, width=width)
+        wrong += [f"{theme} {lang} {width}: {problem}" for problem in await problems_of(page)]
+        await page.close()
+    assert not wrong, "\n".join(wrong)
+
+
+async def problems_of(page: Page) -> list[str]:
+    found = (await Axe().run(page, options=RULES)).response
+    return [
+        f"{rule['id']} at {node['target']}: {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_nothing_is_cut_or_covered_and_the_page_is_not_wider_than_its_screen(name, everywhere, open_page):
+    """320 is what a screen of 1280 has left at a zoom of 400 %."""
+    wrong: list[str] = []
+    for lang in ("en", "zh"):
+        page = await open_page(everywhere[name], lang=lang, width=1440)
+        for width in (1440, 768, 390, 320):
+            await page.set_viewport_size({"width": width, "height": 844})
+            wrong += [f"{lang} {width}: {problem}" for problem in await page.evaluate(LAYOUT)]
+        await page.close()
+    assert not wrong, "\n".join(wrong)
+
+
+NOT_SEEN = {
+    "/activity.csv",
+    "/palette",
+    "/runs/{run_id}/download/{what}",
+    "/search",
+    "/suggest",
+    "/tasks/export",
+    "/timeline.ics",
+}
+"""What is asked for by a page or saved as a file, and never looked at."""
+
+
+def test_no_page_is_left_out():
+    site = cast("Site", None)
+    there = {page.path for pages in mount.PAGES for page in pages(site) if page.method == "GET"} - NOT_SEEN
+    known = [place.path.partition("?")[0] for place in (*PAGES, *FIRST, *GUARDED)]
+    assert {path for path in there if not any(compile_path(path)[0].match(each) for each in known)} == set()
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "complaint"),
+    [
+        ("<div style='width: 3000px'>wide</div>", "wider than the screen"),
+        ("<p style='width: 40px; white-space: nowrap; overflow: hidden'>words that do not fit</p>", "is cut"),
+        ("<button>one</button><button style='margin-left: -20px'>two</button>", "covers"),
+    ],
+    ids=["wide", "cut", "covered"],
+)
+async def test_what_is_looked_for_is_found(spoiled, complaint, chromium):
+    """A check that cannot fail checks nothing."""
+    page = await chromium.new_page()
+    await page.set_content(f"<main>{spoiled}</main>")
+    assert complaint in " ".join(await page.evaluate(LAYOUT))
+    await page.close()

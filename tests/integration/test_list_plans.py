@@ -1,0 +1,87 @@
+"""Lists of runs walk the index that leads to them, in every database, and pass by what is between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.conftest import Open
+from integration.support import job, publish_many
+from integration.test_query_plans import analyse, claim, plans_url
+from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.request import RunQuery
+from noonbell.model.run import RunStatus
+from noonbell.model.settlement import Move, Settlement
+from noonbell.service.filters import from_the_top
+from noonbell.stores.sql import listing
+from noonbell.stores.sql.statement import Fetch
+from noonbell.stores.sql.store import SqlStore
+
+__all__ = ["plans_url"]
+
+START = Instant(1_767_261_600 * SECOND)
+DAY = 86_400
+BATCH = 1_500
+
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "what failed": ({"status": (RunStatus.FAILED,)}, "runs_trouble"),
+    "what failed on a queue": ({"status": (RunStatus.FAILED,), "queue": "none"}, "runs_trouble"),
+    "a task's": ({"task_id": 2}, "runs_task"),
+    "what failed of a task": ({"task_id": 2, "status": (RunStatus.FAILED,)}, "runs_task"),
+    "a label's": ({"label": ("team", "few")}, "runs_task"),
+    "a stretch, born late": ({"until": Instant(START + DAY * SECOND)}, "runs_stray"),
+    "a stretch of failures, born late": (
+        {"since": START, "until": Instant(START + DAY * SECOND), "status": (RunStatus.FAILED,)},
+        "runs_stray",
+    ),
+}
+"""What is asked, and the index that has to be in the plan."""
+
+
+async def fill(store: SqlStore, clock: ManualClock) -> None:
+    busy = await store.create_task(job("busy"))
+    quiet = await store.create_task(job("quiet", labels={"team": "few"}))
+    for _ in range(4):
+        await publish_many(store, busy, BATCH)
+        await publish_many(store, quiet, 5)
+        leases = await claim(store, "w", BATCH)
+        bad = [lease for number, lease in enumerate(leases) if number % 10 == 0]
+        status = RunStatus.FAILED
+        await store.settle(
+            [
+                Settlement(run_id=lease.run_id, token=lease.token, move=Move.FINISH, status=status, worker_id="w")
+                for lease in bad
+            ]
+        )
+        clock.advance(DAY)
+
+
+async def plans(store: SqlStore, query: RunQuery) -> str:
+    """What the database says of each statement that the list takes."""
+    said: list[str] = []
+    steps = listing.runs(store.dialect, query)
+    try:
+        statement = next(steps)
+        while True:
+            assert isinstance(statement, Fetch)
+            explain = "explain query plan " if store.dialect.name == "sqlite" else "explain "
+            said += [str(row) for row in await store.fetch(explain + statement.sql, **statement.params)]
+            statement = steps.send(await store.fetch(statement.sql, **statement.params))
+    except StopIteration:
+        return "\n".join(said)
+
+
+@pytest.mark.parametrize("look", [None, 50_000], ids=["all", "some"])
+async def test_a_list_walks_the_index_that_leads_to_it(plans_url: str, opened: Open, look: int | None):
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    await fill(store, clock)
+    await analyse(store)
+    for name, (asked, index) in QUESTIONS.items():
+        if index == "runs_stray" and store.dialect.name == "mysql":
+            continue  # no partial indexes: it has none
+        said = await plans(store, RunQuery(page_size=25, look=look, cursor=from_the_top("-id"), **asked))
+        assert index in said, f"{name}:\n{said}"
+        assert "SCAN r\n" not in said
+        assert "Seq Scan on runs" not in said

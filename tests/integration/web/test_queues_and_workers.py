@@ -1,0 +1,251 @@
+"""Queues, workers and the log of what people did, over real HTTP."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+
+from integration.api.serving import Api, serving
+from integration.support import execute
+from integration.web.asking import field, get, post, status_of
+from noonbell.engine.know import Tasks
+from noonbell.engine.sweep import Sweeper
+from noonbell.model.worker import Worker, WorkerState
+from noonbell.stores.wakeups import LocalWakeup
+from noonbell.web.activity import cell
+
+URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
+ODD = "a/b c?"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
+async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
+    async with serving(url) as api:
+        yield api
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with serving("memory://") as api:
+        yield api
+
+
+async def dead_run(api: Api, task: int) -> int:
+    run = await api.trigger(task)
+    await api.finish(await api.claim(), "FAILED", error_message="it was not to be")
+    return run
+
+
+# Queues
+
+
+async def test_a_paused_queue_says_who_paused_it_and_why(everywhere):
+    api = everywhere
+    await api.trigger(await api.create(name="a"))
+    assert (await post(api, "/queues/http/pause", {"reason": "the target moves"}))[:2] == (303, "/queues")
+    for path in ("/queues", "/queues/http"):
+        assert "“the target moves”" in await get(api, path)
+    (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
+    assert (entry["action"], entry["details"]["reason"]) == ("pause_queue", "the target moves")
+    assert (await post(api, "/queues/http/resume", {"from": "queue"}))[:2] == (303, "/queues/http")
+    assert "the target moves" not in await get(api, "/queues")
+
+
+async def test_a_queue_with_any_name_can_be_opened_and_worked_on(api):
+    await api.create(name="job", target_url=None, job_type="resize", queue=ODD)
+    await api.trigger("name:job")
+    path = f"/queues/{quote(ODD, safe='')}"
+    text = await get(api, "/queues")
+    assert f'href=".{path}"' in text
+    assert f"1 run waits in {ODD}; no worker listens." in text
+    assert f"noonbell worker --app MODULE:APP --queues '{ODD}' --store" in text
+    assert f"<h1>{ODD}</h1>" in await get(api, path)
+    assert (await post(api, f"{path}/pause"))[0] == 303
+    (queue,) = await api.store.queues()
+    assert (queue.name, queue.paused) == (ODD, True)
+
+
+async def test_limits_are_saved_shown_and_their_problems_said_at_the_field(api):
+    given = {"concurrency": "4", "max": "10", "per_seconds": "60"}
+    assert (await post(api, "/queues/pdf/limit", given))[:2] == (303, "/queues/pdf")
+    assert "4 at a time · 10 starts in 60 s" in await get(api, "/queues")
+    status, _, text = await post(api, "/queues/pdf/limit", {**given, "concurrency": "lots"})
+    assert (status, "expected a whole number" in field(text, "concurrency")) == (400, True)
+    assert "lots" in field(text, "concurrency")
+    await post(api, "/queues/pdf/limit", {})
+    assert "no limit" in await get(api, "/queues/pdf")
+
+
+async def test_what_failed_for_good_is_listed_and_run_again_once(everywhere):
+    api = everywhere
+    task = await api.create(name="a")
+    runs = [await dead_run(api, task) for _ in range(2)]
+    text = await get(api, "/queues/http")
+    assert all(f'href="../runs/{run}"' in text for run in runs)
+    assert "Run 2 runs again?" in await get(api, "/queues/http/redrive")
+    status, to, _ = await post(api, "/queues/http/redrive")
+    assert (status, to) == (303, "/runs?queue=http&origin=retry")
+    assert (await api.good("GET", "/runs?origin=retry"))["total"] == 2
+    await post(api, "/queues/http/redrive")
+    assert (await api.good("GET", "/runs?origin=retry"))["total"] == 2
+    entries = (await api.good("GET", "/audit?limit=2"))["items"]
+    assert [entry["details"]["retried"] for entry in entries] == [0, 2]
+
+
+async def test_runs_are_removed_only_by_whoever_types_the_name_of_the_queue(everywhere):
+    api = everywhere
+    task = await api.create(name="a")
+    for _ in range(3):
+        await dead_run(api, task)
+    await api.trigger(task)
+    text = await get(api, "/queues/http/clean?days=0&kind=failed")
+    assert "3 runs" in text
+    assert "Remove 3" in text
+    assert "0 runs" in await get(api, "/queues/http/clean?days=0&kind=succeeded")
+    assert "0 runs" in await get(api, "/queues/http/clean")
+    given = {"days": "0", "kind": "failed", "typed": "htpp"}
+    status, _, text = await post(api, "/queues/http/clean", given)
+    assert (status, "That is not http" in text) == (400, True)
+    assert (await api.good("GET", "/runs"))["total"] == 4
+    assert (await post(api, "/queues/http/clean", {**given, "typed": "http"}))[:2] == (303, "/queues/http")
+    assert (await api.good("GET", "/runs"))["total"] == 1
+    assert await status_of(api, "/queues/http/clean?days=-1") == 400
+    assert await status_of(api, "/queues/http/clean?kind=running") == 400
+
+
+async def test_what_waits_is_canceled(api):
+    await api.trigger(await api.create(name="a"))
+    assert (await post(api, "/queues/http/drain"))[:2] == (303, "/queues/http")
+    assert (await api.good("GET", "/runs?status=CANCELED"))["total"] == 1
+
+
+# Workers
+
+
+async def register(api: Api, name: str, **more) -> Worker:
+    return await api.store.register_worker(Worker(id=name, incarnation=name, **more))
+
+
+async def test_an_older_version_is_marked_among_those_that_share_a_queue(api):
+    await register(api, "old", version=3, queues=("pdf",))
+    await register(api, "new", version=4, queues=("pdf", "default"))
+    await register(api, "alone", version=1, queues=("mail",))
+    rows = {row.split('"')[0]: row for row in (await get(api, "/workers")).split('<tr data-row="')[1:]}
+    assert ["older than another" in rows[name] for name in ("old", "new", "alone")] == [True, False, False]
+
+
+async def test_places_are_changed_and_several_are_drained_at_once(everywhere):
+    api = everywhere
+    for name in ("w/1", "w2", "w3"):
+        await register(api, name)
+    assert (await post(api, "/workers/w%2F1/change", {"concurrency": "7"}))[:2] == (303, "/workers")
+    await post(api, "/workers/drain", [("id", "w/1"), ("id", "w2"), ("id", "gone")])
+    found = {worker.id: worker for worker in await api.store.workers()}
+    assert (found["w/1"].concurrency, found["w/1"].state, found["w2"].state, found["w3"].state) == (
+        7,
+        *(2 * [WorkerState.DRAINING]),
+        WorkerState.RUNNING,
+    )
+    (drained, changed) = (await api.good("GET", "/audit?limit=2"))["items"]
+    assert drained["details"]["workers"] == ["w/1", "w2"]
+    assert (changed["subject"], changed["details"]["concurrency"]) == ("/workers/w/1", 7)
+    assert (await post(api, "/workers/drain"))[0] == 400
+    assert (await post(api, "/workers/w2/change", {"concurrency": "-1"}))[0] == 400
+
+
+async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):
+    api = everywhere
+    await register(api, "w1", queues=("http",))
+    run = await api.trigger(await api.create(name="a"))
+    await api.claim()
+    assert "it held nothing" not in await get(api, "/workers")
+    await execute(api.store, "update workers set heartbeat_at = heartbeat_at - 600000000")
+    assert "1 run is still in its name" in await get(api, "/workers")
+    await execute(api.store, "update live set expires_at = expires_at - 600000000, at = at - 600000000")
+    sweeper = Sweeper(api.store, LocalWakeup(), tasks=Tasks(api.store), draw=lambda: 0.5)
+    await sweeper.tick()
+    text = await get(api, "/workers")
+    assert "1 run was requeued:" in text
+    assert f'href="./runs/{run}"' in text
+
+
+async def test_no_worker_at_all_says_that_http_needs_none_and_how_to_start_one(api):
+    text = await get(api, "/workers")
+    assert "HTTP tasks need no worker" in text
+    assert "noonbell worker --app MODULE:APP --queues default --store memory" in text
+
+
+# What people did
+
+
+async def test_the_log_is_narrowed_by_who_what_which_task_and_when(everywhere):
+    api = everywhere
+    first, second = await api.create(name="a"), await api.create(name="b")
+    await post(api, f"/tasks/{first}/disable")
+    await api.trigger("name:a")
+    await post(api, "/queues/pdf/pause", {"reason": "needle"})
+    entries = (await api.good("GET", "/audit"))["items"]
+
+    async def found(query: str) -> list[int]:
+        text = await get(api, f"/activity?{query}")
+        return [int(row.split('"')[0]) for row in text.split('<tr data-row="')[1:]]
+
+    ids = [entry["id"] for entry in entries]
+    assert await found("") == ids
+    by = {entry["id"]: (entry["action"], entry["subject"]) for entry in entries}
+    assert [by[each][0] for each in await found("task=a")] == ["trigger_task", "disable_task", "create_task"]
+    assert [by[each][0] for each in await found(f"task={second}")] == ["create_task"]
+    assert [by[each][0] for each in await found("action=queues")] == ["pause_queue"]
+    assert len(await found("action=create_task")) == 2
+    assert [by[each][0] for each in await found("text=needle")] == ["pause_queue"]
+    assert await found("actor=nobody") == []
+    assert await found("from=2020-01-01T00:00") == ids
+    assert await found("to=2020-01-01T00:00:00Z") == []
+    assert "expected" in await get(api, "/activity?from=yesterday")
+
+
+async def test_an_entry_shows_what_a_task_was_before_and_after(api):
+    task = await api.create(name="a", headers={"Authorization": "s3cret-one"})
+    await api.good("PATCH", f"/tasks/{task}", {"timeout_seconds": 77, "headers": {"Authorization": "s3cret-two"}})
+    (entry, *_) = (await api.good("GET", "/audit"))["items"]
+    text = await get(api, f"/activity/{entry['id']}")
+    row = text.split("timeout_seconds</th>")[1].split("</tr>")[0]
+    assert "77" in row
+    assert "s3cret" not in text
+    assert f'href="../tasks/{task}/versions"' in text
+    assert await status_of(api, "/activity/99") == 404
+    assert await status_of(api, "/activity/x") == 404
+
+
+async def test_the_log_is_exported_with_its_filters_and_no_cell_is_a_formula(api):
+    await post(api, "/queues/pdf/pause", {"reason": "=1+1"})
+    await api.create(name="a")
+    told = await api.call("GET", "//activity.csv?action=queues")
+    assert told.headers["content-type"].startswith("text/csv")
+    assert "attachment" in told.headers["content-disposition"]
+    (row,) = csv.DictReader(io.StringIO(told.text))
+    assert (row["action"], row["subject"]) == ("pause_queue", "/queues/pdf")
+    assert "=1+1" in row["details"]
+    assert [cell(text) for text in ("=1", "+1", "-1", "@a", "ok", None)] == ["'=1", "'+1", "'-1", "'@a", "ok", ""]
+
+
+async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(everywhere):
+    api = everywhere
+    task = await api.create(name="a")
+    await register(api, "w9")
+    await post(api, "/queues/pdf/pause")
+    await api.trigger(task)
+    await api.store.events(0)  # numbers what was written
+    text = await get(api, "/activity?view=system")
+    rows = [row.split("</tr>")[0] for row in text.split('<tr data-row="')[1:]]
+    assert ["a queue was paused" in rows[0], "w9" in rows[1], "a task was made" in rows[2]] == [True, True, True]
+    assert len(rows) == 3
+    only = await get(api, "/activity?view=system&kind=worker")
+    assert only.count("<tr data-row=") == 1
+    before = rows[0].split(".")[0]
+    assert (await get(api, f"/activity?view=system&before={before}")).count("<tr data-row=") == 2
