@@ -31,6 +31,8 @@ class House:
     sink: Sink
     tasks: dict[str, list[int]] = field(default_factory=dict)
     runs: dict[str, list[int]] = field(default_factory=dict)
+    rooms: list[dict[str, Any]] = field(default_factory=list)
+    """What its pages about everything answered, once they were asked."""
 
     def address(self, path: str) -> str:
         return f"{self.sower.root}{path}"

@@ -23,6 +23,11 @@ def text_in(path: Path) -> str:
     return path.read_text()
 
 
+async def ready(page: Page) -> None:
+    """The script that takes the steps is there; before that, the form is sent as a whole."""
+    await expect(page.locator("[data-steps][data-ready]")).to_be_visible()
+
+
 async def boxes(page: Page) -> list[bool]:
     return await page.locator("tbody .tick input").evaluate_all("all => all.map(each => each.checked)")
 
@@ -56,6 +61,7 @@ async def test_a_change_of_many_is_told_with_what_was_left_out_and_taken_back(no
     ids = made(node, target, "many", 210)
     node.ask("POST", f"/tasks/{ids[7]}/disable")
     page = await open_page(address(node, "/tasks/bulk?act=disable&name=many-"))
+    await ready(page)
     await page.get_by_role("button", name="Pause 210").click()
     said = page.locator("[data-said]")
     await expect(said).to_have_text("209 of 210 paused, 1 left out: as it should be already (1)")
@@ -78,6 +84,7 @@ async def test_deleting_asks_for_the_number_and_deletes_no_other(node, target, o
         await page.get_by_label(f"Tick doomed-00{number}").check()
     await page.locator("[data-bulk]").get_by_role("button", name="Delete …", exact=True).click()
     await expect(page.get_by_role("heading", name="Delete 2 tasks?")).to_be_visible()
+    await ready(page)
     await page.get_by_label("Type the number to confirm: 2").fill("3")
     await page.get_by_role("button", name="Delete 2").click()
     assert node.ask("GET", "/tasks?name=doomed-")["total"] == 3
@@ -103,11 +110,13 @@ async def test_dead_runs_are_run_once_more_and_only_once(node, target, open_page
     page = await open_page(address(node, f"/runs?task={task}"))
     await page.get_by_role("link", name="Run dead ones once more").click()
     await expect(page.get_by_role("heading", name="Run 2 dead runs once more?")).to_be_visible()
+    await ready(page)
     await page.get_by_role("button", name="Run 2 once more").click()
     await expect(page.locator("[data-said]")).to_have_text("2 of 2 run once more")
     for run in node.ask("GET", f"/runs?task={task}")["items"]:
         node.wait_for_run(run["id"])
     await page.goto(address(node, f"/runs/bulk?act=redrive&task={task}"))
+    await ready(page)
     await page.get_by_role("button", name="Run 4 once more").click()
     await expect(page.locator("[data-said]")).to_have_text(
         "2 of 4 run once more, 2 left out: run once more already (2)"

@@ -62,12 +62,15 @@ async def test_it_works_without_scripts(node, stocked, open_page):
 
 async def test_keys_and_values_are_proposed_and_taken_with_the_arrows(node, stocked, open_page):
     page = await open_page(address(node, "/tasks"))
+    await expect(bar(page)).to_have_attribute("role", "combobox")
     await bar(page).press_sequentially("la")
+    await expect(page.get_by_role("listbox").get_by_role("option")).to_have_count(1)
     await expect(page.get_by_role("listbox").get_by_role("option")).to_have_text(re.compile("label:"))
     await bar(page).press("ArrowDown")
     await bar(page).press("Enter")
     await expect(bar(page)).to_have_value("label:")
     await bar(page).press_sequentially("bill")
+    await expect(page.get_by_role("listbox").get_by_role("option")).to_have_count(1)
     await expect(page.get_by_role("listbox").get_by_role("option")).to_have_text(re.compile("team=billing"))
     await bar(page).press("ArrowDown")
     await bar(page).press("Enter")
@@ -149,5 +152,6 @@ async def test_an_empty_list_says_which_filter_to_take_away(node, stocked, open_
 async def test_a_task_that_has_not_fired_says_when_it_will(node, stocked, open_page):
     page = await open_page(address(node, f"/runs?task={stocked['backup']}"))
     await expect(page.locator(".empty")).to_contain_text("backup has not fired yet. First fire in")
+    await expect(page.locator("#live")).to_have_attribute("data-state", "on")
     await page.locator(".empty").get_by_role("button", name="Run now").click()
-    await expect(page.locator(".toast")).to_contain_text("backup was started")
+    await expect(page.locator("tr[data-href] .name")).to_have_text("backup")

@@ -73,12 +73,13 @@ def test_every_text_went_into_every_field_that_takes_one(sown):
 # Stored
 
 
-async def rooms(watch: Watch) -> list[dict[str, Any]]:
-    """The pages about everything; what is a file to be kept is looked at as such."""
+async def rooms(sown: House, watch: Watch) -> list[dict[str, Any]]:
+    """The pages about everything; what is a file to be kept, or a list for a script, is looked at as such."""
     await watch.visit("/")
-    told = await watch.look([{"path": page.path} for page in pages() if "{" not in page.path])
-    watch.complaints += [problem for each in told for problem in wrong_with(each)]
-    return [each for each in told if each["kind"].startswith("text/html")]
+    if not sown.rooms:
+        sown.rooms = await watch.look([{"path": page.path} for page in pages() if "{" not in page.path])
+        watch.complaints += [problem for each in sown.rooms for problem in wrong_with(each)]
+    return [each for each in sown.rooms if each["kind"].startswith("text/html")]
 
 
 def about(sown: House, name: str, turn: int | None = None) -> list[str]:
@@ -116,7 +117,7 @@ async def test_no_page_takes_a_stored_text_for_more_than_a_text(sown, open_page,
     """In Chinese without the policy of content, which would stop a script that has come so far."""
     page = await open_page("about:blank", lang=lang, bypass_csp=lang == "zh")
     watch = await Watch(page, sown.sower.root).begin()
-    found = await rooms(watch)
+    found = await rooms(sown, watch)
     for room in found:
         await watch.visit(room["path"])
     for number, name in enumerate(name for name in HOSTILE if sown.tasks[name] and (lang == "en" or name in FEW)):
@@ -157,7 +158,7 @@ def wrong_with(told: dict[str, Any]) -> list[str]:
 
 async def test_what_stands_in_an_address_is_text(sown, watch):
     asked: list[str] = []
-    for room in await rooms(watch):
+    for room in await rooms(sown, watch):
         path, names = room["path"], room["names"] or ["q"]
         asked += [f"{path}?{urlencode({name: HOSTILE['double quote']})}" for name in names]
         asked += [f"{path}?{urlencode(dict.fromkeys(names, HOSTILE[text]))}" for text in FEW[:3]]
@@ -170,33 +171,6 @@ async def test_what_stands_in_an_address_is_text(sown, watch):
             await watch.visit(mine[number % 5])
         asked += mine
     await watch.look([{"path": path} for path in asked])
-
-
-async def test_what_a_form_sends_is_text_when_it_comes_back(sown, watch):
-    told = await rooms(watch)
-    told += await watch.look([{"path": path} for path in about(sown, "script")])
-    forms = {shape(form["path"]): form for each in told for form in each["forms"]}
-    assert {("/tasks/new",), ("/preferences",)} <= forms.keys()
-    asked = [
-        {"path": form["path"], "form": dict.fromkeys(form["names"], HOSTILE[text])}
-        for form in forms.values()
-        for text in ("double quote", "textarea")
-        if not form["path"].startswith("/logout")
-    ]
-    names = forms[("/tasks/new",)]["names"]
-    asked += [{"path": "/tasks/new", "form": dict.fromkeys(names, text)} for text in HOSTILE.values()]
-    for kind, when in (
-        ("http", "cron"),
-        ("callback", "once"),
-        ("job", "weekly"),
-        ("job", "monthly"),
-        ("http", "interval"),
-    ):
-        for path, text in itertools.product(("/tasks/new", "/tasks/preview", "/tasks/try"), FEW[:4]):
-            form = {**dict.fromkeys(names, HOSTILE[text]), "kind": kind, "when": when}
-            asked.append({"path": path, "form": form})
-    told = await watch.look(asked)
-    assert sum(HOSTILE["double quote"] in each["text"] for each in told) > 10
 
 
 async def test_headers_and_cookies_are_text(sown, watch):
@@ -252,12 +226,42 @@ async def test_what_a_button_says_is_text(sown, watch):
 
 
 async def test_what_is_proposed_while_one_types_is_text(sown, watch):
+    await rooms(sown, watch)
     await watch.visit("/tasks")
     await watch.page.keyboard.press("Control+k")
     await watch.page.keyboard.type("nbhit")
-    await expect(watch.page.get_by_role("option").first).to_contain_text("nbhit")
+    await expect(watch.page.locator("[role=option]").first).to_contain_text("nbhit")
     await watch.check("the palette")
-    told = await watch.look(
-        [{"path": f"{page.path}?q=nbhit&text=nbhit&for=tasks"} for page in pages() if "{" not in page.path]
-    )
-    assert any(each["kind"].startswith("application/json") and "nbhit" in each["text"] for each in told)
+    listed = [each["path"] for each in sown.rooms if each["kind"].startswith("application/json")]
+    told = await watch.look([{"path": f"{path}?q=nbhit&text=nbhit&for=tasks"} for path in listed])
+    assert any("nbhit" in each["text"] for each in told)
+
+
+# Last, as it presses every button that there is
+
+
+async def test_what_a_form_sends_is_text_when_it_comes_back(sown, watch):
+    told = await rooms(sown, watch)
+    told += await watch.look([{"path": path} for path in about(sown, "script")])
+    forms = {shape(form["path"]): form for each in told for form in each["forms"]}
+    assert {("/tasks/new",), ("/preferences",)} <= forms.keys()
+    asked = [
+        {"path": form["path"], "form": dict.fromkeys(form["names"], HOSTILE[text])}
+        for form in forms.values()
+        for text in ("double quote", "textarea")
+        if not form["path"].startswith("/logout")
+    ]
+    names = forms[("/tasks/new",)]["names"]
+    asked += [{"path": "/tasks/new", "form": dict.fromkeys(names, text)} for text in HOSTILE.values()]
+    for kind, when in (
+        ("http", "cron"),
+        ("callback", "once"),
+        ("job", "weekly"),
+        ("job", "monthly"),
+        ("http", "interval"),
+    ):
+        for path, text in itertools.product(("/tasks/new", "/tasks/preview", "/tasks/try"), FEW[:4]):
+            form = {**dict.fromkeys(names, HOSTILE[text]), "kind": kind, "when": when}
+            asked.append({"path": path, "form": form})
+    told = await watch.look(asked)
+    assert sum(HOSTILE["double quote"] in each["text"] for each in told) > 10

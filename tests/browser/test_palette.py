@@ -9,7 +9,13 @@ from playwright.async_api import Locator, Page, expect
 from browser.conftest import address
 
 
+async def ready(page: Page) -> None:
+    """Its scripts have begun: the clock goes."""
+    await expect(page.locator("#clock")).not_to_be_empty()
+
+
 async def opened(page: Page, text: str) -> None:
+    await ready(page)
     await page.keyboard.press("Control+k")
     field = page.get_by_role("combobox", name="Palette")
     await expect(field).to_be_focused()
@@ -44,11 +50,11 @@ async def test_a_task_is_run_paused_and_resumed_from_any_page(node, target, open
     await opened(page, "run palette-a")
     await offered(page, name="Run now: palette-acts").click()
     await expect(page.locator(".toast")).to_contain_text("palette-acts was started")
-    for verb, status in (("pause", "DISABLED"), ("resume", "ENABLED")):
+    for verb, said, status in (("pause", "is paused", "DISABLED"), ("resume", "is on", "ENABLED")):
         await opened(page, f"{verb} palette-a")
         await expect(offered(page).first).to_contain_text("palette-acts")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".toast").last).to_contain_text("palette-acts is")
+        await expect(page.locator(".toast").last).to_contain_text(f"palette-acts {said}")
         assert node.ask("GET", f"/tasks/{task}")["status"] == status
 
 
@@ -69,6 +75,7 @@ async def test_theme_language_and_zone_are_chosen_and_the_page_stays_the_same(no
 
 async def test_the_focus_stays_inside_moves_with_the_arrows_and_comes_back(node, open_page):
     page = await open_page(address(node, "/runs"))
+    await ready(page)
     await page.get_by_label("Text", exact=True).focus()
     await page.keyboard.press("Control+k")
     field = page.get_by_role("combobox", name="Palette")
@@ -97,6 +104,7 @@ async def test_a_text_that_nothing_has_says_so(node, open_page):
 async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_page):
     tasks = {name: node.create(name=name, target_url=target.url("/ok")) for name in ("key-1", "key-2")}
     page = await open_page(address(node, "/tasks?name=key-"))
+    await ready(page)
     await page.keyboard.press("j")
     await page.keyboard.press("j")
     await expect(page.locator("tr.here .name")).to_contain_text("key-2")
@@ -112,6 +120,7 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(address(node, f"/tasks/{tasks['key-1']}"))
     for key, path in (("t", "/tasks"), ("r", "/runs"), ("l", "/timeline"), ("q", "/queues"), ("w", "/workers")):
+        await ready(page)
         await page.keyboard.press("g")
         await page.keyboard.press(key)
         await expect(page).to_have_url(re.compile(f"{path}$"))
@@ -119,6 +128,7 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
 
 async def test_keys_are_letters_while_somebody_types_and_off_for_who_wants_them_off(node, open_page):
     page = await open_page(address(node, "/runs"))
+    await ready(page)
     await page.keyboard.press("/")
     await page.keyboard.type("gt.?")
     await expect(page.get_by_label("Search", exact=True)).to_have_value("gt.?")
@@ -128,6 +138,7 @@ async def test_keys_are_letters_while_somebody_types_and_off_for_who_wants_them_
     await page.get_by_label("Keys are on").uncheck()
     await page.get_by_role("button", name="Close").click()
     await page.reload()
+    await ready(page)
     await page.keyboard.press("?")
     await page.keyboard.press(".")
     await expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")

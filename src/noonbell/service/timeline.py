@@ -79,6 +79,15 @@ class Lane:
     def is_dense(self) -> bool:
         return len(self.planned) > MOST_SLOTS
 
+    def counts(self, since: Instant, until: Instant, step: int) -> dict[int, int]:
+        """How many slots are to come of a task that is too dense to list them, by the second that a step begins with."""
+        schedule = schedule_of(self.task)
+        if schedule is None:
+            return {}
+        soonest = max(-(-since // SECOND), self.planned[0])
+        latest = until if self.task.spec.end_at is None else min(until, self.task.spec.end_at)
+        return counts_of(schedule, soonest, latest // SECOND, step)
+
     @property
     def overlaps(self) -> bool:
         """Whether a run of the usual length would not be over when the next slot comes."""
@@ -192,8 +201,8 @@ class Timelines:
                 slots[task.id] = _spread(task, found)
                 counts.update(slot // step * step for slot in slots[task.id])
         for schedule, tasks in often.items():
-            for at in range(since // SECOND // step * step, until // SECOND, step):
-                counts[at] += tasks * counted(schedule, max(at, -(-since // SECOND)), at + step)
+            for at, count in counts_of(schedule, -(-since // SECOND), until // SECOND, step).items():
+                counts[at] += tasks * count
         names = {task.id: task.name for task in page.items}
         return Load(slots, dict(counts), names, looked, page.total or 0)
 
@@ -253,6 +262,11 @@ def counted(schedule: Schedule, start: int, stop: int) -> int:
     """Slots in start <= slot < stop. What depends on the end of a run cannot be counted ahead."""
     count = getattr(schedule, "count", None)
     return 0 if count is None or schedule.is_fixed_delay else int(count(start, stop))
+
+
+def counts_of(schedule: Schedule, start: int, stop: int, step: int) -> dict[int, int]:
+    """Slots by the second that a step of the clock begins with."""
+    return {at: counted(schedule, max(at, start), at + step) for at in range(start // step * step, stop, step)}
 
 
 def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:

@@ -221,14 +221,17 @@ def columns(counts: dict[int, int], step: int, axis: Axis, now: int) -> list[Col
     ]
 
 
-def starts(lanes: Sequence[Lane], now: Instant, step: int) -> dict[int, int]:
+def starts(lanes: Sequence[Lane], now: Instant, until: Instant, step: int) -> dict[int, int]:
     """Of the tasks that are shown: what started and what will, by steps of so many seconds."""
     counted: Counter[int] = Counter()
     for lane in lanes:
         moments = [run.start_time or run.scheduled_time for run in lane.runs]
         moments += [one.slot for one in lane.before]
         counted.update(at // SECOND // step * step for at in moments if at <= now)
-        counted.update(slot // step * step for slot in lane.planned)
+        if lane.is_dense:
+            counted.update(lane.counts(now, until, step))
+        else:
+            counted.update(slot // step * step for slot in lane.planned)
     return dict(counted)
 
 

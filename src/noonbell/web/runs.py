@@ -40,6 +40,7 @@ async def show(visit: Visit) -> Response:
     filters, query = await read(visit)
     page = None if query is None else await visit.site.services.runs.page(query)
     runs = [] if page is None else page.items
+    is_over = page is None or page.looked_to is None
     return visit.page(
         "runs.html",
         runs=runs,
@@ -51,7 +52,7 @@ async def show(visit: Visit) -> Response:
         looked_to=None if page is None else page.looked_to,
         density=density(visit),
         copies=copies(visit, "runs", filters.active),
-        elsewhere=await _elsewhere(visit, filters, query) if not runs else [],
+        elsewhere=await _elsewhere(visit, filters, query) if not runs and is_over else [],
         waiting=await _waiting(visit, filters, query) if not runs else None,
     )
 

@@ -214,7 +214,7 @@ async def activity(visit: Visit, task: Task) -> dict[str, Any]:
     access = visit.site.access
     entries: list[dict[str, Any]] = []
     if access is not None and visit.may("admin"):
-        entries = await access.log(None, _LINES, about=f"/tasks/{task.id}")
+        entries = await access.log(None, _LINES, about=(f"/tasks/{task.id}",))
     return {"changes": every[:_VERSIONS], "entries": entries, "lines": _LINES, "is_kept": access is not None}
 
 

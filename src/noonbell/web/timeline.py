@@ -70,7 +70,7 @@ async def _show_lanes(visit: Visit, window: Window) -> Response:
         lines=lines_of(found, teller, visit.now) if is_table else [],
         is_table=is_table,
         labels=sorted({name for lane in found for name in lane.task.spec.labels}),
-        columns=drawing.columns(drawing.starts(found, visit.now, step), step, axis, visit.now),
+        columns=drawing.columns(drawing.starts(found, visit.now, window.until, step), step, axis, visit.now),
         crowds=await crowds(visit, timelines, window),
         total=total or 0,
         pager=pager_by_number(visit.query, query.page, total or 0, _ROWS),

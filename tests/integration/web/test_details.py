@@ -229,6 +229,17 @@ async def test_a_viewer_sees_no_audit_log_and_cannot_restore():
             assert (told.status == 403) == (role == "viewer"), role
 
 
+async def test_a_task_shows_of_the_audit_log_what_concerns_it_alone(everywhere):
+    api = everywhere
+    task, other = await api.create(name="a"), await api.create(name="b")
+    for each, times in ((task, 2), (other, 3)):
+        for _ in range(times):
+            await api.trigger(each)
+    text = await page(api, f"/tasks/{task}/activity")
+    assert len(re.findall(r"<tr data-row", text)) == 3, "it was made, and started twice"
+    assert "trigger_task" not in text
+
+
 async def test_a_run_that_is_split_lists_its_parts_and_each_part_leads_back(everywhere):
     api = everywhere
     task = await api.create(name="a", target_url=None, job_type="resize", fanout={"workers": 2})

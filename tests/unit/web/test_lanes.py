@@ -200,3 +200,13 @@ def test_an_event_of_the_calendar_file_is_escaped_folded_and_as_long_as_usual():
     assert "DTSTART:20261115T120000Z\r\nDURATION:PT90S\r\n" in text
     assert all(len(line.encode()) <= 75 for line in text.split("\r\n"))
     assert "SUMMARY:a\\;b\\,c " + "长" * 60 in text.replace("\r\n ", "")
+
+
+def test_a_task_too_dense_to_be_listed_is_counted_to_the_end_of_the_axis():
+    often = task({"type": "cron", "expr": "*/5 * * * *"})
+    until = Instant(NOON + 7 * 24 * HOUR)
+    lane = Lane(often, planned=coming(often, NOON, until, 126))
+    assert lane.is_dense
+    found = lanes.starts([lane], NOON, until, 3_600)
+    assert sum(found.values()) == 7 * 24 * 12 - 1, "the first of them is in five minutes"
+    assert {count for at, count in found.items() if at > NOON // SECOND} == {12}

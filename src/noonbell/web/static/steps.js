@@ -82,6 +82,7 @@ export function startSteps(form, toast) {
       toast(error.message, { bad: true });
     }
   });
+  form.dataset.ready = "";
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     part("before").hidden = true;
