@@ -72,10 +72,11 @@ class Tasks:
             raise NotFound("there is no such task")
         return task
 
-    async def show(self, task: Task) -> dict[str, Any]:
-        """The task as an answer shows it."""
-        found = await activities(self._store, [task.id])
-        return task_json.shown(task, found.get(task.id, Activity()))
+    async def show(self, task: Task, doing: Activity | None = None) -> dict[str, Any]:
+        """The task as an answer shows it; what its runs are `doing` is asked for, unless it is known already."""
+        if doing is None:
+            doing = (await activities(self._store, [task.id])).get(task.id, Activity())
+        return task_json.shown(task, doing)
 
     async def versions(self, task: Task) -> list[TaskVersion]:
         """Every version that it had, oldest first, secrets included. Not for answers as it is."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median_low
-from typing import Final
+from typing import Any, Final, TypeAlias, cast
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant, slot_of
@@ -44,6 +45,9 @@ _AT_ONCE: Final = 8
 _BUDGET: Final = 30_000
 """Slots that are worked out for one look at the load."""
 _FAR: Final = Instant(2**53)
+
+Known: TypeAlias = dict[tuple[Schedule, int], list[int]]
+"""Slots that have been worked out, by schedule and cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Lane:
     def is_dense(self) -> bool:
         return len(self.planned) > MOST_SLOTS
 
-    def counts(self, since: Instant, until: Instant, step: int) -> dict[int, int]:
+    def counts(self, since: Instant, until: Instant, step: int) -> Mapping[int, int]:
         """How many slots are to come of a task that is too dense to list them, by the second that a step begins with."""
         schedule = schedule_of(self.task)
         if schedule is None:
@@ -123,44 +127,63 @@ class Timelines:
         page = await self._store.tasks(query)
         queues = sorted({task.spec.queue for task in page.items})
         stood = {queue: await self._store.pauses(queue, since, until) for queue in queues}
+        lately = await self._lately(page.items, since, until, now)
+        known: Known = {}
         found: list[Lane] = []
         for start in range(0, len(page.items), _AT_ONCE):
             some = page.items[start : start + _AT_ONCE]
             found += await asyncio.gather(
-                *(self._lane(task, stood[task.spec.queue], since, until, now) for task in some)
+                *(self._lane(task, lately.get(task.id), stood[task.spec.queue], since, until, now) for task in some)
             )
+        if until > now:
+            for lane in found:
+                lane.planned = _shared(lane.task, max(since, now), until, known)
         return found, page.total
 
-    async def _lane(self, task: Task, pauses: Sequence[Pause], since: Instant, until: Instant, now: Instant) -> Lane:
+    async def _lately(
+        self, tasks: Sequence[Task], since: Instant, until: Instant, now: Instant
+    ) -> dict[TaskId, list[Run]]:
+        """The newest runs of all of them at once, where it is the newest that are shown."""
+        if until < now:
+            return {}
+        return await self._store.newest_runs([task.id for task in tasks], MOST_RUNS if since < now else _FOR_MEDIAN)
+
+    async def _lane(
+        self,
+        task: Task,
+        lately: list[Run] | None,
+        pauses: Sequence[Pause],
+        since: Instant,
+        until: Instant,
+        now: Instant,
+    ) -> Lane:
         lane = Lane(task)
         if since < now:
-            await self._recall(lane, since, min(until, now), now)
+            runs = await self._before(task.id, until) if lately is None else lately
+            await self._recall(lane, runs, since, min(until, now))
             lane.dropped = await self._store.dropped(task.id, since, until)
             lane.off = await self._stood_still(task, since, until)
             lane.off += [Off(each.since, each.until, "queue", each.by) for each in pauses]
         elif task.next_fire_at is not None:
-            lane.usual = usual(await self._newest(task.id, _FOR_MEDIAN, from_the_top("-id")))
-        if until > now:
-            lane.planned = coming(task, max(since, now), until, MOST_SLOTS + 1)
+            lane.usual = usual(lately or ())
         return lane
 
-    async def _recall(self, lane: Lane, since: Instant, until: Instant, now: Instant) -> None:
-        """What ran: the newest with all that is known of them, those before by their slots."""
+    async def _before(self, task_id: TaskId, until: Instant) -> list[Run]:
+        """The newest of those that were there by then."""
         cursor = from_the_top("-id")
-        if until < now:
-            later = await self._store.slot_runs(lane.task.id, Instant(until + 1), _FAR, 1)
-            if later:
-                cursor = cursor_at("-id", later[0].run_id, later[0].run_id)
-        runs = await self._newest(lane.task.id, MOST_RUNS, cursor)
+        later = await self._store.slot_runs(task_id, Instant(until + 1), _FAR, 1)
+        if later:
+            cursor = cursor_at("-id", later[0].run_id, later[0].run_id)
+        return (await self._store.runs(RunQuery(task_id=task_id, page_size=MOST_RUNS, cursor=cursor))).items
+
+    async def _recall(self, lane: Lane, runs: Sequence[Run], since: Instant, until: Instant) -> None:
+        """What ran: the newest with all that is known of them, those before by their slots."""
         lane.usual = usual(runs)
         lane.runs = [run for run in runs if run.scheduled_time <= until and _touches(run, since)]
         oldest = min((run.scheduled_time for run in runs), default=since)
         if len(runs) == MOST_RUNS and oldest > since:
             lane.before = await self._store.slot_runs(lane.task.id, since, Instant(oldest - 1))
             lane.is_cut = len(lane.before) == 1_000
-
-    async def _newest(self, task_id: TaskId, count: int, cursor: str) -> list[Run]:
-        return (await self._store.runs(RunQuery(task_id=task_id, page_size=count, cursor=cursor))).items
 
     async def _stood_still(self, task: Task, since: Instant, until: Instant) -> list[Off]:
         """A task at its first version has been on from the start, or off."""
@@ -183,7 +206,7 @@ class Timelines:
         page = await self._store.tasks(TaskQuery(sort="next_fire_at", page_size=MOST_TASKS, status=TaskStatus.ENABLED))
         slots: dict[TaskId, list[int]] = {}
         counts: Counter[int] = Counter()
-        known: dict[tuple[Schedule, int], list[int]] = {}
+        known: Known = {}
         often: Counter[Schedule] = Counter()
         spent, looked = 0, len(page.items)
         for place, task in enumerate(page.items):
@@ -264,8 +287,13 @@ def counted(schedule: Schedule, start: int, stop: int) -> int:
     return 0 if count is None or schedule.is_fixed_delay else int(count(start, stop))
 
 
-def counts_of(schedule: Schedule, start: int, stop: int, step: int) -> dict[int, int]:
+def counts_of(schedule: Schedule, start: int, stop: int, step: int) -> Mapping[int, int]:
     """Slots by the second that a step of the clock begins with."""
+    return _counts_of(cast("Hashable", schedule), start, stop, step)
+
+
+@lru_cache(maxsize=64)  # many tasks fire at the same times, and a page asks for each of them
+def _counts_of(schedule: Any, start: int, stop: int, step: int) -> Mapping[int, int]:
     return {at: counted(schedule, max(at, start), at + step) for at in range(start // step * step, stop, step)}
 
 
@@ -288,7 +316,7 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
     return found
 
 
-def _shared(task: Task, since: Instant, until: Instant, known: dict[tuple[Schedule, int], list[int]]) -> list[int]:
+def _shared(task: Task, since: Instant, until: Instant, known: Known) -> list[int]:
     """The same slots for tasks of the same schedule are worked out once."""
     schedule, spec = schedule_of(task), task.spec
     if schedule is None or schedule.repeat is not None or spec.start_at is not None or spec.end_at is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant, rfc3339, slot_of
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.service.timeline import Lane, Load, Off
@@ -85,9 +85,10 @@ class Teller:
 
     def __init__(self, words: Words, axis: Axis, now: int) -> None:
         self.words, self.axis, self.now = words, axis, now
+        self._today = axis.zone.local(int(slot_of(now)))
 
     def clock(self, at: int) -> str:
-        return times.shown(at, self.now, self.axis.zone, self.words).local
+        return times.short(self.axis.zone.local(int(slot_of(at))), self._today, self.words)
 
     def title(self, one: Happening) -> str:
         if one.status in ("planned", "skipping", "missed"):

@@ -127,7 +127,7 @@ async def _failed_elsewhere(visit: Visit, here: set[int]) -> list[dict[str, Any]
     found = []
     for task_id in [each for each in ids if each in doing and doing[each].last_run_status not in SUCCEEDED][:_MOST]:
         try:
-            found.append(await services.tasks.show(await services.tasks.get(task_id)))
+            found.append(await services.tasks.show(await services.tasks.get(task_id), doing[task_id]))
         except NotFound:
             continue  # deleted meanwhile
     return found

@@ -37,14 +37,19 @@ def instant_from(value: int | str) -> int:
 
 def shown(value: int | str, now: int, zone: Zone, words: Words) -> Shown:
     at = instant_from(value)
-    local, today = zone.local(int(slot_of(at))), zone.local(int(slot_of(now)))
-    day = words("time.day", day=local.day, month=words(f"month.{local.month}"), year=local.year)
-    if local.year != today.year:
-        day = words("time.day_of_year", day=local.day, month=words(f"month.{local.month}"), year=local.year)
-    clock = f"{local:%H:%M:%S}"
-    text = clock if local.date() == today.date() else f"{day} {clock}"
+    local = zone.local(int(slot_of(at)))
+    text = short(local, zone.local(int(slot_of(now))), words)
     whole = f"{local:%Y-%m-%d %H:%M:%S} {offset(local)} {zone.name}"
     return Shown(rfc3339(at), text, offset(local), relative(at - now, words), at // 1000, whole)
+
+
+def short(local: datetime, today: datetime, words: Words) -> str:
+    """The time; with its day if that is not today, and with its year if that is another."""
+    clock = f"{local:%H:%M:%S}"
+    if local.date() == today.date():
+        return clock
+    key = "time.day" if local.year == today.year else "time.day_of_year"
+    return f"{words(key, day=local.day, month=words(f'month.{local.month}'), year=local.year)} {clock}"
 
 
 def offset(local: datetime) -> str:

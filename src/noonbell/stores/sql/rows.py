@@ -199,6 +199,7 @@ RUN_COLUMNS = (
     "error_details",
     "trace_id",
 )
+_RUN_FIELDS = tuple(column.strip('"') for column in RUN_COLUMNS)
 _LIVE_COLUMNS = ("place", "attempt", "claimed_at", "worker_id", "expires_at")
 RUN_SELECT = (
     "select "
@@ -212,7 +213,7 @@ RUN_SELECT = (
 
 def run_from(row: Row) -> Run:
     """From the columns of RUN_SELECT: history, and the narrow row where the run is not final."""
-    fields: dict[str, Any] = dict(zip((c.strip('"') for c in RUN_COLUMNS), row, strict=False))
+    fields: dict[str, Any] = dict(zip(_RUN_FIELDS, row, strict=False))
     name, place, attempt, claimed_at, worker_id, expires_at, progress = row[len(RUN_COLUMNS) :]
     if place is not None:
         fields["attempt"] = attempt
