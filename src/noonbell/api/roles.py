@@ -11,7 +11,16 @@ _VIEWER: Final = (
     *("list_tasks", "get_task", "next_slots", "list_runs_of_task", "list_slots", "explain_task", "explain_run"),
     *("list_runs", "get_run", "list_attempts", "read_log", "list_callbacks_of_run", "list_rejected_callbacks"),
     # queues, workers, schedules, figures
-    *("list_queues", "get_queue", "list_dead_runs", "list_workers", "get_worker", "preview_schedule", "stats", "timeline"),
+    *(
+        "list_queues",
+        "get_queue",
+        "list_dead_runs",
+        "list_workers",
+        "get_worker",
+        "preview_schedule",
+        "stats",
+        "timeline",
+    ),
     # other words for the same
     *("list_jobs", "get_job", "list_executions", "list_plans", "get_plan"),
     # events and alerts: what channels hold is masked

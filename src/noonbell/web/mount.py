@@ -7,37 +7,28 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from noonbell.web import (
-    activity,
-    assets,
-    backfill,
-    login,
-    overview,
-    palette,
-    preferences,
-    queue_acts,
-    queues,
-    run,
-    run_acts,
-    run_bulk,
-    run_compare,
-    run_files,
-    runs,
-    settings,
-    suggest,
-    task,
-    task_acts,
-    task_bulk,
-    task_edit,
-    task_files,
-    task_preview,
-    task_yaml,
-    tasks,
-    timeline,
-    workers,
-)
+from noonbell.web import assets, login, overview, palette, preferences, settings, suggest, workers
+from noonbell.web.activity import log as activity
 from noonbell.web.page import Page, page_routes
+from noonbell.web.queues import acts as queue_acts
+from noonbell.web.queues import index as queues
+from noonbell.web.runs import acts as run_acts
+from noonbell.web.runs import bulk as run_bulk
+from noonbell.web.runs import compare as run_compare
+from noonbell.web.runs import files as run_files
+from noonbell.web.runs import index as runs
+from noonbell.web.runs import run
 from noonbell.web.site import Site
+from noonbell.web.tasks import acts as task_acts
+from noonbell.web.tasks import as_yaml as task_yaml
+from noonbell.web.tasks import bulk as task_bulk
+from noonbell.web.tasks import edit as task_edit
+from noonbell.web.tasks import files as task_files
+from noonbell.web.tasks import index as tasks
+from noonbell.web.tasks import preview as task_preview
+from noonbell.web.tasks import task
+from noonbell.web.timeline import backfill
+from noonbell.web.timeline import page as timeline
 
 PAGES: Final[tuple[Callable[[Site], list[Page]], ...]] = (
     overview.pages,

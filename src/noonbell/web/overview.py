@@ -16,10 +16,11 @@ from noonbell.model.run import Run, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import LARGEST_PAGE, from_the_top
-from noonbell.web import charts, run_time, times, trends
+from noonbell.web import charts, times, trends
 from noonbell.web.lately import DAY, newest_runs, trouble
 from noonbell.web.page import Page
 from noonbell.web.preferences import begins_elsewhere
+from noonbell.web.runs import over_time as run_time
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 

@@ -9,7 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from noonbell.version import __version__
-from noonbell.web import assets, deeds, findings, times
+from noonbell.web import assets, findings, times
+from noonbell.web.activity import deeds
 from noonbell.web.badges import badge, mark_of, tone_of, word_of
 from noonbell.web.icons import icon
 from noonbell.web.words import LANGUAGES

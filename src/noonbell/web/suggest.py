@@ -12,7 +12,7 @@ from noonbell.model.run import Origin, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.web.badges import word_of
 from noonbell.web.page import Page
-from noonbell.web.runs import GROUPS
+from noonbell.web.runs.index import GROUPS
 from noonbell.web.site import Site
 from noonbell.web.tokens import RUNS, TASKS
 from noonbell.web.visit import Visit

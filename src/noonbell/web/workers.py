@@ -18,8 +18,8 @@ from noonbell.model.worker import WorkerState
 from noonbell.ports import Store
 from noonbell.settings.masking import mask_addresses
 from noonbell.targets.jobs.builtin import cleanup
-from noonbell.web.pace import Pace, newest, paces, spark
 from noonbell.web.page import Handler, Page
+from noonbell.web.queues.pace import Pace, newest, paces, spark
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 

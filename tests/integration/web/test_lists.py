@@ -11,7 +11,7 @@ from integration.api.serving import Api
 from integration.web.test_pages import api, everywhere, get, guarded, post, sign_in
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.service.steps import Step, runs_step, tasks_step
-from noonbell.web.task_files import declared_in
+from noonbell.web.tasks.files import declared_in
 
 __all__ = ["api", "everywhere", "guarded"]
 

@@ -16,7 +16,7 @@ from noonbell.engine.know import Tasks
 from noonbell.engine.sweep import Sweeper
 from noonbell.model.worker import Worker, WorkerState
 from noonbell.stores.wakeups import LocalWakeup
-from noonbell.web.activity import cell
+from noonbell.web.activity.log import cell
 
 URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 ODD = "a/b c?"

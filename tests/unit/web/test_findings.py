@@ -9,9 +9,9 @@ from noonbell.model.access import Role
 from noonbell.model.alert import RuleKind
 from noonbell.service.doctor import Finding, Mark, finding
 from noonbell.service.doctor_words import ENGLISH
-from noonbell.web.deeds import GROUPS, word_of_deed, word_of_event
+from noonbell.web.activity.deeds import GROUPS, word_of_deed, word_of_event
+from noonbell.web.activity.system import KINDS
 from noonbell.web.findings import report, said
-from noonbell.web.system_events import KINDS
 from noonbell.web.words import LANGUAGES, Words, catalogue
 
 

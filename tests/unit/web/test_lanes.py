@@ -14,8 +14,8 @@ from noonbell.model.account import SlotRun
 from noonbell.model.run import DroppedRange, DropReason, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.service.timeline import Lane, Off, coming
-from noonbell.web import backfill, lanes, month
-from noonbell.web.axis import WIDTH, Axis
+from noonbell.web.timeline import backfill, lanes, month
+from noonbell.web.timeline.axis import WIDTH, Axis
 from noonbell.web.words import Words
 from noonbell.when import zones
 

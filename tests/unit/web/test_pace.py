@@ -7,7 +7,7 @@ import pytest
 from noonbell.clock import SECOND, Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.web import pace
+from noonbell.web.queues import pace
 
 NOW = 1_800_000_000 * SECOND
 

@@ -8,9 +8,12 @@ from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.service.timeline import Load
-from noonbell.web import charts, health, lanes, lists, run_time
+from noonbell.web import charts, lists
 from noonbell.web.assets import address, contents, fingerprint
 from noonbell.web.preferences import safe_path
+from noonbell.web.runs import over_time as run_time
+from noonbell.web.tasks import health
+from noonbell.web.timeline import lanes
 from noonbell.web.visit import merged, pretty
 
 T0 = 1_800_000_000_000_000

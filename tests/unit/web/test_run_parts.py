@@ -14,8 +14,10 @@ from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy.retry import _WORD
 from noonbell.service.finding import CAUSES
 from noonbell.targets import signing
-from noonbell.web import advice, bodies, run_compare, run_time
-from noonbell.web.refusals import refusal
+from noonbell.web.runs import advice, bodies
+from noonbell.web.runs import compare as run_compare
+from noonbell.web.runs import over_time as run_time
+from noonbell.web.runs.refusals import refusal
 from noonbell.web.words import LANGUAGES, catalogue
 
 T0 = 1_800_000_000_000_000

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from noonbell.web.signatures import LONGEST, signature
+from noonbell.web.tasks.signatures import LONGEST, signature
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.service.rules import Rules
 from noonbell.service.task_fields import read_task
 from noonbell.service.task_json import shown
-from noonbell.web import task_form
+from noonbell.web.tasks import form as task_form
 
 NOW = Instant(1_800_000_000_000_000)
 

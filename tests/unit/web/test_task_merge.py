@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from noonbell.errors import InvalidArgument
-from noonbell.web import task_preview, task_yaml
-from noonbell.web.task_merge import choices, settled, taken
+from noonbell.web.tasks import as_yaml as task_yaml
+from noonbell.web.tasks import preview as task_preview
+from noonbell.web.tasks.merge import choices, settled, taken
 
 BASE = {"name": "a", "cron_expr": "0 1 * * *", "description": "", "enabled": "on", "version": "1"}
 

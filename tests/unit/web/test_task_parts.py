@@ -8,8 +8,9 @@ from noonbell import when
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.web import charts, health, task, versions
-from noonbell.web.coming import ahead
+from noonbell.web import charts
+from noonbell.web.tasks import health, task, versions
+from noonbell.web.tasks.coming import ahead
 from noonbell.when import zones
 
 T0 = 1_800_000_000_000_000

@@ -17,7 +17,7 @@ from noonbell.model.request import RunQuery
 from noonbell.model.run import FINAL, SUCCEEDED, RunStatus
 from noonbell.service.queues import DEAD, MOST_CLEANED
 from noonbell.web.page import Page
-from noonbell.web.queues import path_of
+from noonbell.web.queues.index import path_of
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 

@@ -16,11 +16,11 @@ from noonbell.model.run import SUCCEEDED, Run, RunBodies, RunId
 from noonbell.service import naming
 from noonbell.service.filters import cursor_at
 from noonbell.service.run_json import shown_bodies
-from noonbell.web import bodies
-from noonbell.web.health import start_delay
 from noonbell.web.page import Page
-from noonbell.web.run import found, payload_of
+from noonbell.web.runs import bodies
+from noonbell.web.runs.run import found, payload_of
 from noonbell.web.site import Site
+from noonbell.web.tasks.health import start_delay
 from noonbell.web.visit import Visit, as_json, pretty
 
 LOOKED_AT: Final = 200

@@ -11,12 +11,13 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, Versio
 from noonbell.model.access import Role
 from noonbell.model.task import ExecType, Task
 from noonbell.service.secrets import MASK, unmasked
-from noonbell.web import task_form, task_yaml
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.task_acts import found
-from noonbell.web.task_merge import choices, fields_at, settled, taken
-from noonbell.web.task_sheet import form, is_managed
+from noonbell.web.tasks import as_yaml as task_yaml
+from noonbell.web.tasks import form as task_form
+from noonbell.web.tasks.acts import found
+from noonbell.web.tasks.merge import choices, fields_at, settled, taken
+from noonbell.web.tasks.sheet import form, is_managed
 from noonbell.web.visit import Visit, pretty
 from noonbell.when.plain import propose
 

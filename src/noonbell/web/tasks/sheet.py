@@ -12,9 +12,9 @@ from noonbell.model.task import ConcurrencyPolicy as Concurrency
 from noonbell.model.task import FailureAction, MisfirePolicy, OverlapAction, Task
 from noonbell.policy.alerts import concerns
 from noonbell.service.http_fields import Method
-from noonbell.web import task_form
-from noonbell.web.task_merge import Choice
-from noonbell.web.task_preview import previewed
+from noonbell.web.tasks import form as task_form
+from noonbell.web.tasks.merge import Choice
+from noonbell.web.tasks.preview import previewed
 from noonbell.web.visit import Visit
 
 _CHOICES: Final = {

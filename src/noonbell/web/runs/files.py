@@ -8,7 +8,7 @@ from noonbell.errors import NotFound
 from noonbell.model.run import RunBodies
 from noonbell.service.run_json import shown
 from noonbell.web.page import Page
-from noonbell.web.run import found, payload_of
+from noonbell.web.runs.run import found, payload_of
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit, as_json
 

@@ -16,8 +16,8 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument
 from noonbell.ports import Store
 from noonbell.service.timeline import MOST_FAILURES, Timelines
+from noonbell.web.timeline.window import frame
 from noonbell.web.visit import Visit
-from noonbell.web.window import frame
 from noonbell.when.zones import Zone
 
 _STEP: Final = 900

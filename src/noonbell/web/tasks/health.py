@@ -9,7 +9,7 @@ from typing import Final
 from noonbell.model.run import SUCCEEDED, Origin, Run
 from noonbell.model.task import TaskVersion
 from noonbell.web.lately import FAILURES
-from noonbell.web.signatures import signature
+from noonbell.web.tasks.signatures import signature
 
 _MOST_REASONS: Final = 6
 

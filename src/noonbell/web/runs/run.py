@@ -22,14 +22,16 @@ from noonbell.model.task import ExecType, TaskSpec
 from noonbell.service import naming
 from noonbell.service.filters import cursor_at
 from noonbell.service.run_json import shown, shown_bodies, shown_callback
-from noonbell.web import bodies, explained, run_time
-from noonbell.web.advice import advice
-from noonbell.web.health import start_delay
+from noonbell.web import explained
 from noonbell.web.lately import FAILURES
 from noonbell.web.page import Page
-from noonbell.web.refusals import Refusal, refusal
-from noonbell.web.run_lines import log_page
+from noonbell.web.runs import bodies
+from noonbell.web.runs import over_time as run_time
+from noonbell.web.runs.advice import advice
+from noonbell.web.runs.lines import log_page
+from noonbell.web.runs.refusals import Refusal, refusal
 from noonbell.web.site import Site
+from noonbell.web.tasks.health import start_delay
 from noonbell.web.visit import Visit
 
 PANES: Final = ("request", "response", "callback", "log", "raw")

@@ -13,11 +13,11 @@ from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.service.task_json import shown
-from noonbell.web import task_form
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.task_acts import found
-from noonbell.web.task_sheet import form
+from noonbell.web.tasks import form as task_form
+from noonbell.web.tasks.acts import found
+from noonbell.web.tasks.sheet import form
 from noonbell.web.visit import Visit
 
 _MOST: Final = 200_000

@@ -16,8 +16,8 @@ from noonbell.model.request import RunQuery
 from noonbell.model.task import HTTP_QUEUE
 from noonbell.service.filters import from_the_top
 from noonbell.service.queues import DEAD
-from noonbell.web.pace import Pace, newest, paces, spark
 from noonbell.web.page import Page
+from noonbell.web.queues.pace import Pace, newest, paces, spark
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 from noonbell.web.workers import start_command

@@ -15,10 +15,10 @@ from noonbell.model.request import TaskQuery
 from noonbell.model.task import Task
 from noonbell.service.filters import cursor_at
 from noonbell.service.reader import Problems
-from noonbell.web import task_form
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.task_acts import found
+from noonbell.web.tasks import form as task_form
+from noonbell.web.tasks.acts import found
 from noonbell.web.times import instant_from
 from noonbell.web.visit import Visit
 from noonbell.when.plain import from_quartz, propose

@@ -11,7 +11,7 @@ from noonbell.model.access import Role
 from noonbell.model.task import ExecType
 from noonbell.web.jsontext import read_json
 from noonbell.web.page import Page
-from noonbell.web.run import found, spec_of
+from noonbell.web.runs.run import found, spec_of
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit, as_json
 

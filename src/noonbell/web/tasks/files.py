@@ -14,7 +14,7 @@ from noonbell.service.applying import Applying
 from noonbell.service.writing import written
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.tasks import read
+from noonbell.web.tasks.index import read
 from noonbell.web.visit import Visit, as_json
 
 OWNER: Final = "api"

@@ -21,14 +21,15 @@ from noonbell.model.run import Run
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service.filters import from_the_top, read_run_query
 from noonbell.service.reader import Problems, Reader
-from noonbell.web import charts, explained, schedules, versions
-from noonbell.web.coming import ahead
-from noonbell.web.health import Health, health, reasons
+from noonbell.web import charts, explained, schedules
 from noonbell.web.lately import DAY, FAILURES, newest_runs
 from noonbell.web.lists import pager_by_cursor, reader_of
 from noonbell.web.page import Handler, Page
 from noonbell.web.site import Site
-from noonbell.web.task_acts import found
+from noonbell.web.tasks import versions
+from noonbell.web.tasks.acts import found
+from noonbell.web.tasks.coming import ahead
+from noonbell.web.tasks.health import Health, health, reasons
 from noonbell.web.visit import Visit, as_json
 
 TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")

@@ -14,7 +14,7 @@ from noonbell.service.steps import TASK_ACTS, Step, change_tasks, tasks_step
 from noonbell.web import bulk
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.tasks import read
+from noonbell.web.tasks.index import read
 from noonbell.web.visit import Visit
 
 _SAMPLE: Final = 10

@@ -11,7 +11,7 @@ import msgspec
 from noonbell.model.account import Activity
 from noonbell.model.task import Task, TaskVersion
 from noonbell.service.task_json import shown
-from noonbell.web.task_form import fields_of
+from noonbell.web.tasks.form import fields_of
 
 TAKE: Final = "take-"
 """Before a field's name: whose entry is taken, `mine` or `theirs`."""

@@ -17,7 +17,7 @@ from noonbell.service.secrets import MASK, is_secret, masked
 from noonbell.service.task_json import written
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.task_acts import found
+from noonbell.web.tasks.acts import found
 from noonbell.web.visit import Visit, as_json
 
 _LONGEST: Final = 300

@@ -16,7 +16,7 @@ from noonbell.service.runs import BULK_LIMIT
 from noonbell.service.steps import RUN_ACTS, Left, Step, change_runs, runs_step, statuses_of
 from noonbell.web import bulk
 from noonbell.web.page import Page
-from noonbell.web.runs import read
+from noonbell.web.runs.index import read
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 

@@ -11,7 +11,7 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.timeline import LONGEST
-from noonbell.web.axis import WIDTH, Axis
+from noonbell.web.timeline.axis import WIDTH, Axis
 from noonbell.web.visit import Visit, merged
 from noonbell.when import zones
 

@@ -12,8 +12,8 @@ from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.service.timeline import Lane, Load, Off
 from noonbell.web import times
-from noonbell.web.axis import WIDTH, Axis
 from noonbell.web.badges import mark_of, word_of
+from noonbell.web.timeline.axis import WIDTH, Axis
 from noonbell.web.words import Words
 
 BUCKET: Final = 4.0

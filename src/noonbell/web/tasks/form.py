@@ -14,7 +14,7 @@ from noonbell.model.task import TaskSpec
 from noonbell.service.reader import Problems
 from noonbell.web import schedules
 from noonbell.web.jsontext import read_json
-from noonbell.web.versions import told
+from noonbell.web.tasks.versions import told
 from noonbell.web.visit import as_json
 
 KINDS: Final = ("http", "callback", "job")

@@ -14,14 +14,14 @@ from starlette.responses import Response
 from noonbell.clock import SECOND, Instant
 from noonbell.model.request import TaskQuery
 from noonbell.service.timeline import Lane, Timelines
-from noonbell.web import lanes as drawing
-from noonbell.web import month
-from noonbell.web.axis import Axis
 from noonbell.web.lists import pager_by_number
 from noonbell.web.page import Page
 from noonbell.web.site import Site
+from noonbell.web.timeline import lanes as drawing
+from noonbell.web.timeline import month
+from noonbell.web.timeline.axis import Axis
+from noonbell.web.timeline.window import Window, frame, read_window, take_zone
 from noonbell.web.visit import Visit
-from noonbell.web.window import Window, frame, read_window, take_zone
 
 _ROWS: Final = 40
 _COLUMNS: Final = 120

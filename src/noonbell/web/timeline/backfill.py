@@ -17,9 +17,9 @@ from noonbell.service import naming
 from noonbell.service.timeline import Lane, Timelines
 from noonbell.web.page import Page
 from noonbell.web.site import Site
-from noonbell.web.timeline import query_of
+from noonbell.web.timeline.page import query_of
+from noonbell.web.timeline.window import read_ends, read_window, take_zone
 from noonbell.web.visit import Visit
-from noonbell.web.window import read_ends, read_window, take_zone
 
 _NAMES: Final = 200
 """Tasks that are offered to choose from; any other may be typed."""

@@ -15,13 +15,13 @@ from noonbell.errors import InvalidArgument, InvalidState, NotFound
 from noonbell.model.access import Role
 from noonbell.model.task import TaskId
 from noonbell.service.naming import BY_NAME
-from noonbell.web import system_events
-from noonbell.web.deeds import GROUPS, actions_of
+from noonbell.web.activity import system as system_events
+from noonbell.web.activity.deeds import GROUPS, actions_of
 from noonbell.web.lists import Filters, reader_of
 from noonbell.web.page import Page
 from noonbell.web.site import Site
+from noonbell.web.tasks.versions import Change, changes
 from noonbell.web.times import instant_from
-from noonbell.web.versions import Change, changes
 from noonbell.web.visit import Visit, as_json, merged
 
 _SIZE: Final = 50

@@ -1,0 +1,1 @@
+"""The activity page: what people did, and what the system noticed."""
