@@ -6,6 +6,7 @@ python -m bench.pages sqlite --url FILE [--passes 7]       a store that `bench.f
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -81,11 +82,13 @@ def table(size: Size, rounds: int) -> str:
                 progress(f"{title}: filling")
                 command = [sys.executable, "-m", "bench.filling", store, "--url", place]
                 run([*command, "--tasks", str(size.tasks), "--runs", str(size.runs)], PATIENCE)
+                before = os.getloadavg()[0]
                 found = measure(store, place, PASSES * rounds)
         except Failed as failure:
             progress(f"FAILED: {title}: {failure}")
             continue
         text += f"\n\n### {title} {version}: ≤ {GOALS[store]:.0f} ms\n\n{shown(found, GOALS[store])}"
+        text += f" Load {before:.1f} before, {os.getloadavg()[0]:.1f} after; the bench itself is about 1."
     return text
 
 

@@ -73,10 +73,11 @@ class Plans:
         return plan_json.shown(task, plan, await self._facts(task))
 
     async def show_whole(self, task: Task) -> dict[str, Any]:
-        """With the newest runs: who took part, and what came of it."""
+        """With the newest runs: who took part, and what came of it. They are read last: a closed plan has its results."""
+        shown = await self.show(task)
         page = await self._store.runs(RunQuery(task_id=task.id, page_size=MOST_RESULTS, cursor=_NEWEST))
         results = [plan_json.shown_result(run, await self._parts(task, run)) for run in page.items]
-        return {**await self.show(task), "results": results}
+        return {**shown, "results": results}
 
     async def page(self, query: TaskQuery, types: tuple[PlanType, ...] = ()) -> Page[dict[str, Any]]:
         wanted = tuple(str(kind) for kind in types or PlanType)
