@@ -13,9 +13,10 @@ from urllib.parse import urlencode
 import pytest
 from aiohttp import web
 from playwright.async_api import Page, expect
+from playwright.async_api import TimeoutError as NoAnswer
 
 from acceptance.harness import ServerNode
-from browser.conftest import address
+from browser.conftest import PATIENCE, address
 from browser.guarding import guarded_node, sign_in
 from noonbell.web.mount import PAGES
 
@@ -125,13 +126,21 @@ async def let_in(page: Page, asked: list[dict[str, str]]) -> list[tuple[str, Any
     found: list[tuple[str, Any]] = []
     for each in asked:
         if each["method"] == "POST":
-            async with page.expect_response(each["address"]) as coming:
-                await page.evaluate(SUBMIT, each)
-            found += [(each["address"], status)] if (status := (await coming.value).status) != 403 else []
+            found += [(each["address"], status)] if (status := await answer_to_form(page, each)) != 403 else []
         for mode in ("cors", "no-cors"):
             told = await page.evaluate(FETCH, {**each, "mode": mode})
             found += [(each["address"], told)] if told != "refused" else []
     return found
+
+
+async def answer_to_form(page: Page, each: dict[str, str]) -> int:
+    """The frame changes its process for a foreign answer, which may then pass unseen; the same form again is seen."""
+    for _ in range(5):
+        with contextlib.suppress(NoAnswer):
+            async with page.expect_response(each["address"], timeout=PATIENCE / 3) as coming:
+                await page.evaluate(SUBMIT, each)
+            return (await coming.value).status
+    raise AssertionError(f"no answer to the form for {each['address']}")
 
 
 async def test_a_foreign_page_can_read_nothing_and_frame_nothing(guarded, open_page):
