@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from acceptance.harness import Nodes, ServerNode, Target
@@ -31,23 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.browser)
-
-
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """A test that ran out of time gets a second try, and says so: a browser on two busy cores may miss its moment.
-
-    Whatever else is wrong fails at once; and what is wrong with the product runs out of time twice.
-    """
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.failed and "imeout" in report.longreprtext for report in reports):
-        print(f"a second try: {item.nodeid}", file=sys.__stderr__, flush=True)
-        item._initrequest()  # type: ignore[attr-defined]  # as new: without the fixtures of the first
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 @pytest.fixture(scope="session")

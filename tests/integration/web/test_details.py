@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from integration.api.serving import Api, serving
 from noonbell.model.run import RunBodies
 from noonbell.settings import Auth
 
-URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 PARTS = ("", "/runs", "/runs?show=failed", "/runs?show=slow", "/schedule", "/configuration", "/versions", "/activity")
 RAW = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 """A time as no page shows it."""
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
-    async with serving(url) as api:
-        yield api
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
 
 
 async def page(api: Api, path: str, lang: str = "en", status: int = 200) -> str:

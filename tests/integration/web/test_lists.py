@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from integration.api.serving import Api
-from integration.web.test_pages import api, everywhere, get, guarded, post, sign_in
+from integration.web.test_pages import get, post, sign_in
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.service.steps import Step, runs_step, tasks_step
 from noonbell.web.tasks.files import declared_in
-
-__all__ = ["api", "everywhere", "guarded"]
 
 JSON = {"accept": "application/json"}
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 
-from integration.api.serving import Api, serving
+from integration.api.serving import Api
 from integration.web.asking import get
 from noonbell.service import filters
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
 
 
 async def test_a_search_that_has_not_come_to_its_end_leads_on(api: Api, monkeypatch: pytest.MonkeyPatch):

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
-from integration.api.serving import HTTP, Api, serving
+from integration.api.serving import HTTP, Api
 from noonbell.model.access import Role
-from noonbell.settings import Auth
 from noonbell.web.mount import PAGES
 from noonbell.web.page import Page
 
-URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 HTML = {"accept": "text/html"}
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
-    async with serving(url) as api:
-        yield api
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
-
-
-@pytest.fixture
-async def guarded() -> AsyncIterator[Api]:
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
-        yield api
 
 
 async def get(api: Api, path: str, **more: Any) -> tuple[int, str, dict[str, str]]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-import pytest
-
-from integration.api.serving import Api, serving
+from integration.api.serving import Api
 from integration.support import execute
 from integration.web.asking import field, get, post, status_of
 from noonbell.engine.know import Tasks
@@ -18,21 +15,7 @@ from noonbell.model.worker import Worker, WorkerState
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.web.activity.log import cell
 
-URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 ODD = "a/b c?"
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
-    async with serving(url) as api:
-        yield api
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
 
 
 async def dead_run(api: Api, task: int) -> int:

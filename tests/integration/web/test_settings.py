@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
 
-from integration.api.serving import Api, serving
+from integration.api.serving import serving
 from integration.web.asking import field, get, post, status_of
 from noonbell.settings import Auth, Server
 from noonbell.web.settings.frame import SECTIONS
 
-URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 HOOK = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:9/hook", "enabled": "on"}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
-    async with serving(url) as api:
-        yield api
 
 
 async def test_every_section_answers_on_every_store_in_both_languages(everywhere):

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integration.api.serving import Api, serving
-from integration.web.test_pages import HTML, URLS, get, post
+from integration.web.test_pages import HTML, get, post
 from noonbell.clock import SECOND, Instant, rfc3339
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
-async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
-    async with serving(url) as api:
-        yield api
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with serving("memory://") as api:
-        yield api
 
 
 async def test_every_view_answers_on_every_store_and_says_what_is_there(everywhere):

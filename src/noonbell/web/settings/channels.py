@@ -12,7 +12,7 @@ from noonbell.model.access import Role
 from noonbell.service.secrets import MASK
 from noonbell.web.page import Page
 from noonbell.web.settings.alerts import PATH, alerts_of, has_apprise
-from noonbell.web.settings.frame import problems_of, section
+from noonbell.web.settings.frame import mistyped, problems_of, removal, section
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 
@@ -135,26 +135,23 @@ async def test(visit: Visit) -> Response:
 async def ask_remove(visit: Visit, problem: str = "") -> Response:
     channel = await alerts_of(visit).channel(visit.piece("name"))
     rules = [rule for rule in await alerts_of(visit).rules() if channel["name"] in rule["channels"]]
-    return section(
+    return removal(
         visit,
-        "alerts",
-        "settings_remove.html",
-        400 if problem else 200,
-        name=channel["name"],
+        channel["name"],
+        f"/settings/channels/{channel['name']}/remove",
+        problem,
         title=visit.words("alerts.remove_channel", name=channel["name"]),
         what=visit.words("alerts.remove_channel_what", n=len(rules))
         if rules
         else visit.words("alerts.remove_channel_unused"),
         used_by=[rule["name"] for rule in rules],
-        path=f"/settings/channels/{channel['name']}/remove",
-        problem=problem,
     )
 
 
 async def remove(visit: Visit) -> Response:
-    name, given = visit.piece("name"), await visit.fields()
-    if given.get("typed", "").strip() != name:
-        return await ask_remove(visit, visit.words("confirm.mistyped", name=name))
+    name = visit.piece("name")
+    if problem := await mistyped(visit, name):
+        return await ask_remove(visit, problem)
     await alerts_of(visit).remove_channel(name)
     visit.subject = f"/alerts/channels/{name}"
     return visit.done(visit.words("alerts.removed", name=name), go=PATH)

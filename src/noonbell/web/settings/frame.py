@@ -27,6 +27,18 @@ def section(visit: Visit, name: str, template: str, status: int = 200, /, **view
     return visit.page(template, status, section=name, sections=shown, **view)
 
 
+def removal(visit: Visit, name: str, path: str, problem: str, /, **told: Any) -> Response:
+    """The question whether it may go, to be answered by its name."""
+    status = 400 if problem else 200
+    return section(visit, "alerts", "settings_remove.html", status, name=name, path=path, problem=problem, **told)
+
+
+async def mistyped(visit: Visit, name: str) -> str:
+    """What to say to somebody who did not type the name; empty if they did."""
+    typed = (await visit.fields()).get("typed", "").strip()
+    return "" if typed == name else visit.words("confirm.mistyped", name=name)
+
+
 def problems_of(error: NoonbellError, fields: tuple[str, ...]) -> dict[str, str]:
     """By the field of the form that it is about; what has no field is said on top, under the empty name."""
     if isinstance(error, AlreadyExists):

@@ -12,7 +12,7 @@ from noonbell.model.access import Role
 from noonbell.model.alert import AFTER_SECONDS, RuleKind
 from noonbell.web.page import Page
 from noonbell.web.settings.alerts import PATH, alerts_of
-from noonbell.web.settings.frame import problems_of, section
+from noonbell.web.settings.frame import mistyped, problems_of, removal, section
 from noonbell.web.site import Site
 from noonbell.web.visit import Visit
 
@@ -129,24 +129,21 @@ async def _form(
 
 async def ask_remove(visit: Visit, problem: str = "") -> Response:
     rule = await alerts_of(visit).rule(visit.piece("name"))
-    return section(
+    return removal(
         visit,
-        "alerts",
-        "settings_remove.html",
-        400 if problem else 200,
-        name=rule["name"],
+        rule["name"],
+        f"/settings/rules/{rule['name']}/remove",
+        problem,
         title=visit.words("alerts.remove_rule", name=rule["name"]),
         what=visit.words("alerts.remove_rule_what"),
         used_by=[],
-        path=f"/settings/rules/{rule['name']}/remove",
-        problem=problem,
     )
 
 
 async def remove(visit: Visit) -> Response:
-    name, given = visit.piece("name"), await visit.fields()
-    if given.get("typed", "").strip() != name:
-        return await ask_remove(visit, visit.words("confirm.mistyped", name=name))
+    name = visit.piece("name")
+    if problem := await mistyped(visit, name):
+        return await ask_remove(visit, problem)
     await alerts_of(visit).remove_rule(name)
     visit.subject = f"/alerts/rules/{name}"
     return visit.done(visit.words("alerts.removed", name=name), go=PATH)

@@ -1,0 +1,31 @@
+"""The dashboard over real HTTP: on each store, or in memory where the store does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from integration.api.serving import Api, serving
+from noonbell.settings import Auth
+
+URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
+async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
+    async with serving(url) as api:
+        yield api
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with serving("memory://") as api:
+        yield api
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Api]:
+    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+        yield api
