@@ -25,7 +25,7 @@ ADVICE = {
     "INVALID_ARGUMENT": "`details` names each field with what is wrong and what is expected; nothing was changed",
     "INVALID_ID": "an id is a number, or `name:NAME` where a task is meant",
     "UNAUTHORIZED": "send `Authorization: Bearer TOKEN`; `noonbell token create` makes one",
-    "FORBIDDEN": "the token's role is too small for this",
+    "FORBIDDEN": "the token's role is too small for this, or the caller came by a name or a proxy that is not taken",
     "NOT_FOUND": "it was never there, or it was deleted",
     "METHOD_NOT_ALLOWED": "the address takes other methods: `Allow` lists them",
     "ALREADY_EXISTS": "a name, an external id, a worker's id or a port is taken",

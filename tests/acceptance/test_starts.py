@@ -103,6 +103,8 @@ def test_without_a_token_the_log_says_how_to_make_one(nodes, sqlite_url):
 def test_others_are_let_in_where_it_is_written_out(nodes, sqlite_url):
     node = nodes.start(sqlite_url, "--host", "0.0.0.0", env={"NOONBELL_AUTH__ENABLED": "false"})
     assert node.call("GET", "/healthz").text == "ok"
+    assert node.call("GET", "/tasks").status == 200
+    assert "auth.enabled is false and server.host is 0.0.0.0" in node.log
 
 
 def test_tasks_of_the_settings_file_are_there_and_follow_it(nodes, sqlite_url, tmp_path):

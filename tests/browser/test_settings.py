@@ -7,6 +7,7 @@ import re
 from playwright.async_api import expect
 
 from browser.conftest import address
+from browser.guarding import guarded_node, sign_in
 
 
 async def test_sections_have_addresses_and_the_back_button_leads_through_them(node, open_page):
@@ -21,8 +22,10 @@ async def test_sections_have_addresses_and_the_back_button_leads_through_them(no
     await expect(page).to_have_url(address(node, "/settings"))
 
 
-async def test_a_token_is_shown_once_copied_and_revoked_after_a_question(node, open_page):
+async def test_a_token_is_shown_once_copied_and_revoked_after_a_question(nodes, tmp_path, open_page):
+    node, tokens = await guarded_node(nodes, tmp_path)
     page = await open_page(address(node, "/settings/tokens"), permissions=["clipboard-read", "clipboard-write"])
+    await sign_in(page, tokens["admin"])
     await page.get_by_label("Name", exact=True).fill("ci runner")
     await page.get_by_label("Role", exact=True).select_option("operator")
     await page.get_by_role("button", name="Make a token").click()

@@ -39,7 +39,9 @@ from noonbell.api.access import Guard, Session
 from noonbell.api.answers import json_answer
 from noonbell.api.edge import Edge
 from noonbell.api.endpoint import Endpoint, routes
+from noonbell.api.host_names import HostNames
 from noonbell.api.limits import MOST_BYTES
+from noonbell.api.proxies import TrustedProxies
 from noonbell.api.system import Health, MetricsRender
 from noonbell.engine.listen import Hub
 from noonbell.service import Services
@@ -77,7 +79,8 @@ def create_app(
             Middleware(
                 Edge,
                 most_bytes=MOST_BYTES,
-                local_names_only=settings.auth.enabled is None and not asks_for_tokens,
+                host_names=None if asks_for_tokens else HostNames.of(settings),
+                proxies=TrustedProxies(settings.server.trusted_proxies),
             )
         ],
     )
@@ -97,7 +100,7 @@ def create_app(
         *plans.endpoints(services),
         *(events.endpoints(hub) if hub is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
-        *(tokens.endpoints(access) if access is not None else ()),
+        *(tokens.endpoints(access, mints=asks_for_tokens) if access is not None else ()),
         *system.endpoints(health, metrics_render if settings.metrics.enabled else None),
     ]
     guard = None if access is None else Guard(access, enabled=asks_for_tokens, session=session)

@@ -3,18 +3,17 @@
 It gives the request its id, refuses what is too large and pages of other sites, keeps an encoded slash in a task's name
 out of the routing, answers what nobody caught, and puts the headers of a careful API on every answer.
 
-Where nobody is asked for a token, because only this machine can come in, the name that the caller came by must be one of
-this machine: a page of another site can have its own name point here, and then it is no other site to the browser.
+Where no token is asked for, `host_names` checks the name that the caller came by. `proxies` says who the caller is when a
+trusted proxy forwards the request.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -22,7 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.answers import REQUEST_ID
 from noonbell.api.errors import answer_for
+from noonbell.api.host_names import HostNames
 from noonbell.api.patience import MOST_HEAD_BYTES, MOST_HEADERS
+from noonbell.api.proxies import TrustedProxies
 from noonbell.errors import Forbidden, InvalidArgument, NoonbellError, PayloadTooLarge
 
 ENCODED_SLASH: Final = "\x00"
@@ -45,10 +46,19 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 class Edge:
-    def __init__(self, app: ASGIApp, most_bytes: int, *, local_names_only: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        most_bytes: int,
+        *,
+        host_names: HostNames | None = None,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
+        """`host_names` is None where every caller is asked for a token: then any name will do."""
         self._app = app
         self._most_bytes = most_bytes
-        self._local_names_only = local_names_only
+        self._host_names = host_names
+        self._proxies = proxies or TrustedProxies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,10 +79,11 @@ class Edge:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         problem = _too_large(headers, self._most_bytes) or _from_another_site(scope, headers)
-        if problem is None and self._local_names_only:
-            problem = _by_another_name(headers)
+        if problem is None and self._host_names is not None:
+            problem = self._host_names.problem(scope, headers)
         if problem is not None:
             raise problem
+        self._proxies.apply(scope, headers)
         _keep_slashes(scope)
 
 
@@ -137,45 +148,17 @@ def _from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
     """A page of another site may make a browser send requests here; only browsers send these two headers."""
     if scope["method"] in _SAFE:
         return None
-    is_foreign = headers.get("sec-fetch-site") == "cross-site" or (
-        "origin" in headers and not _is_of_this_site(headers)
-    )
+    is_foreign = headers.get("sec-fetch-site") == "cross-site" or ("origin" in headers and not is_of_this_site(headers))
     return Forbidden("a page of another site may not do this") if is_foreign else None
 
 
-def _is_of_this_site(headers: Headers) -> bool:
+def is_of_this_site(headers: Headers) -> bool:
     """Whether the page that made a browser send this came from where it is sent to.
 
     The two are compared as they are written, letter by letter: a header that was made to be misread is no address of ours.
     """
     host = headers.get("host")
     return bool(host) and headers.get("origin") in (f"http://{host}", f"https://{host}")
-
-
-def _by_another_name(headers: Headers) -> NoonbellError | None:
-    host = headers.get("host", "")
-    name = _name_in(host)
-    if not host or _is_address(name) or name == "localhost" or name.endswith(".localhost"):
-        return None
-    return Forbidden(
-        f"nobody is asked for a token here, so it can be reached as localhost or by its address alone, not as {name[:100]!r};"
-        " auth.enabled: true asks for tokens, and auth.enabled: false, written out, says that a proxy does"
-    )
-
-
-def _name_in(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:  # a bracket that is not closed, and the like
-        return host
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 def _keep_slashes(scope: Scope) -> None:

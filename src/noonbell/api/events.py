@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from noonbell.api import event_papers as papers
+from noonbell.api.edge import is_of_this_site
 from noonbell.api.endpoint import Endpoint
 from noonbell.clock import rfc3339
 from noonbell.engine.listen import Hub, Listener
@@ -106,8 +106,7 @@ def _names(topic: str, queue: str) -> tuple[str, str]:
 
 def _check_origin(request: Request) -> None:
     """A page of another site may not listen in."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+    if "origin" in request.headers and not is_of_this_site(request.headers):
         raise Forbidden("a page of another site may not listen here")
 
 

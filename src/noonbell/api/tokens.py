@@ -13,8 +13,9 @@ from noonbell.api.endpoint import Endpoint, Param
 from noonbell.api.limits import read_object
 from noonbell.api.paper import paper, whole
 from noonbell.api.schemas import ANY, TEXT, WHOLE, Schema
+from noonbell.errors import Forbidden
 from noonbell.model.access import Role
-from noonbell.service.access import Access, shown
+from noonbell.service.access import NOT_MINTED, Access, shown
 from noonbell.service.reader import Problems, Reader
 
 _EXAMPLE: Final = {
@@ -42,10 +43,13 @@ _ENTRY: Final = {
 
 
 class TokenCalls:
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, *, mints: bool) -> None:
+        """`mints`: whether callers may make tokens; not where they have shown none themselves."""
+        self._access, self._mints = access, mints
 
     async def create(self, request: Request) -> Response:
+        if not self._mints:
+            raise Forbidden(NOT_MINTED)
         problems = Problems()
         reader = Reader(await read_object(request, required=True), problems)
         name, role = reader.text("name", "", most=100), reader.text("role", "", most=20)
@@ -113,8 +117,8 @@ _PAGE: Final = (
 )
 
 
-def endpoints(access: Access) -> list[Endpoint]:
-    calls = TokenCalls(access)
+def endpoints(access: Access, *, mints: bool = True) -> list[Endpoint]:
+    calls = TokenCalls(access, mints=mints)
     return [
         Endpoint(
             ("POST",),
@@ -131,6 +135,7 @@ def endpoints(access: Access) -> list[Endpoint]:
                 body_example={"name": "ci", "role": "operator"},
                 body_required=True,
                 errors=("INVALID_JSON", "INVALID_ARGUMENT", "ALREADY_EXISTS"),
+                notes="Refused (403) where no token is asked for: `noonbell token create` makes the first one.",
             ),
         ),
         Endpoint(

@@ -14,6 +14,7 @@ from noonbell.clock import rfc3339
 from noonbell.errors import InvalidArgument, NoonbellError, RateLimited, Unauthorized
 from noonbell.model.access import SHOWN, AuditEntry, Deed, Role, Token, hash_of, new_secret
 from noonbell.ports import AccessStore
+from noonbell.service.peers import group_of
 
 log = logging.getLogger("noonbell")
 
@@ -23,6 +24,12 @@ _FRESH: Final = 5.0
 """Seconds that a token is known for without asking the store: so long does a revoked one stay good, at most."""
 _MOST_KNOWN: Final = 1_000
 _MOST_SECONDS: Final = 10 * 366 * 86_400
+_LOOKUPS: Final = 4
+"""Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
+NOT_MINTED: Final = (
+    "no token is asked for here, so none is made: an unknown caller would keep it. On the store itself,"
+    " noonbell token create --role admin --name NAME makes one; auth.enabled: true asks for it"
+)
 
 
 class Access:
@@ -30,6 +37,7 @@ class Access:
         self._store, self._monotonic = store, monotonic
         self._known: OrderedDict[str, tuple[float, Token]] = OrderedDict()
         self._by_id: dict[int, tuple[float, Token]] = {}
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._doubt = Doubt(monotonic)
         self._scribe = Scribe(store)
 
@@ -64,13 +72,19 @@ class Access:
         return token
 
     async def who(self, secret: str, peer: str) -> Token:
-        """Whose secret it is. Unauthorized if nobody's; RateLimited for a peer that has guessed too often."""
-        self._doubt.check(peer)
+        """Whose secret it is. Unauthorized if nobody's; RateLimited for a peer that has guessed too often.
+
+        A good secret is good whatever its peer has sent before: others may share the address.
+        """
         hashed = hash_of(secret)
         at, token = self._known.get(hashed, (0.0, None))
-        if token is None or self._monotonic() - at > _FRESH:
+        if token is None:
+            async with self._lookups:
+                token = await self._learn(hashed)
+        elif self._monotonic() - at > _FRESH:
             token = await self._learn(hashed)
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):
+            self._doubt.check(peer)
             self._doubt.failed(peer)
             raise Unauthorized("the token is not known, revoked or has expired")
         return token
@@ -150,7 +164,7 @@ def _tell(batch: Sequence[tuple[Deed, asyncio.Future[None]]], error: Exception |
 
 
 class Doubt:
-    """Peers that come with wrong tokens: after a few they wait, however many they try."""
+    """Peers that come with wrong tokens: after a few they wait, however many they try. An IPv6 peer is its /64."""
 
     FREE: Final = 10
     """Wrong tokens that cost nothing, in every `PER` seconds."""
@@ -162,7 +176,7 @@ class Doubt:
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def check(self, peer: str) -> None:
-        since, count = self._failures.get(peer, (0.0, 0))
+        since, count = self._failures.get(group_of(peer), (0.0, 0))
         left = since + self.PER - self._monotonic()
         if count >= self.FREE and left > 0:
             raise RateLimited(
@@ -171,9 +185,10 @@ class Doubt:
             )
 
     def failed(self, peer: str) -> None:
-        since, count = self._failures.pop(peer, (0.0, 0))
+        group = group_of(peer)
+        since, count = self._failures.pop(group, (0.0, 0))
         now = self._monotonic()
-        self._failures[peer] = (now, 1) if now - since > self.PER else (since, count + 1)
+        self._failures[group] = (now, 1) if now - since > self.PER else (since, count + 1)
         while len(self._failures) > self.MOST:
             self._failures.popitem(last=False)
 

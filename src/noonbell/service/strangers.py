@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from noonbell.service.peers import group_of
+
 MOST_PEERS: Final = 10_000
 """Remembered at once; when there are more, those who have been quiet for longest are forgotten."""
 
@@ -18,13 +20,14 @@ class Strangers:
 
     def is_tiresome(self, peer: str) -> bool:
         """Whether the peer has sent too many of them lately. A good callback of the same peer is heard all the same."""
-        since, count = self._seen.get(peer, (0.0, 0))
+        since, count = self._seen.get(group_of(peer), (0.0, 0))
         return count >= self._most and self._monotonic() - since < self._seconds
 
     def note(self, peer: str) -> None:
         now = self._monotonic()
-        since, count = self._seen.pop(peer, (now, 0))
+        group = group_of(peer)
+        since, count = self._seen.pop(group, (now, 0))
         fresh = now - since >= self._seconds
-        self._seen[peer] = (now, 1) if fresh else (since, count + 1)
+        self._seen[group] = (now, 1) if fresh else (since, count + 1)
         while len(self._seen) > MOST_PEERS:
             del self._seen[next(iter(self._seen))]

@@ -202,6 +202,21 @@ def _read_networks(value: Any) -> tuple[str, ...]:
 networks = Kind("a list of networks such as [10.0.0.0/8, '::1']", _read_networks, list)
 
 
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+
+
+def _read_host_names(value: Any) -> tuple[str, ...]:
+    found = tuple(_read_text(item).lower().rstrip(".") for item in _as_items(value))
+    if any(name != "*" and not _HOST_NAME.fullmatch(name) for name in found):
+        raise ValueError
+    return found
+
+
+host_names = Kind(
+    "a list of host names such as [cron.example.com], without a scheme or a port; or ['*']", _read_host_names, list
+)
+
+
 def words(*known: str) -> Kind:
     def read(value: Any) -> tuple[str, ...]:
         found = tuple(_read_text(item) for item in _as_items(value))

@@ -61,6 +61,17 @@ class Server(Section):
         kinds.optional(kinds.web_address),
         "Where people reach the dashboard: alerts link to it. Null: the listening address, where that is one.",
     )
+    allowed_hosts: tuple[str, ...] = key(
+        (),
+        kinds.host_names,
+        "Host names that callers may use where no token is asked for, besides `localhost`, addresses and the hosts of"
+        ' `public_url` and `callback.base_url`. `["*"]` takes any name, and lets any web page in by DNS rebinding.',
+    )
+    trusted_proxies: tuple[str, ...] = key(
+        (),
+        kinds.networks,
+        "Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
+    )
     environment: str | None = key(
         None,
         kinds.optional(kinds.text),

@@ -210,8 +210,13 @@ class Visit:
             path=None,
             httponly=secret,
             samesite="strict",
-            secure=self.request.url.scheme == "https",
+            secure=self._is_https,
         )
+
+    @property
+    def _is_https(self) -> bool:
+        """A header of the caller is enough: it makes the own cookie stricter, and nothing else."""
+        return "https" in (self.request.url.scheme, self.request.headers.get("x-forwarded-proto", "").strip().lower())
 
 
 def as_json(value: Any) -> str:

@@ -84,6 +84,7 @@ class Listening(uvicorn.Server):
             lifespan="off",
             ws="none",
             server_header=False,
+            proxy_headers=False,  # `server.trusted_proxies` says whose are believed; uvicorn believes loopback
             timeout_graceful_shutdown=STREAMS_END_IN,
         )
         super().__init__(config)

@@ -155,7 +155,13 @@ async def serving(url: str, **sections: Any) -> AsyncIterator[Api]:
 @contextlib.asynccontextmanager
 async def running(app: Any, listener: socket.socket) -> AsyncIterator[None]:
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))

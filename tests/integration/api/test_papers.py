@@ -18,8 +18,10 @@ import pytest
 from integration.api.serving import Api, Told, serving
 from noonbell.api.errors import STATUS
 from noonbell.api.field_notes import TASK_NOTES
+from noonbell.model.access import Role
 from noonbell.model.run import RunStatus
 from noonbell.model.task import TaskSpec
+from noonbell.settings import Auth
 
 DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = DOCS / "reference/api.md"
@@ -134,7 +136,13 @@ async def its_token(api: Api) -> int:
     return int(token)
 
 
+async def an_admin_token(api: Api) -> str:
+    number = len(await api.parts.access.tokens())
+    return (await api.parts.access.create(f"admin {number}", Role.ADMIN))[1]
+
+
 MADE = {
+    "ADMIN_TOKEN": an_admin_token,
     "WORKER_ID": a_worker,
     "HELD_RUN_ID": a_held_run,
     "TOKEN": its_token,
@@ -147,9 +155,11 @@ MADE = {
 
 
 async def test_every_line_of_the_reference_works(quick_api: Api):
-    for line in curl_lines(REFERENCE):
-        told = await run_line(quick_api, await filled_in(quick_api, line))
-        assert told.status in (200, 201), f"{line}\n{told.text}"
+    async with serving("memory://", auth=Auth(enabled=True)) as guarded:
+        for line in curl_lines(REFERENCE):
+            api = guarded if "$ADMIN_TOKEN" in line else quick_api
+            told = await run_line(api, await filled_in(api, line))
+            assert told.status in (200, 201), f"{line}\n{told.text}"
 
 
 async def test_the_reference_has_a_line_for_every_call(quick_api: Api):

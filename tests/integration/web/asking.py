@@ -35,3 +35,13 @@ def field(text: str, name: str) -> str:
     found = re.search(rf'<label for="f-{name}">.*?(?=<label for="f-|</form>)', text, re.DOTALL)
     assert found is not None, f"no field {name}"
     return found[0]
+
+
+async def signed_in(api: Api, role: str = "admin") -> dict[str, str]:
+    """The headers of a browser that somebody with that role has signed in with."""
+    _, secret = await api.parts.access.create(f"a {role}", role)
+    told = await api.call(
+        "POST", "//login", data={"token": secret}, headers={"origin": api.root}, allow_redirects=False
+    )
+    assert told.status == 303, told.text
+    return {"cookie": told.headers["set-cookie"].partition(";")[0]}

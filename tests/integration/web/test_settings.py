@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration.api.serving import serving
-from integration.web.asking import field, get, post, status_of
+from integration.web.asking import field, get, post, signed_in, status_of
 from noonbell.settings import Auth, Server
 from noonbell.web.settings.frame import SECTIONS
 
@@ -140,28 +140,31 @@ async def test_what_is_wrong_with_a_rule_is_said_at_its_field(api, changed, name
 # Tokens
 
 
-async def test_a_token_is_shown_once_with_what_is_known_of_it_after(api):
-    status, _, text = await post(api, "/settings/tokens", {"name": "ci", "role": "operator", "days": "7"})
+async def test_a_token_is_shown_once_with_what_is_known_of_it_after(guarded):
+    api, admin = guarded, await signed_in(guarded)
+    status, _, text = await post(api, "/settings/tokens", {"name": "ci", "role": "operator", "days": "7"}, **admin)
     assert status == 200
     secret = text.split('class="secret">')[1].split("<")[0]
     assert secret.startswith("nb_")
     assert f'data-copy="{secret}"' in text
-    assert secret not in await get(api, "/settings/tokens")
-    assert "operator" in await get(api, "/settings/tokens")
-    (token,) = (await api.good("GET", "/tokens"))["items"]
+    assert secret not in await get(api, "/settings/tokens", headers=admin)
+    assert "operator" in await get(api, "/settings/tokens", headers=admin)
+    _, token = (await api.good("GET", "/tokens", headers=admin))["items"]
     assert (token["role"], token["expires_at"] is not None) == ("operator", True)
-    assert (await post(api, "/settings/tokens/ci/revoke"))[:2] == (303, "/settings/tokens")
-    assert "revoked" in await get(api, "/settings/tokens")
+    assert (await post(api, "/settings/tokens/ci/revoke", **admin))[:2] == (303, "/settings/tokens")
+    assert "revoked" in await get(api, "/settings/tokens", headers=admin)
 
 
 @pytest.mark.parametrize(
     ("changed", "name"), [({"days": "soon"}, "days"), ({"days": "9999"}, "days"), ({"name": "<b>"}, "name")]
 )
-async def test_what_is_wrong_with_a_token_is_said_at_its_field(api, changed, name):
-    status, _, text = await post(api, "/settings/tokens", {"name": "ci", "role": "viewer", "days": "1", **changed})
+async def test_what_is_wrong_with_a_token_is_said_at_its_field(guarded, changed, name):
+    api, admin = guarded, await signed_in(guarded)
+    form = {"name": "ci", "role": "viewer", "days": "1", **changed}
+    status, _, text = await post(api, "/settings/tokens", form, **admin)
     assert status == 400
     assert 'class="problem"' in field(text, name)
-    assert (await api.good("GET", "/tokens"))["items"] == []
+    assert len((await api.good("GET", "/tokens", headers=admin))["items"]) == 1
 
 
 # The rest

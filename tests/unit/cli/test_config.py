@@ -25,7 +25,13 @@ def test_every_value_in_force_as_yaml_that_is_a_settings_file(noonbell, file, tm
     code, out, _ = noonbell("config", "show", "--config", file)
     assert code == 0
     shown = yaml.safe_load(out)
-    others = {"public_url": None, "environment": None, "graceful_timeout": "10s"}
+    others = {
+        "public_url": None,
+        "allowed_hosts": [],
+        "trusted_proxies": [],
+        "environment": None,
+        "graceful_timeout": "10s",
+    }
     assert shown["server"] == {"host": "127.0.0.1", "port": 9000, **others}
     assert shown["store"]["url"] == "postgresql://me:***@db/bell"
     again = tmp_path / "again.yaml"

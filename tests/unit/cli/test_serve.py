@@ -56,6 +56,16 @@ def test_callbacks_that_cannot_come_back_are_told(caplog):
     assert "callback.base_url" in caplog.text
 
 
+def test_a_server_that_others_reach_without_a_token_is_told(caplog):
+    callback = Callback(base_url="http://x.example")
+    with caplog.at_level(logging.WARNING):
+        warn(Settings(server=Server(host="127.0.0.1"), auth=Auth(enabled=False), callback=callback))
+        warn(Settings(server=Server(host="0.0.0.0"), auth=Auth(enabled=True), callback=callback))
+        assert caplog.messages == []
+        warn(Settings(server=Server(host="0.0.0.0"), auth=Auth(enabled=False), callback=callback))
+    assert "auth.enabled is false and server.host is 0.0.0.0" in caplog.text
+
+
 async def test_parts_are_left_out_as_asked():
     settings = Settings(store=Store(url="memory://"))
     async with assembled(settings, scheduler=False, worker=False) as parts:

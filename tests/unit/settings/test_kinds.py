@@ -125,3 +125,24 @@ def test_the_port_that_is_really_listened_on_counts():
 
 def test_networks_are_normalised():
     assert Executor(deny_networks=["10.1.2.3/8", "::1"]).deny_networks == ("10.0.0.0/8", "::1/128")
+
+
+def test_host_names_are_read_from_a_list_or_a_variable():
+    assert Server(allowed_hosts=["Cron.Example.com.", "noonbell"]).allowed_hosts == ("cron.example.com", "noonbell")
+    assert kinds.host_names.read("noonbell, cron_1.internal") == ("noonbell", "cron_1.internal")
+    assert kinds.host_names.read(["*"]) == ("*",)
+    assert kinds.host_names.read("") == ()
+
+
+@pytest.mark.parametrize(
+    "given", [["https://x.example"], ["x.example:80"], ["*.example"], ["a b"], [""], ["-x"], ["x..y"], [1], {"a": 1}]
+)
+def test_what_is_no_host_name_is_refused(given):
+    with pytest.raises(ValueError):
+        kinds.host_names.read(given)
+
+
+def test_proxies_are_addresses_or_networks():
+    assert Server(trusted_proxies="127.0.0.1,10.0.0.0/8").trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8")
+    with pytest.raises(SettingsError, match=r"server\.trusted_proxies"):
+        Server(trusted_proxies=["nginx"])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
+from noonbell.errors import AlreadyExists, Forbidden, InvalidArgument, InvalidState
 from noonbell.model.access import Role
 from noonbell.service.access import Access
 from noonbell.web.page import Page
@@ -53,7 +53,9 @@ def is_over(token: Mapping[str, Any], now: int) -> bool:
 
 
 async def make(visit: Visit) -> Response:
-    """The page again, with the token in it: it is shown this once."""
+    """The page again, with the token in it: it is shown this once. None is made where no token is asked for."""
+    if not visit.site.asks_for_tokens:
+        raise Forbidden(visit.words("settings.not_minted"))
     given = await visit.fields()
     name = given.get("name", "").strip()
     try:
