@@ -16,6 +16,16 @@ VALUES = {
     "worker_id": "w",
 }
 
+CAREFUL = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""Written out: a header that the code forgets is missed here."""
+
 
 class Route(NamedTuple):
     method: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +14,16 @@ import pytest
 
 from integration.api.conftest import url_of
 from integration.api.serving import Api, serving
+from integration.web.asking import signed_in
 from noonbell import sealing
 from noonbell.cli import main
 from noonbell.errors import InvalidState
+from noonbell.model.access import Role
 from noonbell.model.alert import Channel
 from noonbell.service.rotation import rotate
-from noonbell.settings import Executor, Secrets
+from noonbell.settings import Auth, Executor, Secrets
 from noonbell.stores import open_store
-from security.planting import Planted, dumped, ended, parrots
+from security.planting import Planted, dumped, ended, found_in, parrots
 
 STORES = ["sqlite", "postgres", "mariadb"]
 
@@ -215,3 +219,44 @@ def test_the_command_makes_keys_and_rotates(tmp_path, sqlite_url, capsys, monkey
         main(["secrets", "rotate", "--config", str(config)])
     assert caught.value.code != 0
     assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_dump_of_every_table_holds_no_token(kind, request):
+    """S12, S17: API tokens, sessions and callback tokens, used in every way, are in no table; their hashes are."""
+    url = url_of(kind, request)
+    async with parrots() as parrot, working(url, None, auth=Auth(enabled=True)) as api:
+        _, ada = await api.parts.access.create("ada", Role.ADMIN, by="command line")
+        admin = {"Authorization": f"Bearer {ada}"}
+        made = await api.good("POST", "/tokens", {"name": "ci", "role": "operator"}, 201, headers=admin)
+        cookie = await signed_in(api)
+        form = {"name": "page", "role": "viewer", "days": "1"}
+        page = await api.call("POST", "//settings/tokens", data=form, headers={**cookie, "Origin": api.root})
+        shown = re.findall(r"nb_[\w-]{43}", page.text)[0]
+        for secret in (made["token"], shown):
+            await api.good("GET", "/tasks", headers={"Authorization": f"Bearer {secret}"})
+        await api.good("DELETE", "/tokens/page", headers=admin)
+        heard = await called_back(api, parrot, admin)
+        secrets = [ada, made["token"], shown, cookie["cookie"].partition("=")[2], *heard]
+        text = await dumped(url)
+    assert found_in(text, secrets) == []
+    assert found_in(await dumped(url), secrets) == []
+    tokens = [ada, made["token"], shown, *heard]
+    assert [each for each in tokens if hashlib.sha256(each.encode()).hexdigest() not in text] == []
+
+
+async def called_back(api: Api, parrot: Any, admin: dict[str, str]) -> list[str]:
+    """The callback tokens that a target has heard of three runs: one calls back, one twice, one never."""
+    task = {"name": "back", "target_url": parrot.url(), "exec_type": "ASYNC", "http_method": "POST"}
+    task["body_template"] = '{"token": "{{callback_token}}", "url": "{{callback_url}}"}'
+    await api.good("POST", "/tasks", {**task, "max_concurrency": None}, 201, headers=admin)
+    heard = []
+    for times in (1, 2, 0):
+        run = int((await api.good("POST", "/tasks/name:back/trigger", headers=admin))["run_id"])
+        assert (await ended(api, run, headers=admin))["status"] == "CALLBACK_PENDING"
+        token = parrot.asked[-1].headers["x-callback-token"]
+        for _ in range(times):
+            await api.good("POST", f"/callbacks/{token}", {"status": "SUCCESS", "data": {"rows": 1}})
+        heard.append(token)
+    assert len(set(heard)) == 3
+    return heard

@@ -10,10 +10,10 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from integration.api.serving import Api, serving
-from noonbell.api.edge import HEADERS
 from noonbell.model.access import Role
 from noonbell.settings import Auth, Executor, Secrets
 from security.planting import Planted, ended, parrots
+from security.routes import CAREFUL
 
 LINK = re.compile(r'(?:href|src|action|data-[a-z-]+)="([^"]+)"')
 MOST_PAGES = 250
@@ -73,7 +73,7 @@ async def test_no_page_shows_a_secret(house):
     assert [path for path, (_, _, text) in pages.items() if "sealed:v1:" in text] == []
     for path, (_, headers, _) in pages.items():
         assert "frame-ancestors 'none'" in headers["content-security-policy"] or path.startswith("/static"), path
-        assert headers.keys() >= HEADERS.keys(), path
+        assert headers.keys() >= CAREFUL.keys(), path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,268 @@
+"""Who may do what, written out by hand. The code has tables of its own; these are what they are compared with.
+
+A new route or page needs a line here, by somebody who has thought about whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from noonbell.model.access import Role
+
+OPEN: Final = """
+GET /api/v1/healthz
+GET /api/v1/livez
+GET /api/v1/readyz
+POST /api/v1/callbacks/{callback_token}
+PUT /api/v1/callbacks/{callback_token}
+PATCH /api/v1/callbacks/{callback_token}
+"""
+"""Without a token."""
+
+VIEWER: Final = """
+GET /openapi.json
+GET /docs
+GET /metrics
+GET /api/v1/version
+GET /api/v1/stats
+GET /api/v1/timeline
+GET /api/v1/events
+GET /api/v1/tasks
+GET /api/v1/tasks/{id}
+GET /api/v1/tasks/{id}/next
+GET /api/v1/tasks/{id}/runs
+GET /api/v1/tasks/{id}/slots
+GET /api/v1/tasks/{id}/explain
+GET /api/v1/runs
+GET /api/v1/runs/{run_id}
+GET /api/v1/runs/{run_id}/explain
+GET /api/v1/runs/{run_id}/attempts
+GET /api/v1/runs/{run_id}/log
+GET /api/v1/runs/{run_id}/callbacks
+GET /api/v1/callbacks
+GET /api/v1/queues
+GET /api/v1/queues/{name}
+GET /api/v1/queues/{name}/dead
+GET /api/v1/workers
+GET /api/v1/workers/{worker_id}
+GET /api/v1/plans
+GET /api/v1/plans/{plan_id}
+GET /api/jobs
+GET /api/jobs/{id}
+GET /api/jobs/{id}/executions
+GET /api/v1/alerts
+GET /api/v1/alerts/rules
+GET /api/v1/alerts/rules/{rule}
+GET /api/v1/alerts/channels
+GET /api/v1/alerts/channels/{channel}
+GET /api/v1/alerts/deliveries
+POST /api/v1/schedules/preview
+"""
+
+OPERATOR: Final = """
+POST /api/v1/tasks
+POST /api/v1/tasks/apply
+POST /api/v1/tasks/enable
+POST /api/v1/tasks/disable
+PUT /api/v1/tasks/{id}
+PATCH /api/v1/tasks/{id}
+DELETE /api/v1/tasks/{id}
+PATCH /api/v1/tasks/{id}/enable
+POST /api/v1/tasks/{id}/enable
+PATCH /api/v1/tasks/{id}/disable
+POST /api/v1/tasks/{id}/disable
+POST /api/v1/tasks/{id}/resume
+POST /api/v1/tasks/{id}/pause
+POST /api/v1/tasks/{id}/reset
+POST /api/v1/tasks/{id}/skip
+POST /api/v1/tasks/{id}/trigger
+POST /api/v1/tasks/{id}/backfill
+POST /api/v1/runs/batch
+POST /api/v1/runs/cancel
+POST /api/v1/runs/retry
+POST /api/v1/runs/{run_id}/cancel
+POST /api/v1/runs/{run_id}/retry
+POST /api/v1/runs/{run_id}/promote
+PUT /api/v1/queues/{name}
+POST /api/v1/queues/{name}/pause
+POST /api/v1/queues/{name}/resume
+POST /api/v1/queues/{name}/drain
+POST /api/v1/queues/{name}/clean
+POST /api/v1/queues/{name}/redrive
+PATCH /api/v1/workers/{worker_id}
+POST /api/v1/workers/{worker_id}/drain
+POST /api/v1/workers/{worker_id}/stop
+POST /api/v1/workers/{worker_id}/resume
+POST /api/v1/workers/{worker_id}/claim
+POST /api/v1/workers/{worker_id}/heartbeat
+POST /api/v1/runs/{run_id}/settle
+POST /api/v1/runs/{run_id}/progress
+POST /api/v1/runs/{run_id}/log
+POST /api/v1/runs/{run_id}/extend
+POST /api/v1/callbacks
+PUT /api/v1/callbacks
+PATCH /api/v1/callbacks
+POST /api/jobs
+PUT /api/jobs/{id}
+DELETE /api/jobs/{id}
+POST /api/jobs/{id}/pause
+POST /api/jobs/{id}/resume
+POST /api/v1/plans
+DELETE /api/v1/plans/{plan_id}
+POST /api/v1/plans/{plan_id}/pause
+POST /api/v1/plans/{plan_id}/resume
+POST /api/v1/plans/{plan_id}/skip
+POST /api/v1/plans/{plan_id}/reset
+POST /api/v1/plans/{plan_id}/close
+POST /api/v1/alerts/rules
+PUT /api/v1/alerts/rules/{rule}
+DELETE /api/v1/alerts/rules/{rule}
+"""
+
+ADMIN: Final = """
+POST /api/v1/tokens
+GET /api/v1/tokens
+DELETE /api/v1/tokens/{token}
+GET /api/v1/audit
+POST /api/v1/alerts/channels
+PUT /api/v1/alerts/channels/{channel}
+DELETE /api/v1/alerts/channels/{channel}
+POST /api/v1/alerts/channels/{channel}/test
+"""
+
+
+def _lines(text: str, role: Role | None) -> dict[str, Role | None]:
+    return dict.fromkeys(text.strip().splitlines(), role)
+
+
+ROUTES: Final[dict[str, Role | None]] = {
+    **_lines(OPEN, None),
+    **_lines(VIEWER, Role.VIEWER),
+    **_lines(OPERATOR, Role.OPERATOR),
+    **_lines(ADMIN, Role.ADMIN),
+}
+"""Method and path of every route of the API: the least role that may call it; None for no token at all."""
+
+
+class Rule(NamedTuple):
+    role: Role | None
+    """The least role that may open or send it; None for no token at all."""
+    deed: str = ""
+    """What the audit log calls it; empty: it changes nothing."""
+
+
+_EVERYONE, _VIEWER, _OPERATOR, _ADMIN = Rule(None), Rule(Role.VIEWER), Rule(Role.OPERATOR), Rule(Role.ADMIN)
+
+
+def _by_operator(deed: str) -> Rule:
+    return Rule(Role.OPERATOR, deed)
+
+
+def _by_admin(deed: str) -> Rule:
+    return Rule(Role.ADMIN, deed)
+
+
+PAGES: Final[dict[str, Rule]] = {
+    # for everyone
+    "GET /login": _EVERYONE,
+    "POST /login": _EVERYONE,
+    "POST /logout": _EVERYONE,
+    "POST /preferences": _EVERYONE,
+    # to look at
+    "GET /": _VIEWER,
+    "GET /search": _VIEWER,
+    "GET /palette": _VIEWER,
+    "GET /suggest": _VIEWER,
+    "GET /timeline": _VIEWER,
+    "GET /timeline.ics": _VIEWER,
+    "GET /tasks": _VIEWER,
+    "GET /tasks/export": _VIEWER,
+    "GET /tasks/{id}": _VIEWER,
+    "GET /tasks/{id}/schedule": _VIEWER,
+    "GET /tasks/{id}/runs": _VIEWER,
+    "GET /tasks/{id}/configuration": _VIEWER,
+    "GET /tasks/{id}/versions": _VIEWER,
+    "GET /tasks/{id}/activity": _VIEWER,
+    "POST /tasks/preview": _VIEWER,
+    "GET /runs": _VIEWER,
+    "GET /runs/{run_id}": _VIEWER,
+    "GET /runs/{run_id}/compare": _VIEWER,
+    "GET /runs/{run_id}/compare/{other}": _VIEWER,
+    "GET /runs/{run_id}/download/{what}": _VIEWER,
+    "GET /queues": _VIEWER,
+    "GET /queues/{name}": _VIEWER,
+    "GET /workers": _VIEWER,
+    "GET /settings": _VIEWER,
+    "GET /settings/about": _VIEWER,
+    "GET /settings/alerts": _VIEWER,
+    "GET /settings/diagnostics": _VIEWER,
+    "GET /settings/retention": _VIEWER,
+    "GET /settings/secrets": _VIEWER,
+    # forms of operators
+    "GET /tasks/new": _OPERATOR,
+    "GET /tasks/import": _OPERATOR,
+    "GET /tasks/bulk": _OPERATOR,
+    "GET /tasks/{id}/edit": _OPERATOR,
+    "GET /tasks/{id}/delete": _OPERATOR,
+    "POST /tasks/check": _OPERATOR,
+    "POST /tasks/yaml": _OPERATOR,
+    "POST /tasks/form": _OPERATOR,
+    "POST /tasks/{id}/review": _OPERATOR,
+    "GET /runs/bulk": _OPERATOR,
+    "GET /runs/{run_id}/replay": _OPERATOR,
+    "GET /timeline/backfill": _OPERATOR,
+    "GET /queues/{name}/redrive": _OPERATOR,
+    "GET /queues/{name}/clean": _OPERATOR,
+    "GET /settings/new/rule": _OPERATOR,
+    "GET /settings/rules/{name}": _OPERATOR,
+    "GET /settings/rules/{name}/remove": _OPERATOR,
+    # changes by operators
+    "POST /tasks/new": _by_operator("create_task"),
+    "POST /tasks/import": _by_operator("apply_tasks"),
+    "POST /tasks/try": _by_operator("try_call"),
+    "POST /tasks/bulk": _by_operator("enable_tasks"),
+    "POST /tasks/ticked": _by_operator("enable_tasks"),
+    "POST /tasks/{id}/edit": _by_operator("replace_task"),
+    "POST /tasks/{id}/versions/{version}/restore": _by_operator("replace_task"),
+    "POST /tasks/{id}/trigger": _by_operator("trigger_task"),
+    "POST /tasks/{id}/enable": _by_operator("enable_task"),
+    "POST /tasks/{id}/disable": _by_operator("disable_task"),
+    "POST /tasks/{id}/reset": _by_operator("reset_task"),
+    "POST /tasks/{id}/skip": _by_operator("skip_slots"),
+    "POST /tasks/{id}/delete": _by_operator("delete_task"),
+    "POST /timeline/backfill": _by_operator("backfill_task"),
+    "POST /runs/bulk": _by_operator("retry_runs"),
+    "POST /runs/ticked": _by_operator("retry_runs"),
+    "POST /runs/{run_id}/cancel": _by_operator("cancel_run"),
+    "POST /runs/{run_id}/retry": _by_operator("retry_run"),
+    "POST /runs/{run_id}/promote": _by_operator("promote_run"),
+    "POST /runs/{run_id}/replay": _by_operator("trigger_task"),
+    "POST /queues/{name}/pause": _by_operator("pause_queue"),
+    "POST /queues/{name}/resume": _by_operator("resume_queue"),
+    "POST /queues/{name}/limit": _by_operator("limit_queue"),
+    "POST /queues/{name}/drain": _by_operator("drain_queue"),
+    "POST /queues/{name}/redrive": _by_operator("redrive_queue"),
+    "POST /queues/{name}/clean": _by_operator("clean_queue"),
+    "POST /workers/drain": _by_operator("drain_worker"),
+    "POST /workers/{worker_id}/drain": _by_operator("drain_worker"),
+    "POST /workers/{worker_id}/resume": _by_operator("resume_worker"),
+    "POST /workers/{worker_id}/stop": _by_operator("stop_worker"),
+    "POST /workers/{worker_id}/change": _by_operator("change_worker"),
+    "POST /settings/new/rule": _by_operator("create_alert_rule"),
+    "POST /settings/rules/{name}": _by_operator("change_alert_rule"),
+    "POST /settings/rules/{name}/remove": _by_operator("remove_alert_rule"),
+    # admins
+    "GET /activity": _ADMIN,
+    "GET /activity.csv": _ADMIN,
+    "GET /activity/{number}": _ADMIN,
+    "GET /settings/tokens": _ADMIN,
+    "GET /settings/new/channel": _ADMIN,
+    "GET /settings/channels/{name}": _ADMIN,
+    "GET /settings/channels/{name}/remove": _ADMIN,
+    "POST /settings/tokens": _by_admin("create_token"),
+    "POST /settings/tokens/{name}/revoke": _by_admin("revoke_token"),
+    "POST /settings/new/channel": _by_admin("create_alert_channel"),
+    "POST /settings/channels/{name}": _by_admin("change_alert_channel"),
+    "POST /settings/channels/{name}/test": _by_admin("test_alert_channel"),
+    "POST /settings/channels/{name}/remove": _by_admin("remove_alert_channel"),
+}

@@ -1,0 +1,202 @@
+"""S27: every route of the API that changes something is really called, and leaves the line that is written here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from integration.api.serving import HTTP, JOB, Api, serving
+from integration.api.stations import PLAN
+from integration.targets.sink import listening
+from noonbell.model.access import Role
+from noonbell.settings import Auth
+from security.planting import parrot
+from security.role_table import ROUTES
+
+CLAIM = {"queues": ["default"], "max": 1, "wait_seconds": 0}
+DAILY = {"plan_type": "day", "plan_value": 1, "plan_repet": -1}
+
+
+class Story:
+    """One caller who does one thing after the other; after each, the log is read."""
+
+    def __init__(self, api: Api, secret: str) -> None:
+        self._api, self._headers = api, {"Authorization": f"Bearer {secret}"}
+        self.called: set[str] = set()
+        self._read = 0
+
+    async def does(self, line: str, body: Any = None, *, told: str | None, status: int = 200, **parts: Any) -> Any:
+        """Call `line` of the table with its `{parts}`. `told`: the action of its one line in the log, None for no line."""
+        method, path = line.split(" ")
+        address = re.sub(r"\{(\w+)\}", lambda part: quote(str(parts[part[1]]), safe=""), path)
+        answer = await self._api.call(method, f"/{address}", body, headers=self._headers)
+        assert answer.status == status, (line, answer.text)
+        self.called.add(line)
+        log = await self._api.store.audit_log(None, 10)
+        new = [(entry.deed.action, entry.deed.actor, entry.deed.peer) for entry in log if entry.id > self._read]
+        assert new == ([] if told is None else [(told, "ada", "127.0.0.1")]), line
+        self._read += len(new)
+        return answer.body
+
+    async def claims(self, worker: str = "w1") -> Any:
+        claimed = await self.does("POST /api/v1/workers/{worker_id}/claim", CLAIM, told=None, worker_id=worker)
+        (run,) = claimed["runs"]
+        return run
+
+
+@pytest.fixture
+async def story() -> AsyncIterator[Story]:
+    async with serving("memory://", auth=Auth(enabled=True)) as api:
+        _, secret = await api.parts.access.create("ada", Role.ADMIN)
+        yield Story(api, secret)
+
+
+async def test_every_route_that_changes_something_leaves_one_line(story: Story):
+    await tasks(story)
+    await runs(story)
+    await workers(story)
+    await callbacks(story)
+    await queues(story)
+    await jobs(story)
+    await plans(story)
+    await alerts(story)
+    await tokens(story)
+    await story.does("POST /api/v1/schedules/preview", {"cron_expr": "@daily"}, told=None)
+    changing = {line for line in ROUTES if not line.startswith("GET ")}
+    assert sorted(changing - story.called) == []
+    assert sorted(story.called - changing) == []
+
+
+async def tasks(story: Story) -> None:
+    does = story.does
+    task = (await does("POST /api/v1/tasks", {**HTTP, "cron_expr": "@hourly"}, status=201, told="create_task"))["id"]
+    await does("POST /api/v1/tasks/apply", {"owner": "x", "tasks": [{**HTTP, "name": "applied"}]}, told="apply_tasks")
+    await does("PUT /api/v1/tasks/{id}", {**HTTP, "cron_expr": "@daily"}, id=task, told="replace_task")
+    await does("PATCH /api/v1/tasks/{id}", {"priority": 3}, id=task, told="patch_task")
+    for verb in ("disable", "enable"):
+        for method in ("PATCH", "POST"):
+            await does(f"{method} /api/v1/tasks/{{id}}/{verb}", id=task, told=f"{verb}_task")
+    await does("POST /api/v1/tasks/{id}/pause", id=task, told="pause_task")
+    await does("POST /api/v1/tasks/{id}/resume", id=task, told="resume_task")
+    await does("POST /api/v1/tasks/{id}/reset", id=task, told="reset_task")
+    await does("POST /api/v1/tasks/{id}/skip", {"count": 1}, id=task, told="skip_slots")
+    past = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+    await does("POST /api/v1/tasks/{id}/backfill", past, id=task, told="backfill_task")
+    for verb in ("disable", "enable"):
+        await does(f"POST /api/v1/tasks/{verb}", {"filter": {"name": "applied"}}, told=f"{verb}_tasks")
+    await does("DELETE /api/v1/tasks/{id}", id=task, told="delete_task")
+
+
+async def runs(story: Story) -> None:
+    does = story.does
+    task = (await does("POST /api/v1/tasks", {**HTTP, "name": "run"}, status=201, told="create_task"))["id"]
+    later = {"delay_seconds": 3_600}
+    run = (await does("POST /api/v1/tasks/{id}/trigger", later, id=task, told="trigger_task"))["run_id"]
+    await does("POST /api/v1/runs/{run_id}/promote", run_id=run, told="promote_run")
+    await does("POST /api/v1/runs/{run_id}/cancel", run_id=run, told="cancel_run")
+    await does("POST /api/v1/runs/{run_id}/retry", run_id=run, told="retry_run")
+    job = (await does("POST /api/v1/tasks", {**JOB, "name": "many"}, status=201, told="create_task"))["id"]
+    await does("POST /api/v1/runs/batch", {"runs": [{"task": job}]}, told="publish_runs")
+    chosen = {"filter": {"task": "many"}}
+    await does("POST /api/v1/runs/cancel", chosen, told="cancel_runs")
+    await does("POST /api/v1/runs/retry", chosen, told="retry_runs")
+    await does("POST /api/v1/runs/cancel", chosen, told="cancel_runs")
+
+
+async def workers(story: Story) -> None:
+    does = story.does
+    task = (await does("POST /api/v1/tasks", JOB, status=201, told="create_task"))["id"]
+    await does("POST /api/v1/tasks/{id}/trigger", id=task, told="trigger_task")
+    run = await story.claims()
+    held = {"worker_id": "w1", "token": run["token"]}
+    beats = {"runs": [{"run_id": run["run_id"], "token": run["token"]}]}
+    await does("POST /api/v1/workers/{worker_id}/heartbeat", beats, worker_id="w1", told=None)
+    for verb, more in (
+        ("progress", {"current": 1}),
+        ("log", {"message": "x", "level": "info"}),
+        ("extend", {"seconds": 60}),
+        ("settle", {"outcome": "success"}),
+    ):
+        await does(f"POST /api/v1/runs/{{run_id}}/{verb}", {**held, **more}, run_id=run["run_id"], told=None)
+    await does("PATCH /api/v1/workers/{worker_id}", {"concurrency": 2}, worker_id="w1", told="change_worker")
+    for verb in ("drain", "resume", "stop"):
+        await does(f"POST /api/v1/workers/{{worker_id}}/{verb}", worker_id="w1", told=f"{verb}_worker")
+
+
+async def callbacks(story: Story) -> None:
+    """They name their run by its token, or by two numbers."""
+    does, api = story.does, story._api
+    fields = {**HTTP, "name": "back", "exec_type": "ASYNC", "max_concurrency": None}
+    task = (await does("POST /api/v1/tasks", fields, status=201, told="create_task"))["id"]
+    done = {"status": "SUCCESS"}
+    for method in ("POST", "PUT", "PATCH"):
+        for by_token in (True, False):
+            run = (await does("POST /api/v1/tasks/{id}/trigger", id=task, told="trigger_task"))["run_id"]
+            leases = {}
+            while run not in leases:  # runs of other parts of the story wait in the same queue
+                lease = await api.claim()
+                leases[lease.run_id] = lease
+            await api.park(leases[run])
+            if by_token:
+                token = leases[run].callback_token
+                await does(f"{method} /api/v1/callbacks/{{callback_token}}", done, callback_token=token, told=None)
+            else:
+                body = {**done, "task_id": task, "run_id": run}
+                await does(f"{method} /api/v1/callbacks", body, told=None)
+
+
+async def queues(story: Story) -> None:
+    does = story.does
+    await does("PUT /api/v1/queues/{name}", {"concurrency": 5}, name="default", told="limit_queue")
+    for verb in ("pause", "resume", "drain"):
+        await does(f"POST /api/v1/queues/{{name}}/{verb}", name="default", told=f"{verb}_queue")
+    await does("POST /api/v1/queues/{name}/clean", {"older_than_days": 1}, name="default", told="clean_queue")
+    await does("POST /api/v1/queues/{name}/redrive", {"filter": {}}, name="default", told="redrive_queue")
+
+
+async def jobs(story: Story) -> None:
+    does = story.does
+    body = {"job_name": "nightly", "job_type": "resize", "cron_expression": "0 3 * * *"}
+    job = (await does("POST /api/jobs", body, status=201, told="create_job"))["id"]
+    await does("PUT /api/jobs/{id}", {"max_retries": 5}, id=job, told="change_job")
+    await does("POST /api/jobs/{id}/pause", id=job, told="pause_job")
+    await does("POST /api/jobs/{id}/resume", id=job, told="resume_job")
+    await does("DELETE /api/jobs/{id}", id=job, told="delete_job")
+
+
+async def plans(story: Story) -> None:
+    does = story.does
+    plan = (await does("POST /api/v1/plans", {**PLAN, **DAILY}, status=201, told="publish_plan"))["plan_id"]
+    for verb in ("pause", "resume", "skip", "reset", "close"):
+        await does(f"POST /api/v1/plans/{{plan_id}}/{verb}", plan_id=plan, told=f"{verb}_plan")
+    await does("DELETE /api/v1/plans/{plan_id}", plan_id=plan, told="remove_plan")
+
+
+async def alerts(story: Story) -> None:
+    does = story.does
+    await does("POST /api/v1/alerts/rules", {"name": "r", "kind": "failures"}, status=201, told="create_alert_rule")
+    await does("PUT /api/v1/alerts/rules/{rule}", {"kind": "failures", "count": 2}, rule="r", told="change_alert_rule")
+    await does("DELETE /api/v1/alerts/rules/{rule}", rule="r", told="remove_alert_rule")
+    async with listening(parrot) as sink:
+        channel = {"name": "c", "url": sink.url()}
+        await does("POST /api/v1/alerts/channels", channel, status=201, told="create_alert_channel")
+        await does(
+            "PUT /api/v1/alerts/channels/{channel}", {"url": sink.url()}, channel="c", told="change_alert_channel"
+        )
+        await does("POST /api/v1/alerts/channels/{channel}/test", channel="c", told="test_alert_channel")
+    await does("DELETE /api/v1/alerts/channels/{channel}", channel="c", told="remove_alert_channel")
+
+
+async def tokens(story: Story) -> None:
+    await story.does("POST /api/v1/tokens", {"name": "ci", "role": "viewer"}, status=201, told="create_token")
+    await story.does("DELETE /api/v1/tokens/{token}", token="ci", told="revoke_token")
+
+
+async def test_a_change_that_is_refused_leaves_no_line(story: Story):
+    told = await story.does("POST /api/v1/tasks", {"nonsense": 1}, status=400, told=None)
+    assert told["code"] == "INVALID_ARGUMENT"
+    await story.does("DELETE /api/v1/tasks/{id}", id=7, status=404, told=None)

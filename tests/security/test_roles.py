@@ -1,0 +1,138 @@
+"""S13: every route and every page by every role, against a table that is written by hand; and what a session may not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from integration.api.serving import Api, serving
+from integration.web.asking import signed_in
+from noonbell.model.access import Role
+from noonbell.settings import Auth
+from noonbell.web.mount import PAGES as PAGES_OF_THE_DASHBOARD
+from security.role_table import ADMIN, OPEN, OPERATOR, PAGES, ROUTES, VIEWER
+from security.routes import VALUES, routes
+
+STEPS = (None, Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+"""From the least to the most, written out: `Role.includes` is not asked."""
+
+
+def reaches(role: Role | None, needed: Role | None) -> bool:
+    return STEPS.index(role) >= STEPS.index(needed)
+
+
+def address_of(path: str) -> str:
+    return re.sub(r"\{(\w+)\}", lambda part: VALUES.get(part[1], "x"), path)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+        yield api
+
+
+async def bearer(api: Api, role: Role) -> dict[str, str]:
+    _, secret = await api.parts.access.create(f"the {role}", role)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+# The API
+
+
+async def test_the_table_has_every_route_once(api: Api):
+    found = await routes(api, headers=await bearer(api, Role.ADMIN))
+    there = {f"{route.method} {route.path}" for route in found} | {"GET /openapi.json", "GET /docs"}
+    assert sorted(there - set(ROUTES)) == []
+    assert sorted(set(ROUTES) - there) == []
+    lines = [line for text in (OPEN, VIEWER, OPERATOR, ADMIN) for line in text.split("\n") if line]
+    assert len(lines) == len(ROUTES)
+
+
+@pytest.mark.parametrize("role", STEPS, ids=str)
+async def test_the_matrix_of_routes_and_roles_is_the_table(api: Api, role: Role | None):
+    headers = {} if role is None else await bearer(api, role)
+    wrong = []
+    for line, needed in ROUTES.items():
+        method, path = line.split(" ")
+        if path == "/api/v1/events" and reaches(role, needed):
+            continue  # a stream does not end; test_events.py opens it
+        body = {"wait_seconds": 0} if path.endswith("/claim") else None
+        status = (await api.call(method, f"/{address_of(path)}", body, headers=headers)).status
+        refusal = 401 if role is None else 403
+        refused = status in (401, 403)
+        if refused is reaches(role, needed) or (refused and status != refusal):
+            wrong.append((line, status))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+async def test_only_admins_make_tokens(api: Api, role: Role):
+    headers, cookie = await bearer(api, role), await signed_in(api, role)
+    for wanted in Role:
+        told = await api.call("POST", "/tokens", {"name": f"x {wanted}", "role": wanted}, headers=headers)
+        assert (told.status, told.code) == (403, "FORBIDDEN")
+        form = {"name": f"x {wanted}", "role": wanted, "days": "1"}
+        told = await api.call("POST", "//settings/tokens", data=form, headers={**cookie, "Origin": api.root})
+        assert told.status == 403
+    assert [token["name"] for token in await api.parts.access.tokens()] == [f"the {role}", f"a {role}"]
+
+
+# Sessions
+
+
+async def test_the_cookie_of_a_session_changes_nothing_over_the_api(api: Api):
+    """A browser sends it along by itself; changes need the header. An admin's session, and no Origin to refuse."""
+    cookie = await signed_in(api, "admin")
+    assert (await api.good("GET", "/tasks", headers=cookie))["total"] == 0
+    taken = []
+    for line, needed in ROUTES.items():
+        method, path = line.split(" ")
+        if method == "GET" or needed is None:
+            continue
+        told = await api.call(method, f"/{address_of(path)}", {}, headers=cookie)
+        if (told.status, told.code) != (401, "UNAUTHORIZED"):
+            taken.append((line, told.status))
+    assert taken == []
+
+
+# The dashboard
+
+
+def test_the_table_has_every_page_with_its_role_and_what_the_log_calls_it():
+    found = [page for pages in PAGES_OF_THE_DASHBOARD for page in pages(None)]  # type: ignore[arg-type]
+    there = {f"{page.method} {page.path}": (page.role, page.deed) for page in found}
+    assert there == {line: tuple(rule) for line, rule in PAGES.items()}
+    assert len(found) == len(PAGES)
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.ADMIN])
+async def test_the_matrix_of_pages_and_roles_is_the_table(api: Api, role: Role):
+    cookie = await signed_in(api, role)
+    sent = {**cookie, "Accept": "text/html", "Origin": api.root}
+    wrong = []
+    for line, rule in PAGES.items():
+        method, path = line.split(" ")
+        if path in ("/login", "/logout"):
+            continue  # one is 401 without a good token, the other would end the session
+        told = await api.call(method, f"/{address_of(path)}", headers=sent, allow_redirects=False)
+        if (told.status in (401, 403)) is reaches(role, rule.role):
+            wrong.append((line, told.status))
+    assert wrong == []
+
+
+async def test_without_a_session_every_page_but_those_for_everyone_leads_to_the_door(api: Api):
+    wrong = []
+    for line, rule in PAGES.items():
+        method, path = line.split(" ")
+        told = await api.call(
+            method,
+            f"/{address_of(path)}",
+            headers={"Accept": "text/html", "Origin": api.root},
+            allow_redirects=False,
+        )
+        at_the_door = told.status == 401 if method == "POST" else "login?next=" in told.headers.get("location", "")
+        if at_the_door is (rule.role is None) and line != "POST /login":
+            wrong.append((line, told.status))
+    assert wrong == []
