@@ -21,9 +21,9 @@ import asyncmy.errors as mysql_errors
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
-from noonbell.stores import migrations
+from noonbell.stores import blocking, migrations
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
-from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
+from noonbell.stores.sql.drive import LOCK_SECONDS, WAIT_AT_MOST, LockTimeout, TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdSource, floor_at
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import (
@@ -74,14 +74,17 @@ MYSQL = Dialect(
 _INIT = (
     "set session /*M!100300 tx_isolation = 'READ-COMMITTED', idle_transaction_timeout = 15 */"
     " /*!80000 transaction_isolation = 'READ-COMMITTED' */"
+    f", innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
 )
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
-_AGAIN = frozenset({1205, 1213, 1020})
+_LOCK_TIMEOUT = 1205
+_AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
-_READ_ONLY = frozenset({1290, 1792, 1836})
-"""It was the primary and is one no longer: the address may lead to another server by now, so the connection is dropped."""
-_FULL = frozenset({1021, 1114})
-_AWAY = _READ_ONLY | _FULL | {1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
+_OF_THE_CALL = frozenset(
+    {1064, 1110, 1118, 1136, 1153, 1264, 1265, 1292, 1300, 1366, 1406, 1690, 3140, 3141, 3819, 4025}
+)
+"""A statement or its values are wrong. Every other error that the driver does not call an error of data is the server's:
+no call would do, and the connection is dropped, because the address may lead to another server by now."""
 
 parse = functools.lru_cache(maxsize=1024)(percent)
 
@@ -95,7 +98,9 @@ class MysqlStore(SqlStore):
         self._connections = connections
         self._pool: Any = None
         self._spare: Any = None
-        """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
+        """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
+        is opened to find out which session holds a lock."""
+        self._looking = asyncio.Lock()
         self._types: dict[str, dict[str, str]] = {}
         self._ids = IdSource(self._reserve)
         self._bulk: dict[tuple[Any, ...], str] = {}
@@ -103,7 +108,7 @@ class MysqlStore(SqlStore):
     async def open(self) -> None:
         try:
             self._pool = await self._connect(self._connections)
-            self._spare = await self._connect(1)
+            self._spare = await self._connect(2)
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
         version = await self.fetch("select version()")
@@ -147,8 +152,10 @@ class MysqlStore(SqlStore):
             self._types.setdefault(table, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
 
     async def _write(self, work: Callable[[TaskView], Work[T]], *, spare: bool = False) -> T:
+        blocker = blocking.Blocker()
+
         async def once() -> T:
-            async with self._cursor(spare=spare) as (connection, cursor):
+            async with self._cursor(blocker, spare=spare) as (connection, cursor):
                 view = TaskView(self._cache)
                 await connection.begin()
                 try:
@@ -160,33 +167,50 @@ class MysqlStore(SqlStore):
                 view.keep()
                 return result
 
-        return await until_it_holds(once)
+        return await until_it_holds(once, blocker, self._wait_at_most)
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
+        blocker = blocking.Blocker()
+
         async def once() -> T:
-            async with self._cursor() as (_, cursor):
+            async with self._cursor(blocker) as (_, cursor):
                 return await drive(work, functools.partial(self._do, cursor))
 
-        return await until_it_holds(once)
+        return await until_it_holds(once, blocker, self._wait_at_most)
+
+    async def _blocker(self, thread: int, before: str) -> str:
+        pool = self._spare
+        if pool is None:
+            return before
+        async with self._looking, asyncio.timeout(LOCK_SECONDS), pool.acquire() as connection:
+            cursor = connection.cursor()
+
+            async def ask(sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+                await cursor.execute(sql, values)
+                rows: Sequence[Sequence[Any]] = await cursor.fetchall()
+                return rows
+
+            return await blocking.on_mysql(ask, thread, self._schema, before)
 
     @asynccontextmanager
-    async def _cursor(self, *, spare: bool = False) -> AsyncIterator[tuple[Any, Any]]:
+    async def _cursor(self, blocker: blocking.Blocker, *, spare: bool = False) -> AsyncIterator[tuple[Any, Any]]:
         """A connection of the pool, for as long as the server answers in time."""
         pool = self._spare if spare else self._pool
         if pool is None:
             raise StoreUnavailable("the store is closed")
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(WAIT_AT_MOST):
                 connection = await pool.acquire()
+            thread = connection.thread_id()
             try:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_PATIENCE), blocker.looked_for(lambda before: self._blocker(thread, before)):
                     yield connection, connection.cursor()
             except (asyncio.CancelledError, TimeoutError):
                 # Its answer may still be on the way: nobody else may read it.
                 connection.close()
                 raise
             except mysql_errors.MySQLError as error:
-                if _code_of(error) in _READ_ONLY:
+                if isinstance(_translated(error), StoreUnavailable):
                     connection.close()
                 raise
             finally:
@@ -301,10 +325,14 @@ def _code_of(error: Exception) -> int:
 
 def _translated(error: Exception) -> Exception:
     code = _code_of(error)
+    if code == _LOCK_TIMEOUT:
+        return LockTimeout(f"MySQL: {error}")
     if code in _AGAIN:
         return TryAgain(str(error))
     if code == _DUPLICATE:
         return Conflict(str(error))
-    if isinstance(error, OSError | mysql_errors.InterfaceError) or code in _AWAY:
-        return StoreUnavailable(f"MySQL: {error}")
+    if isinstance(error, mysql_errors.DataError | mysql_errors.IntegrityError) or code in _OF_THE_CALL:
+        return error
+    if isinstance(error, OSError | mysql_errors.MySQLError):
+        return StoreUnavailable(f"MySQL: {str(error) or type(error).__name__}")
     return error

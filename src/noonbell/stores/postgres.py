@@ -21,13 +21,13 @@ from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
 from noonbell.model.run import RunId
 from noonbell.model.settlement import Settled, Settlement
-from noonbell.stores import migrations, within
+from noonbell.stores import blocking, migrations, within
 from noonbell.stores import postgres_gated as gated
 from noonbell.stores import postgres_hot as hot
 from noonbell.stores.postgres_bulk import Bulk
 from noonbell.stores.sql import claiming, finishing, publishing, settling, shortcut
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
-from noonbell.stores.sql.drive import TryAgain, drive, until_it_holds
+from noonbell.stores.sql.drive import LOCK_SECONDS, WAIT_AT_MOST, LockTimeout, TryAgain, drive, until_it_holds
 from noonbell.stores.sql.ids import RESERVE, IdSource, floor_at
 from noonbell.stores.sql.known import known_tasks
 from noonbell.stores.sql.rows import TaskView
@@ -68,13 +68,13 @@ POSTGRES = Dialect(
 )
 
 _SETTINGS = {
-    "application_name": "noonbell",
+    "application_name": blocking.OWN,
     "plan_cache_mode": "force_custom_plan",
     "jit": "off",
     "timezone": "UTC",
     # A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'.
     "idle_in_transaction_session_timeout": "15s",
-    "lock_timeout": "8s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
     # The tables of work under way are empty most of the time, and so are their statistics. A scan that looks cheap by
     # them is not when they are full; an index never is wrong here.
     "enable_seqscan": "off",
@@ -88,7 +88,7 @@ _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _REMEMBERED = 2.0
 """Seconds for which claims expect more behind gates after they found something there."""
-_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _AWAY = (
     OSError,
     asyncpg.InterfaceError,
@@ -105,6 +105,8 @@ _AWAY = (
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.ReadOnlySQLTransactionError,
 )
+_OF_THE_CALL = ("21", "22", "23", "54", "42601")
+"""How SQLSTATE begins where a statement or its values are wrong. Every other error is the server's: no call would do."""
 
 parse = functools.lru_cache(maxsize=1024)(numbered)
 
@@ -118,7 +120,9 @@ class PostgresStore(SqlStore):
         self._connections = connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._spare: asyncpg.Pool[asyncpg.Record] | None = None
-        """One connection for new ids: whoever needs them is in the middle of a transaction, and holds one already."""
+        """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
+        is opened to find out which session holds a lock."""
+        self._looking = asyncio.Lock()
         self._ids = IdSource(self._reserve)
         self._bulk = Bulk({})
         self._gates_until = 0.0
@@ -127,7 +131,7 @@ class PostgresStore(SqlStore):
     async def open(self) -> None:
         try:
             self._pool = await self._connect(self._connections)
-            self._spare = await self._connect(1)
+            self._spare = await self._connect(2)
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
@@ -136,7 +140,7 @@ class PostgresStore(SqlStore):
     async def _connect(self, connections: int) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
-            min_size=min(connections, 1),
+            min_size=1,
             max_size=connections,
             server_settings=_SETTINGS,
             statement_cache_size=512,
@@ -308,22 +312,36 @@ class PostgresStore(SqlStore):
 
     async def _with_connection(self, use: Callable[[Connection], Awaitable[T]], *, spare: bool = False) -> T:
         """Use a connection of the pool, again where the database asks for it; its errors in our words."""
+        blocker = blocking.Blocker()
 
         async def once() -> T:
             pool = self._spare if spare else self._pool
             if pool is None:
                 raise StoreUnavailable("the store is closed")
             try:
-                async with pool.acquire(timeout=_PATIENCE) as connection:
+                async with pool.acquire(timeout=WAIT_AT_MOST) as connection:
+                    pid = connection.get_server_pid()
                     try:
-                        return await use(connection)  # type: ignore[arg-type]
+                        async with blocker.looked_for(lambda before: self._blocker(pid, before)):
+                            return await use(connection)  # type: ignore[arg-type]
                     except TimeoutError:
                         connection.terminate()  # or its return to the pool would wait for the server once more
                         raise
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
 
-        return await until_it_holds(once)
+        return await until_it_holds(once, blocker, self._wait_at_most)
+
+    async def _blocker(self, pid: int, before: str) -> str:
+        pool = self._spare
+        if pool is None:
+            return before
+        async with self._looking, pool.acquire(timeout=LOCK_SECONDS) as connection:
+
+            async def ask(sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+                return [tuple(row) for row in await connection.fetch(sql, *values)]
+
+            return await blocking.on_postgres(ask, pid, before)
 
     async def _do(self, connection: Connection, statement: Statement) -> Any:
         match statement:
@@ -380,12 +398,14 @@ def _changed(tag: str) -> int:
 
 
 def _translated(error: BaseException) -> Exception:
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):
         return TryAgain(str(error))
     if isinstance(error, asyncpg.UniqueViolationError):
         return Conflict(str(error))
     if isinstance(error, _AWAY):
         return StoreUnavailable(f"PostgreSQL: {str(error) or type(error).__name__}")
-    if isinstance(error, asyncpg.InvalidCatalogNameError | asyncpg.InvalidAuthorizationSpecificationError):
+    if isinstance(error, asyncpg.PostgresError) and not (error.sqlstate or "").startswith(_OF_THE_CALL):
         return StoreUnavailable(f"PostgreSQL: {error}")
     return error if isinstance(error, Exception) else StoreUnavailable(str(error))

@@ -12,6 +12,7 @@ result after the commit, never before. Readers have a thread and a connection of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -25,9 +26,10 @@ import msgspec
 from noonbell.clock import Clock, Instant, SystemClock
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model.request import Publication, Published
-from noonbell.stores import within
+from noonbell.stores import blocking, within
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.dialect import Dialect, named, on_conflict, update_from
+from noonbell.stores.sql.drive import WAIT_AT_MOST
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import (
@@ -63,8 +65,10 @@ def _pack(values: Sequence[Any]) -> str:
 
 
 _PATIENCE = 10.0
-"""Seconds to wait for somebody else's transaction."""
-_OWN_PATIENCE = f"pragma busy_timeout = {round(_PATIENCE * 1000)}"
+"""Seconds to wait for another process's transaction while the file is opened."""
+_LEAST_PATIENCE = 1.0
+"""Seconds that a batch tries for the write lock, however long its oldest call has waited in the queue."""
+_OWN_PATIENCE = f"pragma busy_timeout = {round(WAIT_AT_MOST * 1000)}"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.002
 
 SQLITE = Dialect(
@@ -95,7 +99,8 @@ class Connection:
         self._clock = clock
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
-            self._insist(pragma)
+            self._insist(pragma, _PATIENCE)
+        self._db.execute(_OWN_PATIENCE)
 
     @classmethod
     def over(cls, cursor: sqlite3.Cursor, clock: Clock) -> Connection:
@@ -123,21 +128,21 @@ class Connection:
             result: T = done.value
             return result
 
-    def begin(self) -> None:
-        """Wait for the file's one write lock, with looks that are close together.
+    def begin(self, patience: float = WAIT_AT_MOST) -> None:
+        """Wait for the file's one write lock for `patience` seconds, with looks that are close together.
 
         SQLite's own patience sleeps for up to 100 ms between two looks. Two processes that write short transactions would
         then each stand still most of the time.
         """
         self._db.execute("pragma busy_timeout = 0")
         try:
-            self._insist("begin immediate")
+            self._insist("begin immediate", patience)
         finally:
             self._db.execute(_OWN_PATIENCE)
 
-    def _insist(self, sql: str) -> None:
-        """Again and again while somebody else has the file: a change of the journal's mode is refused without patience."""
-        deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+    def _insist(self, sql: str, patience: float) -> None:
+        """Again and again while another process has the file: a change of the journal's mode is refused without patience."""
+        deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
         while True:
             try:
                 self._db.execute(sql)
@@ -217,12 +222,17 @@ def _in_one_piece(sql: str, columns: int) -> str:
 def _translated(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(str(error))
-    if isinstance(error, sqlite3.OperationalError):
-        return StoreUnavailable(f"SQLite: {error}")
+    if type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.OperationalError | sqlite3.InternalError):
+        return StoreUnavailable(f"SQLite: {error}")  # malformed, no database, a table that is gone, a full disk
     return error
 
 
-_Job = tuple[Callable[[], Work[Any]], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+_Job = tuple[Callable[[], Work[Any]], asyncio.AbstractEventLoop, "asyncio.Future[Any]", float]
+"""The work, who waits for it, and since when (monotonic)."""
 _Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -233,11 +243,13 @@ class _Thread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._path, self._clock, self._writes = path, clock, writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.wait_at_most = WAIT_AT_MOST
+        """Seconds that a call waits for the write lock of another process, its time in the queue included."""
 
     async def run_work(self, work: Callable[[], Work[T]]) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put((work, loop, future))
+        self._jobs.put((work, loop, future, time.monotonic()))
         return await future
 
     def stop(self) -> None:
@@ -263,7 +275,7 @@ class _Thread(threading.Thread):
         ending = False
         while not ending:
             batch, ending = self._next_batch()
-            _deliver(batch, [(future, None, error) for _, _, future in batch])
+            _deliver(batch, [(future, None, error) for _, _, future, _ in batch])
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         first = self._jobs.get()
@@ -283,33 +295,44 @@ class _Thread(threading.Thread):
     def _write_batch(self, connection: Connection, batch: list[_Job]) -> None:
         results: list[_Result] = []
         try:
-            connection.begin()
-            for work, _, future in batch:
+            connection.begin(max(_LEAST_PATIENCE, batch[0][3] + self.wait_at_most - time.monotonic()))
+            for work, _, future, _ in batch:
                 try:
                     results.append((future, connection.attempt(work), None))
                 except Exception as error:
-                    results.append((future, None, error))
+                    results.append((future, None, _translated(error)))
             connection.commit()
         except Exception as error:
-            connection.rollback()
-            failure = _translated(error)
-            results = [(future, None, failure) for _, _, future in batch]
+            _roll_back(connection)
+            failure = self._locked(error, batch) if _is_busy(error) else _translated(error)
+            results = [(future, None, failure) for _, _, future, _ in batch]
         _deliver(batch, results)
 
     def _read_batch(self, connection: Connection, batch: list[_Job]) -> None:
         results: list[_Result] = []
-        for work, _, future in batch:
+        for work, _, future, _ in batch:
             try:
                 results.append((future, connection.run(work), None))
             except Exception as error:
-                results.append((future, None, error))
+                results.append((future, None, _translated(error)))
         _deliver(batch, results)
+
+    def _locked(self, error: Exception, batch: list[_Job]) -> StoreUnavailable:
+        holder = blocking.on_sqlite(self._path) or "another process"
+        waited = time.monotonic() - batch[0][3]
+        return StoreUnavailable(f"waited {waited:.0f} s for the write lock that {holder} holds: SQLite: {error}")
+
+
+def _roll_back(connection: Connection) -> None:
+    """A file that cannot be read any longer cannot always be rolled back either; the thread has to outlive that."""
+    with contextlib.suppress(sqlite3.Error):
+        connection.rollback()
 
 
 def _deliver(batch: list[_Job], results: list[_Result]) -> None:
     """Tell every caller, with one hop to each event loop that waits."""
     loops: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
-    for (_, loop, _), result in zip(batch, results, strict=True):
+    for (_, loop, _, _), result in zip(batch, results, strict=True):
         loops.setdefault(loop, []).append(result)
     for loop, told in loops.items():
         try:
@@ -366,6 +389,7 @@ class SqliteStore(SqlStore):
         if self._writer is None:
             raise StoreUnavailable("the store is closed")
         view = TaskView(self._cache)
+        self._writer.wait_at_most = self._wait_at_most
         result = await self._writer.run_work(lambda: work(view))
         view.keep()
         return result

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from noonbell.errors import StoreUnavailable
+from noonbell.stores.blocking import Blocker
 from noonbell.stores.sql.statement import Statement, Work
 
 T = TypeVar("T")
 
 MAX_TRIES = 20
+LOCK_SECONDS = 2
+"""How long one statement waits for a lock. The drivers set it for their sessions."""
+WAIT_AT_MOST = 6.0
+"""Seconds that a call waits for locks, all its tries together."""
+MIGRATION_WAIT = 60.0
+"""The same for a change of the schema: another node may be at it, and nothing else goes on meanwhile."""
 
 
 class TryAgain(Exception):
     """The database gave up this transaction for another's sake; the same one again will do."""
+
+
+class LockTimeout(TryAgain):
+    """The transaction waited for a lock that another session holds, for as long as one statement may."""
 
 
 async def drive(work: Callable[[], Work[T]], do: Callable[[Statement], Awaitable[Any]]) -> T:
@@ -36,13 +48,31 @@ async def drive(work: Callable[[], Work[T]], do: Callable[[Statement], Awaitable
         return result
 
 
-async def until_it_holds(once: Callable[[], Awaitable[T]]) -> T:
-    """Again after TryAgain, with a growing and random pause, so that two who met do not meet again."""
-    for attempt in range(MAX_TRIES):
+async def until_it_holds(
+    once: Callable[[], Awaitable[T]], blocker: Blocker | None = None, wait_at_most: float = WAIT_AT_MOST
+) -> T:
+    """Again after TryAgain, with a growing and random pause, so that two who met do not meet again.
+
+    After `wait_at_most` seconds of waiting for locks it gives up, and names who is in the way.
+    """
+    began = time.monotonic()
+    blocker = blocker or Blocker()
+    tries = 0
+    while True:
         try:
             return await once()
+        except LockTimeout as error:
+            blocker.has_waited = True
+            waited = time.monotonic() - began
+            if waited + LOCK_SECONDS / 2 > wait_at_most:
+                raise StoreUnavailable(_in_the_way(waited, blocker, error)) from error
         except TryAgain as error:
-            if attempt == MAX_TRIES - 1:
+            tries += 1
+            if tries == MAX_TRIES:
                 raise StoreUnavailable(f"the database gave this transaction up {MAX_TRIES} times: {error}") from error
-            await asyncio.sleep(random.random() * 0.002 * min(2**attempt, 64))  # noqa: S311 - no secret
-    raise AssertionError("unreachable")
+        await asyncio.sleep(random.random() * 0.002 * min(2**tries, 64))  # noqa: S311 - no secret
+
+
+def _in_the_way(waited: float, blocker: Blocker, error: Exception) -> str:
+    holder = blocker.found or "another session"
+    return f"waited {waited:.0f} s for a lock that is held by {holder}: {error}"

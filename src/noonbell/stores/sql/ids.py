@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from noonbell.errors import StoreUnavailable
+
 EPOCH_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
 
@@ -68,17 +70,29 @@ class IdSource:
     def __init__(self, reserve: Callable[[int], Awaitable[int]]) -> None:
         """`reserve` moves the counter on by so many, and says where it stands then."""
         self._reserve, self._block, self._reserving = reserve, IdBlock(), asyncio.Lock()
+        self._failed: tuple[float, StoreUnavailable] | None = None
+        """When (monotonic) and how the last reservation failed."""
 
     async def take(self, count: int) -> range:
         taken = self._block.take(count)
+        asked = time.monotonic()
         while taken is None:
             async with self._reserving:
                 taken = self._block.take(count)
                 if taken is None:
-                    size = self._block.size_for(count)
-                    self._block.fill(await self._reserve(size), size)
+                    await self._refill(count, asked)
                     taken = self._block.take(count)
         return taken
+
+    async def _refill(self, count: int, asked: float) -> None:
+        if self._failed is not None and self._failed[0] >= asked:
+            raise StoreUnavailable(self._failed[1].message)  # callers that wait in line do not each wait for the store
+        size = self._block.size_for(count)
+        try:
+            self._block.fill(await self._reserve(size), size)
+        except StoreUnavailable as error:
+            self._failed = (time.monotonic(), error)
+            raise
 
 
 RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"

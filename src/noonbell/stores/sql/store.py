@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
@@ -54,6 +55,7 @@ from noonbell.stores.sql import (
 from noonbell.stores.sql.access_store import AccessMethods
 from noonbell.stores.sql.alert_store import AlertMethods
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.drive import MIGRATION_WAIT, WAIT_AT_MOST
 from noonbell.stores.sql.rows import TaskCache, TaskView
 from noonbell.stores.sql.secret_store import SecretMethods
 from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
@@ -71,6 +73,8 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._cache = TaskCache()
+        self._wait_at_most = WAIT_AT_MOST
+        """Seconds that a call waits for locks of other sessions."""
         self._schema = self.dialect.name
         """Which variant of the migrations is ours."""
 
@@ -102,11 +106,21 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
 
     async def _bring_up_to_date(self) -> None:
         """Look and migrate under one lock: of two nodes that start together, the second finds it done."""
-        await self._write(lambda _: self._migrating(migrations.LATEST, forward_only=True))
+        with self._waiting(MIGRATION_WAIT):
+            await self._write(lambda _: self._migrating(migrations.LATEST, forward_only=True))
 
     async def migrate(self, to: int = migrations.LATEST) -> list[int]:
         """Go to a step of the schema, forward or back; the steps that were taken."""
-        return await self._write(lambda _: self._migrating(to, forward_only=False))
+        with self._waiting(MIGRATION_WAIT):
+            return await self._write(lambda _: self._migrating(to, forward_only=False))
+
+    @contextlib.contextmanager
+    def _waiting(self, seconds: float) -> Iterator[None]:
+        before, self._wait_at_most = self._wait_at_most, seconds
+        try:
+            yield
+        finally:
+            self._wait_at_most = before
 
     def _migrating(self, to: int, *, forward_only: bool) -> Work[list[int]]:
         alone = self.dialect.alone
