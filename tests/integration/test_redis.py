@@ -101,6 +101,38 @@ async def test_a_connection_that_was_killed_is_made_anew(redis_url: str):
         assert await there.wait(["plan"], LONG)
 
 
+async def test_a_listener_that_reconnects_wakes_those_who_wait_for_a_topic_that_is_not_polled(redis_url: str):
+    async with Proxy(redis_url) as proxy, opened(proxy.url) as wakeup:
+        await proxy.cut()
+        await until(lambda: not wakeup.is_connected, LONG, "the connection to change")
+        waiting = asyncio.create_task(wakeup.wait(["plan"], LONG))
+        await asyncio.sleep(0)
+        await proxy.restore()
+        assert await waiting, "it listens again, and may have missed a signal"
+        assert wakeup.is_connected
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+async def test_signals_that_are_followed_by_close_reach_other_processes(redis_url: str, turns: int):
+    async with opened(redis_url) as there:
+        for _ in range(4):
+            async with opened(redis_url) as here:
+                here.signal("plan")
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            assert await there.wait(["plan"], LONG)
+
+
+async def test_a_close_gives_up_on_a_redis_that_is_gone(redis_url: str, caplog: pytest.LogCaptureFixture):
+    async with Proxy(redis_url) as proxy:
+        async with opened(proxy.url) as wakeup:
+            wakeup.last_words = 0.2
+            await proxy.cut()
+            await until(lambda: not wakeup.is_connected, LONG, "the connection to change")
+            wakeup.signal("plan")
+        assert len([one for one in caplog.messages if "could not be sent before the close" in one]) == 1
+
+
 async def test_a_start_without_redis_is_a_start(redis_url: str):
     async with Proxy(redis_url) as proxy:
         await proxy.cut()

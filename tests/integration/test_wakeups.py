@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from integration.support import TESTS, until
+from noonbell.engine.tell import EVENTS, Nudge
 from noonbell.errors import SettingsError
 from noonbell.model.task import TaskSpec
 from noonbell.ports import Wakeup
@@ -25,6 +26,9 @@ from noonbell.stores.wakeups import (
     make_wakeup,
     payloads,
 )
+
+LONG = 20.0
+"""Seconds that no test waits for: who is woken is woken long before."""
 
 Make = Callable[[], Awaitable[Wakeup]]
 
@@ -184,6 +188,74 @@ async def test_a_broken_connection_is_made_anew_and_waiters_look_again(postgres_
     await admin.close()
 
 
+async def test_a_listener_that_reconnects_wakes_those_who_wait_for_a_topic_that_is_not_polled(postgres_url: str):
+    here = PostgresWakeup(postgres_url, retry_seconds=0.2)
+    await here.open()
+    admin = await asyncpg.connect(postgres_url)
+    waiting = asyncio.create_task(here.wait(["plan"], LONG))
+    await asyncio.sleep(0)
+    await admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name = 'noonbell wake-up' and datname = current_database()"
+    )
+    assert await waiting, "the connection broke"
+    assert not here.is_connected
+    # Another process may signal now, and this one cannot hear it: it has to look again once it listens.
+    assert await here.wait(["plan"], LONG), "it listens again"
+    assert here.is_connected
+    assert not await here.wait(["plan"], 0.05), "once"
+    await here.close()
+    await admin.close()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+async def test_signals_that_are_followed_by_close_reach_other_processes(postgres_url: str, turns: int):
+    there = PostgresWakeup(postgres_url)
+    await there.open()
+    for _ in range(4):
+        here = PostgresWakeup(postgres_url)
+        await here.open()
+        here.signal("plan")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await here.close()
+        assert await there.wait(["plan"], LONG)
+    await there.close()
+
+
+async def test_a_close_gives_up_on_a_server_that_is_gone_and_says_so_once(caplog: pytest.LogCaptureFixture):
+    wakeup = PostgresWakeup("postgresql://nobody@127.0.0.1:1/none", retry_seconds=0.01)
+    wakeup.patience = 0.05
+    wakeup.last_words = 0.2
+    await wakeup.open()
+    wakeup.signal("plan")
+    await asyncio.wait_for(wakeup.close(), LONG)
+    assert len([one for one in caplog.messages if "could not be sent before the close" in one]) == 1
+    await wakeup.close()  # a second time does nothing
+
+
+async def test_a_publisher_that_ends_right_after_its_commit_wakes_a_worker_at_once(postgres_url: str):
+    worker = PostgresWakeup(postgres_url)
+    await worker.open()
+    for ending in ("async", "sync", "without leaving"):
+        waiting = asyncio.create_task(worker.wait(["queue:default"], LONG))
+        await run_script(PUBLISHER, postgres_url, ending)
+        assert await waiting, ending
+    await worker.close()
+
+
+async def test_a_listener_for_events_is_told_of_the_last_one_before_the_close(postgres_url: str):
+    here, there = await two(postgres_url)
+    nudge = Nudge(here, apart=LONG)
+    nudge()
+    assert await there.wait([EVENTS], LONG)
+    nudge()  # too soon after the first: it is put off
+    nudge.close()
+    await here.close()
+    assert await there.wait([EVENTS], LONG)
+    await there.close()
+
+
 async def test_without_a_database_signals_still_travel_inside_the_process(monkeypatch):
     wakeup = PostgresWakeup("postgresql://nobody@127.0.0.1:1/none", retry_seconds=0.01)
     opening = asyncio.create_task(wakeup.open())
@@ -221,6 +293,31 @@ async def test_a_commit_of_another_process_wakes_whoever_waits(sqlite_url: str):
     await store.close()
 
 
+PUBLISHER = """
+import asyncio, sys
+from noonbell import App
+
+app = App("publisher")
+
+@app.job
+async def work() -> None: ...
+
+async def within() -> None:
+    async with app.connected(sys.argv[1]):
+        await work.publish()
+
+match sys.argv[2]:
+    case "async":
+        asyncio.run(within())
+    case "sync":
+        with app.connected(sys.argv[1]):
+            work.publish_sync()
+    case "without leaving":
+        app.connected(sys.argv[1]).__enter__()
+        work.publish_sync()
+"""
+
+
 async def create_elsewhere(url: str) -> None:
     script = (
         "import asyncio, sys\n"
@@ -233,8 +330,12 @@ async def create_elsewhere(url: str) -> None:
         "    await store.close()\n"
         "asyncio.run(main())\n"
     )
+    await run_script(script, url)
+
+
+async def run_script(script: str, *arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, url, env=os.environ | {"PYTHONPATH": str(TESTS)}, stderr=subprocess.PIPE
+        sys.executable, "-c", script, *arguments, env=os.environ | {"PYTHONPATH": str(TESTS)}, stderr=subprocess.PIPE
     )
     _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, errors.decode()[-2000:]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -35,6 +37,16 @@ ANY_NAME: Final = "app"
 """Of an App that was given none. Several programs on a store may have one, so none of them may prune."""
 
 
+FORKED: Final = (
+    "the app was connected before fork(), and a child process cannot use what its parent has open:"
+    " enter app.connected(URL) or app.running(URL) in each child, after the fork"
+)
+FORKED_SQLITE: Final = (
+    "the app was connected before fork(), and SQLite does not allow that a child process opens a file again that its"
+    " parent has open: enter app.connected(URL) in each child, after the fork, and not in the parent"
+)
+
+
 class Decorator(Protocol):
     """`@app.job(…)`: what makes a job of a function."""
 
@@ -59,6 +71,12 @@ class App:
         self._provided = Provided()
         self._lifespans: list[Lifespan] = []
         self._connection: Connection | None = None
+        self.opening: Opening | None = None
+        """What was entered to connect it; None where that is over services that were open already."""
+        self._is_forked = False
+        self._open_again: Callable[[], None] | None = None
+        self._opening_again = threading.Lock()
+        self._left_behind: list[Connection] = []
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self._jobs) or 'no jobs'}>"
@@ -169,7 +187,14 @@ class App:
     @property
     def connection(self) -> Connection:
         """InvalidState outside of `connected` and `running`."""
+        if self._open_again is not None:
+            with self._opening_again:
+                if self._open_again is not None:
+                    self._open_again()
+                    self._open_again = None
         if self._connection is None:
+            if self._is_forked:
+                raise InvalidState(FORKED)
             raise InvalidState(
                 f"{self.name} is not connected: publish inside `async with app.connected(URL)` or `app.running(URL)`"
             )
@@ -185,15 +210,18 @@ class App:
         """
 
         @contextlib.asynccontextmanager
-        async def enter() -> AsyncIterator[None]:
+        async def enter(first: bool) -> AsyncIterator[None]:
             settings = opening.settings_for(url)
+            if not first and settings.store.url.startswith("sqlite:"):
+                raise InvalidState(FORKED_SQLITE)
             async with (
                 opening.opened(settings) as services,
-                self.attached(services, declare=declare, prune=prune, works=False),
+                # The parent has declared its jobs: not once more in each of its children.
+                self.attached(services, declare=declare and first, prune=prune and first, works=False),
             ):
                 yield
 
-        return Opening(self, enter)
+        return Opening(self, enter, publishes_only=True)
 
     def running(
         self,
@@ -214,7 +242,7 @@ class App:
         """
 
         @contextlib.asynccontextmanager
-        async def enter() -> AsyncIterator[None]:
+        async def enter(_first: bool) -> AsyncIterator[None]:
             from noonbell.app import working
 
             settings = opening.settings_for(url)
@@ -242,11 +270,14 @@ class App:
         if declare:
             await declaring.declare(services, self.owner, list(self._jobs.values()), prune=prune)
         self._connection = connection = Connection(services)
+        self._is_forked = False
+        _connected.add(self)
         try:
             async with self.alive() if works else contextlib.nullcontext():
                 yield
         finally:
             self._connection = None
+            _connected.discard(self)
             await connection.close()
 
     @contextlib.asynccontextmanager
@@ -256,6 +287,27 @@ class App:
             for lifespan in self._lifespans:
                 await opened.enter_async_context(_entered(lifespan))
             yield
+
+    def _forked(self) -> None:
+        """In a child process: the parent's connection is given up here, and nothing of it is closed."""
+        if self._connection is not None:
+            self._connection.is_open = False
+            self._left_behind.append(self._connection)
+        self._connection, self._is_forked, self._opening_again = None, True, threading.Lock()
+        self._open_again = None if self.opening is None else self.opening.forked()
+
+
+_connected: set[App] = set()
+
+
+def _after_fork() -> None:
+    for app in list(_connected):
+        _connected.discard(app)
+        app._forked()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _yields(function: Any) -> bool:

@@ -38,9 +38,11 @@ class Nudge:
             self._later = loop.call_later(left, self._signal, loop)
 
     def close(self) -> None:
+        """Before the wake-up is closed: a signal that was put off is sent now."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
+            self._wakeup.signal(EVENTS)
 
     def _signal(self, loop: asyncio.AbstractEventLoop) -> None:
         self._later = None
