@@ -99,7 +99,8 @@ def _run_fields(properties: Schema) -> Schema:
 
 def _attempt_fields(properties: Schema, body_fields: Schema) -> Schema:
     own = {name: schema for name, schema in _plain(properties).items() if name != "bodies"}
-    return {**own, "duration_ms": _or_null(WHOLE), **body_fields}
+    resent = {**FLAG, "description": "The request was sent a second time, because its first connection was lost."}
+    return {**own, "resent": resent, "duration_ms": _or_null(WHOLE), **body_fields}
 
 
 def _task_schemas(properties: Schema) -> Schema:

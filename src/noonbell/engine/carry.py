@@ -4,6 +4,9 @@
     K4  died after it, nothing sent   at least once: again. At most once: FAILED, kind `unknown`
     K6, K8, K12  died with the outcome in hand, before it was settled: as K4, and the target has done its work
 
+With `retry_policy.local` a failed attempt is on record before the next one begins: who dies in between, or in the next,
+loses that next attempt and no other.
+
 K5, bytes sent and no response yet, is in the HTTP target.
 """
 
@@ -70,7 +73,7 @@ class Carrier:
             case Word.CANCELED | Word.LOST:
                 return None
             case Word.STOPPED | None:  # None: the loop itself is going down
-                return held.fallback or released(subject_of(held.lease), begun=held.begun)
+                return released(subject_of(held.lease), begun=held.begun)
 
     async def _attempt(self, held: Held) -> Settlement | None:
         task = self._tasks.of(held.lease) or await self._learned(held.lease)
@@ -102,26 +105,25 @@ class Carrier:
 
     async def _until_it_ends(self, held: Held, assignment: Assignment, target: Target) -> Settlement | None:
         """Execute; with `retry_policy.local`, again and again while the policy says so, the lease held."""
-        first, tries, runner = assignment, 0, held.runner or asyncio.current_task()
+        runner = held.runner or asyncio.current_task()
         assert runner is not None  # noqa: S101 - a coroutine that runs has a task
         while True:
             outcome = await execute(assignment, target, runner, self._belts)
             _hit_after(assignment, outcome)
             delay = self._local_delay(assignment, outcome)
             if delay is None:
-                break
-            tries += 1
-            # Stopped while it waits, it is left to the store to retry.
-            held.fallback = failed(subject_of(first.lease, first.task.version), Retry(delay), outcome)
-            seconds = delay + assignment.task.spec.timeout_seconds + _SLACK
-            if not await _insist(lambda: self._store.extend(held.lease.run_id, held.lease.token, seconds)):  # noqa: B023
+                return settlement_of(assignment, outcome, self._draw())
+            if not await self._counted(assignment, outcome, delay):
                 return None
-            await asyncio.sleep(delay)
-            held.fallback = None
+            await asyncio.sleep(delay)  # stopped while it waits, it is handed back, and the store retries it
             assignment = _once_more(assignment)
-        if tries:
-            outcome = _with_note(outcome, tries)
-        return settlement_of(assignment, outcome, self._draw())
+
+    async def _counted(self, assignment: Assignment, outcome: Outcome, delay: float) -> bool:
+        """Whether the run is still held, with the failed attempt on record and the next one counted."""
+        lease, task = assignment.lease, assignment.task
+        record = failed(subject_of(lease, task.version), Retry(delay), outcome)
+        seconds = delay + task.spec.timeout_seconds + _SLACK
+        return await _insist(lambda: self._store.retry_held(record, lease.attempt, seconds))
 
     def _local_delay(self, assignment: Assignment, outcome: Outcome) -> float | None:
         spec, lease = assignment.task.spec, assignment.lease
@@ -158,12 +160,6 @@ def _once_more(assignment: Assignment) -> Assignment:
     lease = assignment.lease
     lease = msgspec.structs.replace(lease, attempt=lease.attempt + 1, retry_count=lease.retry_count + 1)
     return msgspec.structs.replace(assignment, lease=lease)
-
-
-def _with_note(outcome: Outcome, tries: int) -> Outcome:
-    if outcome.kind is not OutcomeKind.FAILURE:
-        return outcome
-    return msgspec.structs.replace(outcome, error_details={**(outcome.error_details or {}), "local_retries": tries})
 
 
 def _hit_after(assignment: Assignment, outcome: Outcome) -> None:

@@ -46,7 +46,7 @@ class Word(enum.Enum):
 class Held:
     """One lease and what is going on with it."""
 
-    __slots__ = ("begun", "fallback", "key", "lease", "ping_seconds", "runner", "since", "word")
+    __slots__ = ("begun", "key", "lease", "ping_seconds", "runner", "since", "word")
 
     def __init__(self, lease: Lease, since: float) -> None:
         self.lease = lease
@@ -57,8 +57,6 @@ class Held:
         self.word: Word | None = None
         self.begun = False
         """At most once: marked in the store, so it cannot be handed back."""
-        self.fallback: Settlement | None = None
-        """What to settle with if it is stopped now, where that is more than handing it back."""
 
 
 Ended = tuple[Held, Settlement]

@@ -190,6 +190,10 @@ class RunBodies(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
+RESENT: Final = "resent"
+"""In `error_details`: the request of the attempt was sent a second time, because its first connection was lost."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One execution inside a run. The newest lives in the run's own row; older ones have rows of their own."""
 
@@ -205,6 +209,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     error_details: dict[str, Any] | None = None
     bodies: RunBodies | None = None
+
+    @property
+    def is_resent(self) -> bool:
+        return bool((self.error_details or {}).get(RESENT))
 
 
 class DroppedRange(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ _WORD = {
     "connection_refused": "network",
     "dns": "network",
     "connect_timeout": "network",
+    "connection_lost": "network",
     "tls": "network",
     "timeout": "timeout",
     "http_5xx": "5xx",

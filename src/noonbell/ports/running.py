@@ -112,6 +112,15 @@ class RunningStore(Protocol):
     async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
         """Move deadline and lease of an attempt that is held with this token to `seconds` from now. False if lost."""
 
+    async def retry_held(self, failed: Settlement, attempt: int, seconds: float) -> bool:
+        """The worker that holds the run makes its next attempt itself: `failed` (a RETRY) is how number `attempt` ended.
+
+        In one transaction the failed attempt is recorded with its bodies and its event (`run.retrying`, with `local`),
+        `attempt` and `retry_count` rise by one, and the next attempt starts `delay_seconds` from now; its deadline and
+        lease end `seconds` from now. The run stays RUNNING under the same token. True if it is held with that token; a
+        repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost.
+        """
+
     async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
         """CANCELED at once, from any status that is not final; the token is void and the place free from then on.
 

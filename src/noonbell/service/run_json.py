@@ -51,6 +51,7 @@ def shown_attempt(attempt: Attempt) -> dict[str, Any]:
         "start_time": None if start is None else rfc3339(start),
         "end_time": None if end is None else rfc3339(end),
         "duration_ms": None if start is None or end is None else (end - start) // 1000,
+        "resent": attempt.is_resent,
         "response_code": attempt.response_code,
         "result": attempt.result,
         "error_message": attempt.error_message,

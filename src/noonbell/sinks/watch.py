@@ -192,6 +192,15 @@ class Ledger:
             if began is not None:
                 metrics.run_duration.of(task_id).observe(now - began)
 
+    def retry_held(self, is_held: bool, failed: Settlement, _attempt: int, _seconds: float) -> None:
+        task_id = self._tasks.get(failed.run_id)
+        if not is_held or task_id is None:
+            return
+        self._metrics.run_retries.of(task_id).inc()
+        if failed.status is RunStatus.TIMEOUT:
+            self._metrics.timeouts.inc()
+        self._began[failed.run_id] = perf_counter() + failed.delay_seconds
+
     def settle_and_claim(
         self, answer: tuple[list[Settled], Claimed], settlements: Sequence[Settlement], request: ClaimRequest
     ) -> None:

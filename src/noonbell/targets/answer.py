@@ -13,7 +13,7 @@ from typing import Any
 
 from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.run import RunBodies
+from noonbell.model.run import RESENT, RunBodies
 from noonbell.targets import failure, secrets
 from noonbell.targets.exchange import Exchange
 from noonbell.targets.request import Request, is_async
@@ -43,15 +43,16 @@ def outcome(
     """What came of the attempt. `went_wrong` is kind and message of what broke the exchange off, if anything did."""
     status = exchange.status
     judged = None if status is None else failure.of_status(status, exchange.reason)
-    if went_wrong is None or (judged is not None and went_wrong[0] == "too_large"):
-        went_wrong = judged  # an error page that is too long is still that error
+    if went_wrong is None or (status is not None and went_wrong[0] == failure.TOO_LARGE):
+        went_wrong = judged  # the status decides, however much is said with it
     hidden = request.hidden
     if hidden is None:
         hidden = secrets.hidden(request.headers, assignment.lease.callback_token)
     bodies = _bodies(request, exchange, hidden)
     if went_wrong is None:
         kind = OutcomeKind.ACCEPTED if is_async(assignment) else OutcomeKind.SUCCESS
-        return Outcome(kind=kind, response_code=status, bodies=bodies)
+        noted = {RESENT: True} if exchange.is_resent else None
+        return Outcome(kind=kind, response_code=status, error_details=noted, bodies=bodies)
     name, message = went_wrong
     message = secrets.conceal(storable(message)[:_LONGEST_MESSAGE], hidden)
     details: dict[str, Any] = {"kind": name}
@@ -59,6 +60,8 @@ def outcome(
         details["address"] = exchange.address
     if bodies.truncated:
         details["truncated"] = True
+    if exchange.is_resent:
+        details[RESENT] = True
     return Outcome(
         kind=OutcomeKind.FAILURE,
         failure=name,

@@ -13,6 +13,8 @@ from noonbell.targets.pool import ConnectTimeout, NoSuchHost, Undialled
 from noonbell.targets.redirect import BadRedirect
 from noonbell.targets.wire import BrokenBody, Disconnected, NotHttp
 
+TOO_LARGE = "too_large"
+
 _REFUSED = {
     errno.ECONNREFUSED,
     errno.ENETUNREACH,
@@ -31,7 +33,7 @@ def of_error(error: Exception, exchange: Exchange, seconds: float) -> tuple[str,
         case BadRedirect():
             return "http_3xx", str(error)
         case TooLarge():
-            return "too_large", "the answer is larger than executor.max_body_bytes"
+            return TOO_LARGE, "the answer is larger than executor.max_body_bytes"
         case ConnectTimeout():
             return "connect_timeout", "no connection within executor.connect_timeout"
         case NoSuchHost():
@@ -41,7 +43,7 @@ def of_error(error: Exception, exchange: Exchange, seconds: float) -> tuple[str,
         case TimeoutError():
             return "timeout", f"no whole answer within {seconds:g} s"
         case Disconnected():
-            return "protocol_error", "the target closed the connection without a whole answer"
+            return "connection_lost", _of_loss(exchange)
         case NotHttp():
             return "protocol_error", f"the answer is not HTTP: {error}"
         case BrokenBody() | zlib.error():
@@ -58,6 +60,12 @@ def of_status(status: int, reason: str) -> tuple[str, str] | None:
     if 300 <= status < 600:
         return f"http_{status // 100}xx", said
     return "protocol_error", said
+
+
+def _of_loss(exchange: Exchange) -> str:
+    if exchange.status is not None:
+        return "the connection was lost before the answer was whole"
+    return "the connection was lost after the request was sent: the target may have done its work"
 
 
 def _of_dial(undialled: Undialled, exchange: Exchange) -> tuple[str, str]:

@@ -3,9 +3,11 @@
 The whole call, redirects and body included, ends by the task's timeout; opening a connection has a deadline of its own.
 Whatever ends it early (deadline, cap, cancel) drops the connection at once. Every dial passes the guard.
 
-Connections are kept and shared for a short while. One that the target closed in the meantime cannot be told from a
-target that fails; so a request that got not a byte of an answer on a kept connection is sent once more on a new one. Tasks
-that are delivered at most once never take a kept connection, and so never need that.
+Connections are kept and shared for a short while. A connection that ends after a request was written, and before a byte of
+the answer, leaves open whether the target has seen the request: that is `connection_lost`, and the retry policy decides.
+Only what changes nothing at the target (GET, HEAD, OPTIONS of a SYNC task) is sent once more on a new connection, where the
+lost one was a kept one; the attempt then says `resent`. Every other method takes a kept connection only if it was used a
+moment ago, and tasks that are delivered at most once never do.
 """
 
 from __future__ import annotations
@@ -25,12 +27,17 @@ from noonbell.targets.guard import SCHEMES, Guard
 from noonbell.targets.place import place_of
 from noonbell.targets.plan import Plans
 from noonbell.targets.pool import Pool
-from noonbell.targets.request import Request, Unsendable, default_headers, head_of
+from noonbell.targets.request import Request, Unsendable, default_headers, head_of, is_async
 from noonbell.targets.resolver import Resolver, ThreadResolver
 from noonbell.targets.wire import REDIRECTS, Disconnected
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CONNECT_TIMEOUT = 5.0
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing at the target. PUT and DELETE may be repeated by their nature, but they do work."""
+FRESH_SECONDS = 1.0
+"""How long a connection may have been idle that any other method goes out on."""
 
 
 class HttpTarget:
@@ -87,9 +94,8 @@ class HttpTarget:
         went_wrong: tuple[str, str] | None = None
         spec = assignment.task.spec
         deadline = pool.loop.time() + spec.timeout_seconds
-        is_once = spec.delivery is Delivery.AT_MOST_ONCE
         try:
-            await self._send(pool, request, exchange, deadline, is_once=is_once, follows=spec.follow_redirects)
+            await self._send(pool, assignment, request, exchange, deadline)
             if spec.follow_redirects and exchange.status in REDIRECTS:
                 await self._follow(pool, assignment, request, exchange, deadline)
         except Exception as error:  # a failure of the attempt, whatever it is, has a name
@@ -103,38 +109,45 @@ class HttpTarget:
         self, pool: Pool, assignment: Assignment, request: Request, exchange: Exchange, deadline: float
     ) -> None:
         """The redirects, until there is an answer at the end of them."""
-        is_once = assignment.task.spec.delivery is Delivery.AT_MOST_ONCE
         for _ in range(redirect.MOST_HOPS):
             status, location = exchange.status or 0, exchange.watched.get("location")
             request = redirect.redirected(request, status, location, assignment.lease.callback_token)
-            await self._send(pool, request, exchange, deadline, is_once=is_once, follows=True)
+            await self._send(pool, assignment, request, exchange, deadline)
             if exchange.status not in REDIRECTS:
                 return
         raise redirect.BadRedirect(f"more than {redirect.MOST_HOPS} redirects")
 
     async def _send(
-        self, pool: Pool, request: Request, exchange: Exchange, deadline: float, *, is_once: bool, follows: bool
+        self, pool: Pool, assignment: Assignment, request: Request, exchange: Exchange, deadline: float
     ) -> None:
         """One request and its answer."""
         exchange.began()
         if request.url.scheme not in SCHEMES:
             self._guard.check_scheme(request.url.scheme)
+        spec = assignment.task.spec
+        is_once, is_safe = spec.delivery is Delivery.AT_MOST_ONCE, request.method in SAFE_METHODS
         place = request.place or place_of(request.url)
         head = request.head or head_of(request, closes=is_once)
         content, is_head = request.content, request.method == "HEAD"
-        kept = None if is_once else pool.take(place)
+        kept = None if is_once else pool.take(place, None if is_safe else FRESH_SECONDS)
         wire = kept or await pool.dial(place, deadline, exchange)
         while True:
             exchange.address = wire.address
             try:
-                error = await wire.ask(head, content, exchange, deadline, is_head=is_head, follows=follows)
+                error = await wire.ask(
+                    head, content, exchange, deadline, is_head=is_head, follows=spec.follow_redirects
+                )
             except BaseException:
                 wire.drop()
                 raise
             if error is None:
                 break
-            if wire is not kept or wire.has_begun or not isinstance(error, Disconnected):
+            if wire is not kept or not isinstance(error, Disconnected):
                 raise error
+            if wire.is_sent:
+                if not is_safe or wire.has_begun or exchange.is_resent or is_async(assignment):
+                    raise error
+                exchange.is_resent = True
             wire = await pool.dial(place, deadline, exchange)
         if is_once:
             wire.drop()

@@ -62,20 +62,30 @@ class Pool:
         await self.names.close()
         await asyncio.sleep(0)  # a transport says goodbye in the loop's next round
 
-    def take(self, place: Place) -> Wire | None:
-        """An idle connection, the one that was used last; None if there is none."""
+    def take(self, place: Place, most_seconds: float | None = None) -> Wire | None:
+        """An idle connection, the one that was used last; None if there is none that was idle for at most `most_seconds`.
+
+        The target may have closed it, or said something on it, without the loop having heard of it yet: then it is not
+        taken.
+        """
         idle = self._idle.get(place)
+        now = self.loop.time()
         while idle:
-            wire = idle.pop()
-            if wire.is_open():
-                if wire.idle_since > self.loop.time() - KEEP_SECONDS:
-                    return wire
+            wire = idle[-1]
+            seconds = now - wire.idle_since
+            if seconds >= _kept_seconds(wire) or not wire.is_quiet():
+                idle.pop()
                 wire.drop()
+            elif most_seconds is not None and seconds > most_seconds:
+                return None
+            else:
+                idle.pop()
+                return wire
         return None
 
     def give(self, wire: Wire) -> None:
         """Keep a connection for the next request, if one can follow."""
-        if not wire.keeps or self._is_closed:
+        if not wire.keeps or self._is_closed or _kept_seconds(wire) == 0:
             wire.drop()
             return
         wire.idle_since = self.loop.time()
@@ -163,10 +173,15 @@ class Pool:
 
     def _sweep(self) -> None:
         """Drop what has been idle for too long. The one that has waited longest stands first."""
-        oldest = self.loop.time() - KEEP_SECONDS
+        now = self.loop.time()
         for place, idle in list(self._idle.items()):
-            while idle and (idle[0].idle_since <= oldest or not idle[0].is_open()):
+            while idle and (now - idle[0].idle_since >= _kept_seconds(idle[0]) or not idle[0].is_open()):
                 idle.popleft().drop()
             if not idle:
                 del self._idle[place]
         self._sweeping = self.loop.call_later(_SWEEP, self._sweep) if self._idle else None
+
+
+def _kept_seconds(wire: Wire) -> float:
+    """How long a connection is kept idle: half of what the target grants, for its clock began earlier than ours."""
+    return KEEP_SECONDS if wire.idle_seconds is None else min(KEEP_SECONDS, wire.idle_seconds / 2)

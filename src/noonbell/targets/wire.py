@@ -1,12 +1,16 @@
 """One connection of HTTP/1.1: a request goes out, an answer comes in, and then perhaps the next.
 
 The C parser of httptools cuts the answer; what it lets pass and HTTP does not is refused here. Everything that comes is
-put into the exchange at once. A request is waited for by one future and no task; its result is what went wrong.
+put into the exchange at once. A request is waited for by one future and no task; its result is what went wrong. An answer
+that is whole counts, whatever follows it; the connection is then dropped. How the bytes are split into packets changes
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import select
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -21,6 +25,11 @@ from noonbell.targets.place import Place
 LONGEST_HEAD = 64 * 1024
 """Bytes that may come without a byte of the body among them: the head, what precedes it, or what follows the body."""
 
+_STEP = 4 * 1024
+"""Bytes that are parsed at once: `LONGEST_HEAD` is kept to within two steps, however the bytes arrive."""
+_READ = 64 * 1024
+"""After so many bytes from one read, other calls have their turn before the next read."""
+
 LONGEST_NAME = 1024
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -28,7 +37,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PIECE = 256 * 1024
 """A longer body is sent piece by piece, so that other calls have their turn in between."""
 
-_WATCHED = frozenset({"content-encoding", "content-type", "location", "retry-after"})
+_WATCHED = frozenset({"content-encoding", "content-type", "keep-alive", "location", "retry-after"})
 _CACHED = 64
 _EARLY = 0.001
 """Seconds by which the loop may call before its time."""
@@ -56,8 +65,20 @@ Result = Exception | None
 class Wire(asyncio.Protocol):
     __slots__ = (
         *("_deadline", "_dry", "_exchange", "_follows", "_has_head", "_is_bodiless", "_is_chunked", "_is_framed"),
-        *("_is_over", "_is_paused", "_lines", "_loop", "_lost", "_parser", "_reason", "_rest", "_stays", "_timer"),
-        *("_transport", "_waiter", "_why", "address", "has_begun", "idle_since", "keeps", "place"),
+        *(
+            "_is_mended",
+            "_is_over",
+            "_is_paused",
+            "_lines",
+            "_loop",
+            "_lost",
+            "_parser",
+            "_reason",
+            "_refused",
+            "_rest",
+        ),
+        *("_seen", "_stays", "_timer", "_transport", "_waiter", "_why"),
+        *("address", "has_begun", "idle_seconds", "idle_since", "is_sent", "keeps", "place"),
     )
 
     def __init__(
@@ -68,7 +89,11 @@ class Wire(asyncio.Protocol):
         """Of the answer to the last request, at least a byte has come."""
         self.keeps = False
         """The answer is whole, and another request may follow."""
+        self.is_sent = False
+        """Of the last request, a byte may have reached the target."""
         self.idle_since = 0.0
+        self.idle_seconds: float | None = None
+        """How long the target keeps an idle connection, where it says so (`Keep-Alive: timeout`)."""
         self._transport: asyncio.Transport | None = None
         self._parser = _parser(self)
         self._exchange: Exchange | None = None
@@ -77,7 +102,11 @@ class Wire(asyncio.Protocol):
         self._deadline = 0.0
         self._rest: memoryview | None = None
         self._is_paused = self._is_chunked = self._is_framed = self._is_bodiless = self._follows = False
-        self._is_over = self._has_head = self._stays = False
+        self._is_over = self._has_head = self._stays = self._is_mended = False
+        self._seen: list[bytes] = []
+        """What came of the answer while its head is not whole."""
+        self._refused: HttpParserError | None = None
+        """Why the parser refused a head that can perhaps be mended once all of it is here."""
         self._lines: list[tuple[bytes, bytes]] = []
         self._reason = b""
         self._dry = 0
@@ -93,7 +122,8 @@ class Wire(asyncio.Protocol):
         `is_head`: the method is HEAD, whose answers have no body. `follows`: nobody wants the body of a redirect.
         """
         self._waiter = waiter = self._loop.create_future()
-        self._is_over = self._has_head = self.has_begun = self.keeps = False
+        self._is_over = self._has_head = self._is_mended = self.has_begun = self.keeps = self.is_sent = False
+        self._seen, self._refused = [], None
         transport = self._transport
         if transport is None or transport.is_closing():
             self._waiter = None
@@ -102,6 +132,7 @@ class Wire(asyncio.Protocol):
         self._exchange, self._is_bodiless, self._follows = exchange, is_head, follows
         self._dry = 0
         self._deadline = deadline
+        self.is_sent = True
         if self._timer is None or self._timer.when() > deadline:
             self._arm(deadline)
         if content is None:
@@ -118,6 +149,14 @@ class Wire(asyncio.Protocol):
 
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    def is_quiet(self) -> bool:
+        """Whether it is open, and nothing has come on it that the loop has not read yet: no byte, and no end."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
 
     def unsent(self) -> int:
         """Bytes that wait to be sent."""
@@ -165,23 +204,66 @@ class Wire(asyncio.Protocol):
             self.drop()
             return
         self.has_begun = True
+        if len(data) >= _READ and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        for at in range(0, len(data), _STEP):
+            self._parse(data[at : at + _STEP])
+            if self._waiter is None:
+                if at + _STEP < len(data):
+                    self.drop()  # what is left is not the answer to the next request
+                return
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """At most a step; settles when the answer is whole or hopeless."""
         self._dry += len(data)
+        if not self._has_head:
+            self._seen.append(data)
         try:
-            self._parser.feed_data(data)
+            if self._refused is None:
+                self._parser.feed_data(data)
+            else:
+                self._mend(self._refused)
         except HttpParserUpgrade:
-            self._settle(NotHttp("it switches to another protocol"))
+            self._stays = False
+            self._settle(None if self._is_over else NotHttp("it switches to another protocol"))
         except HttpParserError as error:
+            if self._may_be_mended(error):
+                self._refused = error
+                self._parse(b"")
+                return
             self._stays = False
             self._settle(self._judged(error))
         else:
+            if self._has_head:
+                self._seen.clear()
             if self._is_over:
                 self._settle(None)
-            elif self._dry > LONGEST_HEAD:
+            elif self._dry > LONGEST_HEAD + 2 * _STEP:
                 self._settle(self._bad(f"more than {LONGEST_HEAD} bytes of headers"))
             elif self._has_head and self._is_bodiless:
                 self._parser = _parser(self)  # the old one waits for a body
                 self._stays = self._stays and not self._follows
                 self._settle(self._ended())
+
+    def _may_be_mended(self, error: HttpParserError) -> bool:
+        is_first = self._refused is None and not self._is_mended
+        return is_first and not self._has_head and self._why is None and "Content-Length" in str(error)
+
+    def _mend(self, refused: HttpParserError) -> None:
+        """Parse the head without repeated lengths, once it is whole; the parser's own error, if that was not the trouble."""
+        head = mended_head(b"".join(self._seen))
+        if head is None:
+            return
+        if not head:
+            raise refused
+        self._refused, self._is_mended = None, True
+        self._parser, self._lines, self._reason = _parser(self), [], b""
+        self._parser.feed_data(head)
 
     # The parser's side
 
@@ -211,33 +293,45 @@ class Wire(asyncio.Protocol):
             self._stop(NotHttp(f"its status is {status}"))
         size = 0
         headers: dict[str, str] = {}
+        repeated: dict[str, list[str]] = {}
         watched: dict[str, str] = {}
-        self._is_framed = self._is_chunked = False
+        codings: list[str] = []
+        self._is_framed = False
         for raw, value in lines:
             size += len(raw) + len(value) + 4
+            if size > LONGEST_HEAD:
+                self._stop(NotHttp(f"more than {LONGEST_HEAD} bytes of headers"))
             if b"\0" in value:
                 self._stop(NotHttp("a header holds NUL"))
             if len(raw) > LONGEST_NAME:
                 self._stop(NotHttp(f"a header's name has {len(raw)} bytes"))
             name, lower = _name(raw) if len(raw) <= _CACHED else _read_name(raw)
             text = value.decode("utf-8", "replace")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+            if name not in headers:
+                headers[name] = text
+            else:
+                repeated.setdefault(name, [headers[name]]).append(text)
             if lower in _WATCHED:
                 watched.setdefault(lower, text)
             elif lower == "content-length":
                 self._is_framed = True
-            elif lower == "transfer-encoding" and "chunked" in text.lower():
-                self._is_framed = self._is_chunked = True
-        if size > LONGEST_HEAD:
-            self._stop(NotHttp(f"more than {LONGEST_HEAD} bytes of headers"))
+            elif lower == "transfer-encoding":
+                codings += [coding.strip().lower() for coding in text.split(",")]
+        for name, texts in repeated.items():
+            headers[name] = ", ".join(texts)
+        self._is_chunked = bool(codings) and codings[-1] == "chunked"
+        if self._is_chunked:
+            self._is_framed = True
+            codings.pop()
         self._has_head = True
         self._dry = 0
-        self._stays = parser.should_keep_alive()
+        self._stays = parser.should_keep_alive() and not self._is_mended
+        self.idle_seconds = _idle_seconds(watched.get("keep-alive"))
         if self._follows:
             self._follows = status in REDIRECTS
             self._is_bodiless = self._is_bodiless or self._follows
         assert self._exchange is not None  # noqa: S101 - data without a request is not parsed
-        self._exchange.answered(status, reason.decode("utf-8", "replace"), headers, watched)
+        self._exchange.answered(status, reason.decode("utf-8", "replace"), headers, watched, codings)
 
     def on_body(self, body: bytes) -> None:
         self._dry = 0
@@ -268,14 +362,14 @@ class Wire(asyncio.Protocol):
         """What the parser's refusal means."""
         if self._why is not None:
             return self._why
-        if isinstance(error.__context__, _Stop):  # a second answer: the first is the one that was asked for
+        if self._is_over:  # whatever follows: the answer that was asked for is whole
             return None
         if self._has_head and self._is_bodiless:
             return self._ended()
         return self._bad(str(error))
 
     def _bad(self, what: str) -> Exception:
-        return BrokenBody(what) if self._has_head and not self._is_over else NotHttp(what)
+        return BrokenBody(what) if self._has_head else NotHttp(what)
 
     def _ended(self) -> Result:
         """The answer is at its end; what is wrong with that."""
@@ -337,6 +431,45 @@ def _parser(wire: Wire) -> HttpResponseParser:
         lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
     )
     return parser
+
+
+def mended_head(data: bytes) -> bytes | None:
+    """An answer whose head repeats its length (`5` twice, or `5, 5`), with the length said once, and what follows the head.
+
+    None while the head is not whole; nothing, if there are no lengths that agree.
+    """
+    start = 0
+    while True:
+        end = _BLANK_LINE.search(data, start)
+        if end is None:
+            return None
+        if not _INTERIM.match(data, start):
+            break
+        start = end.end()
+    lines = data[start : end.start()].split(b"\n")
+    lengths = [line for line in lines if _is_length(line)]
+    said = {value.strip() for line in lengths for value in line.split(b":", 1)[1].split(b",")}
+    if len(said) != 1 or not (length := said.pop()).isdigit():
+        return b""
+    kept = [line.removesuffix(b"\r") for line in lines if not _is_length(line)]
+    return b"\r\n".join([*kept, b"Content-Length: " + length, b"", data[end.end() :]])
+
+
+_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
+_INTERIM = re.compile(rb"\s*HTTP/1\.\d 1\d\d\b")
+
+
+def _is_length(line: bytes) -> bool:
+    return line[:15].lower() == b"content-length:"
+
+
+def _idle_seconds(keep_alive: str | None) -> float | None:
+    """The `timeout` of a Keep-Alive header."""
+    found = None if keep_alive is None else _TIMEOUT.search(keep_alive)
+    return None if found is None else float(found[1])
+
+
+_TIMEOUT = re.compile(r"(?:^|[,;\s])timeout\s*=\s*\"?([0-9]{1,6})", re.IGNORECASE)
 
 
 def _read_name(raw: bytes) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from conformance.store.builders import (
     http,
     job,
     lose,
+    newest,
+    news,
     park,
     publish_many,
     release,
@@ -29,7 +31,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import NoonbellError
-from noonbell.model.run import Lease, RunId
+from noonbell.model.run import Lease, RunBodies, RunId
 from noonbell.model.settlement import Expect
 from noonbell.model.task import Delivery
 from noonbell.model.worker import LeaseOrder, Order, Worker, WorkerState
@@ -202,6 +204,102 @@ async def test_extend_moves_deadline_and_lease(store: Store, clock: ManualClock)
     assert await store.overdue(10) == []
     clock.set(at(63))
     assert [one.run_id for one in await store.overdue(10)] == [lease.run_id]
+
+
+# ---- local retries
+
+
+async def numbers(store: Store, run_id: RunId) -> list[tuple[int, str, float | None]]:
+    """Of each attempt: its number, how it ended, and when it started."""
+    found = await store.attempts(run_id)
+    return [
+        (one.attempt, one.status, None if one.start_time is None else (one.start_time - at(0)) / 1e6) for one in found
+    ]
+
+
+async def test_a_local_retry_is_counted_while_the_lease_is_held(store: Store, clock: ManualClock):
+    lease = await started(store, await store.create_task(job(timeout_seconds=10, worker_timeout_ms=5_000)))
+    since = await newest(store)
+    clock.advance(2)
+    error = {"error_message": "no", "error_details": {"kind": "error"}, "bodies": RunBodies(response_body="first")}
+    assert await store.retry_held(retry(lease, 3, **error), 1, 20) is True
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.attempt, run.retry_count) == (S.RUNNING, 2, 1)
+    assert (run.start_time, run.next_retry_time, run.lease_expires_at) == (at(5), at(5), at(22))
+    assert await numbers(store, lease.run_id) == [(1, "FAILED", 0), (2, "RUNNING", 5)]
+    (told,) = [event for event in await news(store, since) if event.type == "run.retrying"]
+    assert told.data == {"retry_count": 1, "next_retry_time": at(5), "local": True}
+    clock.set(at(7))
+    assert await order(store, lease) is Order.CONTINUE
+    await done(store, finish(lease, bodies=RunBodies(response_body="second")))
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.attempt, run.retry_count, run.start_time) == (S.SUCCESS, 2, 1, at(5))
+    assert [(await store.bodies(run.id, number)).response_body for number in (1, 2)] == ["first", "second"]
+    assert (await store.attempts(run.id))[0].error_message == "no"
+
+
+async def test_a_local_retry_told_twice_is_counted_once(store: Store, clock: ManualClock):
+    lease = await started(store, await store.create_task(job()))
+    for _ in range(2):
+        assert await store.retry_held(retry(lease, 3), 1, 20) is True
+    assert await store.retry_held(retry(lease, 3), 2, 20) is True
+    run = await run_of(store, lease.run_id)
+    assert (run.attempt, run.retry_count) == (3, 2)
+
+
+async def test_a_local_retry_of_a_lease_that_is_lost_is_refused(store: Store, clock: ManualClock):
+    lease = await started(store, await store.create_task(job()))
+    assert await store.retry_held(retry(lease, token=lease.token + 1), 1, 20) is False
+    assert await store.retry_held(retry(lease, worker_id="w2"), 1, 20) is False
+    await done(store, finish(lease))
+    assert await store.retry_held(retry(lease), 1, 20) is False
+    run = await run_of(store, lease.run_id)
+    assert (run.attempt, run.retry_count, len(await store.attempts(run.id))) == (1, 0, 1)
+
+
+async def test_a_worker_that_dies_before_its_local_retry_starts_loses_that_attempt_alone(
+    store: Store, clock: ManualClock
+):
+    lease = await started(store, await store.create_task(job(worker_timeout_ms=5_000)))
+    await store.retry_held(retry(lease, 60), 1, 20)
+    clock.set(at(21))
+    await done(store, lose(lease))
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.attempt, run.retry_count, run.lost_count) == (S.SCHEDULED, 2, 1, 1)
+    assert await numbers(store, run.id) == [(1, "FAILED", 0), (2, "LOST", 21)]
+    again = await claim_one(store, "w2")
+    assert (again.attempt, again.retry_count) == (3, 1)
+
+
+async def test_a_run_that_is_handed_back_before_its_local_retry_starts_is_retried_in_time(
+    store: Store, clock: ManualClock
+):
+    lease = await started(store, await store.create_task(job()))
+    await store.retry_held(retry(lease, 60), 1, 100)
+    clock.advance(10)
+    await done(store, release(lease))
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.attempt, run.retry_count, run.next_retry_time) == (S.RETRYING, 1, 1, at(60))
+    await store.promote(10)
+    assert await claim(store) == []
+    clock.set(at(61))
+    await store.promote(10)
+    again = await claim_one(store)
+    assert (again.attempt, again.retry_count) == (2, 1)
+    await done(store, finish(again))
+    assert await numbers(store, run.id) == [(1, "FAILED", 0), (2, "SUCCESS", 61)]
+
+
+async def test_a_run_that_is_canceled_before_its_local_retry_starts_has_no_negative_time(
+    store: Store, clock: ManualClock
+):
+    lease = await started(store, await store.create_task(job()))
+    await store.retry_held(retry(lease, 60), 1, 100)
+    clock.advance(10)
+    await store.cancel([lease.run_id])
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.retry_count) == (S.CANCELED, 1)
+    assert run.duration_ms is None or run.duration_ms >= 0
 
 
 async def test_extend_with_a_token_that_is_lost_is_false(store: Store, clock: ManualClock):

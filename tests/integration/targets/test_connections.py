@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import select
 import socket
 import ssl
 import time
 
 import pytest
 
-from integration.targets.sink import http, listening, replies, says, silence
+from integration.targets.sink import Sink, http, listening, replies, says, silence
 from noonbell.engine import failpoint
 from noonbell.model.attempt import OutcomeKind
-from noonbell.model.task import Delivery
+from noonbell.model.task import Delivery, ExecType
 from noonbell.targets import pool
 from noonbell.targets.guard import Guard
 from unit.targets.make import assignment
@@ -135,14 +137,83 @@ def tired(first: bytes, last: bytes = b"", *, resets: bool = False):
 
 
 @pytest.mark.parametrize("resets", [False, True])
-async def test_a_request_is_sent_again_if_a_kept_connection_dies_without_a_byte(target, resets):
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+async def test_a_safe_request_is_sent_again_if_a_kept_connection_dies_without_a_byte(target, method, resets):
     async with listening(tired(http(200, b"first"), resets=resets)) as sink:
-        await target.execute(assignment(sink.url()))
-        outcome = await target.execute(assignment(sink.url(), http_method="POST", body_template="x"))
+        first = await target.execute(assignment(sink.url()))
+        outcome = await target.execute(assignment(sink.url(), http_method=method))
     assert outcome.bodies.response_body == "again"
     assert sink.connections == 2
     _, second, third = sink.asked
-    assert (second.body, second.headers) == (third.body, third.headers)
+    assert (second.method, second.headers) == (third.method, third.headers)
+    assert (first.error_details, outcome.error_details) == (None, {"resent": True})
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_what_does_work_is_sent_once_even_if_a_kept_connection_dies_without_a_byte(target, method, resets):
+    """The target may have seen it, and died over it."""
+    async with listening(tired(http(200, b"first"), resets=resets)) as sink:
+        await target.execute(assignment(sink.url()))
+        outcome = await target.execute(assignment(sink.url(), http_method=method, body_template="x"))
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILURE, "connection_lost")
+    assert [asked.method for asked in sink.asked] == ["GET", method]
+    assert "resent" not in outcome.error_details
+
+
+async def test_a_request_that_starts_asynchronous_work_is_sent_once(target):
+    async with listening(tired(http(200))) as sink:
+        await target.execute(assignment(sink.url()))
+        outcome = await target.execute(assignment(sink.url(), exec_type=ExecType.ASYNC, http_method="GET"))
+    assert outcome.failure == "connection_lost"
+    assert len(sink.asked) == 2
+
+
+async def test_what_does_work_takes_a_connection_only_if_it_was_used_a_moment_ago(target, monkeypatch):
+    async with listening(replies()) as sink:
+        for method in ("POST", "POST"):
+            await target.execute(assignment(sink.url(), http_method=method))
+        assert sink.connections == 1
+        monkeypatch.setattr("noonbell.targets.http.FRESH_SECONDS", -1.0)  # that was longer ago
+        await target.execute(assignment(sink.url(), http_method="POST"))
+        assert sink.connections == 2
+        await target.execute(assignment(sink.url()))  # what changes nothing may still have the old one
+        assert sink.connections == 2
+
+
+@pytest.mark.parametrize(("said", "connections"), [("timeout=0", 3), ("timeout=60", 1)])
+async def test_a_connection_is_kept_no_longer_than_the_target_says(target, said, connections):
+    async with listening(replies(200, Keep_Alive=said)) as sink:
+        for method in ("GET", "POST", "GET"):
+            await target.execute(assignment(sink.url(), http_method=method))
+    assert sink.connections == connections
+
+
+@pytest.mark.parametrize("how", ["ends", "speaks"])
+async def test_an_end_that_the_loop_has_not_heard_of_is_seen_before_a_request_goes_out(target, how):
+    """The end, or a byte, is in the socket; the loop has had no turn to read it."""
+
+    def turned(reader, writer):
+        sockets.append(writer.get_extra_info("socket"))
+        return well(reader, writer)
+
+    sockets = []
+    well = Sink(replies()).serve
+    server = await asyncio.start_server(turned, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with server:
+        await target.execute(assignment(url))
+        wire = open_now(target)[0]
+        other = socket.socket(fileno=os.dup(sockets[0].fileno()))
+        with other:
+            other.shutdown(socket.SHUT_WR) if how == "ends" else other.send(b"!")
+            until = time.monotonic() + 5
+            while not select.select([wire._transport.get_extra_info("socket").fileno()], [], [], 0.01)[0]:
+                assert time.monotonic() < until
+        assert wire.is_open()
+        outcome = await target.execute(assignment(url, http_method="POST"))
+    assert outcome.kind is OutcomeKind.SUCCESS
+    assert len(sockets) == 2
 
 
 @pytest.mark.parametrize("last", [b"H", b"HTTP/1.1 200 OK\r\nContent-Le", http(200, b"half")[:-2]])
@@ -150,7 +221,7 @@ async def test_a_request_is_not_sent_again_once_an_answer_has_begun(target, last
     async with listening(tired(http(200, b"first"), last)) as sink:
         await target.execute(assignment(sink.url()))
         outcome = await target.execute(assignment(sink.url()))
-    assert outcome.failure == "protocol_error"
+    assert outcome.failure == "connection_lost"
     assert (sink.connections, len(sink.asked)) == (1, 2)
     assert outcome.error_details["address"] == f"127.0.0.1:{sink.port}"
 
@@ -165,7 +236,7 @@ async def test_a_request_is_sent_again_only_once(target):
     async with listening(answer) as sink:
         await target.execute(assignment(sink.url()))
         outcome = await target.execute(assignment(sink.url()))
-    assert outcome.failure == "protocol_error"
+    assert (outcome.failure, outcome.error_details["resent"]) == ("connection_lost", True)
     assert len(sink.asked) == 3
 
 
@@ -298,7 +369,7 @@ async def test_to_close_the_target_ends_what_is_under_way(opened):
         await target.close()
         outcome = await asyncio.wait_for(call, 1)
         await asyncio.wait_for(sink.dropped.wait(), 1)
-    assert outcome.failure == "protocol_error"
+    assert outcome.failure == "connection_lost"
 
 
 async def test_to_close_the_target_does_not_make_half_an_answer_whole(opened):
@@ -314,7 +385,7 @@ async def test_to_close_the_target_does_not_make_half_an_answer_whole(opened):
         await asyncio.sleep(0.05)
         await target.close()
         outcome = await asyncio.wait_for(call, 1)
-    assert outcome.failure == "protocol_error"
+    assert outcome.failure == "connection_lost"
     assert outcome.bodies.truncated
 
 

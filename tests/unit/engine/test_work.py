@@ -253,13 +253,18 @@ async def test_a_begun_attempt_that_has_to_stop_is_never_handed_back(store: Memo
 # ---- local retry
 
 
-async def test_a_local_retry_keeps_the_lease_and_settles_once(store: MemoryStore):
+async def test_a_local_retry_keeps_the_lease_and_is_counted(store: MemoryStore):
     policy = RetryPolicy(max_retries=3, local=True, strategy=RetryStrategy.FIXED, initial_delay=0)
     run_id = await publish(store, await store.create_task(job(retry_policy=policy)))
     target = Scripted(broken(), broken(), DONE)
     await worker_on(store, target).run_until_idle()
     run = await run_of(store, run_id)
-    assert (run.status, run.attempt, run.retry_count) == (S.SUCCESS, 1, 0)
+    assert (run.status, run.attempt, run.retry_count) == (S.SUCCESS, 3, 2)
+    assert [(one.attempt, one.status) for one in await store.attempts(run_id)] == [
+        (1, "FAILED"),
+        (2, "FAILED"),
+        (3, "SUCCESS"),
+    ]
     assert [(one.lease.attempt, one.lease.retry_count) for one in target.seen] == [(1, 0), (2, 1), (3, 2)]
     assert len({one.lease.token for one in target.seen}) == 1
 
@@ -270,8 +275,8 @@ async def test_local_retries_use_up_the_budget(store: MemoryStore):
     target = Scripted(broken())
     await worker_on(store, target).run_until_idle()
     run = await run_of(store, run_id)
-    assert (run.status, len(target.seen)) == (S.FAILED, 3)
-    assert run.error_details == {"kind": "error", "local_retries": 2}
+    assert (run.status, run.attempt, run.retry_count, len(target.seen)) == (S.FAILED, 3, 2, 3)
+    assert run.error_details == {"kind": "error"}
 
 
 async def test_a_worker_that_stops_between_local_retries_leaves_the_next_one_to_the_store(store: MemoryStore):

@@ -25,6 +25,7 @@ KINDS = [
     (Failure("dns"), "network", FAILED),
     (Failure("connect_timeout"), "network", FAILED),
     (Failure("tls"), "network", FAILED),
+    (Failure("connection_lost"), "network", FAILED),
     (Failure("timeout"), "timeout", TIMEOUT),
     (Failure("http_5xx", code=500), "5xx", FAILED),
     (Failure("http_5xx", code=503), "5xx", FAILED),

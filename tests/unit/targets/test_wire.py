@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.engine import failpoint
-from noonbell.targets.exchange import Exchange, TooLarge
+from noonbell.targets.exchange import MOST_MEMBERS, Exchange, TooLarge
 from noonbell.targets.place import Place
 from noonbell.targets.wire import LONGEST_HEAD, BrokenBody, Disconnected, NotHttp, Wire
 
@@ -32,6 +32,12 @@ class Line(asyncio.Transport):
 
     def is_closing(self):
         return self.is_gone
+
+    def pause_reading(self):
+        self.is_paused = True
+
+    def resume_reading(self):
+        self.is_paused = False
 
     def get_write_buffer_size(self):
         return self.waiting
@@ -174,9 +180,170 @@ NOT_HTTP = {
     "a long value": HEAD + b"X-A: " + b"x" * LONGEST_HEAD + b"\r\n\r\n",
     "many headers": HEAD + b"X-A: b\r\n" * 9000 + b"\r\n",
     "many answers before the answer": b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5000,
-    "garbage behind the answer": HELLO + b"GARBAGE",
-    "a body where none may be": b"HTTP/1.1 204 No Content\r\n\r\nhello",
+    "a length and no length": HEAD + b"Content-Length: 5\r\nContent-Length: five\r\n\r\nhello",
+    "two lengths in one line": HEAD + b"Content-Length: 5, 6\r\n\r\nhello!",
 }
+
+
+def packed(body: bytes, wbits: int = 31) -> bytes:
+    pack = zlib.compressobj(wbits=wbits)
+    return pack.compress(body) + pack.flush()
+
+
+def encoded(body: bytes, encoding: str = "gzip") -> bytes:
+    """An answer whose body is `body`, as it is on the wire."""
+    return HEAD + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding.encode(), len(body)) + body
+
+
+def in_chunks(head: bytes, body: bytes) -> bytes:
+    return HEAD + head + b"\r\n%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (3, body[:3], len(body) - 3, body[3:])
+
+
+TWICE = b"Content-Length: 5\r\n"
+ENDS_ONCE_WHOLE = {
+    "204 with a body": (b"HTTP/1.1 204 No Content\r\n\r\nhello", ""),
+    "204 with a body and its length": (b"HTTP/1.1 204 No Content\r\n" + TWICE + b"\r\nhello", ""),
+    "204 with chunks": (CHUNKED.replace(b"200 OK", b"204 No Content") + b"5\r\nhello\r\n0\r\n\r\n", ""),
+    "304 with a body": (b"HTTP/1.1 304 Not Modified\r\n" + TWICE + b"\r\nhello", ""),
+    "garbage behind the answer": (HELLO + b"GARBAGE", "hello"),
+    "garbage behind the last chunk": (CHUNKED + b"5\r\nhello\r\n0\r\n\r\nGARBAGE", "hello"),
+    "garbage behind an answer that closes": (
+        HELLO.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + b"!",
+        "hello",
+    ),
+    "more bytes than the length": (HELLO + b" world", "hello"),
+    "another answer": (HELLO + HELLO, "hello"),
+    "an answer of HTTP/2": (HELLO + HELLO.replace(b"1.1", b"2.0"), "hello"),
+    "the same length twice": (HEAD + TWICE + b"X-A: b\r\n" + TWICE + b"\r\nhello", "hello"),
+    "the same length twice behind an interim answer": (
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + HEAD + TWICE * 2 + b"\r\nhello",
+        "hello",
+    ),
+    "the same length three times": (HEAD + TWICE * 2 + b"content-length: 5\r\n\r\nhello", "hello"),
+    "the same length twice, lines that end in LF": (
+        (HEAD + TWICE * 2 + b"\r\nhello").replace(b"\r\n", b"\n"),
+        "hello",
+    ),
+    "the same length twice in one line": (HEAD + b"Content-Length: 5, 5\r\n\r\nhello", "hello"),
+    "gzip": (encoded(packed(b"hello")), "hello"),
+    "gzip of two texts": (encoded(packed(b"hello") + packed(b" world")), "hello world"),
+    "gzip with zeros behind it": (encoded(packed(b"hello") + bytes(20)), "hello"),
+    "gzip with words behind it": (encoded(packed(b"hello") + b"padding"), "hello"),
+    "gzip with the start of a magic number behind it": (encoded(packed(b"hello") + b"\x1f"), "hello"),
+    "gzip of two texts with zeros behind it": (encoded(packed(b"hello") + packed(b"!") + b"\x1f\0"), "hello!"),
+    "deflate with zeros behind it": (encoded(packed(b"hello", 15) + bytes(9), "deflate"), "hello"),
+    "bare deflate with zeros behind it": (encoded(packed(b"hello", -15) + bytes(9), "deflate"), "hello"),
+    "gzip for the transfer": (in_chunks(b"Transfer-Encoding: gzip, chunked\r\n", packed(b"hello")), "hello"),
+    "gzip for the transfer, in two lines": (
+        in_chunks(b"Transfer-Encoding: x-gzip\r\nTransfer-Encoding: Chunked\r\n", packed(b"hello")),
+        "hello",
+    ),
+    "gzip in gzip for the transfer": (
+        in_chunks(b"Content-Encoding: gzip\r\nTransfer-Encoding: gzip, chunked\r\n", packed(packed(b"hello"))),
+        "hello",
+    ),
+}
+
+
+def splits(data: bytes) -> list[list[bytes]]:
+    """The data whole, cut in two at every place, and byte by byte."""
+    pairs = [[data[:at], data[at:]] for at in range(1, len(data))]
+    return [[data], *pairs, [data[at : at + 1] for at in range(len(data))]]
+
+
+@pytest.mark.parametrize("name", ENDS_ONCE_WHOLE)
+async def test_an_answer_counts_once_it_is_whole_however_it_is_split(name):
+    data, body = ENDS_ONCE_WHOLE[name]
+    for parts in splits(data):
+        call = Call().hear(*parts)
+        assert call.text() == body, parts
+        assert call.exchange.status == int(data.partition(HEAD[:9])[2][:3]) or "interim" in name
+
+
+@pytest.mark.parametrize("name", ["the same length twice", "204 with a body", "garbage behind the answer"])
+async def test_after_an_odd_answer_the_connection_is_dropped(name):
+    call = Call().hear(ENDS_ONCE_WHOLE[name][0])
+    assert call.error is None
+    assert call.line.is_gone
+    assert not call.wire.keeps
+
+
+async def test_a_body_for_the_transfer_alone_ends_with_the_connection():
+    for parts in splits(HEAD + b"Transfer-Encoding: gzip\r\n\r\n" + packed(b"hello")):
+        assert Call().hear(*parts).end().text() == "hello"
+
+
+CUT_AT_EIGHT = {
+    "a body of a length": HEAD + b"Content-Length: 20\r\n\r\n" + b"hellohellohellohello",
+    "chunks": in_chunks(b"Transfer-Encoding: chunked\r\n", b"hellohello"),
+    "gzip": encoded(packed(b"hellohello")),
+    "gzip of two texts": encoded(packed(b"hello") + packed(b"hello")),
+    "gzip that is broken further on": encoded(packed(b"hello") + packed(b"hello!")[:-6] + b"broken"),
+}
+
+
+@pytest.mark.parametrize("name", CUT_AT_EIGHT)
+async def test_the_cap_cuts_at_the_same_byte_however_the_answer_is_split(name):
+    for parts in splits(CUT_AT_EIGHT[name]):
+        call = Call(limit=8).hear(*parts)
+        assert isinstance(call.error, TooLarge), parts
+        assert (bytes(call.exchange.body), call.exchange.is_whole) == (b"hellohel", False)
+
+
+async def test_an_answer_is_refused_for_the_same_reason_however_it_is_split():
+    for data in (NOT_HTTP["two lengths"], NOT_HTTP["two lengths in one line"], NOT_HTTP["length and chunks"]):
+        for parts in splits(data):
+            assert isinstance(Call().hear(*parts).error, NotHttp), parts
+    for data in (
+        encoded(packed(b"hello") + packed(b"hello")[:-9]),
+        encoded(b"hello"),
+        encoded(packed(b"x") + b"\x1f\x8b!"),
+    ):
+        for parts in splits(data):
+            assert isinstance(Call().hear(*parts).error, zlib.error), parts
+
+
+@pytest.mark.parametrize("by", [1000, 1 << 20])
+async def test_trailers_are_too_long_whether_they_come_at_once_or_not(by):
+    data = CHUNKED + b"5\r\nhello\r\n0\r\n" + b"X-T: y\r\n" * 20_000 + b"\r\n"
+    assert isinstance(Call().hear(*(data[at : at + by] for at in range(0, len(data), by))).error, BrokenBody)
+
+
+async def test_a_gzip_of_very_many_texts_is_cut():
+    call = Call().hear(encoded(packed(b"x") * (MOST_MEMBERS + 1)))
+    assert isinstance(call.error, TooLarge)
+    assert call.exchange.body == b"x" * MOST_MEMBERS
+    assert Call().hear(encoded(packed(b"x") * MOST_MEMBERS)).text() == "x" * MOST_MEMBERS
+
+
+async def test_compressed_bytes_that_make_nothing_count_against_the_cap():
+    nothing = b"\0\0\0\xff\xff" * 40_000  # empty blocks
+    call = Call(limit=100).hear(HEAD + b"Content-Encoding: deflate\r\n\r\n" + b"\x78\x9c" + nothing)
+    assert isinstance(call.error, TooLarge)
+    assert call.exchange.body == b""
+
+
+async def test_a_raw_deflate_whose_last_bytes_are_made_late_is_whole():
+    body = b"a" * (256 * 1024)
+    data = encoded(packed(body, -15), "deflate")
+    assert Call().hear(data).text() == body.decode()
+
+
+async def test_after_a_long_read_other_calls_have_their_turn():
+    call = Call(limit=1 << 24).hear(HEAD + b"Content-Length: 1000000\r\n\r\n" + bytes(100_000))
+    assert call.line.is_paused
+    await asyncio.sleep(0)
+    assert not call.line.is_paused
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("timeout=5, max=100", 5), ("max=100, timeout=7", 7), ("Timeout=0", 0), ("max=9", None), ("timeout=x", None)],
+)
+async def test_a_connection_knows_how_long_the_target_keeps_it(said, seconds):
+    call = Call().hear(HEAD + f"Keep-Alive: {said}\r\nContent-Length: 0\r\n\r\n".encode())
+    assert call.wire.idle_seconds == seconds
+    assert Call(call.wire).hear(HELLO).wire.idle_seconds is None
 
 
 @pytest.mark.parametrize("data", NOT_HTTP.values(), ids=NOT_HTTP.keys())

@@ -178,7 +178,7 @@ def _finished(ending: Ending, now: Instant) -> tuple[Any, ...]:
         live.run_id,
         ending.status,
         trouble,
-        ending.start_time,
+        None if ending.start_time is None else min(ending.start_time, now),  # a local retry may have yet to start
         now,
         now,
         live.attempt,

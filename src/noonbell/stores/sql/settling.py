@@ -81,6 +81,7 @@ def apply(
         settled.add(settlement.run_id)
         answers.append(Settled.DONE)
         start, code = before[live.run_id]
+        start = None if start is None else min(start, now)  # one that waits for its local retry has yet to start
         done = settlement if code is None else msgspec.structs.replace(settlement, response_code=code)
         _change(changes, live, done, now, start)
     yield from _write(q, cache, now, changes)
@@ -158,11 +159,7 @@ def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start
             if done.bodies is not None:
                 changes.bodies.append((live, done.bodies))
         case Move.RELEASE:
-            back = waits(live)._replace(attempt=live.attempt - 1)
-            changes.moves.append((live, back))
-            changes.handed_back.append(live)
-            changes.returned.append((live.run_id, RunStatus.SCHEDULED, now, live.attempt - 1, live.lost_count))
-            changes.tell("run.released", live, {"status": RunStatus.SCHEDULED})
+            _release(changes, live, now)
         case Move.LOSE:
             lost = live.lost_count + 1
             changes.moves.append((live, waits(live)._replace(lost_count=lost)))
@@ -172,6 +169,51 @@ def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start
             changes.tell("run.lost", live, {"worker_id": live.worker_id, "lost_count": lost})
         case _:
             assert_never(done.move)
+
+
+def _release(changes: _Changes, live: Live, now: Instant) -> None:
+    """Back in the queue; or, where a local retry had yet to start, the store retries at the time that was set for it."""
+    at = Instant(live.claimed_at) if live.claimed_at is not None and live.claimed_at > now else None
+    status = RunStatus.SCHEDULED if at is None else RunStatus.RETRYING
+    back = waits(live, at=at, flags=0 if at is None else Flag.RETRIED)._replace(attempt=live.attempt - 1)
+    changes.moves.append((live, back))
+    changes.handed_back.append(live)
+    changes.returned.append((live.run_id, status, now, live.attempt - 1, live.lost_count))
+    changes.tell("run.released", live, {"status": status})
+
+
+def retry_held(q: Dialect, failed: Settlement, attempt: int, seconds: float) -> Work[bool]:
+    """A local retry: the failed attempt is recorded, and the next one counted, while the lease stays where it is.
+
+    died before the commit   the attempt is not recorded; the lease runs out, and the sweep counts a loss
+    died after it            the failed attempt and the retry are on record; the sweep finds the next attempt lost
+    """
+    live = (yield from load(q, [failed.run_id])).get(failed.run_id)
+    now = yield Now()
+    if live is None or not holds(live, failed, now):
+        return False
+    if live.attempt != attempt:
+        return live.attempt > attempt  # this call was here before, and its answer was lost
+    starts, until = (Instant(now + round(span * SECOND)) for span in (failed.delay_seconds, seconds))
+    count = live.retry_count + 1
+    after = live._replace(
+        at=until, attempt=attempt + 1, retry_count=count, claimed_at=starts, expires_at=until, deadline_at=until
+    )
+    yield from move([(live, after)])
+    yield UpdateMany(
+        "runs",
+        "id",
+        ("updated_at", "retry_count", "next_retry_time", "attempt"),
+        [(live.run_id, now, count, starts, attempt + 1)],
+    )
+    (start, _) = (yield from earlier(q, [live]))[live.run_id]
+    row = _attempt_row(live, failed, failed.status or RunStatus.FAILED, now, start)
+    yield InsertMany("attempts", ATTEMPT_COLUMNS, [row])
+    if failed.bodies is not None:
+        yield from write_bodies([(live, failed.bodies)])
+    told = {"retry_count": count, "next_retry_time": starts, "local": True}
+    yield from tell_all(now, {"run.retrying": [(live.task_id, live.run_id, told)]})
+    return True
 
 
 def _retry(changes: _Changes, live: Live, done: Settlement, now: Instant, start: Instant | None) -> None:

@@ -298,6 +298,9 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
         return await self._write(lambda _: holding.extend(self.dialect, run_id, token, seconds))
 
+    async def retry_held(self, failed: Settlement, attempt: int, seconds: float) -> bool:
+        return await self._write(lambda _: settling.retry_held(self.dialect, failed, attempt, seconds))
+
     async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
         return await self._write(lambda cache: canceling.cancel(self.dialect, cache, run_ids, by, reason))
 

@@ -15,6 +15,7 @@ BY_KIND: Final = {
     "dns": "dns",
     "connection_refused": "refused",
     "connect_timeout": "unreachable",
+    "connection_lost": "connection_lost",
     "tls": "tls",
     "timeout": "timeout",
     "http_3xx": "redirect",
