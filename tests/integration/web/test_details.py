@@ -56,6 +56,17 @@ async def test_every_part_of_a_task_answers_on_every_store(everywhere):
     await page(api, f"/tasks/{on}/runs?cursor=nonsense", status=400)
 
 
+async def test_a_run_whose_request_was_sent_twice_says_so(api):
+    task = await api.create(name="a")
+    run = await api.trigger(task)
+    kept = RunBodies(request_headers={"A": "1"}, response_headers={"B": "2"}, response_body="said")
+    await api.finish(await api.claim(), "SUCCESS", response_code=200, bodies=kept, error_details={"resent": True})
+    assert "sent a second time" in words(await page(api, f"/runs/{run}?show=response"))
+    assert "发送了第二次" in words(await page(api, f"/runs/{run}?show=response", "zh"))
+    (attempt,) = (await api.good("GET", f"/runs/{run}/attempts"))["items"]
+    assert attempt["resent"] is True
+
+
 async def test_the_runs_of_a_task_are_paged_and_narrowed(api):
     task = await api.create(name="a", max_concurrency=None)
     runs = [await api.trigger(task) for _ in range(52)]
