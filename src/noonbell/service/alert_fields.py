@@ -13,6 +13,7 @@ from noonbell.errors import InvalidArgument, SettingsError
 from noonbell.model.alert import AFTER_SECONDS, Channel, ChannelKind, Rule, RuleKind
 from noonbell.sealing import is_sealed
 from noonbell.service.alert_json import shown_url
+from noonbell.service.http_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.secrets import MASK, unmasked
 
@@ -27,7 +28,6 @@ DEFAULT_RULES: Final[Mapping[str, Any]] = {
 READ_ONLY: Final = ("managed_by", "created_at", "updated_at")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
-_OWNED: Final = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 _DAY: Final = 86_400.0
 
 T = TypeVar("T")
@@ -125,7 +125,8 @@ def _read_headers(reader: Reader, kept: Mapping[str, str]) -> dict[str, str]:
         return {}
     found = unmasked(value, kept)
     for name, text in found.items():
-        is_name = _TOKEN.fullmatch(str(name)) is not None and str(name).lower() not in _OWNED
+        is_ours = str(name).lower() in OWNED_HEADERS or is_of_the_connection(str(name))
+        is_name = _TOKEN.fullmatch(str(name)) is not None and not is_ours
         if not is_name or not isinstance(text, str) or not text.isprintable() or len(text) > 8_000:
             reader.wrong(f"headers.{str(name)[:60]}", "is not a header of one line that a channel may set")
         elif is_sealed(text):

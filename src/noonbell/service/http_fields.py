@@ -27,6 +27,21 @@ HTTP_FIELDS: Final[Mapping[str, Any]] = {
 
 OWNED_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding"})
 """What the client that sends the request must set by itself."""
+_OF_THE_CONNECTION: Final = frozenset(
+    {"connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "upgrade"}
+)
+
+
+def is_of_the_connection(header: str) -> bool:
+    """Whether a header speaks to the next hop and not to the target: a proxy may drop others because of it.
+
+    Some servers take an underscore for a dash, so such a spelling of what the client sets is one of these as well.
+    """
+    name = header.lower()
+    dashed = name.replace("_", "-")
+    is_disguised = dashed != name and dashed in OWNED_HEADERS
+    return dashed in _OF_THE_CONNECTION or dashed.startswith("proxy-") or is_disguised
+
 
 MOST_HEADERS: Final = 100
 LONGEST_VALUE: Final = 8_192
@@ -125,7 +140,7 @@ def _read_headers(reader: Reader, check_template: CheckTemplate) -> dict[str, st
 def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
     if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
         return "is not the name of a header"
-    if name.lower() in OWNED_HEADERS:
+    if name.lower() in OWNED_HEADERS or is_of_the_connection(name):
         return "is set by the client that sends the request; leave it out"
     if name.lower() in seen:
         return "is there twice; names of headers do not tell upper from lower case"

@@ -25,16 +25,8 @@ class TooLarge(Exception):
 
 class Exchange:
     __slots__ = (
-        "_decoders",
-        "address",
-        "body",
-        "headers",
-        "is_resent",
-        "is_whole",
-        "limit",
-        "reason",
-        "status",
-        "watched",
+        *("_decoders", "address", "body", "came_from", "dialled", "headers", "is_resent", "is_whole", "limit"),
+        *("reason", "status", "watched"),
     )
 
     def __init__(self, limit: int) -> None:
@@ -42,6 +34,10 @@ class Exchange:
         """Bytes of the body that are kept."""
         self.address: str | None = None
         """The last address that was dialled, with its port."""
+        self.dialled: str | None = None
+        """The same without its port."""
+        self.came_from: str | None = None
+        """Where the redirect came from that is followed; None for the first request."""
         self.status: int | None = None
         self.reason = ""
         self.headers: dict[str, str] = {}
@@ -57,7 +53,8 @@ class Exchange:
 
     def began(self) -> None:
         """A new request of the attempt: the first, or one that follows a redirect."""
-        self.address = self.status = None
+        self.came_from = self.dialled
+        self.address = self.dialled = self.status = None
         self._decoders = []
         self.is_whole = False
 

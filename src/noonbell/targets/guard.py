@@ -30,6 +30,9 @@ DENIED = {
     "::/128": "this host",
     "64:ff9b:1::/48": "a NAT64 prefix that hides where it leads",
     "fd00:42::42/128": "cloud metadata",
+    "fd00:100::100:200/128": "cloud metadata",
+    "fd00:a9fe:a9fe::1/128": "cloud metadata",
+    "fd00:c1::a9fe:a9fe/128": "cloud metadata",
     "fd00:ec2::/32": "cloud metadata",
     "fd20:ce::254/128": "cloud metadata",
     "fe80::/10": "link-local",
@@ -90,6 +93,14 @@ class Guard:
                 inner = "" if candidate == dialled else f", which leads to {candidate}"
                 raise BlockedAddress(f"{address}{inner}: {reason}; executor.allow_networks can allow it")
 
+    def check_redirect(self, origin: str | None, address: str) -> None:
+        """Raise BlockedAddress if the answer of a host at `origin` leads to an address that is further inside than it.
+
+        A task may name an address inside; a target must not choose one that it cannot reach itself. None: no redirect.
+        """
+        if origin is not None and _depth(address) > _depth(origin):
+            raise BlockedAddress(f"{address}: a redirect from {origin} may not lead further inside")
+
     def check_scheme(self, scheme: str) -> None:
         if scheme not in SCHEMES:
             raise BlockedAddress(f"scheme {scheme!r} is not allowed: only http and https")
@@ -100,6 +111,13 @@ class Guard:
             if address.version == network.version and address in network:
                 return reason
         return ""
+
+
+def _depth(address: str) -> int:
+    """0 for the public internet, 1 for private networks, 2 for this machine. What it leads to counts as well."""
+    dialled = ipaddress.ip_address(address)
+    found = (dialled, *carried(dialled))
+    return max(2 if each.is_loopback else 0 if each.is_global else 1 for each in found)
 
 
 def carried(address: Address) -> Iterator[ipaddress.IPv4Address]:

@@ -13,7 +13,7 @@ moment ago, and tasks that are delivered at most once never do.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from noonbell.clock import Clock, SystemClock
 from noonbell.engine import failpoint
@@ -23,13 +23,13 @@ from noonbell.sealing import Sealer
 from noonbell.targets import failure, redirect
 from noonbell.targets.answer import outcome
 from noonbell.targets.exchange import Exchange
-from noonbell.targets.guard import SCHEMES, Guard
+from noonbell.targets.guard import SCHEMES, BlockedAddress, Guard
 from noonbell.targets.place import place_of
 from noonbell.targets.plan import Plans
 from noonbell.targets.pool import Pool
 from noonbell.targets.request import Request, Unsendable, default_headers, head_of, is_async
 from noonbell.targets.resolver import Resolver, ThreadResolver
-from noonbell.targets.wire import REDIRECTS, Disconnected
+from noonbell.targets.wire import REDIRECTS, Disconnected, Wire
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CONNECT_TIMEOUT = 5.0
@@ -54,7 +54,10 @@ class HttpTarget:
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
         sealer: Sealer | None = None,
+        own_ports: Collection[int] = (),
     ) -> None:
+        """`own_ports`: where this process listens; no redirect leads there."""
+        self._own_ports = frozenset(own_ports)
         self._guard = guard or Guard()
         self._connect_timeout = connect_timeout
         self._max_body_bytes = max_body_bytes
@@ -117,6 +120,17 @@ class HttpTarget:
                 return
         raise redirect.BadRedirect(f"more than {redirect.MOST_HOPS} redirects")
 
+    def _check_redirect(self, wire: Wire, exchange: Exchange) -> None:
+        """BlockedAddress, and the connection dropped, if a redirect leads where none may."""
+        origin = exchange.came_from
+        try:
+            self._guard.check_redirect(origin, wire.dialled)
+            if origin is not None and wire.place.port in self._own_ports and wire.is_to_this_machine():
+                raise BlockedAddress(f"{wire.address}: a redirect from {origin} may not lead to Noonbell itself")
+        except BlockedAddress:
+            wire.drop()
+            raise
+
     async def _send(
         self, pool: Pool, assignment: Assignment, request: Request, exchange: Exchange, deadline: float
     ) -> None:
@@ -131,8 +145,9 @@ class HttpTarget:
         content, is_head = request.content, request.method == "HEAD"
         kept = None if is_once else pool.take(place, None if is_safe else FRESH_SECONDS)
         wire = kept or await pool.dial(place, deadline, exchange)
+        self._check_redirect(wire, exchange)
         while True:
-            exchange.address = wire.address
+            exchange.address, exchange.dialled = wire.address, wire.dialled
             try:
                 error = await wire.ask(
                     head, content, exchange, deadline, is_head=is_head, follows=spec.follow_redirects

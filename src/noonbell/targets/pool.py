@@ -118,6 +118,8 @@ class Pool:
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
                 self._guard.check(address, place.port)
+                self._guard.check_redirect(exchange.came_from, address)
+                exchange.dialled = address
                 exchange.address = f"[{address}]:{place.port}" if ":" in address else f"{address}:{place.port}"
                 # The last one may take all the time that is left; one before it, its share.
                 now = self.loop.time()
@@ -134,7 +136,7 @@ class Pool:
     async def _connected(self, place: Place, address: str, written: str) -> Wire:
         is_tls = place.scheme == "https"
         _, wire = await self.loop.create_connection(
-            lambda: Wire(place, written, self.loop, self._forget),
+            lambda: Wire(place, address, written, self.loop, self._forget),
             address,
             place.port,
             ssl=self._tls() if is_tls else None,

@@ -16,7 +16,7 @@ from noonbell.errors import InvalidArgument, PayloadTooLarge
 from noonbell.model.attempt import Assignment
 from noonbell.model.run import Lease, trace_id_of
 from noonbell.model.task import Delivery, ExecType, TaskSpec
-from noonbell.service.http_fields import OWNED_HEADERS
+from noonbell.service.http_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.targets import signing, template
 from noonbell.targets.guard import SCHEMES
 from noonbell.targets.place import Place
@@ -121,9 +121,12 @@ class Headers:
         return None if held is None else held[1]
 
     def put(self, name: str, value: str) -> None:
-        """Raises InvalidArgument for a header that is not ours to send."""
+        """Raises InvalidArgument for a header that is not ours to send. One of the connection is left out: tasks that were
+        saved before these were refused may have one.
+        """
         check_value(name, value)
-        self._held[_lower(name)] = (name, value)
+        if (lower := _lower(name)) is not None:
+            self._held[lower] = (name, value)
 
     def update(self, headers: Mapping[str, str]) -> None:
         for name, value in headers.items():
@@ -152,13 +155,13 @@ def check_value(name: str, value: str) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _lower(name: str) -> str:
-    """The name in lower case, if it is one that a task may use."""
+def _lower(name: str) -> str | None:
+    """The name in lower case, if it is one that a task may use; None for one that is not sent."""
     if _TOKEN.fullmatch(name) is None or len(name) > LONGEST_NAME:
         raise InvalidArgument(f"header {name[:80]!r} is not a name; expected letters, digits and dashes")
     if name.lower() in OWNED_HEADERS:
         raise InvalidArgument(f"header {name} belongs to the HTTP client and cannot be set")
-    return name.lower()
+    return None if is_of_the_connection(name) else name.lower()
 
 
 def head_of(request: Request, *, closes: bool) -> bytes:

@@ -78,13 +78,19 @@ class Wire(asyncio.Protocol):
             "_rest",
         ),
         *("_seen", "_stays", "_timer", "_transport", "_waiter", "_why"),
-        *("address", "has_begun", "idle_seconds", "idle_since", "is_sent", "keeps", "place"),
+        *("address", "dialled", "has_begun", "idle_seconds", "idle_since", "is_sent", "keeps", "place"),
     )
 
     def __init__(
-        self, place: Place, address: str, loop: asyncio.AbstractEventLoop, lost: Callable[[Wire], None]
+        self,
+        place: Place,
+        dialled: str,
+        address: str,
+        loop: asyncio.AbstractEventLoop,
+        lost: Callable[[Wire], None],
     ) -> None:
-        self.place, self.address, self._loop, self._lost = place, address, loop, lost
+        """`dialled` is the numeric address; `address` the same with its port, as it is shown."""
+        self.place, self.dialled, self.address, self._loop, self._lost = place, dialled, address, loop, lost
         self.has_begun = False
         """Of the answer to the last request, at least a byte has come."""
         self.keeps = False
@@ -157,6 +163,12 @@ class Wire(asyncio.Protocol):
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
+
+    def is_to_this_machine(self) -> bool:
+        """Whether the other end has the address of this one, whatever interface that is."""
+        assert self._transport is not None  # noqa: S101 - asked while it is open
+        ends = [self._transport.get_extra_info(name) for name in ("sockname", "peername")]
+        return None not in ends and ends[0][0] == ends[1][0]
 
     def unsent(self) -> int:
         """Bytes that wait to be sent."""

@@ -75,6 +75,7 @@ def _target(settings: Settings) -> HttpTarget:
         global_headers=executor.global_headers,
         guard=Guard(executor.allow_networks, executor.deny_networks),
         sealer=sealing.from_file(settings.secrets.key_file),
+        own_ports=(settings.server.port,),
     )
 
 

@@ -61,6 +61,7 @@ async def http_worker(ground: Ground, metrics: Metrics | None, port: int | None)
         global_headers=executor.global_headers,
         guard=Guard(executor.allow_networks, executor.deny_networks),
         sealer=sealing.from_file(ground.settings.secrets.key_file),
+        own_ports=() if port is None else (port,),
     )
     await open_part(http, ground.open_parts)
     run_log = RunLog()

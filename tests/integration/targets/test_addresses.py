@@ -21,6 +21,7 @@ import pytest
 from integration.targets.sink import http, listening, replies
 from noonbell.model.attempt import OutcomeKind
 from noonbell.model.task import ExecType
+from noonbell.targets import guard
 from noonbell.targets.guard import Guard
 from unit.targets.make import TOKEN, assignment
 
@@ -271,6 +272,32 @@ async def test_a_redirect_to_a_denied_address_is_stopped_at_the_dial(opened):
         outcome = await target.execute(assignment(sink.url(), follow_redirects=True))
     assert outcome.failure == "blocked_address"
     assert (len(sink.asked), canary.connections) == (1, 0)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_a_redirect_from_outside_to_this_machine_is_not_followed(opened, monkeypatch, is_kept):
+    """127.0.0.2 stands for a host on the internet."""
+    monkeypatch.setattr(guard, "_depth", lambda address: 0 if address == "127.0.0.2" else 2)
+    target = await opened()
+    async with (
+        listening(replies(200, b"done")) as inside,
+        listening(replies(307, Location=inside.url("/api/v1/tasks/1/disable")), host="127.0.0.2") as outside,
+    ):
+        if is_kept:
+            await target.execute(assignment(inside.url()))  # leaves a connection
+        outcome = await target.execute(assignment(outside.url(), http_method="POST", follow_redirects=True))
+        inward = await target.execute(assignment(inside.url("/by-name")))  # the task may name it
+    assert (outcome.failure, inward.kind) == ("blocked_address", OutcomeKind.SUCCESS)
+    assert [asked.method for asked in inside.asked] == ["GET"] * (1 + is_kept)
+
+
+async def test_a_redirect_to_our_own_port_is_not_followed(opened):
+    async with listening(replies(200, b"done")) as own, listening(replies(307, Location=own.url("/"))) as sink:
+        target = await opened(own_ports=(own.port,))
+        outcome = await target.execute(assignment(sink.url(), follow_redirects=True))
+        direct = await target.execute(assignment(own.url("/direct")))
+    assert (outcome.failure, direct.kind) == ("blocked_address", OutcomeKind.SUCCESS)
+    assert [asked.path for asked in own.asked] == ["/direct"]
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1:70/x", "data:,x"])

@@ -34,6 +34,9 @@ NEVER_BY_DEFAULT = [
     "fd00:ec2::254",
     "fd20:ce::254",
     "fd00:42::42",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:a9fe:a9fe::1",
+    "fd00:100::100:200",
 ]
 
 DISGUISES = {
@@ -179,3 +182,27 @@ def test_only_http_and_https_are_spoken(scheme):
 def test_a_bad_network_is_an_error_of_the_settings():
     with pytest.raises(ValueError, match="does not appear"):
         Guard(allow_networks=["10.0.0.0/8", "everything"])
+
+
+INWARD = ["8.8.8.8", "192.168.1.1", "127.0.0.1"]
+"""From the internet to this machine."""
+
+
+@pytest.mark.parametrize("origin", INWARD)
+@pytest.mark.parametrize("address", INWARD)
+def test_a_redirect_may_lead_outward_and_never_further_inside(origin, address):
+    if INWARD.index(address) <= INWARD.index(origin):
+        Guard().check_redirect(origin, address)
+    else:
+        with pytest.raises(BlockedAddress, match="redirect from"):
+            Guard().check_redirect(origin, address)
+
+
+@pytest.mark.parametrize(
+    "address", ["::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "fd12::1", "10.0.0.1", "100.64.0.1"]
+)
+def test_a_redirect_from_outside_is_judged_by_where_it_leads(address):
+    Guard().check_redirect(None, address)
+    Guard().check_redirect("127.0.0.1", address)
+    with pytest.raises(BlockedAddress):
+        Guard().check_redirect("2606:4700::1111", address)

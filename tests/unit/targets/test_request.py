@@ -12,7 +12,7 @@ from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.errors import InvalidArgument
 from noonbell.model.run import RunId
 from noonbell.model.task import ExecType
-from noonbell.targets.request import Request, Unsendable, build, default_headers
+from noonbell.targets.request import Headers, Request, Unsendable, build, default_headers
 from unit.targets.make import TEN, TOKEN, assignment
 
 
@@ -209,3 +209,10 @@ def test_a_global_header_that_cannot_be_sent_stops_the_start():
     for headers in ({"Host": "x"}, {"X-A": "a\r\nb"}, {"a b": "c"}):
         with pytest.raises(InvalidArgument):
             default_headers(headers)
+
+
+@pytest.mark.parametrize("name", ["Connection", "upgrade", "TE", "Expect", "Proxy-Authorization", "Transfer_Encoding"])
+def test_headers_of_the_connection_that_a_saved_task_still_has_are_not_sent(name):
+    found = Headers({})
+    found.update({name: "x", "X-A": "1"})
+    assert found.sent() == {"X-A": "1"}

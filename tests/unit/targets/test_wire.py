@@ -54,7 +54,7 @@ class Call:
     def __init__(self, wire: Wire | None = None, *, limit: int = 1 << 20, seconds: float = 60, **how) -> None:
         loop = asyncio.get_running_loop()
         if wire is None:
-            wire = Wire(PLACE, "192.0.2.1:80", loop, lambda _wire: None)
+            wire = Wire(PLACE, "192.0.2.1", "192.0.2.1:80", loop, lambda _wire: None)
             wire.connection_made(Line(wire))
         self.wire, self.line, self.exchange = wire, wire._transport, Exchange(limit)
         how = {"is_head": False, "follows": False, "content": None} | how
