@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from integration.test_migrations import tables, works
+from integration.test_cut_off_steps import count_of
+from integration.test_migrations import works
 from noonbell.engine.failpoint import STATUS, VARIABLE
 from noonbell.stores import migrations, open_store
-from noonbell.stores.sql.statement import Execute
 from noonbell.stores.sql.tasks import _BELONGINGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
@@ -87,40 +87,16 @@ async def opened(url: str):
     return store
 
 
-@pytest.mark.parametrize("step", [step.number for step in migrations.STEPS])
-async def test_a_node_that_dies_in_a_step_of_the_schema_is_followed_by_one_that_finishes_it(url: str, step: int):
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("step", migrations.STEPS, ids=lambda step: step.title)
+async def test_a_node_that_dies_in_a_step_of_the_schema_is_followed_by_one_that_finishes_it(
+    url: str, step, share: float
+):
     """K13."""
-    assert python(OPEN, url, f"K13:{step}") == STATUS
+    assert python(OPEN, url, f"K13:{count_of(url.partition(':')[0], step, share)}") == STATUS
     store = await opened(url)
     try:
         assert await store.migrate() == [], "the start has brought it up to date"
-        await works(store)
-    finally:
-        await store.close()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
-@pytest.mark.parametrize("step", migrations.STEPS, ids=lambda step: step.title)
-async def test_on_a_database_that_cannot_take_a_table_back_half_a_step_is_finished(mysql_url: str, step, share: float):
-    """K13, between any two statements: there, each is for good as soon as it is done."""
-    store = open_store(mysql_url)
-    await store.open()
-    try:
-        whole = await tables(store)
-        await store.migrate(to=step.number - 1)
-        statements = step.up(store._schema)
-        done = statements[: round(share * len(statements))]
-
-        def half(_view):
-            for sql in done:
-                yield Execute(sql)
-
-        await store._write(half)
-    finally:
-        await store.close()
-    store = await opened(mysql_url)
-    try:
-        assert await tables(store) == whole
         await works(store)
     finally:
         await store.close()

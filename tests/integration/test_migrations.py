@@ -46,7 +46,7 @@ async def test_the_schema_goes_forward_and_back_and_forward(sql_url: str, opened
     there = await tables(store)
     await works(store)
     assert await store.migrate(to=0) == DOWN
-    assert await tables(store) == {"schema_steps"}
+    assert await tables(store) == {"schema_steps", "schema_log"}
     assert await store.migrate() == UP
     assert await tables(store) == there
     await works(store)
@@ -68,7 +68,7 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(sql_url: str, opened:
     try:
         with pytest.raises(SchemaMismatch, match=f"step {LATEST + 1}") as caught:
             await older.open()
-        assert caught.value.details == {"found": LATEST + 1, "known": LATEST}
+        assert caught.value.details == {"found": LATEST + 1, "known": LATEST, "oldest_code": LATEST + 1}
     finally:
         await older.close()
     with pytest.raises(SchemaMismatch):

@@ -202,16 +202,25 @@ class App:
 
     # Running
 
-    def connected(self, url: str | None = None, *, declare: bool = True, prune: bool = False) -> Opening:
+    def connected(
+        self,
+        url: str | None = None,
+        *,
+        declare: bool = True,
+        prune: bool = False,
+        schema: str | None = None,
+        table_prefix: str | None = None,
+    ) -> Opening:
         """To publish only. `url` is the store's; by default the one of NOONBELL_STORE__URL, then sqlite:///noonbell.db.
 
+        `schema` and `table_prefix` are the settings `store.schema` and `store.table_prefix`; by default those of the environment.
         `declare` makes the tasks of the jobs, or brings them to what the code says now; `prune` deletes those of this App
         that the code no longer has.
         """
 
         @contextlib.asynccontextmanager
         async def enter(first: bool) -> AsyncIterator[None]:
-            settings = opening.settings_for(url)
+            settings = opening.settings_for(url, schema=schema, table_prefix=table_prefix)
             if not first and settings.store.url.startswith("sqlite:"):
                 raise InvalidState(FORKED_SQLITE)
             async with (
@@ -235,17 +244,20 @@ class App:
         graceful_timeout: float = 10.0,
         declare: bool = True,
         prune: bool = False,
+        schema: str | None = None,
+        table_prefix: str | None = None,
     ) -> Opening:
         """Planner, sweeper and worker in this process, until it is left: then running work may take `graceful_timeout`.
 
-        `queues` are by default those of the jobs. Without `scheduler`, some other node plans.
+        `queues` are by default those of the jobs. Without `scheduler`, some other node plans. `schema` and `table_prefix` as
+        for `connected`.
         """
 
         @contextlib.asynccontextmanager
         async def enter(_first: bool) -> AsyncIterator[None]:
             from noonbell.app import working
 
-            settings = opening.settings_for(url)
+            settings = opening.settings_for(url, schema=schema, table_prefix=table_prefix)
             async with opening.opened(settings) as services, self.attached(services, declare=declare, prune=prune):
                 work = working.Work(self.handlers, queues, concurrency, worker_id, worker_version, graceful_timeout)
                 async with working.working(settings, services, work, scheduler=scheduler):

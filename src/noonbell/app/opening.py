@@ -17,8 +17,8 @@ from noonbell.engine.tell import Nudge, telling
 from noonbell.errors import InvalidState
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings, load
-from noonbell.stores import open_store
-from noonbell.stores.wakeups import make_wakeup
+from noonbell.stores import store_of
+from noonbell.stores.wakeups import wakeup_of
 from noonbell.targets import template
 
 if TYPE_CHECKING:
@@ -116,19 +116,20 @@ class Opening:
         return functools.partial(self._open_in_thread, first=False) if is_by_thread and self._publishes_only else None
 
 
-def settings_for(url: str | None) -> Settings:
+def settings_for(url: str | None, *, schema: str | None = None, table_prefix: str | None = None) -> Settings:
     """As a server in this environment would have them, on that store."""
-    return load((), os.environ, {"store.url": url}).settings
+    given = {"store.url": url, "store.schema": schema, "store.table_prefix": table_prefix}
+    return load((), os.environ, given).settings
 
 
 @contextlib.asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Services]:
     """The services over the store, open; closed again in the opposite order."""
     async with contextlib.AsyncExitStack() as parts:
-        store = open_store(settings.store.url, connections=settings.store.pool_size)
+        store = store_of(settings)
         parts.push_async_callback(store.close)
         await store.open()
-        wakeup = make_wakeup(settings.store.url, settings.wakeup.url)
+        wakeup = wakeup_of(settings)
         parts.push_async_callback(wakeup.close)
         await wakeup.open()
         nudge = Nudge(wakeup)

@@ -6,6 +6,7 @@ nothing behind but leases, and those run out.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from noonbell.clock import SystemClock
 from noonbell.engine.know import Tasks
 from noonbell.engine.node import Node
 from noonbell.engine.plan import Planner
+from noonbell.engine.schema_watch import SchemaWatch
 from noonbell.engine.stray import Strays
 from noonbell.engine.sweep import Sweeper
 from noonbell.engine.work import Worker
@@ -78,4 +80,14 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
         await target.open()
         await node.start(work.graceful_timeout)
         going.push_async_callback(node.stop, work.graceful_timeout)
+        moved = asyncio.Event()
+        await going.enter_async_context(SchemaWatch(store, moved.set).looking())
+        stopping = asyncio.create_task(_stop_after(moved, node, work.graceful_timeout))
+        going.callback(stopping.cancel)
         yield
+
+
+async def _stop_after(moved: asyncio.Event, node: Node, graceful_timeout: float) -> None:
+    """The application goes on; its node plans and works no more."""
+    await moved.wait()
+    await node.stop(graceful_timeout)

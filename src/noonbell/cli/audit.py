@@ -15,6 +15,7 @@ from noonbell.cli.options import config_option, load_settings, store_option
 if TYPE_CHECKING:
     from noonbell.service.audit import Report
     from noonbell.settings import Settings
+    from noonbell.stores.migrations.ownership import Found
 
 _EVERY = 100
 """Tasks between two words about the progress."""
@@ -37,7 +38,7 @@ def command(files: tuple[str, ...], store: str | None, output: str, quiet: bool)
 
 
 async def _audit(settings: Settings, *, quiet: bool) -> Report:
-    from noonbell.cli.migrate import as_it_is, missing_file, step_of
+    from noonbell.cli.migrate import as_it_is, missing_file
     from noonbell.errors import NotFound
     from noonbell.service.audit import audit, check_log
 
@@ -45,7 +46,7 @@ async def _audit(settings: Settings, *, quiet: bool) -> Report:
     if missing is not None:
         raise NotFound(f"there is no file {missing}; say where the store is with --store")
     async with as_it_is(settings) as store:
-        _check_step(await step_of(store))
+        _check_schema(await store.look_at_schema())
         try:
             report = await audit(store, None if quiet else _progress)
             await check_log(store, report)
@@ -55,15 +56,17 @@ async def _audit(settings: Settings, *, quiet: bool) -> Report:
                 click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def _check_step(found: int) -> None:
+def _check_schema(found: Found) -> None:
     from noonbell.errors import InvalidState, NotFound
     from noonbell.stores import migrations
 
     migrations.check(found)
-    if found == 0:
+    if found.step == 0:
         raise NotFound("there is no store of Noonbell there; say where it is with --store")
-    if found < migrations.LATEST:
-        raise InvalidState(f"the store's schema is at step {found}; bring it up to date with `noonbell migrate` first")
+    if found.step < migrations.LATEST:
+        raise InvalidState(
+            f"the store's schema is at step {found.step}; bring it up to date with `noonbell migrate` first"
+        )
 
 
 def _progress(report: Report) -> None:

@@ -60,9 +60,9 @@ async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:
 
 async def _store(settings: Settings) -> list[Finding]:
     """Its schema is left as it is: a doctor does not operate."""
-    from noonbell.cli.migrate import as_it_is, missing_file, step_of
+    from noonbell.cli.migrate import as_it_is, missing_file
     from noonbell.clock import SystemClock
-    from noonbell.errors import NoonbellError
+    from noonbell.errors import NoonbellError, SchemaMismatch
     from noonbell.service.doctor import Finding, Mark, look_at_store
     from noonbell.stores import migrations
 
@@ -72,13 +72,21 @@ async def _store(settings: Settings) -> list[Finding]:
         return [Finding("store", Mark.CARE, f"there is no file {missing} yet", way)]
     try:
         async with as_it_is(settings) as store:
-            step = await step_of(store)
-            if step != migrations.LATEST:
-                way = "noonbell migrate" if step < migrations.LATEST else "upgrade Noonbell"
-                says = f"is at step {step}, this version knows {migrations.LATEST}"
-                return [Finding("schema", Mark.ILL if step > migrations.LATEST else Mark.CARE, says, way)]
-            found = [Finding("schema", Mark.WELL, f"at step {step}")]
+            schema = await store.look_at_schema()
+            says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
+            if schema.step < migrations.LATEST:
+                return [Finding("schema", Mark.CARE, says, "noonbell migrate")]
+            if schema.oldest_code > migrations.LATEST:
+                return [Finding("schema", Mark.ILL, says, "upgrade Noonbell")]
+            newer = schema.step > migrations.LATEST
+            found = [
+                Finding("schema", Mark.CARE, f"{says} and may work on it", "upgrade Noonbell")
+                if newer
+                else Finding("schema", Mark.WELL, f"at step {schema.step}")
+            ]
             return found + [each async for each in look_at_store(store, SystemClock().now)]
+    except SchemaMismatch as error:
+        return [Finding("schema", Mark.ILL, error.message, "docs/how-to/share-a-database.md")]
     except NoonbellError as error:
         return [Finding("store", Mark.ILL, error.message, "look at store.url, and whether the database runs")]
 

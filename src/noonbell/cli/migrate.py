@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.options import config_option, load_settings, new_option, store_option
 
 if TYPE_CHECKING:
     from noonbell.settings import Settings
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 @click.option("--to", type=click.IntRange(0), metavar="N", help="The step to go to, forward or back [the newest].")
 @click.option("--status", is_flag=True, help="Only show where the schema is.")
 @click.option("-y", "--yes", is_flag=True, help="Go back without asking, although that removes data.")
-def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool, yes: bool) -> None:
+@new_option
+def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool, yes: bool, new: bool) -> None:
     """Bring the store's schema to a step, or show where it is."""
     settings = load_settings(files, store__url=store).settings
-    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes))
+    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new))
 
 
 async def _show(settings: Settings) -> None:
@@ -36,14 +37,14 @@ async def _show(settings: Settings) -> None:
     found = 0
     if missing_file(settings.store.url) is None:
         async with as_it_is(settings) as store:
-            found = await step_of(store)
+            found = (await store.look_at_schema()).step
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
     if found > migrations.LATEST:
-        click.echo(f"{found:>4}  done  newer than this version of Noonbell: upgrade it")
+        click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 
 
-async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
+async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool) -> None:
     from noonbell.errors import InvalidArgument
     from noonbell.stores import migrations
 
@@ -52,11 +53,11 @@ async def _go(settings: Settings, to: int | None, *, yes: bool) -> None:
         raise InvalidArgument.field(
             "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
         )
-    async with as_it_is(settings) as store:
-        found = await step_of(store)
+    async with as_it_is(settings, new=new) as store:
+        found = (await store.look_at_schema()).step
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
-        taken = await store.migrate(wanted)
+        taken = await store.migrate(wanted, lambda text: click.echo(text, err=True))
     if not taken:
         click.echo("nothing to do", err=True)
     for step in taken:
@@ -71,12 +72,6 @@ def missing_file(url: str) -> str | None:
     return path if kind == "sqlite" and not Path(path).exists() else None
 
 
-async def step_of(store: SqlStore) -> int:
-    from noonbell.stores import migrations
-
-    return await store._write(lambda _: migrations.version(store.dialect))
-
-
 def _ask(found: int, wanted: int) -> None:
     loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
     if not sys.stdin.isatty():
@@ -85,14 +80,17 @@ def _ask(found: int, wanted: int) -> None:
 
 
 @asynccontextmanager
-async def as_it_is(settings: Settings) -> AsyncIterator[SqlStore]:
-    """The store, open, its schema untouched: neither brought up to date nor refused for being newer."""
+async def as_it_is(settings: Settings, *, new: bool = False) -> AsyncIterator[SqlStore]:
+    """The store, open, its schema untouched: neither brought up to date nor refused for being newer.
+
+    SchemaMismatch where the database holds something of others under one of our names.
+    """
     from noonbell.wiring import make_store
 
-    store = make_store(settings)
+    store = make_store(settings, new=new)
 
     async def look_only() -> None:
-        await step_of(store)
+        (await store.look_at_schema()).check_foreign()
 
     store._bring_up_to_date = look_only  # type: ignore[method-assign]
     try:

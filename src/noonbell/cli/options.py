@@ -23,6 +23,11 @@ config_option: Callable[[F], F] = click.option(
 store_option: Callable[[F], F] = click.option(
     "--store", metavar="URL", help="Where everything is kept: sqlite:///FILE, postgresql://…, mysql://…"
 )
+new_option: Callable[[F], F] = click.option(
+    "--new",
+    is_flag=True,
+    help="Make a store under store.table_prefix or store.schema beside the one that the database holds.",
+)
 
 
 def load_settings(files: tuple[str, ...], **flags: Any) -> Loaded:

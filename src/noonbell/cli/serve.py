@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.options import config_option, load_settings, new_option, store_option
 
 
 @click.command("serve")
@@ -18,6 +18,7 @@ from noonbell.cli.options import config_option, load_settings, store_option
 @click.option("--no-scheduler", is_flag=True, help="Do not plan: other nodes turn slots into runs.")
 @click.option("--no-worker", is_flag=True, help="Do not execute: other nodes carry the runs out.")
 @click.option("--no-api", is_flag=True, help="Do not listen: only plan and execute.")
+@new_option
 def command(
     files: tuple[str, ...],
     store: str | None,
@@ -27,9 +28,10 @@ def command(
     no_scheduler: bool,
     no_worker: bool,
     no_api: bool,
+    new: bool,
 ) -> int:
     """Start scheduler, worker and API in one process; SIGTERM or Ctrl-C stops them gracefully."""
     settings = load_settings(files, store__url=store, server__host=host, server__port=port).settings
     from noonbell.wiring import run
 
-    return run(settings, scheduler=not no_scheduler, worker=not no_worker, api=not no_api, location=location)
+    return run(settings, scheduler=not no_scheduler, worker=not no_worker, api=not no_api, location=location, new=new)

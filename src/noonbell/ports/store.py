@@ -20,7 +20,10 @@ class Store(TaskStore, AccountStore, RunningStore, RunStore, WorkerStore, Protoc
     # Life
 
     async def open(self) -> None:
-        """Connect. The schema is brought up to date; one that is newer than this code raises SchemaMismatch."""
+        """Connect. The schema is brought up to date; one that needs newer code than this raises SchemaMismatch."""
+
+    async def check_schema(self) -> None:
+        """Raises SchemaMismatch when the schema has moved, since `open`, to where this code cannot work with it."""
 
     async def close(self) -> None:
         """Let go of every connection and thread. What was called before has finished or failed."""

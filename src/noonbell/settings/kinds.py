@@ -41,6 +41,17 @@ def _read_text(value: Any) -> str:
 text = Kind("a text of one line", _read_text)
 
 
+def sql_name(most: int) -> Kind:
+    """A name that every database takes without quotes and stores as it is."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(rf"[a-z_][a-z0-9_]{{0,{most - 1}}}", value.strip()):
+            raise ValueError
+        return value.strip()
+
+    return Kind(f"up to {most} lower-case letters, digits and underscores, a digit not first", read)
+
+
 def number(least: int, most: int) -> Kind:
     def read(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):

@@ -86,6 +86,21 @@ class Store(Section):
 
     url: str = key("sqlite:///noonbell.db", kinds.store_address, "Where everything is kept.")
     pool_size: int = key(8, kinds.number(1, 1_000), "Connections to PostgreSQL or MySQL, at most.")
+    schema: str | None = key(
+        None,
+        kinds.optional(kinds.sql_name(63)),
+        "PostgreSQL: the schema that the tables are in; made if it is missing. Null: the one that the connection has.",
+    )
+    table_prefix: str | None = key(
+        None,
+        kinds.optional(kinds.sql_name(30)),
+        "Begins the name of every table and index, to share a database with other systems. Null: plain names.",
+    )
+
+    def contradictions(self) -> Mapping[str, str]:
+        if self.schema is not None and not self.url.startswith(("postgresql:", "postgres:")):
+            return {"schema": f"is {self.schema!r}, but only PostgreSQL has schemas; use store.table_prefix"}
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,14 @@ MYSQL = Dialect(
     upsert=on_duplicate,
     isin=lambda column, parameter, _: f"{column} in :{parameter}",
     pack=tuple,
-    has_table="select 1 from information_schema.tables where table_schema = database() and table_name = :name",
+    objects=(
+        "select table_name, case when table_type = 'BASE TABLE' then 'table' else lower(table_type) end, ''"
+        " from information_schema.tables where table_schema = database() and table_name in :names"
+    ),
+    columns=(
+        "select table_name, column_name from information_schema.columns"
+        " where table_schema = database() and table_name in :names"
+    ),
     has_index=(
         "select 1 from information_schema.statistics where table_schema = database() and index_name = :name limit 1"
     ),
@@ -64,7 +71,10 @@ MYSQL = Dialect(
         "select table_rows from information_schema.tables where table_schema = database() and table_name = :name"
     ),
     rows_move=False,
-    alone=("select get_lock('noonbell.schema', 60)", "select release_lock('noonbell.schema')"),
+    alone=(
+        "select get_lock(concat('noonbell.', sha1(concat(database(), '/{mark}'))), 0)",
+        "select release_lock(concat('noonbell.', sha1(concat(database(), '/{mark}'))))",
+    ),
     from_live=update_join,
     parse=percent,
 )
@@ -74,9 +84,18 @@ MYSQL = Dialect(
 _INIT = (
     "set session /*M!100300 tx_isolation = 'READ-COMMITTED', idle_transaction_timeout = 15 */"
     " /*!80000 transaction_isolation = 'READ-COMMITTED' */"
-    f", innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
 )
+_LIMITS = f", innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
+_WITHOUT_LIMIT = ", innodb_lock_wait_timeout = 1073741824, lock_wait_timeout = 31536000"
+"""A year and more: what the server takes at most."""
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
+_SESSION: dict[str, Any] = {
+    "charset": "utf8mb4",
+    "autocommit": True,
+    "connect_timeout": int(_PATIENCE),
+    "sql_mode": _SQL_MODE,
+    "client_flag": 2,  # FOUND_ROWS: count the rows that were met, not those that came out different
+}
 _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
@@ -86,14 +105,21 @@ _OF_THE_CALL = frozenset(
 """A statement or its values are wrong. Every other error that the driver does not call an error of data is the server's:
 no call would do, and the connection is dropped, because the address may lead to another server by now."""
 
-parse = functools.lru_cache(maxsize=1024)(percent)
-
 
 class MysqlStore(SqlStore):
     dialect = MYSQL
 
-    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 8) -> None:
-        super().__init__(clock)
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        connections: int = 8,
+        table_prefix: str = "",
+        new: bool = False,
+    ) -> None:
+        super().__init__(clock, table_prefix=table_prefix, new=new)
+        self._parse = functools.lru_cache(maxsize=1024)(lambda sql: percent(self._names.apply(sql)))
         self._where = _address(url)
         self._connections = connections
         self._pool: Any = None
@@ -118,15 +144,7 @@ class MysqlStore(SqlStore):
 
     async def _connect(self, connections: int) -> Any:
         return await asyncmy.create_pool(
-            **self._where,
-            minsize=1,
-            maxsize=connections,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=int(_PATIENCE),
-            init_command=_INIT,
-            sql_mode=_SQL_MODE,
-            client_flag=2,  # FOUND_ROWS: count the rows that were met, not those that came out different
+            **self._where, **_SESSION, minsize=1, maxsize=connections, init_command=_INIT + _LIMITS
         )
 
     async def close(self) -> None:
@@ -136,8 +154,8 @@ class MysqlStore(SqlStore):
                 pool.close()
                 await pool.wait_closed()
 
-    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
-        taken = await super().migrate(to)
+    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
+        taken = await super().migrate(to, say)
         self._bulk.clear()
         await self._learn_types()
         return taken
@@ -149,7 +167,28 @@ class MysqlStore(SqlStore):
         )
         self._types = {}
         for table, column, type_ in rows:
-            self._types.setdefault(table, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
+            if (name := self._names.plain(table)) is not None:
+                self._types.setdefault(name, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
+
+    async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
+        """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""
+
+        async def once() -> T:
+            try:
+                connection = await asyncmy.connect(**self._where, **_SESSION, init_command=_INIT + _WITHOUT_LIMIT)
+                try:
+                    await connection.begin()
+                    result = await drive(
+                        lambda: work(TaskView(self._cache)), functools.partial(self._do, connection.cursor())
+                    )
+                    await connection.commit()
+                    return result
+                finally:
+                    connection.close()
+            except (OSError, mysql_errors.MySQLError) as error:
+                raise _translated(error) from error
+
+        return await until_it_holds(once)
 
     async def _write(self, work: Callable[[TaskView], Work[T]], *, spare: bool = False) -> T:
         blocker = blocking.Blocker()
@@ -221,13 +260,13 @@ class MysqlStore(SqlStore):
     async def _do(self, cursor: Any, statement: Statement) -> Any:
         match statement:
             case Fetch(sql, params):
-                text, names = parse(sql)
+                text, names = self._parse(sql)
                 if not _nothing(params, names):
                     await cursor.execute(text, _values(params, names))
                     return await cursor.fetchall()
                 return []
             case Execute(sql, params):
-                text, names = parse(sql)
+                text, names = self._parse(sql)
                 if _nothing(params, names):
                     return 0
                 return await cursor.execute(text, _values(params, names))
@@ -251,7 +290,9 @@ class MysqlStore(SqlStore):
         changed = 0
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]
-            sql = f"insert into {table} ({', '.join(columns)}) values {', '.join([marks] * len(part))}"
+            sql = (
+                f"insert into {self._names.table(table)} ({', '.join(columns)}) values {', '.join([marks] * len(part))}"
+            )
             changed += await cursor.execute(sql, [value for row in part for value in row])
         return changed
 
@@ -260,7 +301,7 @@ class MysqlStore(SqlStore):
     ) -> int:
         if len(rows) == 1:
             sets = ", ".join(f"{column} = {f'{column} + ' if add else ''}%s" for column in columns)
-            sql = f"update {table} set {sets} where {key} = %s"
+            sql = f"update {self._names.table(table)} set {sets} where {key} = %s"
             return int(await cursor.execute(sql, [*rows[0][1:], rows[0][0]]))
         name = (table, key, columns, add)
         sql = self._bulk.get(name) or self._bulk.setdefault(name, self._joined(table, key, columns, add=add))
@@ -273,7 +314,8 @@ class MysqlStore(SqlStore):
         types = self._types[table]
         shape = ", ".join(f"c{n} {_json_type(types[column])} path '$[{n}]'" for n, column in enumerate((key, *columns)))
         sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
-        return f"update json_table(%s, '$[*]' columns ({shape})) v straight_join {table} t on t.{key} = v.c0 set {sets}"
+        joined = f"straight_join {self._names.table(table)} t on t.{key} = v.c0"
+        return f"update json_table(%s, '$[*]' columns ({shape})) v {joined} set {sets}"
 
     async def _reserve(self, size: int) -> int:
         def work(_: TaskView) -> Work[int]:

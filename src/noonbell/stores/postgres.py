@@ -44,6 +44,7 @@ from noonbell.stores.sql.statement import (
     Work,
 )
 from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.wakeups import channel_of
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -58,11 +59,22 @@ POSTGRES = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, type_: f"{column} = any(:{parameter}::{type_}[])",
     pack=list,
-    has_table="select 1 from pg_tables where schemaname = current_schema() and tablename = :name",
+    objects=(
+        "select c.relname::text, case when c.relkind in ('r', 'p') then 'table' when c.relkind in ('i', 'I') then 'index'"
+        " when c.relkind in ('v', 'm') then 'view' when c.relkind = 'S' then 'sequence' else 'relation' end, t.relname::text"
+        " from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " left join pg_index i on i.indexrelid = c.oid left join pg_class t on t.oid = i.indrelid"
+        " where n.nspname = current_schema() and c.relname = any(:names::text[])"
+    ),
+    columns=(
+        "select c.relname::text, a.attname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
+        " where n.nspname = current_schema() and c.relname = any(:names::text[])"
+    ),
     has_index=None,
     rough_count="select reltuples::bigint from pg_class where oid = to_regclass(:name::text)",
     rows_move=True,
-    alone=("select 1 from pg_advisory_xact_lock(7031170001)", "select 1"),
+    alone=("select pg_try_advisory_xact_lock({number})", "select 1"),
     from_live=update_from,
     parse=numbered,
 )
@@ -84,6 +96,7 @@ _SETTINGS = {
     # What is asked here is small. Processes that are started to share it cost more than they save.
     "max_parallel_workers_per_gather": "0",
 }
+_WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _REMEMBERED = 2.0
@@ -108,15 +121,25 @@ _AWAY = (
 _OF_THE_CALL = ("21", "22", "23", "54", "42601")
 """How SQLSTATE begins where a statement or its values are wrong. Every other error is the server's: no call would do."""
 
-parse = functools.lru_cache(maxsize=1024)(numbered)
-
 
 class PostgresStore(SqlStore):
     dialect = POSTGRES
 
-    def __init__(self, url: str, clock: Clock | None = None, *, connections: int = 8) -> None:
-        super().__init__(clock)
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        connections: int = 8,
+        schema: str | None = None,
+        table_prefix: str = "",
+        new: bool = False,
+    ) -> None:
+        super().__init__(clock, schema=schema, table_prefix=table_prefix, new=new)
         self._url = url
+        self._parse = functools.lru_cache(maxsize=1024)(lambda sql: numbered(self._names.apply(sql)))
+        self._text = self._names.apply
+        """A statement that is written for PostgreSQL alone, as it has to be sent."""
         self._connections = connections
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._spare: asyncpg.Pool[asyncpg.Record] | None = None
@@ -155,8 +178,8 @@ class PostgresStore(SqlStore):
             if pool is not None:
                 await pool.close()
 
-    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
-        taken = await super().migrate(to)
+    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
+        taken = await super().migrate(to, say)
         pool = self._pool
         if pool is not None:
             await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
@@ -177,7 +200,7 @@ class PostgresStore(SqlStore):
         else:
             traces = [publication.trace_id for publication in publications]
             sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces)
-        if await self._with_connection(lambda connection: connection.fetchval(sql, *arguments)):
+        if await self._with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super().publish(publications)  # a task has changed since this node last saw it
 
@@ -187,7 +210,8 @@ class PostgresStore(SqlStore):
         def work() -> Work[list[Published]]:
             return publishing.publish(self.dialect, TaskView(self._cache), publications)
 
-        return await within.run_on_postgres(connection, work, functools.partial(self._do, connection), topics)
+        channel = channel_of(self._names.mark)
+        return await within.run_on_postgres(connection, work, functools.partial(self._do, connection), topics, channel)
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.max <= 0 or not request.queues:
@@ -196,13 +220,13 @@ class PostgresStore(SqlStore):
             return await self._claim_at_gates(request)
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
-        rows = await self._with_connection(lambda connection: connection.fetch(hot.CLAIM, *arguments))
+        rows = await self._with_connection(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
         return await self._claimed(rows, request)
 
     async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
-        rows = await self._with_connection(lambda connection: connection.fetch(gated.CLAIM, *arguments))
+        rows = await self._with_connection(lambda connection: connection.fetch(self._text(gated.CLAIM), *arguments))
         claimed = gated.claimed_from(rows, request, self._cache)
         if claimed is None:
             self._gates_until = 0.0
@@ -220,7 +244,7 @@ class PostgresStore(SqlStore):
         sql = hot.SETTLE if finishing.all_plain(settlements) else gated.SETTLE
         events = await self._ids.take(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
-        rows = await self._with_connection(lambda connection: connection.fetch(sql, *arguments))
+        rows = await self._with_connection(lambda connection: connection.fetch(self._text(sql), *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
 
     async def settle_and_claim(
@@ -234,7 +258,9 @@ class PostgresStore(SqlStore):
         events = await self._ids.take(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
-        rows = await self._with_connection(lambda connection: connection.fetch(hot.SETTLE_AND_CLAIM, *arguments))
+        rows = await self._with_connection(
+            lambda connection: connection.fetch(self._text(hot.SETTLE_AND_CLAIM), *arguments)
+        )
         settled = await self._answers(settlements, set(rows[0][-1] or ()))
         return settled, await self._or_nothing(self._claimed(rows, request))
 
@@ -288,7 +314,8 @@ class PostgresStore(SqlStore):
         )
         types: dict[str, dict[str, str]] = {}
         for table, column, type_ in rows:
-            types.setdefault(table, {})[column] = type_
+            if (name := self._names.plain(table)) is not None:
+                types.setdefault(name, {})[column] = type_
         self._bulk = Bulk(types)
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
@@ -306,6 +333,24 @@ class PostgresStore(SqlStore):
             return result
 
         return await self._with_connection(once)
+
+    async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
+        """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""
+
+        async def once() -> T:
+            try:
+                connection = await asyncpg.connect(
+                    self._url, server_settings=_SETTINGS | _WITHOUT_LIMIT, timeout=_PATIENCE, command_timeout=None
+                )
+                try:
+                    async with connection.transaction():
+                        return await drive(lambda: work(TaskView(self._cache)), functools.partial(self._do, connection))
+                finally:
+                    await connection.close(timeout=_PATIENCE)
+            except (*_AWAY, asyncpg.PostgresError) as error:
+                raise _translated(error) from error
+
+        return await until_it_holds(once)
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
@@ -346,15 +391,17 @@ class PostgresStore(SqlStore):
     async def _do(self, connection: Connection, statement: Statement) -> Any:
         match statement:
             case Fetch(sql, params):
-                text, names = parse(sql)
+                text, names = self._parse(sql)
                 return await connection.fetch(text, *_values(params, names))
             case Execute(sql, params):
-                text, names = parse(sql)
+                text, names = self._parse(sql)
                 return _changed(await connection.execute(text, *_values(params, names)))
             case InsertMany(table, columns, rows):
-                return _changed(await connection.execute(self._bulk.insert(table, columns), *zip(*rows, strict=True)))
+                return _changed(
+                    await connection.execute(self._text(self._bulk.insert(table, columns)), *zip(*rows, strict=True))
+                )
             case UpdateMany(table, key, columns, rows, add):
-                sql = self._bulk.update(table, key, columns, add)
+                sql = self._text(self._bulk.update(table, key, columns, add))
                 return _changed(await connection.execute(sql, *zip(*rows, strict=True)))
             case Now():
                 return self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
@@ -364,7 +411,7 @@ class PostgresStore(SqlStore):
     async def _reserve(self, size: int) -> int:
         async def reserve(connection: Connection) -> int:
             now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
-            text, names = parse(RESERVE + " returning value")
+            text, names = self._parse(RESERVE + " returning value")
             values = _values({"floor": floor_at(Instant(now)), "size": size}, names)
             return int(await connection.fetchval(text, *values))
 

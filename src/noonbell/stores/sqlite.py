@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -26,12 +27,15 @@ import msgspec
 from noonbell.clock import Clock, Instant, SystemClock
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model.request import Publication, Published
-from noonbell.stores import blocking, within
+from noonbell.stores import blocking, migrations, within
+from noonbell.stores.migrations import ownership
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.dialect import Dialect, named, on_conflict, update_from
 from noonbell.stores.sql.drive import WAIT_AT_MOST
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.naming import PLAIN, Names
 from noonbell.stores.sql.rows import TaskView
+from noonbell.stores.sql.schema_progress import SchemaBusy
 from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
@@ -79,34 +83,43 @@ SQLITE = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, _: f"{column} in (select value from json_each(:{parameter}))",
     pack=_pack,
-    has_table="select 1 from sqlite_master where type = 'table' and name = :name",
+    objects=(
+        "select name, type, tbl_name from sqlite_master where type in ('table', 'index', 'view')"
+        " and lower(name) in (select value from json_each(:names))"
+    ),
+    columns=(
+        "select m.name, p.name from sqlite_master m join pragma_table_xinfo(m.name) p"
+        " where m.type in ('table', 'view') and lower(m.name) in (select value from json_each(:names))"
+    ),
     has_index=None,
     rough_count=None,
     rows_move=False,
     alone=None,
     from_live=update_from,
     parse=named,
+    folds_case=True,
 )
 
 
 class Connection:
     """Drives transitions on one sqlite3 connection. Belongs to one thread."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, naming: Names = PLAIN) -> None:
         self._db = sqlite3.connect(
             path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=512
         )
-        self._clock = clock
+        self._clock, self._naming = clock, naming
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
             self._insist(pragma, _PATIENCE)
         self._db.execute(_OWN_PATIENCE)
 
     @classmethod
-    def over(cls, cursor: sqlite3.Cursor, clock: Clock) -> Connection:
+    def over(cls, cursor: sqlite3.Cursor, clock: Clock, naming: Names = PLAIN) -> Connection:
         """Over a cursor of somebody else's connection: only to `run`."""
         made = cls.__new__(cls)
         made._db, made._clock, made._ids = cast("sqlite3.Connection", cursor), clock, IdBlock()
+        made._naming = naming
         return made
 
     def close(self) -> None:
@@ -176,20 +189,21 @@ class Connection:
         return result
 
     def _do(self, statement: Statement) -> Any:
+        named = self._naming.apply
         match statement:
             case Gather(sql, params, columns):
-                return _read_rows(self._db.execute(_in_one_piece(sql, columns), params).fetchone()[0])
+                return _read_rows(self._db.execute(named(_in_one_piece(sql, columns)), params).fetchone()[0])
             case Fetch(sql, params):
-                return self._db.execute(sql, params).fetchall()
+                return self._db.execute(named(sql), params).fetchall()
             case Execute(sql, params):
-                return self._db.execute(sql, params).rowcount
+                return self._db.execute(named(sql), params).rowcount
             case InsertMany(table, columns, rows):
                 marks = ", ".join("?" * len(columns))
-                sql = f"insert into {table} ({', '.join(columns)}) values ({marks})"
+                sql = f"insert into {self._naming.table(table)} ({', '.join(columns)}) values ({marks})"
                 return self._db.executemany(sql, rows).rowcount
             case UpdateMany(table, key, columns, rows, add):
                 sets = ", ".join(f"{c} = {c} + ?" if add else f"{c} = ?" for c in columns)
-                sql = f"update {table} set {sets} where {key} = ?"
+                sql = f"update {self._naming.table(table)} set {sets} where {key} = ?"
                 return self._db.executemany(sql, [(*row[1:], row[0]) for row in rows]).rowcount
             case Now():
                 return self._clock.now()
@@ -200,8 +214,8 @@ class Connection:
         taken = self._ids.take(count)
         if taken is None:
             size = self._ids.size_for(count)
-            self._db.execute(RESERVE, {"floor": floor_at(self._clock.now()), "size": size})
-            self._ids.fill(self._db.execute(RESERVED).fetchone()[0], size)
+            self._db.execute(self._naming.apply(RESERVE), {"floor": floor_at(self._clock.now()), "size": size})
+            self._ids.fill(self._db.execute(self._naming.apply(RESERVED)).fetchone()[0], size)
             taken = self._ids.take(count)
             assert taken is not None  # noqa: S101 - the block was made large enough
         return taken
@@ -239,9 +253,9 @@ _Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
 class _Thread(threading.Thread):
     """Takes closures from a queue and runs them on a connection of its own."""
 
-    def __init__(self, name: str, path: str, clock: Clock, *, writes: bool) -> None:
+    def __init__(self, name: str, path: str, clock: Clock, naming: Names, *, writes: bool) -> None:
         super().__init__(name=name, daemon=True)
-        self._path, self._clock, self._writes = path, clock, writes
+        self._path, self._clock, self._naming, self._writes = path, clock, naming, writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for the write lock of another process, its time in the queue included."""
@@ -257,7 +271,7 @@ class _Thread(threading.Thread):
 
     def run(self) -> None:
         try:
-            connection = Connection(self._path, self._clock)
+            connection = Connection(self._path, self._clock, self._naming)
         except sqlite3.Error as error:
             self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))
             return
@@ -354,8 +368,8 @@ def _tell(results: list[_Result]) -> None:
 class SqliteStore(SqlStore):
     dialect = SQLITE
 
-    def __init__(self, path: str, clock: Clock | None = None) -> None:
-        super().__init__(clock)
+    def __init__(self, path: str, clock: Clock | None = None, *, table_prefix: str = "", new: bool = False) -> None:
+        super().__init__(clock, table_prefix=table_prefix, new=new)
         self._path = path
         self._time: Clock = clock or SystemClock()
         self._writer: _Thread | None = None
@@ -364,11 +378,31 @@ class SqliteStore(SqlStore):
     async def open(self) -> None:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
-        self._writer = _Thread("noonbell-writer", self._path, self._time, writes=True)
+        (await asyncio.to_thread(self._look_at_file)).check_foreign()
+        self._writer = _Thread("noonbell-writer", self._path, self._time, self._names, writes=True)
         self._writer.start()
-        await self._bring_up_to_date()
-        self._reader = _Thread("noonbell-reader", self._path, self._time, writes=False)
+        self._reader = _Thread("noonbell-reader", self._path, self._time, self._names, writes=False)
         self._reader.start()
+        await self._bring_up_to_date()
+
+    def _look_at_file(self) -> ownership.Found:
+        """Before anything of ours opens it: that would change how the file is journalled, and it may be another's."""
+        if not Path(self._path).is_file():
+            return ownership.Found()
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)) as file:
+                connection = Connection.over(file.cursor(), self._time, self._names)
+                return connection.run(lambda: migrations.look(self.dialect, self._schema))
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"SQLite: {error}: {self._path}") from error
+
+    async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
+        try:
+            return await self._write(work)
+        except StoreUnavailable as error:
+            if "is locked" in error.message:
+                raise SchemaBusy from error
+            raise
 
     async def close(self) -> None:
         for thread in (self._reader, self._writer):
@@ -383,7 +417,9 @@ class SqliteStore(SqlStore):
         del topics  # the commit changes the file, and whoever waits watches that
         view = TaskView(self._cache)
         with within.sqlite_savepoint(connection, self._path) as cursor:
-            return Connection.over(cursor, self._time).run(lambda: publishing.publish(self.dialect, view, publications))
+            return Connection.over(cursor, self._time, self._names).run(
+                lambda: publishing.publish(self.dialect, view, publications)
+            )
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         if self._writer is None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from noonbell.errors import InvalidArgument
 from noonbell.stores.sql.drive import drive
 from noonbell.stores.sql.statement import Conflict, Statement, Work
-from noonbell.stores.wakeups import CHANNEL, payloads
+from noonbell.stores.wakeups import payloads
 
 T = TypeVar("T")
 
@@ -36,9 +36,13 @@ def refuse(connection: object, expected: str) -> InvalidArgument:
 
 
 async def run_on_postgres(
-    connection: Any, work: Callable[[], Work[T]], do: Callable[[Statement], Awaitable[Any]], topics: Sequence[str]
+    connection: Any,
+    work: Callable[[], Work[T]],
+    do: Callable[[Statement], Awaitable[Any]],
+    topics: Sequence[str],
+    channel: str,
 ) -> T:
-    """`do` carries a statement out on `connection`. The topics are signalled by the commit."""
+    """`do` carries a statement out on `connection`. The topics are signalled on `channel` by the commit."""
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
 
@@ -61,7 +65,7 @@ async def run_on_postgres(
     else:
         raise AssertionError("unreachable")
     for payload in payloads("", topics):
-        await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
+        await connection.execute("select pg_notify($1, $2)", channel, payload)
     return answer
 
 

@@ -29,9 +29,9 @@ from noonbell.service.callbacks import Receive, Received, Said
 from noonbell.settings import Settings
 from noonbell.sinks.metrics import Metrics, Readings
 from noonbell.sinks.watch import watch_store
-from noonbell.stores import open_store
+from noonbell.stores import store_of
 from noonbell.stores.sql.store import SqlStore
-from noonbell.stores.wakeups import make_wakeup
+from noonbell.stores.wakeups import wakeup_of
 from noonbell.targets import template
 from noonbell.wiring.judging import Judge
 from noonbell.wiring.watching import hear_events, watch
@@ -61,14 +61,18 @@ async def assembled(
     scheduler: bool = True,
     worker: bool = True,
     app: App | None = None,
+    new: bool = False,
 ) -> AsyncIterator[Parts]:
-    """All parts, opened, the node not started; closed again in the opposite order. `app`: whose jobs it executes too."""
+    """All parts, opened, the node not started; closed again in the opposite order. `app`: whose jobs it executes too.
+
+    `new`: the store may be made beside another of the same database.
+    """
     async with contextlib.AsyncExitStack() as open_parts:
         metrics = _metrics(settings) if settings.metrics.enabled else None
-        unwatched = make_store(settings)
+        unwatched = make_store(settings, new=new)
         await open_part(unwatched, open_parts)
         store: Store = unwatched if metrics is None else watch_store(unwatched, metrics)
-        wakeup = make_wakeup(settings.store.url, settings.wakeup.url)
+        wakeup = wakeup_of(settings)
         await open_part(wakeup, open_parts)
         store, hub = hear_events(store, wakeup, metrics, open_parts)
         watchman, alerts = await watch(settings, store, metrics, open_parts, port)
@@ -99,10 +103,13 @@ async def _workers(ground: Ground, app: App | None, metrics: Metrics | None, por
     return [await http_worker(ground, metrics, port), *([] if jobs is None else [jobs])]
 
 
-def make_store(settings: Settings) -> SqlStore:
-    """The store of the settings, not opened yet. A missing driver is named, with what brings it."""
+def make_store(settings: Settings, *, new: bool = False) -> SqlStore:
+    """The store of the settings, not opened yet. A missing driver is named, with what brings it.
+
+    `new`: it may be made beside another Noonbell store of the same database.
+    """
     try:
-        return open_store(settings.store.url, connections=settings.store.pool_size)
+        return store_of(settings, new=new)
     except ModuleNotFoundError as missing:
         extra = _DRIVERS.get((missing.name or "").partition(".")[0])
         if extra is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from noonbell.app import App
+from noonbell.engine.schema_watch import SchemaWatch
 from noonbell.ports import Store
 from noonbell.settings import Settings
 from noonbell.settings.masking import mask_addresses
@@ -32,13 +33,19 @@ Beside = Callable[[Parts, str], AbstractAsyncContextManager[None]]
 
 
 def run(
-    settings: Settings, *, scheduler: bool = True, worker: bool = True, api: bool = True, location: str | None = None
+    settings: Settings,
+    *,
+    scheduler: bool = True,
+    worker: bool = True,
+    api: bool = True,
+    location: str | None = None,
+    new: bool = False,
 ) -> int:
     """`serve` in an event loop of its own; the exit code. Startup errors are raised as NoonbellError."""
     logs.set_up(settings.logging.level, as_json=settings.logging.json)
     app = None if location is None else load_app(location)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(settings, scheduler=scheduler, worker=worker, api=api, app=app))
+        runner.run(serve(settings, scheduler=scheduler, worker=worker, api=api, app=app, new=new))
     return 0
 
 
@@ -50,18 +57,20 @@ async def serve(
     api: bool = True,
     app: App | None = None,
     beside: Beside | None = None,
+    new: bool = False,
 ) -> None:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
     The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
-    left when its work is done.
+    left when its work is done. `new`: the store may be made beside another of the same database.
     """
     stop = Stop()
     listener = listen(settings) if api else None
     warn(settings)
     with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
         port = None if listener is None else listener.getsockname()[1]
-        async with assembled(settings, port, scheduler=scheduler, worker=worker, app=app) as parts:
+        async with assembled(settings, port, scheduler=scheduler, worker=worker, app=app, new=new) as parts:
+            schema = SchemaWatch(parts.services.store, stop.wanted.set)
             with stop.on_signals():
                 await reconcile(parts.services, settings)
                 if api and asks_for_tokens(settings) and not await parts.access.tokens():
@@ -69,9 +78,12 @@ async def serve(
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
                 async with contextlib.AsyncExitStack() as attached:
+                    await attached.enter_async_context(schema.looking())
                     if app is not None:
                         await attached.enter_async_context(app.attached(parts.services, works=worker))
                     await _until_stopped(settings, parts, listener, stop, beside)
+    if schema.mismatch is not None:
+        raise schema.mismatch
 
 
 async def _forget_downtime(store: Store, batch: int) -> None:

@@ -16,13 +16,14 @@ from noonbell.app import App
 from noonbell.clock import SystemClock
 from noonbell.engine.know import Tasks
 from noonbell.engine.node import Node
+from noonbell.engine.schema_watch import SchemaWatch
 from noonbell.engine.tell import Nudge, telling
 from noonbell.errors import InvalidState, SettingsError
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
 from noonbell.settings.masking import mask_addresses
 from noonbell.sinks import logs
-from noonbell.stores.wakeups import make_wakeup
+from noonbell.stores.wakeups import wakeup_of
 from noonbell.targets import template
 from noonbell.version import __version__
 from noonbell.wiring import memory
@@ -52,12 +53,13 @@ async def work(settings: Settings, app: App, badge: Badge) -> None:
     stop = Stop()
     async with contextlib.AsyncExitStack() as open_parts:
         ground, services = await _ground(settings, open_parts)
+        schema = SchemaWatch(services.store, stop.wanted.set)
         worker = await job_worker(ground, app.handlers, badge)
         node = Node(workers=[worker], clock=SystemClock())
         with stop.on_signals():
             await open_parts.enter_async_context(app.attached(services))
             memory.settle_down()
-            async with _started(node, settings.server.graceful_timeout):
+            async with schema.looking(), _started(node, settings.server.graceful_timeout):
                 log.info(
                     "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
                     *(__version__, worker.id, ", ".join(worker.queues), worker.hands.concurrency),
@@ -66,12 +68,14 @@ async def work(settings: Settings, app: App, badge: Badge) -> None:
                 await _first(stop.wanted, node.is_idle)
                 log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
     log.info("stopped")
+    if schema.mismatch is not None:
+        raise schema.mismatch
 
 
 async def _ground(settings: Settings, open_parts: contextlib.AsyncExitStack) -> tuple[Ground, Services]:
     quiet = make_store(settings)
     await open_part(quiet, open_parts)
-    wakeup = make_wakeup(settings.store.url, settings.wakeup.url)
+    wakeup = wakeup_of(settings)
     await open_part(wakeup, open_parts)
     nudge = Nudge(wakeup)
     open_parts.callback(nudge.close)

@@ -20,7 +20,9 @@ def test_forward_back_and_where_it_is(noonbell, sqlite_url):
     code, out, err = migrate("--to", "0")
     assert (code, out) == (2, "")
     assert "--yes" in err
-    assert migrate("--to", "0", "--yes") == (0, "".join(f"back {n}\n" for n in range(LATEST, 0, -1)), "")
+    code, out, err = migrate("--to", "0", "--yes")
+    assert (code, out) == (0, "".join(f"back {n}\n" for n in range(LATEST, 0, -1)))
+    assert [line.partition(" (")[0] for line in err.splitlines()] == [f"step {n}" for n in range(LATEST, 0, -1)]
 
 
 def test_a_step_that_nobody_knows_is_refused(noonbell, sqlite_url):

@@ -1,14 +1,29 @@
-"""The schema, as a row of steps forward and back. A step that has landed is never edited: the next one mends it."""
+"""The schema, as a row of steps forward and back. A step that has landed is never edited: the next one mends it.
+
+Steps are written with plain names; a store with a schema or a prefix of its own gets them renamed when they are taken
+(`stores.sql.naming`). What a step made is written down (`ownership`), and nothing else is ever dropped.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
-from noonbell.stores.migrations import m0001_foundation, m0002_alerts, m0003_account, m0004_access, m0005_stray
+from noonbell.stores.migrations import (
+    m0001_foundation,
+    m0002_alerts,
+    m0003_account,
+    m0004_access,
+    m0005_stray,
+    m0006_oldest_code,
+    ownership,
+)
+from noonbell.stores.migrations.ownership import Found
+from noonbell.stores.migrations.shape import change_of, made_by, shape_of
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
@@ -20,6 +35,8 @@ class Step:
     up: Callable[[str], list[str]]
     """Dialect name → statements. An empty list is a step that has nothing to do there."""
     down: Callable[[str], list[str]]
+    oldest_code: int | None = None
+    """Code that knows this step, or a later one, works with what this one leaves behind. None: this step itself."""
 
 
 STEPS = (
@@ -28,62 +45,113 @@ STEPS = (
     Step(3, "account", m0003_account.up, m0003_account.down),
     Step(4, "access", m0004_access.up, m0004_access.down),
     Step(5, "stray runs", m0005_stray.up, m0005_stray.down),
+    Step(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
 )
 LATEST = STEPS[-1].number
-
-_TABLE = "create table schema_steps (number integer primary key, title varchar(100) not null)"
-
-
-def version(q: Dialect) -> Work[int]:
-    """The step that the store is at."""
-    there = yield Fetch(q.has_table, {"name": "schema_steps"})
-    if not there:
-        yield Execute(_TABLE)
-    rows = yield Fetch("select coalesce(max(number), 0) from schema_steps")
-    return int(rows[0][0])
+_SAYS_OLDEST_CODE = 6
+"""From this step on, a step is recorded with the oldest code that can work with it."""
 
 
-def check(found: int) -> None:
-    """An older binary must not touch a newer schema: it would not know what it breaks."""
-    if found > LATEST:
+class Progress(Protocol):
+    """Hears of each step and each statement before it begins. A statement over many rows may take hours."""
+
+    def step(self, text: str) -> None: ...
+
+    def statement(self, text: str) -> None: ...
+
+
+def names(variant: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Every table and every index that a store of this kind has."""
+    whole = shape_of(tuple(sql for step in STEPS for sql in step.up(variant)))
+    return frozenset({*whole.tables, "schema_steps", "schema_log"}), frozenset(whole.indexes)
+
+
+def look(q: Dialect, variant: str) -> Work[Found]:
+    """Where the schema is, and what in the database is not ours."""
+    return (yield from ownership.look(q, variant, STEPS))
+
+
+def check(found: Found) -> None:
+    """Code that is older than the store allows must not touch it: it would not know what it breaks."""
+    if found.oldest_code > LATEST:
         raise SchemaMismatch(
-            f"the store's schema is at step {found}, this version of Noonbell knows {LATEST}; upgrade Noonbell",
-            details={"found": found, "known": LATEST},
+            f"the store's schema is at step {found.step} and needs code that knows step {found.oldest_code};"
+            f" this version of Noonbell knows {LATEST}; upgrade Noonbell",
+            details={"found": found.step, "known": LATEST, "oldest_code": found.oldest_code},
         )
 
 
-def migrate(q: Dialect, schema: str, found: int, to: int) -> Work[list[int]]:
-    """Go from step `found` to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
+def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress) -> Work[list[int]]:
+    """Go from where the schema is to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
+    yield from ownership.prepare(q, found)
     taken: list[int] = []
     for step in STEPS:
-        if found < step.number <= to:
-            for sql in step.up(schema):
-                yield from _do(q, sql)
+        if found.step < step.number <= to:
+            statements = step.up(variant)
+            yield from ownership.begin(made_by(statements), step.number)
+            yield from _do_all(q, step, statements, progress)
             failpoint.hit("K13")
-            yield Execute(
-                "insert into schema_steps (number, title) values (:number, :title)",
-                {"number": step.number, "title": step.title},
-            )
+            yield from _record(step)
             taken.append(step.number)
     for step in reversed(STEPS):
-        if to < step.number <= found:
-            for sql in step.down(schema):
-                yield from _do(q, sql)
+        if to < step.number <= found.step:
+            yield from ownership.begin(made_by(step.up(variant)), step.number)
+            yield from _do_all(q, step, step.down(variant), progress)
+            yield from ownership.forget(step.number)
             yield Execute("delete from schema_steps where number = :number", {"number": step.number})
             taken.append(-step.number)
     return taken
 
 
+def _record(step: Step) -> Work[None]:
+    yield from ownership.finish(step.number)
+    if step.number < _SAYS_OLDEST_CODE:
+        yield Execute(
+            "insert into schema_steps (number, title) values (:number, :title)",
+            {"number": step.number, "title": step.title},
+        )
+        return
+    yield Execute(
+        "insert into schema_steps (number, title, oldest_code) values (:number, :title, :oldest_code)",
+        {"number": step.number, "title": step.title, "oldest_code": step.oldest_code or step.number},
+    )
+
+
+def _do_all(q: Dialect, step: Step, statements: list[str], progress: Progress) -> Work[None]:
+    progress.step(f"step {step.number} ({step.title}): {len(statements)} statements")
+    for number, sql in enumerate(statements, 1):
+        failpoint.hit("K13")
+        progress.statement(f"step {step.number} ({step.title}), {number} of {len(statements)}: {_shortened(sql)}")
+        yield from _do(q, sql)
+
+
+def _shortened(sql: str) -> str:
+    first = " ".join(sql.split())
+    return first if len(first) <= 60 else f"{first[:59]}…"
+
+
 def _do(q: Dialect, sql: str) -> Work[None]:
     """One statement of a step. Where a step can be cut off in the middle, what is done already is passed over."""
-    if q.has_index is not None:
-        made = _MAKES.match(sql)
-        if made is not None:
-            ask = q.has_table if made["kind"] == "table" else q.has_index
-            there = yield Fetch(ask, {"name": made["name"]})
-            if bool(there) is (made["verb"] == "create"):
-                return
+    if q.has_index is not None and (yield from _is_done(q, sql)):
+        return
     yield Execute(sql)
+
+
+def _is_done(q: Dialect, sql: str) -> Work[bool]:
+    if change := change_of(sql):
+        verb, table, column = change
+        there = yield from ownership.has_column(q, table, column)
+        return bool(there is (verb == "add"))
+    made = _MAKES.match(sql)
+    if made is None:
+        return False
+    name = q.naming.bare(made["name"])
+    if made["kind"] == "table":
+        rows = yield Fetch(q.objects, {"names": q.pack([name])})
+    else:
+        assert q.has_index is not None  # noqa: S101 - the caller has looked
+        rows = yield Fetch(q.has_index, {"name": name})
+    return bool(rows) is (made["verb"] == "create")
 
 
 _MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)")

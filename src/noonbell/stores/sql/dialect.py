@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from noonbell.stores.sql.naming import PLAIN, Names
+
 _PARAM = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
@@ -25,8 +27,10 @@ class Dialect:
     """(column, parameter, type) → the column is one of the values of a list parameter."""
     pack: Callable[[Sequence[Any]], Any]
     """A list as that parameter wants it."""
-    has_table: str
-    """Gives a row if there is a table `:name`."""
+    objects: str
+    """What there is under one of `:names`: (name, `table`, `index` or what else it is, the table of an index)."""
+    columns: str
+    """The columns of the tables `:names`: (table, column)."""
     has_index: str | None
     """Gives a row if there is an index `:name`; None where a schema change is undone with its transaction."""
     rough_count: str | None
@@ -34,11 +38,17 @@ class Dialect:
     rows_move: bool
     """A run that changes place changes tables: who waited for its row finds it gone, and has to look again."""
     alone: tuple[str, str] | None
-    """What keeps others from changing the schema meanwhile, and what lets them again; None: a transaction does."""
+    """What keeps others from changing the schema meanwhile (its answer is 1 if it does), and what lets them again; each
+    with `{mark}` for the mark of the store's names. None: a transaction does.
+    """
     from_live: Callable[[Mapping[str, str], str], str]
     """(column → expression, condition) → set columns of the rows in `runs` from their rows `l` in `live`."""
     parse: Callable[[str], tuple[str, tuple[str, ...]]]
     """`:name` parameters as the driver writes them, and the names in order."""
+    folds_case: bool = False
+    """Names that differ in case alone are the same name."""
+    naming: Names = PLAIN
+    """How the store's tables are called in the database."""
 
     @property
     def has_partial_indexes(self) -> bool:

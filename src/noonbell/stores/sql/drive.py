@@ -19,8 +19,6 @@ LOCK_SECONDS = 2
 """How long one statement waits for a lock. The drivers set it for their sessions."""
 WAIT_AT_MOST = 6.0
 """Seconds that a call waits for locks, all its tries together."""
-MIGRATION_WAIT = 60.0
-"""The same for a change of the schema: another node may be at it, and nothing else goes on meanwhile."""
 
 
 class TryAgain(Exception):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, SchemaMismatch
 from noonbell.model.account import Activity, Cleaned, Flaw, Outage, Pause, SlotRun, Wait
 from noonbell.model.event import Callback, Event, LogLine
 from noonbell.model.request import (
@@ -33,6 +34,7 @@ from noonbell.model.settlement import Settled, Settlement
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.model.worker import Queue, Worker, WorkerState
 from noonbell.stores import migrations
+from noonbell.stores.migrations import ownership
 from noonbell.stores.sql import (
     accounting,
     calling,
@@ -55,8 +57,10 @@ from noonbell.stores.sql import (
 from noonbell.stores.sql.access_store import AccessMethods
 from noonbell.stores.sql.alert_store import AlertMethods
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.drive import MIGRATION_WAIT, WAIT_AT_MOST
+from noonbell.stores.sql.drive import WAIT_AT_MOST
+from noonbell.stores.sql.naming import Names
 from noonbell.stores.sql.rows import TaskCache, TaskView
+from noonbell.stores.sql.schema_progress import SchemaBusy, SchemaProgress
 from noonbell.stores.sql.secret_store import SecretMethods
 from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
 from noonbell.stores.sql.turning_store import TurningMethods
@@ -70,13 +74,20 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
 
     dialect: Dialect
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, schema: str | None = None, table_prefix: str = "", new: bool = False
+    ) -> None:
+        """`new`: it may be made beside a store with plain names in the same database."""
         self._clock = clock
         self._cache = TaskCache()
         self._wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for locks of other sessions."""
         self._schema = self.dialect.name
         """Which variant of the migrations is ours."""
+        tables, indexes = migrations.names(self._schema)
+        self._names = Names(schema, table_prefix, tables=tables, indexes=indexes)
+        self.dialect = dataclasses.replace(self.dialect, naming=self._names)
+        self._new = new
 
     @abstractmethod
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
@@ -105,35 +116,83 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         return await self._write(work)
 
     async def _bring_up_to_date(self) -> None:
-        """Look and migrate under one lock: of two nodes that start together, the second finds it done."""
-        with self._waiting(MIGRATION_WAIT):
-            await self._write(lambda _: self._migrating(migrations.LATEST, forward_only=True))
+        """Look, and migrate under a lock: of two nodes that start together, the second finds it done."""
+        found = await self.look_at_schema()
+        is_done = found.has_log and not found.taken_over and found.step >= migrations.LATEST
+        if found.foreign or not is_done:
+            await self._take_steps(migrations.LATEST, SchemaProgress(), forward_only=True)
+        else:
+            migrations.check(found)
 
-    async def migrate(self, to: int = migrations.LATEST) -> list[int]:
-        """Go to a step of the schema, forward or back; the steps that were taken."""
-        with self._waiting(MIGRATION_WAIT):
-            return await self._write(lambda _: self._migrating(to, forward_only=False))
+    async def look_at_schema(self) -> ownership.Found:
+        """Where the schema is, and what in the database is not ours. Writes nothing."""
+        return await self._read(lambda: migrations.look(self.dialect, self._schema))
 
-    @contextlib.contextmanager
-    def _waiting(self, seconds: float) -> Iterator[None]:
-        before, self._wait_at_most = self._wait_at_most, seconds
-        try:
-            yield
-        finally:
-            self._wait_at_most = before
-
-    def _migrating(self, to: int, *, forward_only: bool) -> Work[list[int]]:
-        alone = self.dialect.alone
-        if alone is not None:
-            yield Fetch(alone[0])
-        found = yield from migrations.version(self.dialect)
+    async def check_schema(self) -> None:
+        """Raises SchemaMismatch when the store has moved to where this code may not work on it."""
+        found = await self.look_at_schema()
         migrations.check(found)
-        taken: list[int] = []
-        if found != to and not (forward_only and found > to):
-            taken = yield from migrations.migrate(self.dialect, self._schema, found, to)
-        if alone is not None:
-            yield Fetch(alone[1])
+        if found.step < migrations.LATEST:
+            raise SchemaMismatch(
+                f"the store's schema went back to step {found.step}; this version of Noonbell needs {migrations.LATEST}",
+                details={"found": found.step, "known": migrations.LATEST},
+            )
+
+    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
+        """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress."""
+        return await self._take_steps(to, SchemaProgress(say), forward_only=False)
+
+    async def _take_steps(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> list[int]:
+        """However long they take, and however long another node takes with its own."""
+        async with progress.told():
+            while True:
+                try:
+                    return await self._change_schema(lambda _: self._migrating(to, progress, forward_only=forward_only))
+                except SchemaBusy:
+                    progress.wait_for_another()
+                    await asyncio.sleep(0.1)
+
+    async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
+        """As `_write`, without a limit of time. SchemaBusy: another node is at it."""
+        return await self._write(work)
+
+    def _migrating(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
+        alone = self.dialect.alone
+        if alone is None:
+            return (yield from self._migrating_alone(to, progress, forward_only=forward_only))
+        lock, unlock = (sql.format(mark=self._names.mark, number=self._names.lock_number) for sql in alone)
+        rows = yield Fetch(lock)
+        if not rows[0][0]:
+            raise SchemaBusy
+        try:
+            taken = yield from self._migrating_alone(to, progress, forward_only=forward_only)
+        except Exception:
+            yield Fetch(unlock)
+            raise
+        yield Fetch(unlock)
         return taken
+
+    def _migrating_alone(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
+        found = yield from migrations.look(self.dialect, self._schema)
+        found.check_foreign()
+        migrations.check(found)
+        if found.beside and not self._new:
+            raise SchemaMismatch(
+                "the database holds a Noonbell store with plain table names, and none under store.table_prefix"
+                f" {self._names.prefix!r} and store.schema {self._names.schema or ''!r}; add --new to make a second one beside it"
+            )
+        if found.step == to or (found.step > to and (forward_only or to == migrations.LATEST)):
+            if found.taken_over:
+                yield from ownership.prepare(self.dialect, found)
+            return []
+        if found.step > migrations.LATEST:
+            raise SchemaMismatch(
+                f"the store's schema is at step {found.step}, this version of Noonbell knows {migrations.LATEST} and"
+                " cannot take back what it does not know; upgrade Noonbell",
+                details={"found": found.step, "known": migrations.LATEST},
+            )
+        progress.is_quiet = found.step == 0
+        return (yield from migrations.migrate(self.dialect, self._schema, found, to, progress))
 
     async def now(self) -> Instant:
         def work() -> Work[Instant]:

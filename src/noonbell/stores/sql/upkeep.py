@@ -136,7 +136,7 @@ def recount(q: Dialect) -> Work[int]:
 def counts(q: Dialect) -> Work[Mapping[str, int]]:
     found: dict[str, int] = {}
     for table in ("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers"):
-        rows = (yield Fetch(q.rough_count, {"name": table})) if q.rough_count else []
+        rows = (yield Fetch(q.rough_count, {"name": q.naming.table(table)})) if q.rough_count else []
         if not rows or (rows[0][0] or 0) < _MANY:
             rows = yield Fetch(f"select count(*) from {table}")
         found[table] = int(rows[0][0])

@@ -17,29 +17,44 @@ from urllib.parse import unquote, urlsplit
 
 from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup
+from noonbell.settings import Settings
+from noonbell.stores.sql.naming import Names
 from noonbell.stores.wakeups.local import LocalWakeup
 from noonbell.stores.wakeups.polled import PolledWakeup
-from noonbell.stores.wakeups.postgres import CHANNEL, PostgresWakeup, payloads
+from noonbell.stores.wakeups.postgres import CHANNEL, PostgresWakeup, channel_of, payloads
 from noonbell.stores.wakeups.sqlite import SqliteWakeup
 
 
-def _sqlite(url: str) -> Wakeup:
+def _sqlite(url: str, _mark: str) -> Wakeup:
     return SqliteWakeup(unquote(url.removeprefix("sqlite://").removeprefix("/")))
 
 
-_KINDS: dict[str, Callable[[str], Wakeup]] = {
-    "memory": lambda _url: LocalWakeup(),
+def _postgres(url: str, mark: str) -> Wakeup:
+    return PostgresWakeup(url, mark=mark)
+
+
+_KINDS: dict[str, Callable[[str, str], Wakeup]] = {
+    "memory": lambda _url, _mark: LocalWakeup(),
     "sqlite": _sqlite,
-    "postgresql": PostgresWakeup,
-    "postgres": PostgresWakeup,
-    "mysql": lambda _url: PolledWakeup(),
-    "mariadb": lambda _url: PolledWakeup(),
+    "postgresql": _postgres,
+    "postgres": _postgres,
+    "mysql": lambda _url, _mark: PolledWakeup(),
+    "mariadb": lambda _url, _mark: PolledWakeup(),
 }
 """By scheme. A new kind is a class and a line here."""
 
 
-def make_wakeup(store_url: str, wakeup_url: str | None = None) -> Wakeup:
-    """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet."""
+def wakeup_of(settings: Settings) -> Wakeup:
+    """The wake-up that the settings name, not opened yet."""
+    mark = Names(settings.store.schema, settings.store.table_prefix or "").mark
+    return make_wakeup(settings.store.url, settings.wakeup.url, mark=mark)
+
+
+def make_wakeup(store_url: str, wakeup_url: str | None = None, *, mark: str = "") -> Wakeup:
+    """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet.
+
+    `mark` tells a store with a schema or a prefix of its own from the others in the database (`Names.mark`).
+    """
     if wakeup_url is not None:
         try:
             from noonbell.stores.wakeups.redis import RedisWakeup
@@ -47,12 +62,22 @@ def make_wakeup(store_url: str, wakeup_url: str | None = None) -> Wakeup:
             raise SettingsError.field(
                 "wakeup.url", "needs the package redis, which is not installed: pip install 'noonbell[redis]'"
             ) from None
-        return RedisWakeup(wakeup_url)
+        return RedisWakeup(wakeup_url, mark=mark)
     scheme = urlsplit(store_url).scheme
     kind = _KINDS.get(scheme)
     if kind is None:
         raise SettingsError.field("store.url", f"is {store_url!r}; no wake-up is known for {scheme!r}")
-    return kind(store_url)
+    return kind(store_url, mark)
 
 
-__all__ = ["CHANNEL", "LocalWakeup", "PolledWakeup", "PostgresWakeup", "SqliteWakeup", "make_wakeup", "payloads"]
+__all__ = [
+    "CHANNEL",
+    "LocalWakeup",
+    "PolledWakeup",
+    "PostgresWakeup",
+    "SqliteWakeup",
+    "channel_of",
+    "make_wakeup",
+    "payloads",
+    "wakeup_of",
+]

@@ -22,12 +22,18 @@ _PAYLOAD = 7_500
 """Bytes of topics in one notification; PostgreSQL takes 8,000."""
 
 
+def channel_of(mark: str) -> str:
+    """Each store of a database has a channel of its own; one with plain names has the plain one."""
+    return f"{CHANNEL}_{mark}" if mark else CHANNEL
+
+
 class PostgresWakeup(PushedWakeup):
     by = "PostgreSQL"
     patience = 5
 
-    def __init__(self, url: str, retry_seconds: float = 1.0) -> None:
+    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
         super().__init__(url, retry_seconds)
+        self._channel = channel_of(mark)
         self._lost = asyncio.Event()
 
     async def _session(self) -> None:
@@ -38,11 +44,11 @@ class PostgresWakeup(PushedWakeup):
         try:
             self._lost.clear()
             connection.add_termination_listener(self._terminated)
-            await connection.add_listener(CHANNEL, lambda *heard: self._heard(str(heard[-1])))
+            await connection.add_listener(self._channel, lambda *heard: self._heard(str(heard[-1])))
             self._listens()
             while not self._lost.is_set():
                 for payload in payloads(self._name, await self._to_tell()):
-                    await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
+                    await connection.execute("select pg_notify($1, $2)", self._channel, payload)
         finally:
             await _hang_up(connection)
 

@@ -21,10 +21,10 @@ class RedisWakeup(PushedWakeup):
     by = "Redis"
     patience = 2
 
-    def __init__(self, url: str, retry_seconds: float = 1.0) -> None:
+    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
         super().__init__(url, retry_seconds)
         # Redis's channels know no databases: installations that share a server are told apart by the number.
-        self._channel = f"noonbell:{urlsplit(url).path.strip('/') or 0}"
+        self._channel = f"noonbell:{urlsplit(url).path.strip('/') or 0}{mark and f':{mark}'}"
 
     async def _session(self) -> None:
         client = Redis.from_url(self._url, socket_connect_timeout=5, socket_timeout=10, client_name="noonbell-wake-up")

@@ -1,0 +1,80 @@
+"""A step of the schema that is cut off, before any of its statements or before it is recorded (K13), is finished later.
+
+Where a change of the schema is undone with its transaction, nothing of it is there; MariaDB keeps each statement as soon
+as it is done, and the next start goes on behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import pytest
+
+from integration.conftest import FRESH, Open
+from integration.test_migrations import tables, works
+from noonbell.engine import failpoint
+from noonbell.stores import migrations, open_store
+from noonbell.stores.migrations import STEPS, Step
+
+OPEN = """
+import asyncio, sys
+from noonbell.stores import open_store
+
+async def main():
+    store = open_store(sys.argv[1])
+    await store.open()
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def count_of(scheme: str, step: Step, share: float) -> int:
+    """How often K13 is reached from an empty database to this share of the step; 1.0 is before it is recorded."""
+    kind = "postgres" if scheme == "postgresql" else scheme
+    sizes = [len(each.up(kind)) for each in STEPS if each.number <= step.number]
+    return sum(size + 1 for size in sizes[:-1]) + round(share * sizes[-1]) + 1
+
+
+CASES = sorted({(count_of("mysql", step, share), step.number, share) for step in STEPS for share in (0.0, 0.4, 1.0)})
+
+
+class CutOff(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize(("count", "step", "share"), CASES, ids=str)
+async def test_on_a_database_that_cannot_take_a_table_back_half_a_step_is_finished(
+    mysql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, count: int, step: int, share: float
+):
+    def die(_status: int) -> None:
+        raise CutOff
+
+    cut_off = open_store(mysql_url)
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoint, "hit", failpoint.armed({"K13": count}, die))
+        with pytest.raises(CutOff):
+            await cut_off.open()
+    found = await cut_off.look_at_schema()
+    await cut_off.close()
+    assert found.step == step - 1, "a step is recorded when it is done, and not before"
+    store = await opened(mysql_url)
+    made = migrations.names("mysql")[0]
+    assert await tables(store) == made
+    assert await store.migrate() == [], "the start has brought it up to date"
+    await works(store)
+
+
+@pytest.mark.parametrize("kind", FRESH)
+async def test_a_node_that_is_killed_in_a_step_is_followed_by_one_that_finishes_it(
+    kind: str, request: pytest.FixtureRequest, opened: Open
+):
+    url = str(request.getfixturevalue(FRESH[kind]))
+    env = {**os.environ, failpoint.VARIABLE: f"K13:{count_of(url.partition(':')[0], STEPS[0], 0.5)}"}
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url, env=env)
+    assert await asyncio.wait_for(killed.wait(), 60) == failpoint.STATUS
+    store = await opened(url)
+    assert await store.migrate() == [], "the start has brought it up to date"
+    await works(store)

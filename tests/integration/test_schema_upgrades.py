@@ -1,0 +1,169 @@
+"""Rolling upgrades: which code may work on a store, nodes that look again, and steps that take their time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from integration.conftest import Open
+from integration.support import execute, until
+from integration.test_migrations import works
+from noonbell.engine import schema_watch
+from noonbell.errors import SchemaMismatch
+from noonbell.settings import load
+from noonbell.stores import migrations, open_store
+from noonbell.stores import mysql as mysql_store
+from noonbell.stores import postgres as postgres_store
+from noonbell.stores import sqlite as sqlite_store
+from noonbell.stores.migrations import LATEST, STEPS, Step
+from noonbell.stores.sql import schema_progress
+from noonbell.stores.sql.store import SqlStore
+from noonbell.wiring import serve
+from services.probe import connect_mysql
+
+
+async def newer_step(store: SqlStore, oldest_code: int | None) -> None:
+    """The next release was here, and says which code may go on."""
+    oldest = "null" if oldest_code is None else oldest_code
+    await execute(
+        store, f"insert into schema_steps (number, title, oldest_code) values ({LATEST + 1}, 'next release', {oldest})"
+    )
+
+
+async def test_a_newer_schema_that_allows_this_code_is_worked_on_and_not_taken_back(sql_url: str, opened: Open):
+    running = await opened(sql_url)
+    await newer_step(running, LATEST)
+    await running.check_schema()
+    store = await opened(sql_url)
+    assert await store.migrate() == []
+    with pytest.raises(SchemaMismatch, match="cannot take back what it does not know"):
+        await store.migrate(to=0)
+    await works(store)
+
+
+@pytest.mark.parametrize("oldest_code", [LATEST + 1, None])
+async def test_a_newer_schema_that_needs_newer_code_is_refused_at_the_start_and_later(
+    sql_url: str, opened: Open, oldest_code: int | None
+):
+    running = await opened(sql_url)
+    await newer_step(running, oldest_code)
+    with pytest.raises(SchemaMismatch, match=f"needs code that knows step {LATEST + 1}.*upgrade Noonbell"):
+        await running.check_schema()
+    other = open_store(sql_url)
+    with pytest.raises(SchemaMismatch, match=f"needs code that knows step {LATEST + 1}.*upgrade Noonbell"):
+        await other.open()
+    await other.close()
+
+
+async def test_each_step_says_the_oldest_code_that_can_work_with_it(sql_url: str, opened: Open):
+    store = await opened(sql_url)
+    rows = await store.fetch("select number, oldest_code from schema_steps where number >= 6 order by number")
+    assert rows == [(step.number, step.oldest_code or step.number) for step in STEPS if step.number >= 6]
+
+
+async def test_a_running_node_goes_on_while_it_may_and_stops_with_a_line_when_it_may_not(
+    sqlite_url: str,
+    opened: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(schema_watch, "EVERY", 0.05)
+    store = await opened(sqlite_url)
+    looks = 0
+
+    async def look(self: SqlStore, before=SqlStore.check_schema) -> None:
+        nonlocal looks
+        await before(self)
+        looks += 1
+
+    monkeypatch.setattr(SqlStore, "check_schema", look)
+    settings = load((), {}, {"store.url": sqlite_url, "server.port": 0, "server.graceful_timeout": 1}).settings
+    with caplog.at_level(logging.INFO, "noonbell"):
+        serving = asyncio.create_task(serve(settings))
+        await until(lambda: "is ready" in caplog.text or serving.done(), 30, "a node that is ready")
+        await newer_step(store, LATEST)
+        seen = looks
+        await until(lambda: looks > seen + 1 or serving.done(), 30, "a look at the new schema")
+        assert not serving.done(), "a schema that admits it does not stop a node"
+        await execute(store, f"update schema_steps set oldest_code = {LATEST + 1} where number = {LATEST + 1}")
+        with pytest.raises(SchemaMismatch, match="upgrade Noonbell"):
+            await asyncio.wait_for(serving, 30)
+    (line,) = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
+    assert line.startswith("stopping: the store's schema is at step")
+
+
+SLOW = {"postgres": "select pg_sleep(1.5)", "mysql": "do sleep(1.5)", "mariadb": "do sleep(1.5)"}
+
+
+@pytest.mark.parametrize("kind", ["postgres_url", "mysql_url"])
+async def test_a_step_may_take_longer_than_any_limit_of_time_and_tells_of_it(
+    kind: str, request: pytest.FixtureRequest, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """The limits are made shorter than the step, not the step longer than the limits."""
+    url = str(request.getfixturevalue(kind))
+    store = await opened(url)
+    slow = Step(LATEST + 1, "slow", lambda dialect: [SLOW[dialect]], lambda _: [])
+    monkeypatch.setattr(migrations, "STEPS", (*STEPS, slow))
+    monkeypatch.setattr(postgres_store, "_PATIENCE", 0.5)
+    monkeypatch.setattr(mysql_store, "_PATIENCE", 0.5)
+    monkeypatch.setattr(schema_progress, "_EVERY", 0.2)
+    said: list[str] = []
+    assert await store.migrate(LATEST + 1, said.append) == [LATEST + 1]
+    assert said[0] == f"step {LATEST + 1} (slow): 1 statements"
+    assert f"step {LATEST + 1} (slow), 1 of 1" in said[1]
+    assert "so far" in said[1]
+
+
+@contextlib.asynccontextmanager
+async def schema_held(url: str) -> AsyncIterator[None]:
+    """As another node holds it that takes a step."""
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+            file.execute("begin immediate")
+            yield
+    elif url.startswith("postgres"):
+        connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                assert await connection.fetchval("select pg_try_advisory_xact_lock(7031170001)")
+                yield
+        finally:
+            await connection.close()
+    else:
+        other = await connect_mysql(url)
+        try:
+            async with other.cursor() as cursor:
+                await cursor.execute("select get_lock(concat('noonbell.', sha1(concat(database(), '/'))), 0)")
+                assert await cursor.fetchone() == (1,)
+                yield
+        finally:
+            other.close()
+
+
+async def test_a_node_that_starts_while_another_takes_a_step_waits_for_it(
+    sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    await (await opened(sql_url)).migrate(to=LATEST - 1)
+    monkeypatch.setattr(sqlite_store, "_PATIENCE", 0.3)
+    with caplog.at_level(logging.INFO, "noonbell.store"):
+        async with schema_held(sql_url):
+            opening = asyncio.create_task(opened(sql_url))
+            await until(lambda: "another node is changing it; waiting" in caplog.text, 30, "a word about the wait")
+            assert not opening.done()
+        store = await asyncio.wait_for(opening, 30)
+    await works(store)
+
+
+async def test_a_store_that_is_up_to_date_opens_while_another_holds_the_schema(sql_url: str, opened: Open):
+    await opened(sql_url)
+    async with schema_held(sql_url):
+        await asyncio.wait_for(opened(sql_url), 30)
