@@ -2,11 +2,15 @@
 
 A database server's schema is made once for each test process; between tests its tables are emptied, which is many
 times quicker than a new database. After each test that asked for `store`, its counters must be right.
+
+With `NOONBELL_TEST_TABLE_PREFIX` or `NOONBELL_TEST_SCHEMA` in the environment, all of it runs on stores whose tables have that
+prefix, or on PostgreSQL are in that schema.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
@@ -16,11 +20,26 @@ import asyncpg
 import pytest
 
 from conformance.store.builders import START, Node, Sizes
+from noonbell import stores
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
-from noonbell.stores import open_store
+from noonbell.stores.sql.store import SqlStore
 from services.databases import MysqlDatabases, PostgresDatabases, name_in
 from services.probe import connect_mysql
+
+PREFIX, SCHEMA = os.environ.get("NOONBELL_TEST_TABLE_PREFIX", ""), os.environ.get("NOONBELL_TEST_SCHEMA")
+_open_plainly = stores.open_store
+
+
+def open_store(url: str, **more: Any) -> SqlStore:
+    names: dict[str, Any] = {"table_prefix": PREFIX}
+    if url.startswith("postgres"):
+        names["schema"] = SCHEMA
+    return _open_plainly(url, **{**names, **more})
+
+
+if PREFIX or SCHEMA:
+    stores.open_store = open_store  # the tests of this folder are read after this, and open theirs by the same name
 
 STORES = ("memory", "sqlite", "postgres", "mariadb")
 
@@ -115,24 +134,25 @@ class Emptied(Protocol):
 
 
 class EmptiedPostgres:
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, schema: str | None = None, prefix: str = "") -> None:
+        self._url, self._schema, self._prefix = url, schema, prefix
         self._connection: Any = None
         self._statement = ""
 
     async def url_of_empty(self) -> str:
         if self._connection is None:
-            await migrate(self._url)
+            await migrate(self._url, schema=self._schema, table_prefix=self._prefix)
             self._connection = await asyncpg.connect(self._url)
+            await self._connection.execute(f"set search_path = {self._schema or 'public'}")
             # What is tested here is what a store says and does, not what a power cut leaves behind.
             await self._connection.execute(f"alter database {name_in(self._url)} set synchronous_commit = off")
-            found = await self._connection.fetch("select tablename from pg_tables where schemaname = 'public'")
-            self._statement = await self._emptying([row[0] for row in found if row[0] not in KEPT])
+            found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
+            self._statement = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
         await self._connection.execute(self._statement)
         return self._url
 
     async def sizes(self) -> dict[str, int]:
-        found = await self._connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+        found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
         return {name: await self._connection.fetchval(f'select count(*) from "{name}"') for (name,) in found}
 
     async def _emptying(self, tables: list[str]) -> str:
@@ -150,17 +170,17 @@ class EmptiedPostgres:
 
 
 class EmptiedMariadb:
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, prefix: str = "") -> None:
+        self._url, self._prefix = url, prefix
         self._connection: Any = None
         self._statements: list[str] = []
 
     async def url_of_empty(self) -> str:
         if self._connection is None:
-            await migrate(self._url)
+            await migrate(self._url, table_prefix=self._prefix)
             self._connection = await connect_mysql(self._url)
             found = await self._run("show full tables where table_type = 'BASE TABLE'")
-            self._statements = await self._emptying([row[0] for row in found if row[0] not in KEPT])
+            self._statements = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
         await self._run("begin", *self._statements, "commit")
         return self._url
 
@@ -187,8 +207,8 @@ class EmptiedMariadb:
             self._connection.close()
 
 
-async def migrate(url: str) -> None:
-    store = open_store(url)
+async def migrate(url: str, **names: Any) -> None:
+    store = open_store(url, **names)
     await store.open()
     await store.close()
 
@@ -209,13 +229,13 @@ def conformance_mariadb_url(mysql_databases: MysqlDatabases) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 async def emptied_postgres(conformance_postgres_url: str) -> AsyncIterator[EmptiedPostgres]:
-    server = EmptiedPostgres(conformance_postgres_url)
+    server = EmptiedPostgres(conformance_postgres_url, SCHEMA, PREFIX)
     yield server
     await server.close()
 
 
 @pytest.fixture(scope="session")
 async def emptied_mariadb(conformance_mariadb_url: str) -> AsyncIterator[EmptiedMariadb]:
-    server = EmptiedMariadb(conformance_mariadb_url)
+    server = EmptiedMariadb(conformance_mariadb_url, PREFIX)
     yield server
     await server.close()

@@ -26,7 +26,7 @@ from noonbell.service.tasks import Removal
 from noonbell.settings import Settings
 from noonbell.settings.masking import mask_addresses
 from noonbell.sinks import logs
-from noonbell.stores import open_store
+from noonbell.stores import store_of
 from noonbell.stores.memory import MemoryStore
 from noonbell.version import __version__
 from noonbell.wiring.loops import loop_factory
@@ -92,7 +92,7 @@ async def _fill(settings: Settings, url: str, *, yes: bool, say: Say, progress: 
             return
     say(f"filling the store with {DAYS} days of history")
     clock = _week_ago()
-    await _live(open_store(settings.store.url, clock=clock), clock, url, progress, lambda: None)
+    await _live(store_of(settings, clock=clock), clock, url, progress, lambda: None)
 
 
 async def _live(store: Store, clock: ManualClock, url: str, progress: Progress, save: Callable[[], None]) -> None:

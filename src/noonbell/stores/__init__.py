@@ -52,9 +52,14 @@ def open_store(
     )
 
 
-def store_of(settings: Settings, *, new: bool = False) -> SqlStore:
+def store_of(settings: Settings, *, clock: Clock | None = None, new: bool = False) -> SqlStore:
     """The store that the settings name, not opened yet."""
     kept = settings.store
     return open_store(
-        kept.url, connections=kept.pool_size, schema=kept.schema, table_prefix=kept.table_prefix or "", new=new
+        kept.url,
+        clock=clock,
+        connections=kept.pool_size,
+        schema=kept.schema,
+        table_prefix=kept.table_prefix or "",
+        new=new,
     )
