@@ -101,7 +101,7 @@ async def test_a_running_node_goes_on_while_it_may_and_stops_with_a_line_when_it
     assert line.startswith("stopping: the store's schema is at step")
 
 
-SLOW = {"postgres": "select pg_sleep(1.5)", "mysql": "do sleep(1.5)", "mariadb": "do sleep(1.5)"}
+SLOW = {"postgres": "select pg_sleep(4)", "mysql": "do sleep(4)", "mariadb": "do sleep(4)"}
 
 
 @pytest.mark.parametrize("kind", ["postgres_url", "mysql_url"])
@@ -109,13 +109,12 @@ async def test_a_step_may_take_longer_than_any_limit_of_time_and_tells_of_it(
     kind: str, request: pytest.FixtureRequest, opened: Open, monkeypatch: pytest.MonkeyPatch
 ):
     """The limits are made shorter than the step, not the step longer than the limits."""
-    url = str(request.getfixturevalue(kind))
-    store = await opened(url)
+    monkeypatch.setattr(postgres_store, "_PATIENCE", 3.0)
+    monkeypatch.setattr(mysql_store, "_PATIENCE", 3.0)
+    monkeypatch.setattr(schema_progress, "_EVERY", 0.5)
+    store = await opened(str(request.getfixturevalue(kind)))
     slow = Step(LATEST + 1, "slow", lambda dialect: [SLOW[dialect]], lambda _: [])
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, slow))
-    monkeypatch.setattr(postgres_store, "_PATIENCE", 0.5)
-    monkeypatch.setattr(mysql_store, "_PATIENCE", 0.5)
-    monkeypatch.setattr(schema_progress, "_EVERY", 0.2)
     said: list[str] = []
     assert await store.migrate(LATEST + 1, said.append) == [LATEST + 1]
     assert said[0] == f"step {LATEST + 1} (slow): 1 statements"

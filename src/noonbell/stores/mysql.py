@@ -171,13 +171,16 @@ class MysqlStore(SqlStore):
                 self._types.setdefault(name, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
-        """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""
+        """On a connection of its own: neither a statement nor a wait for a lock has a limit there.
+
+        A change of a table commits what was written before it. What is written between two of them is one transaction.
+        """
+        session = _SESSION | {"autocommit": False}
 
         async def once() -> T:
             try:
-                connection = await asyncmy.connect(**self._where, **_SESSION, init_command=_INIT + _WITHOUT_LIMIT)
+                connection = await asyncmy.connect(**self._where, **session, init_command=_INIT + _WITHOUT_LIMIT)
                 try:
-                    await connection.begin()
                     result = await drive(
                         lambda: work(TaskView(self._cache)), functools.partial(self._do, connection.cursor())
                     )
