@@ -92,6 +92,7 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress)
             yield from _do_all(q, step, statements, progress)
             failpoint.hit("K13")
             yield from _record(step)
+            yield from _keep(q)
             taken.append(step.number)
     for step in reversed(STEPS):
         if to < step.number <= found.step:
@@ -99,6 +100,7 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress)
             yield from _do_all(q, step, step.down(variant), progress)
             yield from ownership.forget(step.number)
             yield Execute("delete from schema_steps where number = :number", {"number": step.number})
+            yield from _keep(q)
             taken.append(-step.number)
     return taken
 
@@ -115,6 +117,12 @@ def _record(step: Step) -> Work[None]:
         "insert into schema_steps (number, title, oldest_code) values (:number, :title, :oldest_code)",
         {"number": step.number, "title": step.title, "oldest_code": step.oldest_code or step.number},
     )
+
+
+def _keep(q: Dialect) -> Work[None]:
+    """Where a step is not undone with the transaction, it is kept at once. Elsewhere all steps are kept together."""
+    if q.has_index is not None:
+        yield Execute("commit")
 
 
 def _do_all(q: Dialect, step: Step, statements: list[str], progress: Progress) -> Work[None]:
