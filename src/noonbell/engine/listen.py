@@ -30,6 +30,8 @@ logger = logging.getLogger("noonbell.events")
 
 MOST_BEHIND: Final = 50_000
 """Events that may wait for a listener before it is cut. Batches are shared, so they are in memory once."""
+STALLED_AFTER: Final = 30.0
+"""Seconds without taking anything after which a listener that reads the past is cut."""
 _EVENTS_A_PAGE = 1_000
 """About how many events are read at once: more would hold up the event loop, and come in gusts."""
 _MANY, _GATHER = 50, 0.25
@@ -95,10 +97,12 @@ class Listener:
         self._room.ring()
         return batch
 
-    async def room(self) -> None:
-        """Until it has got half of what may wait for it, or is cut."""
+    async def room(self, seconds: float) -> bool:
+        """Wait until it has taken half of what may wait for it. False if it took nothing for that many seconds."""
         while self.behind > self._hub.most_behind // 2 and not self.is_cut:
-            await self._room.wait(1.0)
+            if not await self._room.wait(seconds):
+                return False
+        return True
 
     def sent(self, size: int) -> None:
         """So many bytes were written for this listener."""
@@ -133,11 +137,12 @@ class Hub:
         *,
         poll: float = 1.0,
         most_behind: int = MOST_BEHIND,
+        stalled_after: float = STALLED_AFTER,
         observe: Callable[[int, int], None] | None = None,
     ) -> None:
         """`observe` hears how many listeners there are, and how many were cut since it heard last."""
         self._store, self._wakeup, self._poll, self._observe = store, wakeup, poll, observe
-        self.most_behind = most_behind
+        self.most_behind, self._stalled_after = most_behind, stalled_after
         self._listeners: set[Listener] = set()
         self._position = Position(0)
         self._reader: asyncio.Task[None] | None = None
@@ -243,18 +248,24 @@ class Hub:
             self._tell(len(cut))
 
     async def _catch_up(self, listener: Listener, after: Position) -> None:
-        """Read what lies between `after` and the hub for one listener alone, then let it go along with the others."""
+        """Read what lies between `after` and the hub for one listener alone, then let it go along with the others.
+
+        Two listeners at a time may read from the store. The place is given up before waiting for the listener, so that
+        one that takes nothing does not keep the others from reading.
+        """
         is_whole = after.index == WHOLE
         seq, rows, first = after.seq if is_whole else after.seq - 1, _FEWEST, True
         try:
-            async with self._catching_up:
-                while not listener.is_cut:
+            while not listener.is_cut:
+                async with self._catching_up:
                     page = await self._store.event_page(seq, rows)
-                    self._push_past(listener, page, after, is_first=first)
-                    seq, rows, first = page.upto, _fitting(rows, page), False
-                    if seq >= self._position.seq:
-                        break
-                    await listener.room()
+                self._push_past(listener, page, after, is_first=first)
+                seq, rows, first = page.upto, _fitting(rows, page), False
+                if seq >= self._position.seq:
+                    break
+                if not await listener.room(self._stalled_after):
+                    logger.info("a listener was cut: it took no event for %g s", self._stalled_after)
+                    listener.cut()
         except StoreUnavailable:
             listener.cut()
             return

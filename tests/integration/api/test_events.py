@@ -136,7 +136,14 @@ async def test_a_wrong_filter_is_refused_by_name(quick_api: Api, query: str, fie
 
 
 async def test_a_page_of_another_site_may_not_listen(quick_api: Api):
-    assert await quick_api.bad("GET", "/events", headers={"Origin": "http://evil.example"}) == (403, "FORBIDDEN")
+    for foreign in (
+        "http://evil.example",
+        "null",
+        "http://[::1",
+        f"{quick_api.root}/",
+        "http://" + quick_api.root[7:].upper() + "x",
+    ):
+        assert await quick_api.bad("GET", "/events", headers={"Origin": foreign}) == (403, "FORBIDDEN"), foreign
 
 
 async def test_a_listener_that_comes_back_has_missed_nothing(api_everywhere: Api):

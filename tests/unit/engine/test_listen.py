@@ -128,6 +128,30 @@ async def test_a_listener_from_the_past_goes_over_to_the_present_without_a_seam(
         assert [event.run_id for event in await got(live, 4)] == [*second, *third]
 
 
+async def test_listeners_that_take_nothing_do_not_keep_others_from_reading_the_past(hub: Hub, store: MemoryStore):
+    task = await store.create_task(job())
+    published = [run for _ in range(10) for run in await publish_many(store, task, 10)]
+    async with (
+        hub.listen(after=Position(0)) as idle,
+        hub.listen(after=Position(0)) as idle_too,
+        hub.listen() as live,
+    ):
+        await until(lambda: min(idle.behind, idle_too.behind) > hub.most_behind // 2)
+        async with hub.listen(after=Position(0)) as resuming:
+            assert [event.run_id for event in (await got(resuming, 101))[1:]] == published
+        assert not live.is_cut
+
+
+async def test_a_listener_that_takes_nothing_of_the_past_is_cut_after_a_while(counting: Counting, wakeup: LocalWakeup):
+    hub = Hub(counting, wakeup, poll=0.01, most_behind=20, stalled_after=0.05)  # type: ignore[arg-type]
+    task = await counting.create_task(job())
+    for _ in range(10):
+        await publish_many(counting, task, 10)  # type: ignore[arg-type]
+    async with hub.listen(after=Position(0)) as idle, hub.listen():
+        await until(lambda: idle.is_cut)
+    await hub.close()
+
+
 async def test_an_outage_delays_events_and_loses_none(hub: Hub, counting: Counting, store: MemoryStore):
     task = await store.create_task(job())
     async with hub.listen() as listener:
