@@ -36,7 +36,7 @@ def server(nodes, sqlite_url) -> ServerNode:
 def noonbell(server, tmp_path) -> Noonbell:
     def run(*arguments: str, given: str = "") -> Told:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
-        env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
+        env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}", "NOONBELL_FILE_ENV": "REPORTS_*"}
         done = subprocess.run(
             [COMMAND, *arguments],
             env=env,

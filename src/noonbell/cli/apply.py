@@ -19,6 +19,7 @@ def _options(function: Any) -> Any:
     for option in reversed(
         (
             task_files.file_option,
+            task_files.env_option,
             click.option(
                 "--set", "owner", metavar="NAME", help="The name of this set of tasks [the file's or folder's]."
             ),
@@ -36,13 +37,20 @@ def _options(function: Any) -> Any:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
 @output_option
 def command(
-    files: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, dry_run: bool, yes: bool, output: str
+    files: tuple[str, ...],
+    env: tuple[str, ...],
+    owner: str | None,
+    prune: bool,
+    adopt: bool,
+    dry_run: bool,
+    yes: bool,
+    output: str,
 ) -> None:
     """Make the tasks on the server as the files say.
 
     What somebody else has changed in the meantime is not overwritten: then nothing is done, with exit code 5.
     """
-    tasks = task_files.read(files)
+    tasks = task_files.read(files, env)
     remote, asked = Remote.of_environment(), _asked(files, owner, tasks, prune=prune, adopt=adopt)
     if prune and not dry_run and not yes:
         _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], tasks)
@@ -53,9 +61,9 @@ def command(
 @click.command("diff")
 @_options
 @output_option
-def diff(files: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, output: str) -> int:
+def diff(files: tuple[str, ...], env: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, output: str) -> int:
     """Show what `apply` would change, and what that does to the next slots; exit code 1 if there is something."""
-    tasks = task_files.read(files)
+    tasks = task_files.read(files, env)
     asked = _asked(files, owner, tasks, prune=prune, adopt=adopt)
     found = Remote.of_environment().post("/tasks/apply", {**asked, "dry_run": True})
     differs = bool(found["created"] or found["changed"] or found["pruned"])

@@ -1,10 +1,15 @@
-"""Tasks as files: YAML or JSON with `tasks:`, one file or a folder of them, `${NAME}` from the environment."""
+"""Tasks as files: YAML or JSON with `tasks:`, one file or a folder of them.
+
+`${NAME}` in a file is filled from the environment, for the names that `--env` allows and no others: a file that came from
+elsewhere must not carry the tokens of the person who applies it to a server of its author.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -26,15 +31,27 @@ file_option: Callable[[F], F] = click.option(
     metavar="FILE",
     help="A file, a folder of files, or - (stdin).",
 )
+env_option: Callable[[F], F] = click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME",
+    envvar="NOONBELL_FILE_ENV",
+    help="A variable that files may use as ${NAME}, or a pattern such as 'BILLING_*'; also NOONBELL_FILE_ENV.",
+)
 
 
-def read(files: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Every task of these files, in order. InvalidArgument names file and place of each problem."""
+def read(files: tuple[str, ...], env: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Every task of these files, in order. InvalidArgument names file and place of each problem.
+
+    `env`: names or patterns of the variables that the files may use.
+    """
     problems: dict[str, str] = {}
     tasks: list[dict[str, Any]] = []
+    allowed = {name: value for name, value in os.environ.items() if any(fnmatchcase(name, each) for each in env)}
     for name in files:
         for path, text in _texts(name):
-            tasks += _tasks(path, text, problems)
+            tasks += _tasks(path, text, allowed, problems)
     if problems:
         raise InvalidArgument.fields(problems)
     return tasks
@@ -54,7 +71,7 @@ def _texts(name: str) -> list[tuple[str, str]]:
         raise click.BadParameter(f"cannot read {name}: {said}", param_hint="-f") from None
 
 
-def _tasks(path: str, text: str, problems: dict[str, str]) -> list[dict[str, Any]]:
+def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str]) -> list[dict[str, Any]]:
     import yaml
 
     try:
@@ -70,27 +87,28 @@ def _tasks(path: str, text: str, problems: dict[str, str]) -> list[dict[str, Any
             continue
         for number, task in enumerate(listed):
             place = f"{path}: tasks[{task.get('name', number)}]"
-            found.append({key: _filled(value, f"{place}.{key}", problems) for key, value in task.items()})
+            found.append({key: _filled(value, env, f"{place}.{key}", problems) for key, value in task.items()})
     return found
 
 
-def _filled(value: Any, place: str, problems: dict[str, str]) -> Any:
+def _filled(value: Any, env: Mapping[str, str], place: str, problems: dict[str, str]) -> Any:
     """`${NAME}` stands for a variable of the environment: how secrets stay out of files."""
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _variable(found[1], place, problems), value)
+        return _VARIABLE.sub(lambda found: _variable(found[1], env, place, problems), value)
     if isinstance(value, Mapping):
-        return {key: _filled(each, f"{place}.{key}", problems) for key, each in value.items()}
+        return {key: _filled(each, env, f"{place}.{key}", problems) for key, each in value.items()}
     if isinstance(value, list):
-        return [_filled(each, place, problems) for each in value]
+        return [_filled(each, env, place, problems) for each in value]
     return value
 
 
-def _variable(name: str, place: str, problems: dict[str, str]) -> str:
-    found = os.environ.get(name)
-    if found is None:
+def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str, str]) -> str:
+    found = env.get(name)
+    if found is None and name in os.environ:
+        problems[place] = f"uses ${{{name}}}; allow that with --env {name}"
+    elif found is None:
         problems[place] = f"uses ${{{name}}}, which the environment does not have"
-        return ""
-    return found
+    return found or ""
 
 
 def written(tasks: list[dict[str, Any]]) -> str:

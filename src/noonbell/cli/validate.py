@@ -12,8 +12,9 @@ from noonbell.cli.output import talk
 
 @click.command("validate")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A file, a folder of files, or - (stdin).")
+@task_files.env_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of such files, for editors.")
-def command(files: tuple[str, ...], schema: bool) -> None:
+def command(files: tuple[str, ...], env: tuple[str, ...], schema: bool) -> None:
     """Check tasks in files, a line for each problem; needs no server."""
     if schema:
         import json
@@ -24,7 +25,7 @@ def command(files: tuple[str, ...], schema: bool) -> None:
         return
     if not files:
         raise click.UsageError("missing option -f FILE")
-    tasks = task_files.read(files)
+    tasks = task_files.read(files, env)
     check(tasks)
     talk(f"{len(tasks)} tasks are sound")
 

@@ -198,6 +198,12 @@ def test_a_file_with_problems_is_told_line_by_line(noonbell, tmp_path, monkeypat
     (tmp_path / "secret.yaml").write_text("tasks: [{name: a, target_url: 'http://h/', headers: {A: '${TOKEN}'}}]\n")
     assert "${TOKEN}" in noonbell("validate", "-f", "secret.yaml")[2]
     monkeypatch.setenv("TOKEN", "x")
+    code, _, err = noonbell("validate", "-f", "secret.yaml")
+    assert (code, "allow that with --env TOKEN" in err) == (1, True)
+    assert noonbell("validate", "-f", "secret.yaml", "--env", "OTHER")[0] == 1
+    for allowed in ("TOKEN", "TO*"):
+        assert noonbell("validate", "-f", "secret.yaml", "--env", allowed)[0] == 0
+    monkeypatch.setenv("NOONBELL_FILE_ENV", "OTHER TOKEN")
     assert noonbell("validate", "-f", "secret.yaml")[0] == 0
 
 
