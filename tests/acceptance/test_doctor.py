@@ -73,6 +73,15 @@ def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):
         assert "noonbell migrate" in found["schema"]["fix"]
 
 
+def test_a_store_that_every_user_can_read_is_told(tmp_path):
+    path = tmp_path / "open.db"
+    subprocess.run([COMMAND, "migrate", "--store", f"sqlite:///{path}"], check=True, capture_output=True)
+    assert "files" not in doctor("--store", f"sqlite:///{path}")[1]
+    path.chmod(0o644)
+    _, found = doctor("--store", f"sqlite:///{path}")
+    assert (found["files"]["mark"], str(path) in found["files"]["says"]) == ("care", True)
+
+
 def test_an_open_door_is_ill(sqlite_url):
     code, found = doctor("--store", sqlite_url, NOONBELL_SERVER__HOST="0.0.0.0", NOONBELL_AUTH__ENABLED="false")
     assert code == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import sqlite3
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,15 @@ async def called_back(api: Api, parrot: Any, admin: dict[str, str]) -> list[str]
         heard.append(token)
     assert len(set(heard)) == 3
     return heard
+
+
+async def test_a_new_sqlite_file_and_its_log_are_for_their_owner_alone(tmp_path: Path):
+    before = os.umask(0o022)
+    try:
+        store = open_store(f"sqlite:///{tmp_path / 'new.db'}")
+        await store.open()
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in sorted(tmp_path.iterdir())}  # noqa: ASYNC240 - a folder of three files
+        await store.close()
+    finally:
+        os.umask(before)
+    assert modes == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600}

@@ -10,7 +10,7 @@ from noonbell.clock import rfc3339
 from noonbell.model.alert import AlertState, Channel, Delivery, Rule
 from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK, masked
-from noonbell.settings.masking import mask_addresses
+from noonbell.settings.masking import origin_alone
 
 
 def rule_json(rule: Rule) -> dict[str, Any]:
@@ -30,12 +30,12 @@ def channel_json(channel: Channel) -> dict[str, Any]:
 
 
 def shown_url(channel: Channel) -> str:
-    """What apprise reads is made of passwords and tokens: of that only the service is shown."""
+    """Addresses of channels are secrets: of a webhook's its origin is shown, of apprise's the name of the service."""
     if is_sealed(channel.url):
         return MASK  # its key is not here
     if channel.kind == "apprise":
         return f"{channel.url.partition('://')[0]}://{MASK}"
-    return mask_addresses(channel.url)
+    return origin_alone(channel.url)
 
 
 def state_json(state: AlertState, kind: str | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote
 from zoneinfo import TZPATH
 
 from noonbell.clock import SECOND, Instant, rfc3339
@@ -137,7 +138,7 @@ def look_at_settings(
     found = [_exposure(exposed=exposed, asks_for_tokens=asks_for_tokens)]
     if exposed and settings.callback.base_url is None:
         found.append(finding("callbacks", Mark.CARE, "callbacks_unset"))
-    for file in files:
+    for file in (*files, *file_of(settings.store.url)):
         mode = Path(file).stat().st_mode if Path(file).exists() else 0
         if mode & stat.S_IROTH:
             found.append(finding("files", Mark.CARE, "file_open", file=file))
@@ -153,6 +154,11 @@ def _exposure(*, exposed: bool, asks_for_tokens: bool) -> Finding:
 def look_at_machine(folder: Path | None) -> list[Finding]:
     """`folder`: where SQLite keeps its file."""
     return [_zones(), _files(), *([] if folder is None else [_disk(folder)])]
+
+
+def file_of(url: str) -> tuple[str, ...]:
+    """SQLite's file; nothing for any other store."""
+    return (unquote(url.removeprefix("sqlite:///").partition("?")[0]),) if url.startswith("sqlite:///") else ()
 
 
 def folder_of(url: str) -> Path | None:

@@ -40,7 +40,7 @@ ENGLISH: Final[Mapping[str, tuple[str, str]]] = {
         "callback.base_url is not set: targets on other machines cannot call back",
         "set it to where they reach this service",
     ),
-    "file_open": ("{file} can be read by everybody", "chmod o-r {file}"),
+    "file_open": ("every user of this machine can read {file}", "chmod o-r {file}"),
     # the machine
     "zones_packaged": ("time zones of tzdata {release}", ""),
     "zones_machine": ("time zones of the machine ({folder})", "pip install tzdata"),

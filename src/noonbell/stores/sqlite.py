@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -101,10 +102,18 @@ SQLITE = Dialect(
 )
 
 
+def _create_private(path: str) -> None:
+    """Make a new file that its owner alone may read: it holds payloads and secrets. SQLite gives its log the same mode."""
+    if path != ":memory:":
+        with contextlib.suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 class Connection:
     """Drives transitions on one sqlite3 connection. Belongs to one thread."""
 
     def __init__(self, path: str, clock: Clock, naming: Names = PLAIN) -> None:
+        _create_private(path)
         self._db = sqlite3.connect(
             path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=512
         )

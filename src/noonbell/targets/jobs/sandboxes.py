@@ -1,5 +1,9 @@
 """Sandboxes, seen from the worker: processes of their own for handlers that must be killable.
 
+A sandbox is no security boundary: a handler in it runs as the worker's user, with its files and its network. It is a
+boundary for crashes, memory and time. The worker's own settings (`NOONBELL_…`: store address, keys) are not in its
+environment.
+
 One process carries out one run at a time, and is kept for the next; after some runs it is replaced, so that what handlers
 leak does not grow. Each leads a process group: what it has started dies with it.
 
@@ -80,6 +84,7 @@ class Sandbox:
                 *(sys.executable, "-m", _ENTRY, str(theirs.fileno()), str(guard)),
                 pass_fds=(theirs.fileno(), guard),
                 stdin=asyncio.subprocess.DEVNULL,
+                env={name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")},
                 start_new_session=True,
             )
         except BaseException:

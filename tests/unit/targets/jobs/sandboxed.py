@@ -62,6 +62,11 @@ def whoami(_context, _payload):
 
 
 @sandboxed
+def settings_in_sight(_context, _payload):
+    return sorted(name for name in os.environ if name.startswith("NOONBELL_") or name == "FOR_HANDLERS")
+
+
+@sandboxed
 async def in_a_loop(context, payload):
     await asyncio.sleep(0)
     await context.progress(1, 2, "half")

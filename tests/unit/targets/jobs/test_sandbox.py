@@ -66,6 +66,13 @@ async def test_a_sandbox_is_another_process_that_leads_its_own_group_and_is_used
     assert first.result["opened"] is True
 
 
+async def test_a_sandbox_does_not_have_the_workers_settings_in_its_environment(bench, monkeypatch):
+    monkeypatch.setenv("NOONBELL_STORE__URL", "postgresql://me:canary@db/jobs")
+    monkeypatch.setenv("NOONBELL_TOKEN", "canary")
+    monkeypatch.setenv("FOR_HANDLERS", "1")
+    assert (await run(bench, "settings_in_sight")).result == ["FOR_HANDLERS"]
+
+
 async def test_a_sandbox_is_replaced_after_some_runs(bench):
     bench.target._sandboxes = Sandboxes(runs=2)
     pids = [(await run(bench, "whoami")).result["pid"] for _ in range(3)]
