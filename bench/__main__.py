@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, cli, events, http, jobs, lag, pages, passes, simulate, stores
+from bench import burst, cli, events, hostile, http, jobs, lag, pages, passes, simulate, stores
 from bench.rounds import progress
 
 
@@ -37,6 +37,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
     "events": ("Events", lambda a: events.table(events.QUICK if a.quick else events.FULL, a.rounds)),
     "pages": ("Every list page", lambda a: pages.table(pages.QUICK if a.quick else pages.FULL, a.rounds)),
     "simulate": ("A year of schedules, simulated", lambda a: simulate.table(quick=a.quick)),
+    "hostile": ("Hostile bodies, and `livez` meanwhile", lambda _: hostile.table()),
     "cli": ("The command line", lambda _: cli.table()),
 }
 """By name: the title, and what measures it and makes the table."""

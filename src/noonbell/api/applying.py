@@ -10,7 +10,7 @@ from starlette.responses import Response
 from noonbell.api import params
 from noonbell.api.answers import json_answer
 from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
+from noonbell.api.limits import MOST_BYTES, read_object
 from noonbell.api.paper import paper
 from noonbell.api.schemas import FLAG, TEXT, WHOLE, Schema, ref
 from noonbell.service import Services
@@ -66,6 +66,7 @@ PAPER = paper(
         "pruned": [],
     },
     body="Apply",
+    most_bytes=MOST_BYTES,
     body_example={
         "owner": "billing",
         "tasks": [{"name": "nightly-report", "cron_expr": "0 2 * * *", "target_url": "http://reports.internal/run"}],

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from noonbell.api import params
+from noonbell.api.limits import LIMIT, USUAL_BYTES
 
 BASE: Final = "/api/v1"
 
@@ -51,6 +52,8 @@ class Endpoint:
     """Codes, besides those that every call may answer with."""
     notes: str = ""
     base: str = BASE
+    most_bytes: int = USUAL_BYTES
+    """The largest body that it takes."""
     versioned: bool = False
     """Takes `If-Match`."""
 
@@ -95,6 +98,7 @@ def _dispatch(here: Mapping[str, Endpoint], guard: Guards | None) -> Handler:
             raise HTTPException(405, headers={"Allow": allowed})
         if guard is not None:
             await guard.admit(request, endpoint)
+        request.scope[LIMIT] = endpoint.most_bytes
         if request.scope["query_string"]:
             params.check_query(request, known[method])
         answer = await endpoint.handler(request)

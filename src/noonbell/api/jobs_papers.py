@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noonbell.api.endpoint import Param
+from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import FLAG, MOMENT, PAGING, paper
 from noonbell.api.schemas import ANY, ID, TEXT, WHOLE, Schema
 from noonbell.api.schemas import FLAG as YES_OR_NO
@@ -153,6 +154,7 @@ CREATE = paper(
     answer_example={**JOB, "last_run_at": None, "last_run_status": None, "notes": []},
     status=201,
     body="JobWrite",
+    most_bytes=MOST_BYTES,
     body_example=BODY,
     body_required=True,
     errors=_SAVED,
@@ -182,6 +184,7 @@ REPLACE = paper(
     answer="JobSaved",
     answer_example={**JOB, "max_retries": 5, "notes": []},
     body="JobChange",
+    most_bytes=MOST_BYTES,
     body_example={"max_retries": 5, "allow_concurrent": True, "max_concurrent": 3},
     body_required=True,
     errors=(*_ID, *_SAVED, "VERSION_CONFLICT"),

@@ -18,6 +18,7 @@ class Paper(TypedDict, total=False):
     body: str | None
     body_example: Any
     body_required: bool
+    most_bytes: int
     query: tuple[Param, ...]
     errors: tuple[str, ...]
     notes: str

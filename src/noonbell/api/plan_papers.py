@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noonbell.api.endpoint import Param
+from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import PAGING, paper
 from noonbell.api.schemas import ANY, FLAG, ID, MOMENT, TEXT, WHOLE, Schema, ref
 from noonbell.model.plan import PlanTarget
@@ -149,6 +150,7 @@ PUBLISH = paper(
     answer="Plan",
     answer_example={**PLAN, "real_repet": 0, "exec_time": "2026-11-15T02:10:00Z", "last_state": "none"},
     body="PlanWrite",
+    most_bytes=MOST_BYTES,
     body_example=BODY,
     body_required=True,
     errors=("INVALID_JSON", "INVALID_ARGUMENT", "ALREADY_EXISTS", "PAYLOAD_TOO_LARGE"),

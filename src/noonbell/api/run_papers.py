@@ -6,6 +6,7 @@ from typing import Final
 
 from noonbell.api.endpoint import Param
 from noonbell.api.examples import ATTEMPT, CALLBACK_RECORD, REJECTED_RECORD, RUN, RUN_IN_LIST
+from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import FILTER_OF_RUNS, PAGING, paper, whole
 
 _ID: Final = ("INVALID_ID", "NOT_FOUND")
@@ -97,6 +98,7 @@ BATCH = paper(
     answer="BatchAnswer",
     answer_example={"runs": [{"run_id": 7340033, "outcome": "created"}, {"run_id": 7340001, "outcome": "exists"}]},
     body="BatchWrite",
+    most_bytes=MOST_BYTES,
     body_example={
         "runs": [
             {"task": "send_mail", "payload": {"to": "a@example.com"}, "key": "mail-1"},

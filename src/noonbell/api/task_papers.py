@@ -6,6 +6,7 @@ from typing import Final
 
 from noonbell.api.endpoint import Param
 from noonbell.api.examples import BODY, FIRES, RUN_IN_LIST, TASK
+from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import FILTER_OF_RUNS, FLAG, PAGING, one_of, paper, whole
 from noonbell.model.task import TaskStatus
 
@@ -20,6 +21,7 @@ CREATE = paper(
     answer="TaskCreated",
     answer_example={"id": 1, "name": "sync_stats", **FIRES},
     body="TaskWrite",
+    most_bytes=MOST_BYTES,
     body_example=BODY,
     body_required=True,
     errors=_SAVED,
@@ -72,6 +74,7 @@ REPLACE = paper(
     answer="TaskUpdated",
     answer_example={"updated": True, "version": 2, **FIRES},
     body="TaskWrite",
+    most_bytes=MOST_BYTES,
     body_example=BODY,
     body_required=True,
     errors=(*_ID, *_SAVED, "INVALID_STATE", "VERSION_CONFLICT"),
@@ -84,6 +87,7 @@ PATCH = paper(
     answer="TaskUpdated",
     answer_example={"updated": True, "version": 3, **FIRES},
     body="TaskPatch",
+    most_bytes=MOST_BYTES,
     body_example={"cron_expr": "*/10 * * * *", "description": "Every ten minutes"},
     body_required=True,
     errors=(*_ID, *_SAVED, "INVALID_STATE", "VERSION_CONFLICT"),
@@ -178,6 +182,7 @@ TRIGGER = paper(
     answer="Triggered",
     answer_example={"run_id": 7340033},
     body="TriggerWrite",
+    most_bytes=MOST_BYTES,
     body_example={"override_body": '{"day": "2026-11-15"}', "key": "stats-2026-11-15"},
     errors=(*_ID, "INVALID_JSON", "INVALID_ARGUMENT", "CONCURRENCY_LIMIT", "INVALID_STATE", "PAYLOAD_TOO_LARGE"),
     notes="Works on a disabled task too. Without a `key` it always makes a run; with one, `outcome` says whether it did.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import paper
 from noonbell.api.schemas import ANY, ID, MOMENT, STATUS, TEXT, WHOLE, Schema, ref
 from noonbell.api.schemas import _list as listed
@@ -110,6 +111,7 @@ CLAIM = paper(
     answer="Claimed",
     answer_example={"runs": [_CLAIMED], "worker": _WANTED},
     body="ClaimWrite",
+    most_bytes=MOST_BYTES,
     body_example={"queues": ["default"], "job_types": None, "max": 10, "wait_seconds": 20, "version": 0},
     errors=("INVALID_ID", *_BODY, "ALREADY_EXISTS", "RATE_LIMITED"),
     notes="Answers at once if there is something, else as soon as there is, or with none after `wait_seconds`. The first "
@@ -122,6 +124,7 @@ HEARTBEAT = paper(
     answer="Heartbeat",
     answer_example={"runs": [_ORDER], "worker": _WANTED},
     body="HeartbeatWrite",
+    most_bytes=MOST_BYTES,
     body_example={"runs": [{"run_id": 7340033, "token": 1794795000123456}]},
     errors=("INVALID_ID", *_BODY),
     notes="`cancel`: stop it; with a `lease_expires_at`, hand it back too. `lost`: it is somebody else's, or over.",
@@ -133,6 +136,7 @@ SETTLE = paper(
     answer="SettledAnswer",
     answer_example={"run_id": 7340033, "status": "SUCCESS"},
     body="SettleWrite",
+    most_bytes=MOST_BYTES,
     body_example={**_HOLDER, "outcome": "success", "result": {"rows": 42}},
     body_required=True,
     errors=_HELD,
@@ -157,6 +161,7 @@ LOG = paper(
     answer="OrderAnswer",
     answer_example=_ORDER,
     body="LogWrite",
+    most_bytes=MOST_BYTES,
     body_example={**_HOLDER, "level": "info", "message": "starting"},
     body_required=True,
     errors=_HELD,

@@ -140,10 +140,13 @@ class RunningStore(Protocol):
         `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
         on a final run is IGNORED, whatever it says. An unknown token, or a run that is not the task's, gives no
         subject; the callback is recorded as IGNORED all the same, unless it says `keep_unknown` False, and of such
-        records the newest thousand stay, their bodies cut short. A run's callback that is ignored has its event,
-        `run.ignored`. Any attempt's token speaks for the run. It may come while the run is RUNNING still; a success
+        records the newest thousand stay, their bodies cut short; of those that a final run ignored, the newest ten. A
+        run's callback that is ignored has its event, `run.ignored`. Any attempt's token speaks for the run. It may come while the run is RUNNING still; a success
         finishes even a run that waits for a further attempt.
         """
+
+    async def callback_run(self, token: str) -> RunId | None:
+        """The run that a callback token was made for, by the token's hash; None for any other text."""
 
     async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
         """The deadline of a CALLBACK_PENDING run becomes `seconds` from now."""

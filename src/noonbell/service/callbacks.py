@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,8 @@ from noonbell.service.strangers import Strangers
 
 LONGEST_MESSAGE: Final = 10_000
 """A longer one is cut: a result must not be lost over it."""
+
+_NO_RUN: Final = "there is no run for this callback"
 
 
 class Word(enum.StrEnum):
@@ -72,6 +74,18 @@ class Callbacks:
         self._rules = rules
         self._receive = receive
         self._strangers = Strangers()
+
+    async def knows(self, token: str) -> bool:
+        """Whether the token was given to a run: asked before the body of a callback is read."""
+        return await self._store.callback_run(token) is not None
+
+    async def refuse(self, token: str, *, headers: Mapping[str, str], peer: str = "") -> NoReturn:
+        """Record a callback whose token belongs to no run, without its body, and raise what `by_token` raises for it."""
+        keep = not self._strangers.is_tiresome(peer)
+        came = CallbackIn(token=token, headers=dict(headers), keep_unknown=keep)
+        _, recorded = await self._store.callback(came, lambda _: "unknown token")
+        self._noted(peer, keep, (None, recorded))
+        raise NotFound(_NO_RUN)
 
     async def by_token(
         self,
@@ -175,7 +189,7 @@ def _message(value: Any) -> str:
 def _answer(received: Received) -> Answer:
     subject, recorded = received
     if subject is None:
-        raise NotFound("there is no run for this callback")
+        raise NotFound(_NO_RUN)
     if recorded.status == "IGNORED" and subject.status not in FINAL:
         raise InvalidState(f"the callback was recorded and ignored: {recorded.reason}")
     return Answer(subject.run_id, final_status(subject.status))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,15 +18,13 @@ import msgspec
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, instant_of
 from noonbell.errors import InvalidArgument
+from noonbell.service.json_text import DEEPEST, is_too_deep
 from noonbell.service.secrets import is_secret
 from noonbell.settings.masking import mask_addresses
 from noonbell.when.schedule import EARLIEST, LATEST, shown
 
 MOST_PROBLEMS: Final = 100
 """An answer names no more problems than this: a batch of 10,000 wrong runs is not told one by one."""
-
-DEEPEST: Final = 64
-"""How deep a JSON value may be nested."""
 
 _MAY_HOLD_SECRETS: Final = frozenset({"headers", "url"})
 """Beside what is secret by its name: no message shows what they hold."""
@@ -199,13 +198,16 @@ class Reader:
         return value
 
     def finish(self, what: str) -> None:
-        """Refuse the fields that nobody asked for. `what` is the thing that has no such field."""
-        for name in self.given:
-            if name not in self._known:
-                text = str(name)[:60]
-                near = get_close_matches(text, self._known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                self.wrong(text, f"is not a field of {what}{hint}")
+        """Refuse the fields that nobody asked for. `what` is the thing that has no such field.
+
+        No more of them than an answer names: each costs a comparison with every field that there is.
+        """
+        unknown = (name for name in self.given if name not in self._known)
+        for name in islice(unknown, MOST_PROBLEMS - len(self.problems.found)):
+            text = str(name)[:60]
+            near = get_close_matches(text, self._known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.wrong(text, f"is not a field of {what}{hint}")
 
 
 def unfit(text: str, *, lines: bool = False) -> str | None:
@@ -225,34 +227,19 @@ def unfit(text: str, *, lines: bool = False) -> str | None:
 def unfit_json(value: Any) -> str | None:
     """Why a value is not JSON that can be kept, if it is not."""
     try:
-        msgspec.json.encode(value)
+        text = msgspec.json.encode(value)
     except UnicodeEncodeError:
         return "has a lone surrogate; expected text that can be written as UTF-8"
     except RecursionError:
         return f"is nested deeper than {DEEPEST} levels"
     except (TypeError, ValueError, OverflowError):
         return f"is {shown(value)}; expected JSON"
-    if depth(value) > DEEPEST:
+    if is_too_deep(text):
         return f"is nested deeper than {DEEPEST} levels"
-    if any(isinstance(each, float) and not math.isfinite(each) for each in leaves(value)):
+    # A number that JSON cannot write has become null.
+    if b"null" in text and any(isinstance(each, float) and not math.isfinite(each) for each in leaves(value)):
         return "has a number that JSON cannot write"
     return None
-
-
-def depth(value: Any) -> int:
-    """How deep objects and lists are nested; counts no further than one level too deep."""
-    deep, level = 0, [value]
-    while deep <= DEEPEST:
-        level = [
-            inner
-            for each in level
-            if isinstance(each, Mapping | list | tuple)
-            for inner in (each.values() if isinstance(each, Mapping) else (*each, None))
-        ]
-        if not level:
-            return deep
-        deep += 1
-    return deep
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -31,6 +31,7 @@ OTHER: Final = "other"
 _RUN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800, 3_600)
 _LAG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_STALL_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60)
 
 M = TypeVar("M", bound=Counter | Histogram)
 
@@ -72,6 +73,7 @@ class Metrics:
         self._name_runs_and_queues()
         self._name_the_store(pool_size)
         self._name_listeners()
+        self._name_the_process()
         build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=self.registry)
         build.labels(__version__).set(1)
         self._stand_at_zero()
@@ -189,6 +191,14 @@ class Metrics:
             "Attempts to bring a notice to a channel, by outcome: delivered, retried or failed.",
             ("outcome",),
             registry=registry,
+        )
+
+    def _name_the_process(self) -> None:
+        self.loop_stalls = Histogram(
+            "noonbell_loop_stall_seconds",
+            "How long the event loop stood still, each time that it did so for more than 0.25 s.",
+            buckets=_STALL_SECONDS,
+            registry=self.registry,
         )
 
     def _stand_at_zero(self) -> None:

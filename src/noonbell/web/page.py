@@ -21,7 +21,7 @@ from noonbell.errors import Forbidden, NoonbellError, NotFound, Unauthorized
 from noonbell.model.access import Deed, Role, Token
 from noonbell.web import fault
 from noonbell.web.site import Site
-from noonbell.web.visit import Visit
+from noonbell.web.visit import MOST_ANONYMOUS_BYTES, Visit
 
 log = logging.getLogger("noonbell.web")
 
@@ -89,6 +89,8 @@ def _dispatch(site: Site, here: Mapping[str, Page]) -> Callable[[Request], Await
 async def _answer(visit: Visit, page: Page) -> Response:
     if page.method != "GET":
         _check_origin(visit.request)
+    if page.role is None:
+        visit.most_bytes = MOST_ANONYMOUS_BYTES
     visit.token = await _admitted(visit, page)
     if visit.token is None and visit.site.asks_for_tokens and page.role is not None:
         if page.method != "GET" or visit.wants_json:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, unquote_to_bytes, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.model.access import Role, Token
+from noonbell.service.json_text import aside, joined
 from noonbell.service.preview import language
 from noonbell.web import render, times
 from noonbell.web.site import Site
@@ -33,6 +34,13 @@ POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _MOST_FIELDS: Final = 2_000
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of a form: a file of tasks of a million characters, most of them written as they are."""
+MOST_ANONYMOUS_BYTES: Final = 64 * 1024
+"""Of a form that needs no token."""
+_PIECE: Final = 16 * 1024
+_SLOWER: Final = 8
+"""A form is taken apart in Python: an eighth of the bytes of JSON is large already."""
 _LATE: Final = 10.0
 """Seconds that planning may be behind without being worth a banner."""
 ENCODED_SLASH: Final = "\x00"
@@ -54,6 +62,8 @@ class Visit:
         """What the audit log calls the change, where the page alone does not say it."""
         self.details: dict[str, Any] = {}
         """What else the audit log is to have of it: a reason, how many it was."""
+        self.most_bytes = MOST_BYTES
+        """Of a form."""
         self._flash: str | None = None
 
     # Who and where
@@ -146,9 +156,9 @@ class Visit:
 
     async def form(self) -> list[tuple[str, str]]:
         """The fields of a form, in order, as they were sent."""
-        body = await self.request.body()
+        body = await joined(self.request.stream(), self.most_bytes)
         try:
-            return parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+            return await aside(_fields, body, size=len(body) * _SLOWER)
         except (UnicodeDecodeError, ValueError):
             raise InvalidArgument("the form cannot be read; it must be UTF-8, with 2,000 fields at most") from None
 
@@ -217,6 +227,26 @@ class Visit:
     def _is_https(self) -> bool:
         """A header of the caller is enough: it makes the own cookie stricter, and nothing else."""
         return "https" in (self.request.url.scheme, self.request.headers.get("x-forwarded-proto", "").strip().lower())
+
+
+def _fields(body: bytes) -> list[tuple[str, str]]:
+    """As `urllib.parse.parse_qsl` reads them. Of a long field that one would make a list of every escape at once."""
+    body.decode("utf-8")  # refuses what is not
+    pairs = [each.partition(b"=") for each in body.split(b"&", _MOST_FIELDS) if each]
+    if len(pairs) > _MOST_FIELDS:
+        raise ValueError
+    return [(_unquoted(name), _unquoted(value)) for name, _, value in pairs]
+
+
+def _unquoted(text: bytes) -> str:
+    pieces, start = [], 0
+    while start < len(text):
+        end = start + _PIECE
+        if b"%" in text[end - 2 : end] and end < len(text):
+            end = text.rindex(b"%", start, end)  # an escape is not cut in two
+        pieces.append(unquote_to_bytes(text[start:end].replace(b"+", b" ")))
+        start = end
+    return b"".join(pieces).decode("utf-8", "replace")
 
 
 def as_json(value: Any) -> str:

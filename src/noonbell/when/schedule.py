@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 EARLIEST = -62_104_060_800
@@ -17,9 +18,24 @@ SHOWN = 60
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: never longer than a line."""
-    text = repr(value)
+    """A value as an error message quotes it: never longer than a line, and never at the cost of a large value."""
+    text = repr(_beginning(value, [SHOWN]))
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _beginning(value: object, left: list[int]) -> object:
+    """As much of a value as `shown` can quote. `left` is the number of values that may still be copied."""
+    left[0] -= 1
+    if isinstance(value, str | bytes):
+        return value[: SHOWN + 1]
+    if isinstance(value, dict):
+        return {
+            _beginning(name, left): _beginning(each, left) for name, each in islice(value.items(), max(0, left[0] + 1))
+        }
+    if isinstance(value, list | tuple):
+        items = [_beginning(each, left) for each in islice(value, max(0, left[0] + 1))]
+        return items if isinstance(value, list) else tuple(items)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,6 +46,8 @@ class Parts:
     services: Services
     readings: Readings | None
     """What `/metrics` shows; None where it is switched off."""
+    stalled: Callable[[float], None] | None
+    """Counts a stall of the event loop, in seconds; None where metrics are switched off."""
     hub: Hub
     alerts: Alerts
     access: Access
@@ -91,6 +93,7 @@ async def assembled(
                 WorkerDesk(store, wakeup, tasks, door),
             ),
             readings=None if metrics is None else Readings(metrics, unwatched),
+            stalled=None if metrics is None else metrics.loop_stalls.observe,
             hub=hub,
             alerts=alerts,
             access=Access(unwatched),

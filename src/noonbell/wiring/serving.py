@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from noonbell.app import App
+from noonbell.engine.loop_watch import loop_watched
 from noonbell.engine.schema_watch import SchemaWatch
 from noonbell.ports import Store
 from noonbell.settings import Settings
@@ -112,7 +113,8 @@ async def _until_stopped(
         going.push_async_callback(parts.node.stop, settings.server.graceful_timeout)
         going.push_async_callback(parts.door.close)
         log.info("noonbell %s is ready%s", __version__, _where(settings, listener))
-        await stop.wanted.wait()
+        with loop_watched(parts.stalled):
+            await stop.wanted.wait()
         log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
     log.info("stopped")
 

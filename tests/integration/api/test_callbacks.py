@@ -219,7 +219,7 @@ async def test_what_a_target_adds_does_not_cost_it_its_result(api_everywhere: Ap
 
 async def test_a_large_result_is_kept_whole(api_everywhere: Api):
     lease = await parked(api_everywhere)
-    data = "é" * 3_900_000
+    data = "é" * 500_000
     body = {"status": "SUCCESS", "data": data}
     told = await api_everywhere.good(
         "POST",
@@ -316,3 +316,47 @@ async def test_a_callback_that_is_not_signed_is_heard_unless_signatures_are_requ
         told = await api.call("POST", f"/callbacks/{lease.callback_token}", {"status": "SUCCESS"})
         assert told.status == (409 if required else 200)
         assert (await call_signed(api, lease, "the-secret")).status == 200
+
+
+async def test_a_forged_token_is_refused_before_its_body_is_read(api: Api):
+    """8 MiB are announced and 64 KiB are sent: the answer does not wait for the rest, and nothing of it is kept."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(b"POST /api/v1/callbacks/forged HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8388608\r\n\r\n")
+    writer.write(b"[" * 65_536)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 404 ")
+    (seen,) = (await api.good("GET", "/callbacks"))["items"]
+    assert (seen["reason"], seen["body"]) == ("unknown token", "")
+
+
+async def test_what_is_no_json_with_a_forged_token_is_not_found(api: Api):
+    assert await api.bad("POST", "/callbacks/forged", data=b"[[[") == (404, "NOT_FOUND")
+    assert await api.bad("POST", "/callbacks/forged") == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_a_callback_has_at_most_a_mebibyte(api: Api, says_so):
+    lease = await parked(api)
+    body = json.dumps({"status": "SUCCESS", "data": "x" * 1_048_576}).encode()
+
+    async def pieces():
+        yield body
+
+    async with api.session.post(
+        f"{api.root}/api/v1/callbacks/{lease.callback_token}", data=io.BytesIO(body) if says_so else pieces()
+    ) as response:
+        assert (response.status, (await response.json())["code"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert await api.bad("POST", "/callbacks", data=io.BytesIO(body)) == (413, "PAYLOAD_TOO_LARGE")
+    assert await records(api, lease.run_id) == []
+
+
+async def test_of_what_a_final_run_ignores_the_newest_ten_are_kept(api_everywhere: Api):
+    api = api_everywhere
+    lease = await parked(api)
+    path = f"/callbacks/{lease.callback_token}"
+    for number in range(15):
+        await api.good("POST", path, {"status": "SUCCESS", "data": number})
+    found = (await api.good("GET", f"/runs/{lease.run_id}/callbacks"))["items"]
+    assert [each["status"] for each in found] == ["IGNORED"] * 10 + ["RECEIVED"]
+    assert [json.loads(each["body"])["data"] for each in found] == [*range(14, 4, -1), 0]

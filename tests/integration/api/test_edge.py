@@ -43,7 +43,7 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
-@pytest.mark.parametrize("path", ["/tasks", "/runs/batch", "/callbacks/x", "/schedules/preview"])
+@pytest.mark.parametrize("path", ["/tasks", "/runs/batch", "/callbacks", "/schedules/preview"])
 async def test_a_bomb_is_no_json_and_costs_milliseconds(quick_api: Api, path, bomb):
     """S16."""
     await quick_api.call("GET", "/livez")
@@ -55,8 +55,8 @@ async def test_a_bomb_is_no_json_and_costs_milliseconds(quick_api: Api, path, bo
 
 @pytest.mark.parametrize("bomb", BOMBS[:4], ids=range(4))
 def test_a_bomb_is_decoded_in_less_than_50_ms(bomb):
-    from noonbell.api.limits import decode
     from noonbell.errors import InvalidJson
+    from noonbell.service.json_text import decode
 
     before = time.perf_counter()
     with pytest.raises(InvalidJson):

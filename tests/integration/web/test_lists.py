@@ -137,8 +137,8 @@ async def test_a_task_that_a_file_manages_is_imported_only_when_it_is_taken_over
     assert (await api.good("GET", "/tasks/1"))["managed_by"] == "api"
 
 
-def test_json_is_yaml_too():
-    assert declared_in('{"tasks": [{"name": "a"}]}') == [{"name": "a"}]
+async def test_json_is_yaml_too():
+    assert await declared_in('{"tasks": [{"name": "a"}]}') == [{"name": "a"}]
 
 
 async def test_a_task_under_way_again_still_needs_somebody(everywhere):

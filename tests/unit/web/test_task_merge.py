@@ -50,15 +50,15 @@ def test_choices_are_made_and_leave_the_form():
     ["a: &x [1]\nb: *x", "- a", "just words", "a: [", "tasks: [{name: a}, {name: b}]", "? [1]\n: 2", "x" * 200_001, ""],
     ids=["alias", "list", "words", "broken", "two", "key", "long", "empty"],
 )
-def test_what_is_not_one_task_is_refused(text):
+async def test_what_is_not_one_task_is_refused(text):
     with pytest.raises(InvalidArgument):
-        task_yaml.read(text)
+        await task_yaml.read(text)
 
 
-def test_a_task_comes_back_as_it_was_written_and_moments_are_text():
+async def test_a_task_comes_back_as_it_was_written_and_moments_are_text():
     given = {"name": "一 b", "labels": {"team": "x"}, "schedule": {"type": "cron", "expr": "0 2 * * *", "repeat": None}}
-    assert task_yaml.read(task_yaml.written(given)) == given
-    assert task_yaml.read("tasks:\n- name: a\n  start_at: 2027-01-01T00:00:00Z") == {
+    assert await task_yaml.read(task_yaml.written(given)) == given
+    assert await task_yaml.read("tasks:\n- name: a\n  start_at: 2027-01-01T00:00:00Z") == {
         "name": "a",
         "start_at": "2027-01-01T00:00:00+00:00",
     }

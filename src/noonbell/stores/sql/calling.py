@@ -25,6 +25,8 @@ _COLUMNS = ("id", "run_id", "task_id", "received_at", "status", "reason", "heade
 
 UNKNOWN_KEPT = 1_000
 """Callbacks that found no run, of which a record is kept."""
+REPEATS_KEPT = 10
+"""Callbacks that a final run ignored, of which a record is kept."""
 _LONGEST_UNKNOWN = 4_000
 """Characters of the body of such a one."""
 
@@ -51,7 +53,9 @@ def callback(
         token_made_at=None if given.token is None else made_at(given.token),
     )
     if live is None or subject.status in FINAL:
-        return subject, (yield from _refuse(now, given, run_id, task_id, f"the run is {subject.status} already"))
+        recorded = yield from _refuse(now, given, run_id, task_id, f"the run is {subject.status} already")
+        yield from _forget_repeats(run_id)
+        return subject, recorded
     answer = decide(subject)
     if answer == "":
         return subject, (yield from _record(now, given, run_id, task_id, None))
@@ -67,10 +71,15 @@ def callback(
     return after, (yield from _record(now, given, run_id, task_id, reason or None))
 
 
+def callback_run(token: str) -> Work[RunId | None]:
+    rows = yield Fetch("select run_id from callback_tokens where hash = :hash", {"hash": token_hash(token)})
+    return RunId(rows[0][0]) if rows else None
+
+
 def _find(given: CallbackIn) -> Work[tuple[int | None, str]]:
     if given.token is not None:
-        rows = yield Fetch("select run_id from callback_tokens where hash = :hash", {"hash": token_hash(given.token)})
-        return (rows[0][0], "") if rows else (None, "unknown token")
+        run_id = yield from callback_run(given.token)
+        return run_id, "" if run_id is not None else "unknown token"
     rows = yield Fetch("select task_id from runs where id = :id", {"id": given.run_id})
     if not rows:
         return None, "unknown run"
@@ -128,6 +137,19 @@ def _forget_unknown() -> Work[None]:
     )
     if rows:
         yield Execute("delete from callbacks where run_id is null and id <= :id", {"id": rows[0][0]})
+
+
+def _forget_repeats(run_id: int) -> Work[None]:
+    """A token can be used for as long as its run is kept: of what a final run ignored, the newest are kept."""
+    rows = yield Fetch(
+        "select id from callbacks where run_id = :run and status = 'IGNORED' order by id desc limit 1 offset :kept",
+        {"run": run_id, "kept": REPEATS_KEPT},
+    )
+    if rows:
+        yield Execute(
+            "delete from callbacks where run_id = :run and status = 'IGNORED' and id <= :id",
+            {"run": run_id, "id": rows[0][0]},
+        )
 
 
 def extend_callback(q: Dialect, run_id: RunId, seconds: float) -> Work[bool]:

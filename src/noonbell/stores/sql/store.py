@@ -373,6 +373,9 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     ) -> tuple[CallbackSubject | None, Callback]:
         return await self._write(lambda cache: calling.callback(self.dialect, cache, callback, decide))
 
+    async def callback_run(self, token: str) -> RunId | None:
+        return await self._read(lambda: calling.callback_run(token))
+
     async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
         return await self._write(lambda _: calling.extend_callback(self.dialect, run_id, seconds))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -19,6 +18,7 @@ from noonbell.web.tasks import form as task_form
 from noonbell.web.tasks.acts import found
 from noonbell.web.tasks.sheet import form
 from noonbell.web.visit import Visit
+from noonbell.web.yamltext import read_yaml
 
 _MOST: Final = 200_000
 """Characters."""
@@ -47,7 +47,7 @@ async def back(visit: Visit) -> Response:
 
 
 async def fields_from(visit: Visit, text: str, task: Task | None) -> dict[str, str]:
-    given = read(text)
+    given = await read(text)
     status = TaskStatus.DISABLED if given.get("status") == "DISABLED" else TaskStatus.ENABLED
     tasks = visit.site.services.tasks
     spec = await tasks.check(given) if task is None else (await tasks.draft_of_change(task, given)).spec
@@ -83,33 +83,18 @@ def written(given: Mapping[str, Any]) -> str:
     return text
 
 
-def read(text: str) -> dict[str, Any]:
+async def read(text: str) -> dict[str, Any]:
     """One task: its fields, or `tasks:` with one of them. Raises InvalidArgument."""
-    import yaml
-
-    if len(text) > _MOST:
-        raise InvalidArgument.field("yaml", f"has {len(text):,} characters; expected {_MOST:,} at most")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise InvalidArgument.field("yaml", "has an alias (*name); write out what it stands for")
-        told = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidArgument.field("yaml", f"is no YAML: {' '.join(str(error).split())[:300]}") from None
+        told = await read_yaml(text, _MOST)
+    except InvalidArgument as error:
+        raise InvalidArgument.field("yaml", error.message) from None
     if isinstance(told, dict) and set(told) == {"tasks"}:
         listed = told["tasks"]
         told = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
-    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told):
+    if not isinstance(told, dict):
         raise InvalidArgument.field("yaml", "is something else than the fields of one task")
-    return {name: _plain(value) for name, value in told.items()}
-
-
-def _plain(value: Any) -> Any:
-    """YAML knows moments of its own; here they are text."""
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return told
 
 
 def pages(site: Site) -> list[Page]:

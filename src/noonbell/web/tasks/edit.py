@@ -34,7 +34,7 @@ async def new(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     fields = await visit.fields()
     try:
-        given = task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields)
+        given = await task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields)
         task = await visit.site.services.tasks.create(given, by=visit.actor)
     except (InvalidArgument, AlreadyExists) as error:
         return await _refused(visit, fields, None, error)
@@ -58,7 +58,7 @@ async def save(visit: Visit) -> Response:
     theirs = task_form.fields_of(await visit.site.services.tasks.show(task))
     fields = taken(fields, theirs)
     try:
-        given = _given(visit, fields, task)
+        given = await _given(visit, fields, task)
         await visit.site.services.tasks.change(task.id, given, partial=False, expect_version=version, by=visit.actor)
     except VersionConflict:
         return await _conflict(visit, fields, task, version, theirs)
@@ -75,8 +75,8 @@ async def review(visit: Visit) -> Response:
     return await form(visit, fields, task, changes=choices(None, fields, theirs))
 
 
-def _given(visit: Visit, fields: Mapping[str, str], task: Task) -> dict[str, Any]:
-    given = task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields, task.spec.schedule)
+async def _given(visit: Visit, fields: Mapping[str, str], task: Task) -> dict[str, Any]:
+    given = await task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields, task.spec.schedule)
     if is_managed(task):
         if not fields.get("detach"):
             raise InvalidState(visit.words("form.managed_stays", by=task.spec.managed_by))

@@ -16,6 +16,7 @@ from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.tasks.index import read
 from noonbell.web.visit import Visit, as_json
+from noonbell.web.yamltext import read_yaml
 
 OWNER: Final = "api"
 """What is imported here belongs to nobody's file: it is as if somebody had made it by hand."""
@@ -53,7 +54,7 @@ async def apply(visit: Visit) -> Response:
     applying = Applying(visit.site.services)
     is_sure = given.get("sure") == "1"
     try:
-        declared = declared_in(text)
+        declared = await declared_in(text)
         found = await applying.apply(OWNER, declared, by=visit.actor, adopt=adopt, dry_run=not is_sure)
     except (AlreadyExists, InvalidArgument, VersionConflict) as error:
         return _page(visit, text, 400, problem=error.message, adopt=adopt)
@@ -65,16 +66,12 @@ async def apply(visit: Visit) -> Response:
     return visit.done(told, go="/tasks")
 
 
-def declared_in(text: str) -> list[dict[str, Any]]:
-    """The tasks of a file. A text that refers to itself is refused: a few lines of that can stand for billions."""
-    if len(text) > _LONGEST:
-        raise InvalidArgument(f"the text has {len(text)} characters; expected at most {_LONGEST}")
+async def declared_in(text: str) -> list[dict[str, Any]]:
+    """The tasks of a file."""
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise InvalidArgument("the text has an alias (*name); write out what it stands for")
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidArgument(f"the text is neither YAML nor JSON: {' '.join(str(error).split())[:300]}") from None
+        document = await read_yaml(text, _LONGEST)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"the text {error.message}") from None
     listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
     if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
         raise InvalidArgument("expected `tasks:` with a list of tasks")
