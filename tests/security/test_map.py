@@ -21,6 +21,7 @@ EDGE, ACCESS, CALLBACKS = (f"integration/api/test_{name}.py" for name in ("edge"
 HOSTILE = "integration/targets/test_hostile.py"
 TEXT, FOREIGN = "browser/test_hostile_text.py", "browser/test_foreign_pages.py"
 CALLERS, AT_REST, CANARIES = (f"security/test_{name}.py" for name in ("callers", "at_rest", "canaries"))
+SLOW = "security/test_slow_callers.py"
 ROLES, PROXIES = "security/test_roles.py", "security/test_reverse_proxies.py"
 
 PROVED: dict[str, list[tuple[str, str]]] = {
@@ -104,9 +105,15 @@ PROVED: dict[str, list[tuple[str, str]]] = {
         (EDGE, "test_a_body_that_does_not_say_its_size_is_cut_off"),
         (CALLERS, "test_headers_that_are_too_many_or_too_large_are_413_or_cut_off"),
         (CALLERS, "test_a_caller_who_never_finishes_his_headers_is_hung_up_on"),
+        ("acceptance/test_hostile_bodies.py", "test_no_body_on_any_route_holds_the_event_loop"),
+        (SLOW, "test_bodies_that_never_end_are_closed_and_heartbeats_come_through_meanwhile"),
+        (SLOW, "test_an_answer_that_is_not_read_is_given_up"),
+        (SLOW, "test_one_address_cannot_take_all_connections"),
+        (SLOW, "test_bodies_together_have_a_limit_and_small_ones_find_room"),
         (CALLERS, "test_every_number_of_every_route_has_its_bounds"),
     ],
     "S17": [
+        (CALLBACKS, "test_a_forged_token_is_refused_before_its_body_is_read"),
         (CALLBACKS, "test_a_token_speaks_for_its_own_run_only"),
         (CALLBACKS, "test_the_token_is_in_no_answer"),
         (CALLBACKS, "test_a_repeated_callback_changes_nothing_and_is_recorded"),

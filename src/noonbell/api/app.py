@@ -81,6 +81,7 @@ def create_app(
                 most_bytes=MOST_BYTES,
                 host_names=None if asks_for_tokens else HostNames.of(settings),
                 proxies=TrustedProxies(settings.server.trusted_proxies),
+                bodies_bytes=settings.server.max_bodies_bytes,
             )
         ],
     )

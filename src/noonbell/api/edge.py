@@ -24,13 +24,16 @@ from noonbell.api.errors import answer_for
 from noonbell.api.host_names import HostNames
 from noonbell.api.patience import MOST_HEAD_BYTES, MOST_HEADERS
 from noonbell.api.proxies import TrustedProxies
-from noonbell.errors import Forbidden, InvalidArgument, NoonbellError, PayloadTooLarge
+from noonbell.errors import Forbidden, InvalidArgument, NoonbellError, PayloadTooLarge, StoreUnavailable
 
 ENCODED_SLASH: Final = "\x00"
 """Stands in a path for `%2F`, so that `name:a%2Fb` is one piece of it. `params` turns it back."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SLASH = re.compile(rb"%2[Ff]")
+BODIES_BYTES: Final = 128 * 1024 * 1024
+_FREE_BYTES: Final = 64 * 1024
+"""Of each body, which count for nothing: a heartbeat finds room however much others send."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -53,12 +56,14 @@ class Edge:
         *,
         host_names: HostNames | None = None,
         proxies: TrustedProxies | None = None,
+        bodies_bytes: int = BODIES_BYTES,
     ) -> None:
         """`host_names` is None where every caller is asked for a token: then any name will do."""
         self._app = app
         self._most_bytes = most_bytes
         self._host_names = host_names
         self._proxies = proxies or TrustedProxies()
+        self._room = _Room(bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,15 +72,18 @@ class Edge:
         headers = Headers(scope=scope)
         scope[REQUEST_ID] = trace_id_of(headers)
         reply = _Reply(send, scope[REQUEST_ID])
+        counted = _Counted(receive, self._most_bytes, self._room)
         try:
             self._check(scope, headers)
-            await self._app(scope, _Counted(receive, self._most_bytes), reply)
+            await self._app(scope, counted, reply)
         except ClientDisconnect:
             return  # nobody is left to be told
         except Exception as error:  # the last one who can tell the caller
             if reply.started:
                 raise
             await answer_for(scope, error)(scope, receive, reply)
+        finally:
+            counted.let_go()
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         problem = _too_large(headers, self._most_bytes) or _from_another_site(scope, headers)
@@ -87,21 +95,45 @@ class Edge:
         _keep_slashes(scope)
 
 
-class _Counted:
-    """`receive`, until a body that did not say its size has passed the limit."""
+class _Room:
+    """Memory for the bodies of all requests that are under way."""
 
-    def __init__(self, receive: Receive, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.used = 0
+
+
+class _Counted:
+    """`receive`, until a body that did not say its size has passed the limit, or all bodies together theirs."""
+
+    def __init__(self, receive: Receive, most_bytes: int, room: _Room) -> None:
         self._receive = receive
-        self._left = most_bytes
         self._most_bytes = most_bytes
+        self._room = room
+        self._read = 0
+        self._taken = 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
+            self._read += len(message.get("body", b""))
+            if self._read > self._most_bytes:
                 raise _size_error(self._most_bytes)
+            self._take(self._read - _FREE_BYTES - self._taken)
         return message
+
+    def _take(self, more: int) -> None:
+        if more <= 0:
+            return
+        if self._room.used + more > self._room.most_bytes:
+            raise StoreUnavailable("too many large bodies are under way here; try again")
+        self._room.used += more
+        self._taken += more
+
+    def let_go(self) -> None:
+        """The request is over."""
+        self._room.used -= self._taken
+        self._taken = 0
 
 
 class _Reply:

@@ -78,6 +78,24 @@ class Server(Section):
         "What this installation is, such as prod or staging: a badge on every page of the dashboard. Null: no badge.",
     )
     graceful_timeout: float = key(10.0, kinds.duration(0), "On a stop: how long running work may go on.")
+    body_timeout: float = key(
+        20.0,
+        kinds.duration(0.1, 3_600),
+        "How long a request's body may take to come in, and an answer to be read, besides a second for each"
+        " `least_rate` bytes that have moved. What is slower is hung up on.",
+    )
+    least_rate: int = key(16_384, kinds.number(1, 1_073_741_824), "Bytes that give a body or an answer another second.")
+    max_connections_per_peer: int | None = key(
+        None,
+        kinds.optional(kinds.number(1, 1_000_000)),
+        "Connections of one address, or one IPv6 /64, at once; beyond them only probes and what workers report come"
+        " through. Null: half of all that are taken, and any number from this machine.",
+    )
+    max_bodies_bytes: int = key(
+        128 * MIB,
+        kinds.number(MIB, 1_099_511_627_776),
+        "Bytes of request bodies in memory at once, besides the first 64 KiB of each; beyond them the answer is 503.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

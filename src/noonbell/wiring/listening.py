@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from noonbell.api.patience import PatientProtocol
+from noonbell.api.patience import ConnectionLimits, patient_protocol
 from noonbell.errors import AlreadyExists, SettingsError
 from noonbell.settings import Server, Settings
 from noonbell.wiring.stopping import Stop
@@ -72,13 +72,22 @@ def is_loopback(host: str) -> bool:
     return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
 
 
+def _limits(server: Server) -> ConnectionLimits:
+    return ConnectionLimits(
+        body_timeout=server.body_timeout,
+        least_rate=server.least_rate,
+        most_per_peer=server.max_connections_per_peer,
+        proxies=server.trusted_proxies,
+    )
+
+
 class Listening(uvicorn.Server):
     """uvicorn inside our event loop: it leaves the signals to us, and tells when it is ready."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, server: Server | None = None) -> None:
         config = uvicorn.Config(
             app,
-            http=PatientProtocol,
+            http=patient_protocol(_limits(server or Server())),
             log_config=None,
             access_log=False,
             lifespan="off",

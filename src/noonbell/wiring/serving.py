@@ -103,7 +103,7 @@ async def _until_stopped(
     async with contextlib.AsyncExitStack() as going:
         if listener is not None:
             app = await going.enter_async_context(application(parts, settings, parts.node.health))
-            server = Listening(app)
+            server = Listening(app, settings.server)
             await going.enter_async_context(server.listening(listener, stop))
             going.push_async_callback(parts.hub.close)  # streams end when the work in hand has ended, and is told
         if beside is not None and listener is not None:
