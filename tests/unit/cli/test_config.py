@@ -31,6 +31,10 @@ def test_every_value_in_force_as_yaml_that_is_a_settings_file(noonbell, file, tm
         "trusted_proxies": [],
         "environment": None,
         "graceful_timeout": "10s",
+        "body_timeout": "20s",
+        "least_rate": 16_384,
+        "max_connections_per_peer": None,
+        "max_bodies_bytes": 134_217_728,
     }
     assert shown["server"] == {"host": "127.0.0.1", "port": 9000, **others}
     assert shown["store"]["url"] == "postgresql://me:***@db/bell"
