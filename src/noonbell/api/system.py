@@ -13,6 +13,7 @@ from starlette.responses import Response
 from noonbell.api import system_papers as papers
 from noonbell.api.answers import json_answer, text_answer
 from noonbell.api.endpoint import Endpoint
+from noonbell.errors import StoreUnavailable
 from noonbell.version import __version__
 
 Health: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -45,7 +46,10 @@ class SystemCalls:
     async def readyz(self, request: Request) -> Response:
         del request
         health = self._health()
-        return json_answer(health, 200 if health.get("ok", True) else 503)
+        if health.get("ok", True):
+            return json_answer(health)
+        error = {"code": StoreUnavailable.code, "message": health.get("reason") or "not ready"}
+        return json_answer({**error, **health}, 503)
 
     async def metrics(self, request: Request) -> Response:
         del request

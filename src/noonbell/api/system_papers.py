@@ -65,10 +65,16 @@ READYZ = paper(
     answer="Health",
     answer_example={
         "ok": True,
+        "reason": None,
         "store": {"ok": True, "since": "2026-11-15T02:00:00Z", "error": None},
         "planner": {"last_at": "2026-11-15T02:30:00Z", "lag_seconds": 0.002},
         "workers": [],
+        "stalled": [],
         "errors": {},
     },
+    notes=(
+        "Not ready: the store does not answer, or a loop (planner, sweeper, claim, heartbeat) has made no progress for 5 s."
+        " Then `code` and `message` say why, and `stalled` has each such loop with `since` and its last `error`."
+    ),
 )
 METRICS = paper("metrics", "system", "Metrics for Prometheus", answer_example="cronjob_callback_pending 0.0\n")

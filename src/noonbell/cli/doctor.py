@@ -94,7 +94,7 @@ async def _store(settings: Settings) -> list[Finding]:
 def _server() -> Finding:
     from noonbell.cli.remote import Remote
     from noonbell.errors import NoonbellError, StoreUnavailable
-    from noonbell.service.doctor import Finding, Mark
+    from noonbell.service.doctor import Finding, Mark, finding
     from noonbell.version import __version__
 
     try:
@@ -107,4 +107,8 @@ def _server() -> Finding:
         return Finding("server", Mark.CARE, error.message, "")
     if there != __version__:
         return Finding("server", Mark.CARE, f"is version {there}, this is {__version__}", "upgrade the older one")
+    try:
+        remote.get("/readyz")
+    except NoonbellError as error:
+        return finding("server", Mark.ILL, "node_stalled", why=error.message)
     return Finding("server", Mark.WELL, f"version {there} at {remote.url}")

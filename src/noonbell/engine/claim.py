@@ -20,6 +20,7 @@ from noonbell.engine import failpoint
 from noonbell.engine.hold import STALE, Ended, Hands
 from noonbell.engine.know import Tasks
 from noonbell.engine.measure import StoreTime
+from noonbell.engine.progress import batch_done
 from noonbell.engine.settle import unwritable
 from noonbell.engine.wake import PLAN, Bell, queue_topic
 from noonbell.errors import StoreUnavailable
@@ -72,6 +73,7 @@ class Lane:
             claimed = await self._trip(ended, room)
         finally:
             hands.answered(room)
+        batch_done()
         for queue in claimed.split:
             self._wakeup.signal(queue_topic(queue))
         if claimed.leases:
@@ -132,6 +134,7 @@ class Lane:
                 held, settlement = rest[0]
                 answers = await self._settle_one(settlement)
                 rest.pop(0)
+                batch_done()
                 self._settled([(held, settlement)], answers)
         finally:
             self._hands.put_back(rest)

@@ -1,7 +1,8 @@
 """Keeping a loop going: tick, wait, and what to do when a tick fails. Nothing dies silently.
 
     the store is away    growing pauses with jitter, told in `Watch`, until a tick succeeds
-    anything else        logged with its traceback, then on after a second
+    anything else        logged once with its traceback, counted while it is the same, then on after a second
+    a tick hangs         told in `Watch`: a loop is stalled when its ticks have not succeeded for five seconds
     stop                 a tick under way is finished, a wait is cut short
 
 The pauses grow from 0.2 to 10 s for planner and sweeper; a worker's lanes and heart come back sooner.
@@ -11,17 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from noonbell.clock import Clock, Instant, SystemClock
+from noonbell.engine.progress import Watch, reporting
 from noonbell.errors import StoreUnavailable
 
-logger = logging.getLogger("noonbell.engine")
-
 AFTER_ERROR = 1.0
+"""Seconds from a tick that failed for another reason than the store's absence to the next."""
 
 
 class Loop(Protocol):
@@ -50,50 +49,15 @@ class Backoff:
         self._next = self._first
 
 
-class Watch:
-    """What the loops of a node say of themselves: which of them the store has failed, and since when."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._away: dict[str, str] = {}
-        self._since: Instant = self._clock.now()
-        self.errors: dict[str, str] = {}
-        """By loop: the last tick's error that was not the store's absence; gone after a good tick."""
-
-    def well(self, name: str) -> None:
-        self.errors.pop(name, None)
-        if self._away.pop(name, None) is not None and not self._away:
-            self._since = self._clock.now()
-            logger.info("the store is back")
-
-    def away(self, name: str, error: StoreUnavailable) -> None:
-        if not self._away:
-            self._since = self._clock.now()
-            logger.warning("the store does not answer: %s", error.message)
-        self._away[name] = error.message
-
-    def failed(self, name: str, error: BaseException) -> None:
-        self.errors[name] = f"{type(error).__name__}: {error}"
-
-    @property
-    def store_ok(self) -> bool:
-        return not self._away
-
-    @property
-    def since(self) -> Instant:
-        """Since when the store has been as it is now."""
-        return self._since
-
-    @property
-    def store_error(self) -> str | None:
-        return next(iter(self._away.values()), None)
-
-
 class Keeper:
     """One loop as a task of its own."""
 
-    def __init__(self, name: str, loop: Loop, watch: Watch, first: float = 0.2, last: float = 10.0) -> None:
+    def __init__(
+        self, name: str, loop: Loop, watch: Watch, first: float = 0.2, last: float = 10.0, *, kind: str | None = None
+    ) -> None:
+        """`kind`: what readiness calls the loop. Without one, the node is ready whatever becomes of the loop."""
         self.name, self._loop, self._watch = name, loop, watch
+        self._kind = kind
         self._backoff = Backoff(first, last)
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -118,6 +82,13 @@ class Keeper:
             await task
 
     async def _go(self) -> None:
+        with reporting(self._watch, self.name):
+            try:
+                await self._run()
+            finally:
+                self._watch.gone(self.name)
+
+    async def _run(self) -> None:
         while not self._stopping:
             seconds, passing = await self._tick()
             if self._stopping:
@@ -132,22 +103,19 @@ class Keeper:
 
     async def _tick(self) -> tuple[float, Callable[[float], Awaitable[None]]]:
         """One tick; how long to pause after it, and how."""
+        self._watch.begins(self.name, self._kind)
         try:
             seconds = await self._loop.tick()
         except StoreUnavailable as error:
             self._watch.away(self.name, error)
             return self._backoff.pause(), asyncio.sleep
         except Exception as error:  # whatever it was, the next tick may go well
-            self._log(error)
+            self._watch.failed(self.name, error)
             return AFTER_ERROR, asyncio.sleep
         self._watch.well(self.name)
         self._backoff.reset()
         return seconds, self._loop.wait
 
     async def _note(self, error: Exception) -> None:
-        self._log(error)
-        await asyncio.sleep(AFTER_ERROR)
-
-    def _log(self, error: Exception) -> None:
         self._watch.failed(self.name, error)
-        logger.error("the %s loop failed; it goes on in %g s", self.name, AFTER_ERROR, exc_info=error)
+        await asyncio.sleep(AFTER_ERROR)

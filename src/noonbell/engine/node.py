@@ -8,16 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from noonbell.clock import Clock, rfc3339
-from noonbell.engine.keep import Keeper, Loop, Watch
+from noonbell.engine.keep import Keeper, Loop
 from noonbell.engine.plan import Planner
+from noonbell.engine.progress import Watch, note_stretches
 from noonbell.engine.sweep import Sweeper
 from noonbell.engine.work import Worker
+from noonbell.errors import NoonbellError
 
 logger = logging.getLogger("noonbell.engine")
+
+_LOOK = 0.25
+"""Seconds between two looks at the progress of the loops."""
+
+NoteOutage: TypeAlias = Callable[[float, str], Awaitable[object]]
+"""Is given how many seconds ago an outage began that is over now, and its reason."""
+
+
+def node_name() -> str:
+    """What this process is called in the account: host and process number."""
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 class Node:
@@ -29,11 +45,20 @@ class Node:
         workers: Sequence[Worker] = (),
         others: Mapping[str, Loop] | None = None,
         clock: Clock | None = None,
+        note_outage: NoteOutage | None = None,
+        waits_for: Callable[[], str] | None = None,
     ) -> None:
-        """`clock` is only for what `health` says; the store's rules everything else."""
+        """`clock` is only for what `health` says; the store's rules everything else.
+
+        `note_outage` is told of each stretch in which the node was not ready, when it is over. `waits_for` says which lock
+        the store waits for.
+        """
         self.planner, self.sweeper, self.workers = planner, sweeper, tuple(workers)
         self._others = dict(others or {})
-        self.watch = Watch(clock)
+        self.watch = Watch(clock, waits_for=waits_for)
+        self._note_outage = note_outage
+        self._looking: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
         self._keepers: list[Keeper] = []
         self._stop_watchers: list[asyncio.Task[None]] = []
         self._running = False
@@ -50,36 +75,62 @@ class Node:
             await self.stop(0)
             raise
         if self.planner is not None:
-            self._keepers.append(Keeper("planner", self.planner, self.watch))
+            self._keepers.append(Keeper("planner", self.planner, self.watch, kind="planner"))
         if self.sweeper is not None:
-            self._keepers.append(Keeper("sweeper", self.sweeper, self.watch))
+            self._keepers.append(Keeper("sweeper", self.sweeper, self.watch, kind="sweeper"))
         self._keepers += [Keeper(name, loop, self.watch) for name, loop in self._others.items()]
         for keeper in self._keepers:
             keeper.start()
+        self._looking = asyncio.create_task(self._look(), name="noonbell progress")
         self._running = True
 
     async def stop(self, graceful_timeout: float = 10.0) -> None:
         """Plan no more, let the workers stop gracefully, all at the same time. The store is the caller's to close."""
         self._running = False
-        for watcher in self._stop_watchers:
+        watchers = [task for task in (*self._stop_watchers, self._looking, self._noting) if task is not None]
+        for watcher in watchers:
             watcher.cancel()
-        await asyncio.gather(*self._stop_watchers, return_exceptions=True)
+        await asyncio.gather(*watchers, return_exceptions=True)
         self._stop_watchers.clear()
+        self._looking = self._noting = None
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
         self._keepers.clear()
         await asyncio.gather(*(worker.stop(graceful_timeout) for worker in self.workers if not worker.has_stopped))
 
     def health(self) -> dict[str, Any]:
-        """For readiness: `ok` is False while the node does not run or the store does not answer."""
+        """For readiness: `ok` is False while the node does not run, the store does not answer or a loop is stalled."""
         watch, planner = self.watch, self.planner
+        stalls = watch.stalls()
         planned_at = None if planner is None or planner.last_at is None else rfc3339(planner.last_at)
         return {
-            "ok": self._running and watch.store_ok,
+            "ok": self._running and watch.is_ok,
+            "reason": watch.reason if self._running else "it has not started, or is stopping",
             "store": {"ok": watch.store_ok, "since": rfc3339(watch.since), "error": watch.store_error},
             "planner": None if planner is None else {"last_at": planned_at, "lag_seconds": planner.lag_seconds},
             "workers": [worker.health() for worker in self.workers],
+            "stalled": [
+                {"loop": stall.loop, "kind": stall.kind, "since": rfc3339(stall.since), "error": stall.error}
+                for stall in stalls
+            ],
             "errors": dict(watch.errors),
         }
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            self.watch.look()
+            if self.watch.over and self.watch.is_ok and (self._noting is None or self._noting.done()):
+                self._noting = asyncio.create_task(self._note(), name="noonbell outage")
+
+    async def _note(self) -> None:
+        """What the store does not take now is noted at the next look."""
+        if self._note_outage is None:
+            self.watch.over.clear()
+            return
+        try:
+            await note_stretches(self.watch, self._note_outage, time.monotonic())
+        except NoonbellError as error:
+            logger.debug("an outage could not be noted yet: %s", error)
 
     async def _stop_when_wanted(self, worker: Worker, graceful_timeout: float) -> None:
         await worker.stop_wanted.wait()

@@ -9,25 +9,19 @@ cursor or delayed run is due by the store's clock; a signal or the poll interval
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.measure import StoreTime
+from noonbell.engine.progress import batch_done
 from noonbell.engine.wake import ANY_QUEUE, ORDERS, PLAN, queue_topic
-from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Planned
 from noonbell.ports import Store, Wakeup
 
 _MARGIN = 0.001
 """Seconds to come late on purpose: a pass that is early finds nothing, and has to come again."""
-
-
-_WORTH_TELLING = 1.0
-"""Seconds: a shorter outage makes no slot late."""
 
 
 class Planner:
@@ -41,7 +35,6 @@ class Planner:
         poll: float = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
         observe: Callable[[Planned, float], None] | None = None,
-        node: str | None = None,
     ) -> None:
         """`observe` hears of every pass, with the seconds that it took. `cap` is the most that FIRE_NOW catches up."""
         self._store, self._wakeup = store, wakeup
@@ -49,9 +42,6 @@ class Planner:
         self._monotonic, self._observe = monotonic, observe
         self._time = StoreTime(store, monotonic)
         self._expected: Instant | None = None
-        self._node = node or f"{socket.gethostname()}-{os.getpid()}"
-        self._away_since: float | None = None
-        """Monotonic: when the store was first missed, while that has not been told."""
         self.last_at: Instant | None = None
         """When the last pass was, by the store's clock."""
         self.lag_seconds = 0.0
@@ -59,29 +49,12 @@ class Planner:
 
     async def tick(self) -> float:
         """Make runs of all that is due, and make ready what waited for its time. Seconds until more is due."""
-        asked = self._monotonic()
-        try:
-            seconds = await self._tick()
-            await self._tell_outage()
-        except StoreUnavailable:
-            if self._away_since is None:
-                self._away_since = asked
-            raise
-        return seconds
-
-    async def _tell_outage(self) -> None:
-        """The store is back: it is told how long it was missed, so that the slots that came late can be explained."""
-        if self._away_since is not None:
-            away = self._monotonic() - self._away_since
-            if away >= _WORTH_TELLING:
-                await self._store.note_outage(away, self._node)
-            self._away_since = None
-
-    async def _tick(self) -> float:
         await self._time.refresh()
         while True:
             planned, full = await self._plan()
+            batch_done()
             promoted = await self._store.promote(self._batch)
+            batch_done()
             if promoted.count:
                 self._wakeup.signal(ANY_QUEUE)
             if not full and promoted.count < self._batch:

@@ -24,6 +24,7 @@ from typing import assert_never
 from noonbell.clock import SECOND, Instant
 from noonbell.engine.execute import failure
 from noonbell.engine.know import Tasks
+from noonbell.engine.progress import batch_done
 from noonbell.engine.settle import Subject, failed
 from noonbell.engine.wake import ORDERS, PLAN, queue_topic
 from noonbell.engine.work import ENFORCES_TIMEOUT
@@ -75,13 +76,16 @@ class Sweeper:
     async def tick(self) -> float:
         wanted = self._batch + len(self._overtime)  # those that wait for a sign must not stand before the others
         late = await self._store.overdue(wanted)
+        batch_done()
         decided = await self._decide(late)
         if decided:
             answers = await self._store.settle([settlement for _, settlement in decided])
             self._tell(decided, answers)
+            batch_done()
         if self._monotonic() >= self._look_at:
             self._look_at = self._monotonic() + self._look
             await self.look_for_workers()
+            batch_done()
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
@@ -105,6 +109,7 @@ class Sweeper:
     async def clean_up(self) -> None:
         """Now and then: counters that a limit relies on are checked, workers long gone are forgotten."""
         wrong = await self._store.recount()
+        batch_done()
         if wrong:
             logger.warning("%d counters of limits were wrong and have been set right", wrong)
             self._wakeup.signal("queue:*")
@@ -112,12 +117,14 @@ class Sweeper:
         for worker in await self._store.workers():
             if worker.heartbeat_at < now - _FORGET:
                 await self._store.remove_worker(worker.id, worker.incarnation)
+                batch_done()
 
     async def _decide(self, late: Sequence[Overdue]) -> list[tuple[Task, Settlement]]:
         judged = await self._judge(late)
         decided: list[tuple[Task, Settlement]] = []
         for one, expect in judged:
             task = await self._tasks.newest(one.task_id, self._poll)
+            batch_done()
             if task is not None:
                 decided.append((task, decide(task.spec, one, expect, self._draw())))
         return decided
@@ -138,6 +145,7 @@ class Sweeper:
             if one.expect is Expect.OVERTIME and worker is not None:
                 found_at = seen[one.run_id, one.token] = self._overtime.get((one.run_id, one.token), now)
                 expect = await self._sign(one, worker, found_at, now)
+                batch_done()
             if expect is not None:
                 judged.append((one, expect))
         self._overtime = dict(list(seen.items())[-_WATCHED:])

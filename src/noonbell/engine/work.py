@@ -21,8 +21,9 @@ from noonbell.engine.beat import Heart
 from noonbell.engine.carry import CallbackUrl, Carrier
 from noonbell.engine.claim import Lane, Observe
 from noonbell.engine.hold import Hands, Word
-from noonbell.engine.keep import Keeper, Watch
+from noonbell.engine.keep import Keeper
 from noonbell.engine.know import Tasks
+from noonbell.engine.progress import Watch
 from noonbell.engine.stray import Strays
 from noonbell.engine.wake import ANY_QUEUE, ORDERS, Bell, Ear, queue_topic
 from noonbell.errors import NoonbellError, StoreUnavailable
@@ -120,9 +121,10 @@ class Worker:
         await self.register()
         watch = watch or Watch()
         self._lane_keepers = [
-            Keeper(f"lane {number} of {self.id}", lane, watch, 0.1, 5.0) for number, lane in enumerate(self._lanes)
+            Keeper(f"lane {number} of {self.id}", lane, watch, 0.1, 5.0, kind="claim")
+            for number, lane in enumerate(self._lanes)
         ]
-        self._keepers = [Keeper(f"heart of {self.id}", self._heart, watch, 0.1, 1.0)]
+        self._keepers = [Keeper(f"heart of {self.id}", self._heart, watch, 0.1, 1.0, kind="heartbeat")]
         self._keepers += [Keeper(f"ear {number} of {self.id}", ear, watch) for number, ear in enumerate(self._ears)]
         for keeper in (*self._keepers, *self._lane_keepers):
             keeper.start()

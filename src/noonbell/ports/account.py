@@ -37,8 +37,8 @@ class AccountStore(Protocol):
         Tasks without a run are left out. The questions it takes are as many for a hundred tasks as for one.
         """
 
-    async def note_outage(self, seconds: float, node: str) -> Outage:
-        """A node says that it could not reach the store for the `seconds` before now."""
+    async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
+        """A node says that it could not reach the store, or could not get on, for the `seconds` before now, and why."""
 
     async def outages(self, since: Instant, until: Instant) -> list[Outage]:
         """Those that touch the stretch, oldest first."""

@@ -25,6 +25,9 @@ class Store(TaskStore, AccountStore, RunningStore, RunStore, WorkerStore, Protoc
     async def check_schema(self) -> None:
         """Raises SchemaMismatch when the schema has moved, since `open`, to where this code cannot work with it."""
 
+    def waits_for(self) -> str:
+        """Who holds the lock that a call waits for at this moment, in words; empty if no call is known to wait."""
+
     async def close(self) -> None:
         """Let go of every connection and thread. What was called before has finished or failed."""
 

@@ -132,6 +132,13 @@ async def _size(store: Patient) -> Finding:
     return finding("size", Mark.WELL, "size", **sizes)
 
 
+def look_at_node(health: Mapping[str, Any]) -> Finding:
+    """`health` is what a node says of itself, as `readyz` shows it."""
+    if health.get("ok", True):
+        return finding("node", Mark.WELL, "node_well")
+    return finding("node", Mark.ILL, "node_stalled", why=health.get("reason") or "–")
+
+
 def look_at_settings(
     settings: Settings, files: tuple[str, ...], *, asks_for_tokens: bool, exposed: bool
 ) -> list[Finding]:

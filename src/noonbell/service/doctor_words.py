@@ -13,6 +13,11 @@ ENGLISH: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "store_slow": ("a question to the store took {ms} ms", "look at its load"),
     "store_well": ("answers in {ms} ms, its clock is {skew} s from ours", ""),
+    "node_stalled": (
+        "is not ready: {why}",
+        "readyz names each loop; end the session that holds a lock, or mend the store",
+    ),
+    "node_well": ("ready: every loop gets on", ""),
     "size": ("{tasks} tasks, {runs} runs, {events} events", ""),
     # planning, workers, queues
     "planner_late": (

@@ -113,7 +113,7 @@ class Explain:
             found.key = "misfire_once"
         outage = await self._outage(instant_of(slot), gone.at)
         if outage is not None:
-            found.more.append(("and_store_was_down", {"since": outage.since, "until": outage.until}))
+            found.more.append(_was_down(outage))
         return found
 
     async def _slot_run(self, life: Life, stretch: Stretch, recorded: SlotRun) -> Finding:
@@ -154,17 +154,18 @@ class Explain:
         found = Finding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
         waited = ((run.start_time or run.run_at) - run.run_at) / SECOND
         if waited > stretch.spec.misfire_grace_seconds and run.attempt <= 1:
-            found.more.append(await self._late_start(run, waited))
+            found.more += await self._late_start(run, waited)
         return found
 
-    async def _late_start(self, run: Run, waited: float) -> tuple[str, dict[str, Any]]:
+    async def _late_start(self, run: Run, waited: float) -> list[tuple[str, dict[str, Any]]]:
         start = run.start_time or run.run_at
         pauses = await self._store.pauses(run.queue, run.run_at, start)
-        if not pauses:
-            return "and_late", {"span": waited}
-        last = pauses[-1]
-        told = {"queue": run.queue, "actor": last.by, "since": last.since, "until": last.until or start}
-        return "and_paused", {"span": waited, **told}
+        if pauses:
+            last = pauses[-1]
+            told = {"queue": run.queue, "actor": last.by, "since": last.since, "until": last.until or start}
+            return [("and_paused", {"span": waited, **told})]
+        outage = await self._outage(run.run_at, start)
+        return [("and_late", {"span": waited}), *([] if outage is None else [_was_down(outage)])]
 
     async def _waits(self, life: Life, run: Run) -> Finding:
         waits = await self._store.wait(run.id)
@@ -181,3 +182,7 @@ class Explain:
         if not noted:
             return None
         return Outage(since=min(o.since for o in noted), until=max(o.until for o in noted), node=noted[0].node)
+
+
+def _was_down(outage: Outage) -> tuple[str, dict[str, Any]]:
+    return "and_store_was_down", {"since": outage.since, "until": outage.until}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar, cast
 
 import prometheus_client
@@ -180,6 +180,12 @@ class Metrics:
 
     def _name_listeners(self) -> None:
         registry = self.registry
+        self.loop_stalled = Gauge(
+            "noonbell_loop_stalled",
+            "1 if a loop of this node has made no progress for 5 s.",
+            ("loop",),
+            registry=registry,
+        )
         self.event_listeners = Gauge(
             "noonbell_event_listeners", "Listeners of the event stream on this node.", registry=registry
         )
@@ -233,9 +239,19 @@ class Metrics:
 class Readings:
     """The gauges that come from the store, read again when a page is asked for and they are older than `max_age`."""
 
-    def __init__(self, metrics: Metrics, store: Store, *, max_age: float = 5.0, patience: float = 2.0) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        store: Store,
+        *,
+        max_age: float = 5.0,
+        patience: float = 2.0,
+        stalled: Callable[[], Mapping[str, bool]] | None = None,
+    ) -> None:
+        """`stalled`: by kind of loop, whether one of this node is stalled."""
         self._metrics = metrics
         self._store = store
+        self._stalled = stalled
         self._max_age = max_age
         self._patience = patience
         self._fresh_until = 0.0
@@ -246,6 +262,8 @@ class Readings:
         async with self._reading:
             if asyncio.get_running_loop().time() >= self._fresh_until:
                 await self._refresh()
+        for kind, is_stalled in ({} if self._stalled is None else self._stalled()).items():
+            self._metrics.loop_stalled.labels(kind).set(is_stalled)
         return await self._metrics.render()
 
     async def _refresh(self) -> None:

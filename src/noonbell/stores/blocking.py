@@ -17,8 +17,9 @@ from typing import Any, Final
 Ask = Callable[[str, Sequence[Any]], Awaitable[Sequence[Sequence[Any]]]]
 """Runs one query on a connection that does not wait, and returns its rows."""
 
-_MEANWHILE: Final = 0.5
-"""Seconds between two looks while a statement waits."""
+_FIRST_LOOK: Final = 1.0
+_FURTHER_LOOK: Final = 0.5
+"""Seconds from the start of a call to the first look, and from each to the next."""
 OWN: Final = "noonbell"
 """What our own sessions call themselves on PostgreSQL."""
 _MOST: Final = 3
@@ -72,34 +73,60 @@ where db = database() and id <> %s and id <> connection_id() and time >= 2 and c
 order by command = 'Sleep', time desc limit 3"""
 
 
-class Blocker:
-    """For one call: what was found out about the session that it waits for. Nothing is asked before it has waited once."""
+class LockWaits:
+    """The calls of a store that take long enough to be looked after, and what each was found to wait for."""
 
     def __init__(self) -> None:
-        self.has_waited = False
+        self._waiting: list[Blocker] = []
+
+    def one(self) -> Blocker:
+        """For one call."""
+        return Blocker(self._waiting)
+
+    def holder(self) -> str:
+        """Who holds the lock that a call waits for at this moment; empty if none is known to wait."""
+        return next((blocker.found for blocker in self._waiting if blocker.found), "")
+
+
+class Blocker:
+    """For one call: what was found out about the session that it waits for. Nothing is asked in its first second."""
+
+    def __init__(self, waiting: list[Blocker] | None = None) -> None:
         self.found = ""
+        self._waiting = [] if waiting is None else waiting
+
+    def over(self) -> None:
+        """The call has ended, after one try or several."""
+        if self in self._waiting:
+            self._waiting.remove(self)
 
     @contextlib.asynccontextmanager
     async def looked_for(self, look: Callable[[str], Awaitable[str]]) -> AsyncIterator[None]:
-        """While a statement runs again that had to give up waiting, `look` says who is in its way.
+        """Should what is done inside take long, `look` says who is in its way.
 
         It is given what was found before, and returns that where it finds nothing better.
         """
-        if not self.has_waited:
-            yield
-            return
-        looking = asyncio.create_task(self._look(look))
+        looking: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            if self not in self._waiting:
+                self._waiting.append(self)
+            looking.append(asyncio.create_task(self._look(look)))
+
+        timer = asyncio.get_running_loop().call_later(_FIRST_LOOK, begin)
         try:
             yield
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            timer.cancel()
+            if looking:
+                looking[0].cancel()
+                await asyncio.gather(*looking, return_exceptions=True)
 
     async def _look(self, look: Callable[[str], Awaitable[str]]) -> None:
         while True:
-            await asyncio.sleep(_MEANWHILE)
             with contextlib.suppress(Exception):  # the caller is told of the lock all the same
                 self.found = await look(self.found)
+            await asyncio.sleep(_FURTHER_LOOK)
 
 
 async def on_postgres(ask: Ask, pid: int, before: str = "") -> str:

@@ -126,7 +126,7 @@ class MysqlStore(SqlStore):
         self._spare: Any = None
         """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
         is opened to find out which session holds a lock."""
-        self._looking = asyncio.Lock()
+        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
         self._types: dict[str, dict[str, str]] = {}
         self._ids = IdSource(self._reserve)
         self._bulk: dict[tuple[Any, ...], str] = {}
@@ -194,7 +194,7 @@ class MysqlStore(SqlStore):
         return await until_it_holds(once)
 
     async def _write(self, work: Callable[[TaskView], Work[T]], *, spare: bool = False) -> T:
-        blocker = blocking.Blocker()
+        blocker = self._lock_waits.one()
 
         async def once() -> T:
             async with self._cursor(blocker, spare=spare) as (connection, cursor):
@@ -212,13 +212,16 @@ class MysqlStore(SqlStore):
         return await until_it_holds(once, blocker, self._wait_at_most)
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
-        blocker = blocking.Blocker()
+        blocker = self._lock_waits.one()
 
         async def once() -> T:
             async with self._cursor(blocker) as (_, cursor):
                 return await drive(work, functools.partial(self._do, cursor))
 
         return await until_it_holds(once, blocker, self._wait_at_most)
+
+    def waits_for(self) -> str:
+        return self._lock_waits.holder()
 
     async def _blocker(self, thread: int, before: str) -> str:
         pool = self._spare

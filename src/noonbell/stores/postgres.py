@@ -145,7 +145,7 @@ class PostgresStore(SqlStore):
         self._spare: asyncpg.Pool[asyncpg.Record] | None = None
         """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
         is opened to find out which session holds a lock."""
-        self._looking = asyncio.Lock()
+        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
         self._ids = IdSource(self._reserve)
         self._bulk = Bulk({})
         self._gates_until = 0.0
@@ -163,7 +163,7 @@ class PostgresStore(SqlStore):
     async def _connect(self, connections: int) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
-            min_size=1,
+            min_size=0,  # with a floor, asyncpg logs a traceback each second while the server is away
             max_size=connections,
             server_settings=_SETTINGS,
             statement_cache_size=512,
@@ -357,7 +357,7 @@ class PostgresStore(SqlStore):
 
     async def _with_connection(self, use: Callable[[Connection], Awaitable[T]], *, spare: bool = False) -> T:
         """Use a connection of the pool, again where the database asks for it; its errors in our words."""
-        blocker = blocking.Blocker()
+        blocker = self._lock_waits.one()
 
         async def once() -> T:
             pool = self._spare if spare else self._pool
@@ -376,6 +376,9 @@ class PostgresStore(SqlStore):
                 raise _translated(error) from error
 
         return await until_it_holds(once, blocker, self._wait_at_most)
+
+    def waits_for(self) -> str:
+        return self._lock_waits.holder()
 
     async def _blocker(self, pid: int, before: str) -> str:
         pool = self._spare

@@ -73,6 +73,8 @@ _PATIENCE = 10.0
 """Seconds to wait for another process's transaction while the file is opened."""
 _LEAST_PATIENCE = 1.0
 """Seconds that a batch tries for the write lock, however long its oldest call has waited in the queue."""
+_WORTH_A_LOOK = 1.0
+"""Seconds that the writer tries for the lock before the holder is looked for."""
 _OWN_PATIENCE = f"pragma busy_timeout = {round(WAIT_AT_MOST * 1000)}"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.002
 
@@ -266,6 +268,8 @@ class _Thread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._path, self._clock, self._naming, self._writes = path, clock, naming, writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._begins: float | None = None
+        """Since when (monotonic) it tries for the write lock, while it does."""
         self.wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for the write lock of another process, its time in the queue included."""
 
@@ -318,7 +322,9 @@ class _Thread(threading.Thread):
     def _write_batch(self, connection: Connection, batch: list[_Job]) -> None:
         results: list[_Result] = []
         try:
-            connection.begin(max(_LEAST_PATIENCE, batch[0][3] + self.wait_at_most - time.monotonic()))
+            self._begins = time.monotonic()
+            connection.begin(max(_LEAST_PATIENCE, batch[0][3] + self.wait_at_most - self._begins))
+            self._begins = None
             for work, _, future, _ in batch:
                 try:
                     results.append((future, connection.attempt(work), None))
@@ -326,6 +332,7 @@ class _Thread(threading.Thread):
                     results.append((future, None, _translated(error)))
             connection.commit()
         except Exception as error:
+            self._begins = None
             _roll_back(connection)
             failure = self._locked(error, batch) if _is_busy(error) else _translated(error)
             results = [(future, None, failure) for _, _, future, _ in batch]
@@ -339,6 +346,12 @@ class _Thread(threading.Thread):
             except Exception as error:
                 results.append((future, None, _translated(error)))
         _deliver(batch, results)
+
+    def waits_for(self) -> str:
+        since = self._begins
+        if since is None or time.monotonic() - since < _WORTH_A_LOOK:
+            return ""
+        return blocking.on_sqlite(self._path) or "another process"
 
     def _locked(self, error: Exception, batch: list[_Job]) -> StoreUnavailable:
         holder = blocking.on_sqlite(self._path) or "another process"
@@ -419,6 +432,9 @@ class SqliteStore(SqlStore):
                 thread.stop()
                 await asyncio.to_thread(thread.join)
         self._writer = self._reader = None
+
+    def waits_for(self) -> str:
+        return "" if self._writer is None else self._writer.waits_for()
 
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()

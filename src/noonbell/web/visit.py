@@ -144,7 +144,8 @@ class Visit:
         """What every page has to say first: this node cannot do its work, or planning is late."""
         health = self.site.health()
         if not health.get("ok", True):
-            return self.words("alarm.unwell", why=(health.get("store") or {}).get("error") or "–")
+            why = health.get("reason") or (health.get("store") or {}).get("error")
+            return self.words("alarm.unwell", why=why or "–")
         lag = (health.get("planner") or {}).get("lag_seconds") or 0
         return self.words("alarm.late", span=times.span(int(lag), self.words)) if lag > _LATE else ""
 

@@ -13,7 +13,7 @@ from noonbell.engine import callback
 from noonbell.engine.door import Door
 from noonbell.engine.know import Tasks
 from noonbell.engine.listen import Hub
-from noonbell.engine.node import Node
+from noonbell.engine.node import Node, node_name
 from noonbell.engine.plan import Planner
 from noonbell.engine.protocol import Protocol as WorkerDesk
 from noonbell.engine.sweep import Sweeper
@@ -83,8 +83,9 @@ async def assembled(
         open_parts.push_async_callback(door.close)
         ground = Ground(settings, store, wakeup, tasks, open_parts)
         workers = await _workers(ground, app, metrics, port) if worker else []
+        node = _node(settings, store, wakeup, tasks, workers, watchman, scheduler=scheduler)
         yield Parts(
-            node=_node(settings, store, wakeup, tasks, workers, watchman, scheduler=scheduler),
+            node=node,
             services=build(
                 store,
                 wakeup,
@@ -92,7 +93,7 @@ async def assembled(
                 _receive(store, wakeup, tasks, settings),
                 WorkerDesk(store, wakeup, tasks, door),
             ),
-            readings=None if metrics is None else Readings(metrics, unwatched),
+            readings=None if metrics is None else Readings(metrics, unwatched, stalled=node.watch.stalled_kinds),
             stalled=None if metrics is None else metrics.loop_stalls.observe,
             hub=hub,
             alerts=alerts,
@@ -173,4 +174,6 @@ def _node(
         workers=workers,
         others={"watchman": watchman},
         clock=SystemClock(),
+        note_outage=lambda seconds, reason: store.note_outage(seconds, node_name(), reason),
+        waits_for=store.waits_for,
     )

@@ -55,7 +55,7 @@ async def work(settings: Settings, app: App, badge: Badge) -> None:
         ground, services = await _ground(settings, open_parts)
         schema = SchemaWatch(services.store, stop.wanted.set)
         worker = await job_worker(ground, app.handlers, badge)
-        node = Node(workers=[worker], clock=SystemClock())
+        node = Node(workers=[worker], clock=SystemClock(), waits_for=ground.store.waits_for)
         with stop.on_signals():
             await open_parts.enter_async_context(app.attached(services))
             memory.settle_down()

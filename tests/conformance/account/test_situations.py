@@ -5,7 +5,6 @@ Nothing is made up: real policies, claims, settlements and sweeps, and a clock t
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +37,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import SECOND, Instant, ManualClock, from_datetime, rfc3339
 from noonbell.engine.plan import Planner
+from noonbell.engine.progress import Watch, note_stretches
 from noonbell.engine.sweep import Sweeper
 from noonbell.errors import StoreUnavailable
 from noonbell.model.run import RunStatus
@@ -501,21 +501,44 @@ async def test_no_node_is_planning(store: Store, clock: ManualClock):
     assert (await why(store, task, None))["cause"] == "planner_late"
 
 
+class PlanningNode:
+    """A planner whose ticks are watched, as a node does it, by the clock of the test."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self._noted_in, self._clock = Moody(store), store, clock
+        self._planner = Planner(self.store, LocalWakeup(), monotonic=self._now)  # type: ignore[arg-type]
+        self._watch = Watch(clock, monotonic=self._now)
+
+    async def tick(self) -> None:
+        self._watch.begins("planner", "planner")
+        try:
+            await self._planner.tick()
+        except StoreUnavailable as error:
+            self._watch.away("planner", error)
+            return
+        self._watch.well("planner")
+        await note_stretches(self._watch, self._note, self._now())
+
+    def _now(self) -> float:
+        return self._clock.now() / SECOND
+
+    async def _note(self, seconds: float, reason: str) -> None:
+        await self._noted_in.note_outage(seconds, "n1", reason)
+
+
 async def test_the_store_was_down(store: Store, clock: ManualClock):
     """A planner meets its absence, as a node does, and tells of it when the store is back."""
     task = await store.create_task(job(schedule=every(600)))
-    moody = Moody(store)
-    planner = Planner(moody, LocalWakeup(), monotonic=lambda: clock.now() / SECOND, node="n1")  # type: ignore[arg-type]
+    node = PlanningNode(store, clock)
     clock.set(at(590))
-    await planner.tick()
-    moody.away = True
+    await node.tick()
+    node.store.away = True
     for seconds in (595, 610, 650):
         clock.set(at(seconds))
-        with pytest.raises(StoreUnavailable):
-            await planner.tick()
-    moody.away = False
+        await node.tick()
+    node.store.away = False
     clock.set(at(700))
-    await planner.tick()
+    await node.tick()
     await done(store, finish(await claim_one(store)))
     answer = await why(store, task, 600)
     assert (answer["cause"], answer["since"]) == ("store_down", rfc3339(at(595)))
@@ -530,6 +553,19 @@ async def test_the_store_was_down_and_the_misfire_policy_dropped_it(store: Store
     answer = await why(store, task, 60)
     assert answer["cause"] == "misfire"
     assert "The store could not be reached from 2026-01-01 10:00:45" in answer["message"]
+
+
+async def test_it_was_planned_in_time_and_nobody_could_claim_it(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(60), misfire_grace_seconds=5))
+    await plan_at(store, clock, 60)
+    clock.set(at(90))
+    await store.note_outage(28, "n1", "a lock")
+    await done(store, finish(await claim_one(store)))
+    answer = await why(store, task, 60)
+    assert answer["cause"] == "ran"
+    assert (
+        "It waited 30 s before it started. The store could not be reached from 2026-01-01 10:01:02" in answer["message"]
+    )
 
 
 # ---- the task was not on
@@ -707,11 +743,9 @@ async def test_a_run_of_a_trigger_has_no_slot(store: Store, clock: ManualClock):
 
 
 async def test_an_outage_that_is_too_short_to_matter_is_not_noted(store: Store, clock: ManualClock):
-    moody = Moody(store)
-    planner = Planner(moody, LocalWakeup(), monotonic=lambda: clock.now() / SECOND, node="n1")  # type: ignore[arg-type]
+    node = PlanningNode(store, clock)
     for away in (True, False):
-        moody.away = away
-        with contextlib.suppress(StoreUnavailable):
-            await planner.tick()
+        node.store.away = away
+        await node.tick()
         clock.advance(0.4)
     assert await store.outages(Instant(0), at(100)) == []

@@ -10,9 +10,10 @@ import pytest
 from conformance.store.builders import every, job, publish, run_of, runs_of
 from integration.support import until
 from noonbell.clock import ManualClock
-from noonbell.engine.keep import Backoff, Keeper, Watch
+from noonbell.engine.keep import Backoff, Keeper
 from noonbell.engine.node import Node
 from noonbell.engine.plan import Planner
+from noonbell.engine.progress import Watch
 from noonbell.engine.sweep import Sweeper
 from noonbell.errors import AlreadyExists, StoreUnavailable
 from noonbell.model.run import RunStatus

@@ -59,12 +59,12 @@ def cleaned(task_id: TaskId) -> Work[Cleaned]:
     return Cleaned(rows[0][0], rows[0][1]) if rows else Cleaned()
 
 
-def note_outage(seconds: float, node: str) -> Work[Outage]:
+def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Outage]:
     now = yield Now()
     ids = yield NewIds(1)
     outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node)
     yield InsertMany("outages", ("id", "since", "until", "node"), [(ids[0], outage.since, outage.until, node)])
-    data = {"node": node, "since": outage.since, "until": outage.until}
+    data = {"node": node, "since": outage.since, "until": outage.until, "reason": reason}
     yield from tell(now, "store.recovered", [(None, None, data)])
     return outage
 

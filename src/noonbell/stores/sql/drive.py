@@ -53,14 +53,20 @@ async def until_it_holds(
 
     After `wait_at_most` seconds of waiting for locks it gives up, and names who is in the way.
     """
-    began = time.monotonic()
     blocker = blocker or Blocker()
+    try:
+        return await _until_it_holds(once, blocker, wait_at_most)
+    finally:
+        blocker.over()
+
+
+async def _until_it_holds(once: Callable[[], Awaitable[T]], blocker: Blocker, wait_at_most: float) -> T:
+    began = time.monotonic()
     tries = 0
     while True:
         try:
             return await once()
         except LockTimeout as error:
-            blocker.has_waited = True
             waited = time.monotonic() - began
             if waited + LOCK_SECONDS / 2 > wait_at_most:
                 raise StoreUnavailable(_in_the_way(waited, blocker, error)) from error

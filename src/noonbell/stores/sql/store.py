@@ -128,6 +128,10 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         """Where the schema is, and what in the database is not ours. Writes nothing."""
         return await self._read(lambda: migrations.look(self.dialect, self._schema))
 
+    def waits_for(self) -> str:
+        """Who holds the lock that a call waits for at this moment, in words; empty if no call is known to wait."""
+        return ""
+
     async def check_schema(self) -> None:
         """Raises SchemaMismatch when the store has moved to where this code may not work on it."""
         found = await self.look_at_schema()
@@ -276,8 +280,8 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     async def activity(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
         return await self._read(lambda: accounting.activity(self.dialect, task_ids))
 
-    async def note_outage(self, seconds: float, node: str) -> Outage:
-        return await self._write(lambda _: accounting.note_outage(seconds, node))
+    async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
+        return await self._write(lambda _: accounting.note_outage(seconds, node, reason))
 
     async def outages(self, since: Instant, until: Instant) -> list[Outage]:
         return await self._read(lambda: accounting.outages(since, until))

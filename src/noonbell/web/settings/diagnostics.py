@@ -7,7 +7,16 @@ import asyncio
 from starlette.responses import Response
 
 from noonbell.clock import SystemClock
-from noonbell.service.doctor import Finding, Mark, folder_of, look_at_machine, look_at_settings, look_at_store
+from noonbell.errors import StoreUnavailable
+from noonbell.service.doctor import (
+    Finding,
+    Mark,
+    folder_of,
+    look_at_machine,
+    look_at_node,
+    look_at_settings,
+    look_at_store,
+)
 from noonbell.web.findings import report, said
 from noonbell.web.lately import patient
 from noonbell.web.page import Page
@@ -34,8 +43,16 @@ async def look(visit: Visit) -> list[Finding]:
     return [
         *look_at_settings(site.settings, (), asks_for_tokens=site.asks_for_tokens, exposed=site.exposed),
         *await asyncio.to_thread(look_at_machine, folder_of(site.settings.store.url)),
-        *[finding async for finding in look_at_store(patient(site.services), SystemClock().now)],
+        look_at_node(site.health()),
+        *await _store(site),
     ]
+
+
+async def _store(site: Site) -> list[Finding]:
+    try:
+        return [finding async for finding in look_at_store(patient(site.services), SystemClock().now)]
+    except StoreUnavailable as error:
+        return [Finding("store", Mark.ILL, error.message)]
 
 
 def pages(site: Site) -> list[Page]:
