@@ -11,10 +11,11 @@ from integration.conftest import Open
 from integration.support import execute, job, publish_many
 from noonbell.errors import SchemaMismatch
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunId, RunStatus
 from noonbell.model.settlement import Move, Settled, Settlement
+from noonbell.service.run_json import shown
 from noonbell.stores import migrations, open_store
-from noonbell.stores.migrations import LATEST, STEPS, Step
+from noonbell.stores.migrations import LATEST, STEPS, WITH_INSTALLATION, Step
 from noonbell.stores.sql.store import SqlStore
 
 UP, DOWN = [step.number for step in STEPS], [-step.number for step in reversed(STEPS)]
@@ -93,8 +94,35 @@ async def test_nodes_that_open_an_empty_database_together_all_succeed(sql_url: s
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(4)))
     rows = await stores[0].fetch("select name, value from counters order by name")
     assert [row[0] for row in rows] == ["audit", "events", "ids", "system_tasks", "tasks", "tokens"]
+    assert len({await store.installation_id() for store in stores}) == 1
+    assert len({store._cache.installation for store in stores}) == 1
     await works(stores[1])
     await publish_many(stores[2], (await stores[3].task_named("works")), 1)  # type: ignore[arg-type]
+
+
+async def test_tasks_and_runs_from_before_the_keys_keep_what_they_had(sql_url: str, opened: Open):
+    store = await opened(sql_url)
+    task = await store.create_task(job("early"))
+    await store.migrate(to=WITH_INSTALLATION - 1)
+    now = await store.now()
+    await execute(
+        store,
+        "insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at,"
+        " queue, priority, attempt, retry_count, lost_count)"
+        f" values (7, {task.id}, 1, 'publish', 'SCHEDULED', {now}, {now}, {now}, {now}, 'default', 0, 0, 0, 0)",
+    )
+    assert WITH_INSTALLATION in await store.migrate()
+    again = await opened(sql_url)
+    found, run = await again.task(task.id), await again.run(RunId(7))
+    assert found is not None
+    assert found.uid == f"task-{task.id}"
+    assert run is not None
+    assert run.idempotency_key is None
+    assert shown(run)["idempotency_key"] == f"noonbell-7-{now // 1_000_000}"
+    (born,) = await publish_many(again, found, 1)
+    new = await again.run(born)
+    assert new is not None
+    assert shown(new)["idempotency_key"] == f"{await store.installation_id()}-{born}"
 
 
 async def test_what_was_written_is_there_when_the_file_is_opened_again(sqlite_url: str):

@@ -76,6 +76,7 @@ _RUN: Final = Run(
     worker_id="host-1-4711-a3f0",
     response_code=200,
     trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
+    idempotency_key="5f0c1d7ab3e94c28a6d1e0f27b84c935",
 )
 _BODIES: Final = RunBodies(
     request_headers={"Content-Type": "application/json", "Authorization": "Bearer x", "X-Noonbell-Run": "7340033"},

@@ -76,5 +76,6 @@ RUN_NOTES: Final[dict[str, str]] = {
     "error_details": "`kind` says what sort of error it was.",
     "callback_deadline": "When the callback must have come.",
     "final_status": "Null until it is final; TIMEOUT and FAILED_TIMEOUT count as FAILED.",
+    "idempotency_key": "What its target knows it by: the same for every attempt, and for a slot that is run again.",
     "trace_id": "The same from the trigger's request_id to the target's traceparent.",
 }

@@ -82,7 +82,9 @@ async def _store(settings: Settings) -> list[Finding]:
             found = [
                 Finding("schema", Mark.CARE, f"{says} and may work on it", "upgrade Noonbell")
                 if newer
-                else Finding("schema", Mark.WELL, f"at step {schema.step}")
+                else Finding(
+                    "schema", Mark.WELL, f"at step {schema.step}, installation {await store.installation_id()}"
+                )
             ]
             return found + [each async for each in look_at_store(store, SystemClock().now)]
     except SchemaMismatch as error:

@@ -23,12 +23,27 @@ if TYPE_CHECKING:
 @store_option
 @click.option("--to", type=click.IntRange(0), metavar="N", help="The step to go to, forward or back [the newest].")
 @click.option("--status", is_flag=True, help="Only show where the schema is.")
+@click.option(
+    "--new-installation",
+    is_flag=True,
+    help="Give the store another installation id: for a copy that is to run beside its original.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Go back without asking, although that removes data.")
 @new_option
-def command(files: tuple[str, ...], store: str | None, to: int | None, status: bool, yes: bool, new: bool) -> None:
+def command(
+    files: tuple[str, ...],
+    store: str | None,
+    to: int | None,
+    status: bool,
+    new_installation: bool,
+    yes: bool,
+    new: bool,
+) -> None:
     """Bring the store's schema to a step, or show where it is."""
+    if new_installation and (status or to is not None):
+        raise click.UsageError("--new-installation goes with neither --to nor --status")
     settings = load_settings(files, store__url=store).settings
-    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new))
+    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new, new_installation=new_installation))
 
 
 async def _show(settings: Settings) -> None:
@@ -44,7 +59,7 @@ async def _show(settings: Settings) -> None:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 
 
-async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool) -> None:
+async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool, new_installation: bool) -> None:
     from noonbell.errors import InvalidArgument
     from noonbell.stores import migrations
 
@@ -58,7 +73,10 @@ async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool) -> No
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
         taken = await store.migrate(wanted, lambda text: click.echo(text, err=True))
-    if not taken:
+        made = await store.new_installation() if new_installation else None
+    if made is not None:
+        click.echo(f"installation {made}")
+    elif not taken:
         click.echo("nothing to do", err=True)
     for step in taken:
         click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")

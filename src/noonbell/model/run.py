@@ -168,6 +168,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     error_details: dict[str, Any] | None = None
     progress: dict[str, Any] | None = None
     trace_id: str | None = None
+    idempotency_key: str | None = None
+    """As it is stored; None for a run from before keys were stored: see `model.idempotency`."""
 
     @property
     def final_status(self) -> str | None:
@@ -253,6 +255,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     shard_index: int | None = None
     shard_total: int | None = None
     trace_id: str | None = None
+    idempotency_key: str | None = None
+    """As it is stored: see `model.idempotency`."""
     plain: bool = False
     """No limit, no follow-up: settling it touches no other row."""
     counted: bool = False

@@ -220,6 +220,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Instant
     created_by: str | None = None
     deleted_at: Instant | None = None
+    uid: str = ""
+    """Its name in idempotency keys: random, never given twice, and the same wherever the store is moved to."""
 
     next_fire_at: Instant | None = None
     """The cursor: the first slot that is not accounted for yet."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from noonbell.clock import rfc3339
 from noonbell.errors import InvalidId
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.request import Heartbeat
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import HTTP_QUEUE
@@ -281,6 +282,7 @@ def shown(assignment: Assignment) -> dict[str, Any]:
         "job_type": spec.job_type,
         "payload": lease.payload,
         "key": lease.key,
+        "idempotency_key": idempotency_key_of(lease.run_id, lease.scheduled_time, lease.idempotency_key),
         "queue": lease.queue,
         "priority": lease.priority,
         "attempt": lease.attempt,

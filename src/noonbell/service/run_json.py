@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from noonbell.clock import rfc3339
 from noonbell.model.event import Callback
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.run import Attempt, Run, RunBodies, trace_id_of
 from noonbell.service.secrets import masked
 
@@ -25,6 +26,7 @@ def shown(run: Run) -> dict[str, Any]:
         value = getattr(run, name)
         fields[name] = rfc3339(value) if value is not None and name in _TIMES else value
     fields["trace_id"] = trace_id_of(run.id, run.scheduled_time, run.trace_id)
+    fields["idempotency_key"] = idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key)
     fields["duration_ms"] = run.duration_ms
     fields["final_status"] = run.final_status
     return fields

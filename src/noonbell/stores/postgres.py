@@ -18,6 +18,7 @@ import msgspec
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
+from noonbell.model.idempotency import key_of_asked
 from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
 from noonbell.model.run import RunId
 from noonbell.model.settlement import Settled, Settlement
@@ -195,11 +196,12 @@ class PostgresStore(SqlStore):
         ids = await self._ids.take(len(publications) + 1)
         arrays = hot.publish_arrays(ids[1:], publications, tasks)
         rest = (publications[0].origin, self._told_now(), ids[0])
+        key = key_of_asked(self._cache.installation)
         if len(publications) == 1:
-            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest, publications[0].trace_id)
+            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest, publications[0].trace_id, key)
         else:
             traces = [publication.trace_id for publication in publications]
-            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces)
+            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces, key)
         if await self._with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super().publish(publications)  # a task has changed since this node last saw it

@@ -74,7 +74,7 @@ _CLAIM = f"{_PICKED},{LEASED}"
 LEASES = """
     select (select what from special), l.run_id, l.task_id, t.version, l.token, l.attempt, l.retry_count, l.lost_count,
         l.queue, -l.turn, r.origin, r.scheduled_time, l.claimed_at, l.expires_at, l.deadline_at, r."key", i.payload,
-        i.overrides, r.trace_id, l.gate{more}
+        i.overrides, r.trace_id, l.gate, r.idempotency_key{more}
     from (values (1)) one(row)
     left join (leased l join runs r on r.id = l.run_id join tasks t on t.id = l.task_id
                left join inputs i on i.run_id = l.run_id) on true
@@ -144,7 +144,7 @@ EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""
 
 # $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count,
-# $10 traces or null
+# $10 traces or null, $11 idempotency key
 PUBLISH = f"""
 with now as (select {NOW.format(now="$7")} as at),
 given as materialized (
@@ -157,9 +157,9 @@ given as materialized (
 fits as (select count(*) = $9 as yes from given),
 born as (
     insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
-        priority, attempt, retry_count, lost_count, trace_id)
+        priority, attempt, retry_count, lost_count, trace_id, idempotency_key)
     select g.id, g.task_id, g.version, $6, 'SCHEDULED', now.at, now.at, now.at, now.at, g.queue, g.priority, 0, 0, 0,
-        g.trace_id
+        g.trace_id, $11
     from given g cross join now where (select yes from fits)
 ),
 waiting as (
@@ -181,7 +181,7 @@ told as (
 select yes from fits"""
 
 
-# $1 id, $2 task, $3 version, $4 priority or null, $5 payload or null, $6 origin, $7 now or null, $8 event, $9 trace
+# $1 id, $2 task, $3 version, $4 priority or null, $5 payload or null, $6 origin, $7 now or null, $8 event, $9 trace, $10 idempotency key
 PUBLISH_ONE = f"""
 with given as (
     select id as task_id, version, queue, job_type, coalesce($4::int, priority) as priority, {NOW.format(now="$7")} as at
@@ -189,8 +189,8 @@ with given as (
 ),
 born as (
     insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
-        priority, attempt, retry_count, lost_count, trace_id)
-    select $1, task_id, version, $6, 'SCHEDULED', at, at, at, at, queue, priority, 0, 0, 0, $9 from given
+        priority, attempt, retry_count, lost_count, trace_id, idempotency_key)
+    select $1, task_id, version, $6, 'SCHEDULED', at, at, at, at, queue, priority, 0, 0, 0, $9, $10 from given
 ),
 waiting as (
     insert into live_ready (run_id, place, task_id, queue, turn, run_at, job_type, flags, min_version, attempt,
@@ -275,6 +275,7 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: TaskCache) -
                 payload=_own_payload(cache, row[2], row[3]) if payload is None else from_json(payload),
                 overrides=from_json(row[17]),
                 trace_id=row[18],
+                idempotency_key=row[20],
                 plain=row[19] is None,
                 counted=row[19] is not None,
             )

@@ -14,6 +14,7 @@ from yarl import URL
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, PayloadTooLarge
 from noonbell.model.attempt import Assignment
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.run import Lease, trace_id_of
 from noonbell.model.task import Delivery, ExecType, TaskSpec
 from noonbell.service.http_fields import OWNED_HEADERS, is_of_the_connection
@@ -241,8 +242,7 @@ def own_headers(assignment: Assignment) -> dict[str, str]:
         "X-Noonbell-Run": str(run),
         "X-Noonbell-Attempt": str(attempt),
         "X-Noonbell-Scheduled-Time": written(slot),
-        # The slot stands beside the id, because another installation may have a run of the same number.
-        "Idempotency-Key": f"noonbell-{run}-{slot // SECOND}",
+        "Idempotency-Key": idempotency_key_of(run, slot, lease.idempotency_key),
         "traceparent": assignment.traceparent or traceparent(trace_id(lease), attempt),
     }
 

@@ -16,6 +16,8 @@ from noonbell.model.run import DroppedRange, Lease, Origin, Run, RunId, RunStatu
 from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
 from noonbell.ports import Store
+from noonbell.stores.sql.statement import Execute, Work
+from noonbell.stores.sql.store import SqlStore
 
 S = RunStatus
 
@@ -301,3 +303,16 @@ async def news(store: Store, after: int) -> list[Event]:
         found += events
         after = events[-1].seq
     return found
+
+
+# ---- what no method of the port does
+
+
+async def execute(store: Store, sql: str, **params: Any) -> None:
+    """One statement on the tables themselves, as a restore or an operator would change them."""
+
+    def work(_: Any) -> Work[None]:
+        yield Execute(sql, params)
+
+    assert isinstance(store, SqlStore)
+    await store._write(work)

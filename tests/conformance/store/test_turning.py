@@ -17,7 +17,9 @@ ENABLED, DISABLED = TaskStatus.ENABLED, TaskStatus.DISABLED
 
 def alike(one: Task, other: Task) -> bool:
     """The same but for who they are."""
-    twin = msgspec.structs.replace(other, id=one.id, spec=msgspec.structs.replace(other.spec, name=one.name))
+    twin = msgspec.structs.replace(
+        other, id=one.id, uid=one.uid, spec=msgspec.structs.replace(other.spec, name=one.name)
+    )
     return one == twin
 
 

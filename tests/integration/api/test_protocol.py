@@ -63,6 +63,7 @@ async def test_a_claim_hands_out_all_that_a_worker_needs(api_everywhere: Api):
         "job_type": "resize",
         "payload": {"n": 1},
         "key": "k",
+        "idempotency_key": stored["idempotency_key"],
         "queue": "default",
         "priority": 3,
         "attempt": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -22,6 +23,7 @@ async def test_a_trigger_makes_a_run(api_everywhere: Api):
     assert (run["task_id"], run["task_name"], run["origin"], run["status"]) == (1, "a", "trigger", "SCHEDULED")
     assert run["trace_id"] == told.headers["x-request-id"] == "ab" * 16
     assert run["final_status"] is None
+    assert re.fullmatch(f"[0-9a-f]{{16}}-{run['id']}", run["idempotency_key"])
 
 
 async def test_a_trigger_without_a_key_always_makes_a_run(api: Api):

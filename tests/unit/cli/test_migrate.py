@@ -25,6 +25,20 @@ def test_forward_back_and_where_it_is(noonbell, sqlite_url):
     assert [line.partition(" (")[0] for line in err.splitlines()] == [f"step {n}" for n in range(LATEST, 0, -1)]
 
 
+def test_a_copy_gets_an_installation_id_of_its_own(noonbell, sqlite_url):
+    def installation():
+        return noonbell("doctor", "--store", sqlite_url)[1].partition(", installation ")[2].split()[0]
+
+    noonbell("migrate", "--store", sqlite_url)
+    before = installation()
+    code, out, err = noonbell("migrate", "--store", sqlite_url, "--new-installation")
+    assert (code, err) == (0, "")
+    assert out == f"installation {installation()}\n"
+    assert installation() != before
+    code, _, err = noonbell("migrate", "--store", sqlite_url, "--new-installation", "--status")
+    assert (code, "neither --to nor --status" in err) == (2, True)
+
+
 def test_a_step_that_nobody_knows_is_refused(noonbell, sqlite_url):
     code, _, err = noonbell("migrate", "--store", sqlite_url, "--to", str(LATEST + 1))
     assert code == 1

@@ -36,6 +36,10 @@ def test_every_request_says_what_it_is():
     assert headers["user-agent"].startswith("noonbell/")
 
 
+def test_the_key_that_is_stored_with_the_run_is_sent():
+    assert lower(made(run_id=RunId(42), idempotency_key="5f0c1d7a"))["idempotency-key"] == "5f0c1d7a"
+
+
 def test_every_attempt_of_a_run_has_the_same_idempotency_key_and_trace():
     first, second = lower(made(attempt=1)), lower(made(attempt=2))
     assert first["idempotency-key"] == second["idempotency-key"]

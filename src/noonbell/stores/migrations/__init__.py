@@ -20,6 +20,7 @@ from noonbell.stores.migrations import (
     m0004_access,
     m0005_stray,
     m0006_oldest_code,
+    m0007_keys,
     ownership,
 )
 from noonbell.stores.migrations.ownership import Found
@@ -46,8 +47,11 @@ STEPS = (
     Step(4, "access", m0004_access.up, m0004_access.down),
     Step(5, "stray runs", m0005_stray.up, m0005_stray.down),
     Step(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
+    Step(7, "keys", m0007_keys.up, m0007_keys.down, oldest_code=6),
 )
 LATEST = STEPS[-1].number
+WITH_INSTALLATION = 7
+"""The step from which a store has the id of its installation."""
 _SAYS_OLDEST_CODE = 6
 """From this step on, a step is recorded with the oldest code that can work with it."""
 

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.idempotency import key_of_asked, key_of_part, key_of_slot
 from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.stores.sql.place import Flag, Place, due_place, flags_for
-from noonbell.stores.sql.rows import to_json
+from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
 
 RUN_COLUMNS = (
@@ -42,6 +43,7 @@ RUN_COLUMNS = (
     "trouble",
     "end_time",
     "trace_id",
+    "idempotency_key",
 )
 LIVE_COLUMNS = (
     "run_id",
@@ -88,6 +90,8 @@ class Newborn:
     parent_id: int | None = None
     shard: tuple[int, int] | None = None
     trace_id: str | None = None
+    parent_key: str = ""
+    """The idempotency key of the parent, where it is a part."""
     id: RunId = RunId(0)
 
 
@@ -113,7 +117,7 @@ def rate_key(spec: TaskSpec, payload: Any) -> str | None:
     return to_json(value)[:200]
 
 
-def bear(now: Instant, newborns: Sequence[Newborn]) -> Work[None]:
+def bear(cache: TaskView, now: Instant, newborns: Sequence[Newborn]) -> Work[None]:
     """Write them all. Ids are given here, in order."""
     if not newborns:
         return
@@ -127,7 +131,7 @@ def bear(now: Instant, newborns: Sequence[Newborn]) -> Work[None]:
     urgent: dict[int, int] = {}
     for id_, newborn in zip(ids, newborns, strict=True):
         newborn.id = RunId(id_)
-        runs.append(_run_row(newborn, now))
+        runs.append(_run_row(newborn, now, cache.installation))
         if newborn.skip_reason is not None:
             continue
         row = _live_row(newborn, now)
@@ -183,7 +187,15 @@ def _flags(newborn: Newborn) -> int:
     return flags
 
 
-def _run_row(newborn: Newborn, now: Instant) -> tuple[Any, ...]:
+def _idempotency_key(newborn: Newborn, installation: str) -> str:
+    if newborn.shard is not None:
+        return key_of_part(newborn.parent_key, *newborn.shard)
+    if newborn.origin is Origin.SCHEDULE:
+        return key_of_slot(installation, newborn.task.uid, newborn.scheduled_time)
+    return key_of_asked(installation)
+
+
+def _run_row(newborn: Newborn, now: Instant, installation: str) -> tuple[Any, ...]:
     spec, skipped = newborn.task.spec, newborn.skip_reason is not None
     status = RunStatus.SKIPPED if skipped else RunStatus.SCHEDULED
     shard = newborn.shard or (None, None)
@@ -212,6 +224,7 @@ def _run_row(newborn: Newborn, now: Instant) -> tuple[Any, ...]:
         status if skipped else None,
         now if skipped else None,
         newborn.trace_id,
+        _idempotency_key(newborn, installation),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from noonbell.clock import Instant
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunStatus
 from noonbell.policy import fanout as policy
 from noonbell.stores.sql import live as narrow
@@ -47,11 +48,12 @@ def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequ
     else:
         chosen = [None] * int(task.spec.fanout.workers)
     rows = yield Fetch(
-        "select r.scheduled_time, r.priority, i.payload, i.overrides from runs r"
+        "select r.scheduled_time, r.priority, r.idempotency_key, i.payload, i.overrides from runs r"
         " left join inputs i on i.run_id = r.id where r.id = :id",
         {"id": parent.run_id},
     )
-    scheduled_time, priority, payload, overrides = rows[0]
+    scheduled_time, priority, stored_key, payload, overrides = rows[0]
+    parent_key = idempotency_key_of(parent.run_id, scheduled_time, stored_key)
     parts = []
     for index, worker in enumerate(chosen):
         part = Newborn(
@@ -62,13 +64,14 @@ def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequ
             priority=priority,
             parent_id=parent.run_id,
             shard=(index, len(chosen)),
+            parent_key=parent_key,
             workers=task.spec.specific_worker_ids if worker is None else (worker,),
             overrides=from_json(overrides),
         )
         if payload is not None:
             part.payload = from_json(payload)
         parts.append(part)
-    yield from bear(now, parts)
+    yield from bear(cache, now, parts)
     return [part.id for part in parts]
 
 

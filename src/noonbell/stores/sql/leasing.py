@@ -16,7 +16,7 @@ from noonbell.stores.sql.statement import Fetch, InsertMany, Work
 
 _SELECT = (
     'select r.id, r.origin, r.scheduled_time, r.priority, r."key", r.shard_index, r.shard_total, r.trace_id,'
-    " i.payload, i.overrides from runs r left join inputs i on i.run_id = r.id"
+    " r.idempotency_key, i.payload, i.overrides from runs r left join inputs i on i.run_id = r.id"
 )
 
 
@@ -55,7 +55,8 @@ def leases_of(
     leases = []
     for live in leased:
         known = tasks[live.task_id]
-        run_id, origin, scheduled_time, priority, key, index, total, trace_id, payload, overrides = wide[live.run_id]
+        run_id, origin, scheduled_time, priority, key, index, total, trace_id, idempotency_key = wide[live.run_id][:9]
+        payload, overrides = wide[live.run_id][9:]
         leases.append(
             Lease(
                 run_id=RunId(run_id),
@@ -81,6 +82,7 @@ def leases_of(
                 shard_index=index,
                 shard_total=total,
                 trace_id=trace_id,
+                idempotency_key=idempotency_key,
                 plain=live.gate is None and live.flags == 0,
                 counted=live.gate is not None and live.flags == 0,
             )

@@ -126,7 +126,7 @@ def account_for(
         done.newborns = yield from _not_born_yet(q, done.newborns)
     for task_id in replacing:
         done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
-    yield from bear(now, done.newborns)
+    yield from bear(cache, now, done.newborns)
     yield from skipping.say_why(q, done.newborns)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)

@@ -67,7 +67,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         answers.append((newborn, Outcome.CREATED))
     if freed:
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
-    yield from bear(now, newborns)
+    yield from bear(cache, now, newborns)
     yield from tell(now, "run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in newborns])
     yield from told.after_birth(q, cache, now, newborns)
     return [a if isinstance(a, Published) else Published(a[0].id, a[1]) for a in answers]

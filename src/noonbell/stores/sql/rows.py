@@ -14,6 +14,7 @@ from noonbell.errors import ScheduleError
 from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
 from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
+from noonbell.stores.migrations.m0007_keys import EARLIER_UID
 from noonbell.stores.sql.place import Place
 from noonbell.stores.sql.statement import Row
 from noonbell.when.schedule import Schedule
@@ -36,7 +37,7 @@ _NULLABLE_JSON = frozenset({"schedule", "rate_limit", "fanout"})
 _BOOLS = frozenset({"follow_redirects", "delete_on_complete"})
 
 SPEC_COLUMNS: tuple[str, ...] = TaskSpec.__struct_fields__
-_STATE_COLUMNS = ("id", "version", "status", "created_by", "created_at", "updated_at", "deleted_at")
+_STATE_COLUMNS = ("id", "version", "status", "created_by", "created_at", "updated_at", "deleted_at", "uid")
 TASK_COLUMNS = (*SPEC_COLUMNS, *_STATE_COLUMNS)
 TASK_SELECT = (
     "select "
@@ -84,8 +85,8 @@ def spec_from(row: Row) -> TaskSpec:
 def task_from(row: Row) -> Task:
     """From the columns of TASK_SELECT."""
     width = len(SPEC_COLUMNS)
-    task_id, version, status, created_by, created_at, updated_at, deleted_at = row[width : width + 7]
-    next_fire_at, fired, skip_next, accounted_to = row[width + 7 : width + 11]
+    task_id, version, status, created_by, created_at, updated_at, deleted_at, uid = row[width : width + 8]
+    next_fire_at, fired, skip_next, accounted_to = row[width + 8 : width + 12]
     return Task(
         id=task_id,
         version=version,
@@ -95,6 +96,7 @@ def task_from(row: Row) -> Task:
         updated_at=updated_at,
         created_by=created_by,
         deleted_at=deleted_at,
+        uid=uid or f"{EARLIER_UID}{task_id}",
         next_fire_at=next_fire_at,
         fired=fired or 0,
         skip_next=skip_next or 0,
@@ -122,6 +124,8 @@ class TaskCache:
 
     def __init__(self, size: int = 20_000) -> None:
         self._size = size
+        self.installation = ""
+        """The id of the installation, from when the store is open: it goes into the keys of new runs."""
         self._known: OrderedDict[TaskId, Known] = OrderedDict()
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
@@ -156,6 +160,10 @@ class TaskView:
         if own is not None:
             return own if own.task.version == version else None
         return self._shared.get(task_id, version)
+
+    @property
+    def installation(self) -> str:
+        return self._shared.installation
 
     def put(self, task: Task) -> Known:
         known = self._own[task.id] = Known(task)
@@ -198,6 +206,7 @@ RUN_COLUMNS = (
     "error_message",
     "error_details",
     "trace_id",
+    "idempotency_key",
 )
 _RUN_FIELDS = tuple(column.strip('"') for column in RUN_COLUMNS)
 _LIVE_COLUMNS = ("place", "attempt", "claimed_at", "worker_id", "expires_at")

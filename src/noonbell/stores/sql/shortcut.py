@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
+from noonbell.model.idempotency import key_of_asked
 from noonbell.model.request import Claimed, ClaimRequest, Outcome, Publication, Published
 from noonbell.model.run import Lease, Origin, RunId, RunStatus
 from noonbell.model.task import TaskStatus
@@ -87,17 +88,20 @@ _RUN_COLUMNS = (
     "retry_count",
     "lost_count",
     "trace_id",
+    "idempotency_key",
 )
 
 
-def publish(q: Dialect, publications: Sequence[Publication], tasks: dict[int, Known]) -> Work[list[Published] | None]:
+def publish(
+    q: Dialect, cache: TaskView, publications: Sequence[Publication], tasks: dict[int, Known]
+) -> Work[list[Published] | None]:
     rows = yield Fetch(f"select id, version from tasks where {q.ids('id', 'ids')}", {"ids": q.pack(sorted(tasks))})
     versions = {row[0]: row[1] for row in rows}
     if any(versions.get(task_id) != known.task.version for task_id, known in tasks.items()):
         return None  # changed since this node last saw it
     now = yield Now()
     ids = yield NewIds(len(publications) + 1)
-    origin = publications[0].origin
+    origin, key = publications[0].origin, key_of_asked(cache.installation)
     common = {
         task_id: (known.task.version, origin, "SCHEDULED", now, now, now, now, known.task.spec.queue)
         for task_id, known in tasks.items()
@@ -107,7 +111,7 @@ def publish(q: Dialect, publications: Sequence[Publication], tasks: dict[int, Kn
         task_id, priority = publication.task_id, publication.priority
         if priority is None:
             priority = tasks[task_id].task.spec.priority
-        runs.append((run_id, task_id, *common[task_id], priority, 0, 0, 0, publication.trace_id))
+        runs.append((run_id, task_id, *common[task_id], priority, 0, 0, 0, publication.trace_id, key))
         if publication.payload is not msgspec.UNSET:
             inputs.append((run_id, to_json(publication.payload)))
     yield InsertMany("runs", _RUN_COLUMNS, runs)
@@ -160,7 +164,7 @@ _COLUMNS = (
         "l.lost_count",
         "l.queue",
     ),
-    *("r.origin", "r.scheduled_time", 'r."key"', "i.payload", "i.overrides", "r.trace_id"),
+    *("r.origin", "r.scheduled_time", 'r."key"', "i.payload", "i.overrides", "r.trace_id", "r.idempotency_key"),
 )
 _SELECT = (
     f"select {numbered(*_COLUMNS)} from live l join runs r on r.id = l.run_id left join inputs i on i.run_id = l.run_id"
@@ -232,7 +236,7 @@ def _lease(q: Dialect, now: Instant, worker_id: str, times: dict[int, _Times], r
 
 def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instant) -> Lease:
     turn, _, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
-    origin, scheduled_time, key, payload, overrides, trace_id = row[9:]
+    origin, scheduled_time, key, payload, overrides, trace_id, idempotency_key = row[9:]
     expires_at, deadline_at = times
     return Lease(
         run_id=run_id,
@@ -254,6 +258,7 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
         payload=known.task.spec.payload if payload is None else decode(payload),
         overrides=None if overrides is None else from_json(overrides),
         trace_id=trace_id,
+        idempotency_key=idempotency_key,
         plain=True,
     )
 

@@ -42,6 +42,7 @@ from noonbell.stores.sql import (
     events,
     finishing,
     holding,
+    installation,
     known,
     leftovers,
     listing,
@@ -123,6 +124,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
             await self._take_steps(migrations.LATEST, SchemaProgress(), forward_only=True)
         else:
             migrations.check(found)
+        await self._know_installation()
 
     async def look_at_schema(self) -> ownership.Found:
         """Where the schema is, and what in the database is not ours. Writes nothing."""
@@ -144,7 +146,26 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
 
     async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
         """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress."""
-        return await self._take_steps(to, SchemaProgress(say), forward_only=False)
+        taken = await self._take_steps(to, SchemaProgress(say), forward_only=False)
+        if to >= migrations.WITH_INSTALLATION:
+            await self._know_installation()
+        return taken
+
+    async def _know_installation(self) -> None:
+        found = await self.installation_id()
+        if found is None:
+            found = await self._settled(lambda _: installation.ensure())
+        self._cache.installation = found
+
+    async def installation_id(self) -> str | None:
+        """The id that goes into idempotency keys; None before the store was opened for work."""
+        return await self._read(installation.read)
+
+    async def new_installation(self) -> str:
+        """Another id. No other node may have the store open: it would go on with the one it knows."""
+        made = await self._settled(lambda _: installation.replace())
+        self._cache.installation = made
+        return made
 
     async def _take_steps(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> list[int]:
         """However long they take, and however long another node takes with its own."""
@@ -312,7 +333,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         tasks = shortcut.plain_tasks(publications, self._cache)
         if tasks is not None:
             known_then = tasks
-            published = await self._write(lambda _: shortcut.publish(self.dialect, publications, known_then))
+            published = await self._write(lambda cache: shortcut.publish(self.dialect, cache, publications, known_then))
             if published is not None:
                 return published
         return await self._settled(lambda cache: publishing.publish(self.dialect, cache, publications))

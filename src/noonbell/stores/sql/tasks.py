@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -34,6 +35,7 @@ _TASK_COLUMNS = (
     "created_by",
     "created_at",
     "updated_at",
+    "uid",
 )
 CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 _WHEN = ("schedule", "timezone", "start_at", "end_at")
@@ -73,9 +75,10 @@ def create(
         created_at=now,
         updated_at=now,
         created_by=by,
+        uid=secrets.token_hex(16),
         next_fire_at=cursor,
     )
-    row = (*spec_values(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now)
+    row = (*spec_values(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now, task.uid)
     yield InsertMany("tasks", _TASK_COLUMNS, [row])
     yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0, NEVER)])
     yield from _write_labels(task)

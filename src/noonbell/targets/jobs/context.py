@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from noonbell.clock import to_datetime
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.model.attempt import Assignment
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.run import execution_id_of, trace_id_of
 
 T = TypeVar("T")
@@ -141,6 +142,12 @@ class Context:
     def trace_id(self) -> str:
         lease = self._assignment.lease
         return trace_id_of(lease.run_id, lease.scheduled_time, lease.trace_id)
+
+    @property
+    def idempotency_key(self) -> str:
+        """To hand on to a service that is to do this piece of work once: the same for every attempt of the run."""
+        lease = self._assignment.lease
+        return idempotency_key_of(lease.run_id, lease.scheduled_time, lease.idempotency_key)
 
     # Speaking
 

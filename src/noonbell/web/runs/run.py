@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from noonbell.errors import InvalidId, NotFound
 from noonbell.model.event import Callback
+from noonbell.model.idempotency import idempotency_key_of
 from noonbell.model.request import RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies
 from noonbell.model.task import ExecType, TaskSpec
@@ -82,6 +83,7 @@ async def show(visit: Visit) -> Response:
         pane=pane_of(visit, exchange, spec, has_log=bool(log.lines)),
         fan_out=None if parts is None or not parts.items else parts,
         raw=bodies.value(shown(run)),
+        idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
         curl=None if spec is None or spec.exec_type is ExecType.JOB else curl(spec, kept),
         exact=bodies.exact,
         previous=await _neighbour(visit, run, "-id"),

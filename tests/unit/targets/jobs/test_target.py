@@ -351,6 +351,7 @@ async def test_a_handler_knows_its_run(bench):
     assert (seen["cancelled"], seen["shard_index"], seen["queue"]) == (False, None, "default")
     assert seen["scheduled_time"].tzinfo is not None
     assert len(seen["trace_id"]) == 32
+    assert seen["idempotency_key"] == f"{run.idempotency_key}{run.id}"
 
 
 async def test_a_handler_gets_what_was_provided(bench):
