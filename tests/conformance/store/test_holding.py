@@ -155,6 +155,21 @@ async def test_a_new_ping_interval_comes_with_the_next_heartbeat(store: Store):
     assert (one.order, one.ping_interval_ms) == (Order.CONTINUE, 1_234)
 
 
+async def test_a_heartbeat_of_a_former_process_is_told_to_stop_and_keeps_no_worker_alive(
+    store: Store, clock: ManualClock
+):
+    """A process that was taken for lost wakes up, and another has its name by now."""
+    await store.register_worker(Worker(id="w1", incarnation="former", concurrency=10))
+    clock.advance(60)
+    await store.register_worker(Worker(id="w1", incarnation="present", concurrency=10))
+    clock.advance(5)
+    answer = await store.heartbeat("w1", [], incarnation="former")
+    assert (answer.state, answer.concurrency) == (WorkerState.STOPPING, 0)
+    assert [worker.heartbeat_at for worker in await store.workers()] == [at(60)]
+    answer = await store.heartbeat("w1", [], incarnation="present")
+    assert (answer.state, answer.concurrency) == (WorkerState.RUNNING, 10)
+
+
 async def test_a_heartbeat_without_runs_keeps_the_worker_alive(store: Store, clock: ManualClock):
     await store.register_worker(Worker(id="w1", incarnation="a"))
     clock.advance(3600)

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from conformance.store.builders import (
+    Node,
     S,
     at,
     born_at,
@@ -28,8 +29,11 @@ from conformance.store.builders import (
 from noonbell.clock import SECOND, ManualClock
 from noonbell.errors import SchemaMismatch
 from noonbell.model.request import Publication
+from noonbell.model.run import RunId
 from noonbell.ports import Store
 from noonbell.stores import open_store
+from noonbell.stores.sql.statement import NewIds, Work
+from noonbell.stores.sql.store import SqlStore
 from services.probe import connect_mysql
 
 NEWER = "insert into schema_steps (number, title) values (9999, 'from the future')"
@@ -116,6 +120,25 @@ def own_database(kind: str, request: pytest.FixtureRequest) -> str:
     """One that was never opened, and that nobody else uses."""
     name = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}[kind]
     return str(request.getfixturevalue(name))
+
+
+async def test_ids_that_a_transaction_took_and_gave_back_are_not_given_out_twice(store: Store, another_node: Node):
+    """What a rolled back transaction took from the counter is not ours, and another node takes it next."""
+    assert isinstance(store, SqlStore)
+    other = await another_node()
+    task = await store.create_task(job())
+
+    def takes_ids_and_fails(_: object) -> Work[None]:
+        yield NewIds(1)
+        raise LookupError("after it took ids")
+
+    run_ids: list[RunId] = []
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            await store._write(takes_ids_and_fails)
+        for node in (other, store):
+            run_ids += await publish_many(node, task, 600)
+    assert len(set(run_ids)) == len(run_ids) == 3600
 
 
 async def test_what_was_called_before_the_close_has_finished_or_failed(store_url: str, clock: ManualClock):

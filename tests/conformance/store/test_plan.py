@@ -22,6 +22,7 @@ from conformance.store.builders import (
     dropped,
     enable,
     every,
+    execute,
     fail,
     finish,
     finished,
@@ -44,6 +45,7 @@ from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.run import DropReason, Origin, SkipReason
 from noonbell.model.task import MisfirePolicy, TaskStatus
 from noonbell.ports import Store
+from noonbell.stores.sql.statement import Conflict
 
 EVERY_SECOND = cron("* * * * * *")
 
@@ -517,3 +519,38 @@ async def test_with_skip_what_is_due_is_dropped_whatever_the_policy(store: Store
     clock.advance(1)
     await store.plan(10)
     assert await born_at(store, task) == [6]
+
+
+async def test_a_cursor_that_was_set_back_makes_no_second_run_of_a_slot(store: Store, clock: ManualClock):
+    """As after a restore of part of the tables: the slot has its run, though the cursor says otherwise."""
+    task = await store.create_task(job("set back", schedule=every(1)))
+    other = await store.create_task(job("other", schedule=every(1)))
+    clock.set(at(3))
+    await store.plan(10)
+    before = await runs_of(store, task)
+    await execute(store, "update cursors set next_fire_at = :slot where task_id = :task", slot=at(2), task=task.id)
+    clock.set(at(4))
+    planned = await store.plan(10)
+    assert (planned.tasks, planned.born) == (2, 2)
+    assert [run.id for run in await runs_of(store, task)][: len(before)] == [run.id for run in before]
+    assert await born_at(store, task) == await born_at(store, other) == [1, 2, 3, 4]
+    assert (await reread(store, task)).next_fire_at == at(5)
+
+
+async def test_the_store_itself_refuses_a_second_run_of_a_slot(store: Store, clock: ManualClock):
+    """The last line of defence, whatever the code above it believes."""
+    task = await store.create_task(job(schedule=every(1)))
+    clock.set(at(1))
+    await store.plan(10)
+    (run,) = await runs_of(store, task)
+    with pytest.raises(Conflict):
+        await execute(
+            store,
+            "insert into runs (id, task_id, task_version, origin, status, slot, scheduled_time, run_at, created_at,"
+            " updated_at, queue, priority, attempt, retry_count, lost_count) values (:id, :task, 1, 'schedule', 'SUCCESS',"
+            " :slot, :slot, :slot, :slot, :slot, 'default', 0, 0, 0, 0)",
+            id=run.id + 1_000_000,
+            task=task.id,
+            slot=at(1),
+        )
+    assert await runs_of(store, task) == [run]

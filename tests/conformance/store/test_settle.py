@@ -211,8 +211,10 @@ async def test_a_lost_lease_cannot_settle(store: Store, clock: ManualClock, move
     await unchanged(store, move(old))
 
 
-async def test_the_same_worker_with_an_old_token_cannot_settle(store: Store):
-    task = await store.create_task(job())
+@pytest.mark.parametrize("limit", [None, 1], ids=["free", "limited"])
+async def test_the_same_worker_with_an_old_token_cannot_settle(store: Store, limit: int | None):
+    """The token alone tells the two apart: neither the run nor the worker does."""
+    task = await store.create_task(job(max_concurrency=limit))
     old = await started(store, task)
     await done(store, release(old))
     current = await claim_one(store)

@@ -233,3 +233,21 @@ async def test_the_look_for_workers_comes_every_few_seconds_and_no_more(store: M
     for passed in range(100):  # noqa: B007 - the sweeper's clock
         await sweeper.tick()
     assert 18 <= moody.calls.count("unserved") <= 20
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.5, 1.0])
+async def test_the_sweep_looks_about_twice_a_second(store: MemoryStore, wakeup: LocalWakeup, draw: float):
+    """A lost run waits for it: what it waits at most is part of how quickly others take over."""
+    pause = await Sweeper(store, wakeup, draw=lambda: draw).tick()
+    assert 0.3 <= pause <= 0.7
+    assert await Sweeper(store, wakeup, poll=2.0, draw=lambda: draw).tick() == 4 * pause
+
+
+async def test_a_sweep_that_found_a_full_batch_looks_again_at_once(store: MemoryStore, clock: ManualClock, wakeup):
+    task = await store.create_task(job())
+    for _ in range(2):
+        await started(store, task)
+    clock.advance(60)
+    sweeper = Sweeper(store, wakeup, batch=1)
+    assert [await sweeper.tick(), await sweeper.tick()] == [0.0, 0.0]
+    assert await sweeper.tick() > 0
