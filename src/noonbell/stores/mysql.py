@@ -252,11 +252,11 @@ class MysqlStore(SqlStore):
                     yield connection, connection.cursor()
             except (asyncio.CancelledError, TimeoutError):
                 # Its answer may still be on the way: nobody else may read it.
-                connection.close()
+                await _discard(connection)
                 raise
             except mysql_errors.MySQLError as error:
                 if isinstance(_translated(error), StoreUnavailable):
-                    connection.close()
+                    await _discard(connection)
                 raise
             finally:
                 pool.release(connection)
@@ -320,7 +320,9 @@ class MysqlStore(SqlStore):
         types = self._types[table]
         shape = ", ".join(f"c{n} {_json_type(types[column])} path '$[{n}]'" for n, column in enumerate((key, *columns)))
         sets = ", ".join(f"t.{column} = {f't.{column} + ' if add else ''}v.c{n}" for n, column in enumerate(columns, 1))
-        joined = f"straight_join {self._names.table(table)} t on t.{key} = v.c0"
+        # By the key of each row, which is the primary one. A small table would be read from end to end otherwise, and the
+        # update would wait for rows of others on the way.
+        joined = f"straight_join {self._names.table(table)} t force index (primary) on t.{key} = v.c0"
         return f"update json_table(%s, '$[*]' columns ({shape})) v {joined} set {sets}"
 
     async def _reserve(self, size: int) -> int:
@@ -356,6 +358,12 @@ def _values(params: Params, names: Sequence[str]) -> list[Any] | None:
 def _nothing(params: Params, names: Sequence[str]) -> bool:
     """An empty list is in nothing, and `in ()` is no SQL."""
     return any(params[name] == () for name in names)
+
+
+async def _discard(connection: Any) -> None:
+    """Close it for good. After `close` alone the pool takes it for open, and gives it to the next caller, who fails."""
+    connection.close()
+    await connection.ensure_closed()  # it is closed: this says so to the pool, and waits for nothing
 
 
 async def _quietly(closing: Any) -> None:
