@@ -20,7 +20,7 @@ from noonbell.errors import InvalidJson, PayloadTooLarge
 DEEPEST: Final = 64
 """How deep a JSON value may be nested."""
 MOST_VALUES: Final = 250_000
-"""Of one text. A batch of 10,000 runs has room for 25 values in each."""
+"""Of one text; an empty list or object counts as two. A batch of 10,000 runs has room for 25 values in each."""
 ASIDE_FROM: Final = 256 * 1024
 """Bytes. What is larger is decoded in a thread."""
 

@@ -188,6 +188,8 @@ def _read_held(reader: Reader) -> list[tuple[RunId, int]]:
         return []
     held: list[tuple[RunId, int]] = []
     for index, each in enumerate(value):
+        if reader.problems.are_enough:
+            break
         if not isinstance(each, Mapping):
             reader.wrong(f"runs[{index}]", "is not an object; expected run_id and token")
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from noonbell.service.reader import Problems, Reader
 
 MOST_RUNS: Final = 10_000
 """In one batch."""
+_AT_ONCE: Final = 100
+"""Runs of a batch that are read in one turn of the event loop."""
 
 LONGEST_DELAY: Final = 315_360_000.0
 """Ten years, in seconds."""
@@ -61,6 +64,10 @@ class Publishing:
         ids = await self._ids_of(given, problems)
         publications = []
         for index, (each, task_id) in enumerate(zip(given, ids, strict=True)):
+            if problems.are_enough:
+                break
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
             if isinstance(each, Mapping):
                 reader = Reader(each, problems, f"runs[{index}]")
                 reader.know(("task",))

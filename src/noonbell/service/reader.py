@@ -43,8 +43,13 @@ class Problems:
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
 
+    @property
+    def are_enough(self) -> bool:
+        """Whether an answer can name no further ones, so that reading on is of no use."""
+        return len(self.found) >= MOST_PROBLEMS
+
     def add(self, name: str, problem: str) -> None:
-        if len(self.found) < MOST_PROBLEMS:
+        if not self.are_enough:
             self.found.setdefault(name, problem)
 
     def take(self, error: InvalidArgument, *, under: str = "") -> None:
@@ -236,8 +241,10 @@ def unfit_json(value: Any) -> str | None:
         return f"is {shown(value)}; expected JSON"
     if is_too_deep(text):
         return f"is nested deeper than {DEEPEST} levels"
-    # A number that JSON cannot write has become null.
-    if b"null" in text and any(isinstance(each, float) and not math.isfinite(each) for each in leaves(value)):
+    # A number that JSON cannot write has become null. What reads back as it was, as all that came as JSON does, has none.
+    if b"null" not in text or msgspec.json.decode(text) == value:
+        return None
+    if any(isinstance(each, float) and not math.isfinite(each) for each in leaves(value)):
         return "has a number that JSON cannot write"
     return None
 

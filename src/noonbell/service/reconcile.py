@@ -10,6 +10,7 @@ same time finds nothing left to do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ import msgspec
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import Task, TaskStatus
+from noonbell.service.reader import MOST_PROBLEMS
 from noonbell.service.task_fields import Draft
 from noonbell.service.tasks import SYSTEM
 
@@ -52,6 +54,9 @@ async def check(services: Services, declared: Sequence[Mapping[str, Any]], *, pa
     problems: dict[str, str] = {}
     seen: dict[str, dict[str, Any]] = {"name": {}, "external_id": {}}
     for number, fields in enumerate(declared):
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        await asyncio.sleep(0)  # others have their turn: thousands of tasks take a good part of a second
         name = fields.get("name")
         place = f"{path}[{name if isinstance(name, str) and name else number}]"
         try:
@@ -95,6 +100,7 @@ async def reconcile(
     # First, so that a task that was renamed can keep its external id.
     pruned = await _prune(services, owner, names, by=by, dry_run=dry_run) if prune else []
     for fields in declared:
+        await asyncio.sleep(0)
         name = str(fields["name"])
         seen = (versions or {}).get(name)
         one = _One(services, owner, _new(fields, owner), by, adopt, dry_run=dry_run, seen=seen)

@@ -116,3 +116,34 @@ def test_a_large_value_is_quoted_by_its_beginning(value):
 @pytest.mark.parametrize("value", ["a", 1, None, [1, {"a": (2, 3)}], {"b": []}, "é" * 50, b"x"])
 def test_a_small_value_is_quoted_whole(value):
     assert shown(value) == repr(value)
+
+
+def test_reading_stops_where_no_further_problem_can_be_named(monkeypatch):
+    """A heartbeat of 10,000 wrong runs costs what a hundred do."""
+    from noonbell.service import protocol
+
+    made = []
+
+    def counted(*given):
+        made.append(given)
+        return Reader(*given)
+
+    monkeypatch.setattr(protocol, "Reader", counted)
+    outer = Reader({"runs": [{"run_id": "x", "token": "y"}] * 10_000}, Problems())
+    protocol._read_held(outer)
+    assert outer.problems.are_enough
+    assert len(made) <= MOST_PROBLEMS
+
+
+@pytest.mark.parametrize(
+    ("value", "is_fit"),
+    [
+        ({"a": None, "b": [1.5, None]}, True),
+        ({"a": float("nan")}, False),
+        ([None, float("inf")], False),
+        ((None, 1.0), True),
+        ((None, float("-inf")), False),
+    ],
+)
+def test_a_number_that_json_cannot_write_is_found_beside_nulls(value, is_fit):
+    assert (reader.unfit_json(value) is None) == is_fit
