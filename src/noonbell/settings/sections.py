@@ -89,7 +89,7 @@ class Server(Section):
         None,
         kinds.optional(kinds.number(1, 1_000_000)),
         "Connections of one address, or one IPv6 /64, at once; beyond them only probes and what workers report come"
-        " through. Null: half of all that are taken, and any number from this machine.",
+        " through. Null: half of all that are taken, and any number from this machine and from `trusted_proxies`.",
     )
     max_bodies_bytes: int = key(
         128 * MIB,

@@ -1,4 +1,5 @@
 """YAML as JSON. Also a program: a text on its input, the JSON on its output, or what is wrong with it and exit code 1.
+Its argument is the processor time that it may use, in seconds.
 
 Reading YAML costs seconds for a megabyte, and for some texts hours: a number of 400,000 parts, lists that open and never
 close. The interpreter's lock is held meanwhile, so a thread does not help the event loop; a process of its own does, and
@@ -15,7 +16,6 @@ from typing import Any, Final
 
 import yaml
 
-PROCESSOR_SECONDS: Final = 10
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -51,7 +51,8 @@ def _plain(value: Any) -> str:
 
 
 def _main() -> int:
-    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
+    seconds = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
         sys.stdout.buffer.write(to_json(sys.stdin.buffer.read().decode()).encode("utf-8", "surrogatepass"))
     except ValueError as error:

@@ -13,8 +13,11 @@ from noonbell.web import yaml_child
 
 _INLINE: Final = 8_000
 """Characters: what is longer is read by a process of its own."""
+_PROCESSOR_SECONDS = 10
 _DEADLINE: Final = 30.0
 """Seconds: for a process that gets no processor time."""
+_turns = asyncio.Semaphore(2)
+"""Texts that are read at once; the others wait."""
 
 
 async def read_yaml(text: str, most: int) -> Any:
@@ -22,7 +25,7 @@ async def read_yaml(text: str, most: int) -> Any:
     if len(text) > most:
         raise InvalidArgument(f"has {len(text):,} characters; expected {most:,} at most")
     try:
-        found = yaml_child.to_json(text).encode() if len(text) <= _INLINE else await _in_a_process(text)
+        found = yaml_child.to_json(text).encode() if len(text) <= _INLINE else await _read_aside(text)
         return await decoded(found)
     except InvalidJson as error:
         raise InvalidArgument(error.message) from None
@@ -30,9 +33,14 @@ async def read_yaml(text: str, most: int) -> Any:
         raise InvalidArgument(str(error)) from None
 
 
+async def _read_aside(text: str) -> bytes:
+    async with _turns:
+        return await _in_a_process(text)
+
+
 async def _in_a_process(text: str) -> bytes:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", yaml_child.__file__),
+        *(sys.executable, "-P", yaml_child.__file__, str(_PROCESSOR_SECONDS)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
