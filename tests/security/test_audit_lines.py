@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from integration.api.serving import HTTP, JOB, Api, serving
 from integration.api.stations import PLAN
 from integration.targets.sink import listening
-from noonbell.model.access import Role
+from noonbell.cli import main
+from noonbell.model.access import AuditEntry, Role
 from noonbell.settings import Auth
+from noonbell.stores import open_store
 from security.planting import parrot
 from security.role_table import ROUTES
 
@@ -200,3 +203,34 @@ async def test_a_change_that_is_refused_leaves_no_line(story: Story):
     told = await story.does("POST /api/v1/tasks", {"nonsense": 1}, status=400, told=None)
     assert told["code"] == "INVALID_ARGUMENT"
     await story.does("DELETE /api/v1/tasks/{id}", id=7, status=404, told=None)
+
+
+def test_what_the_command_line_changes_on_the_store_leaves_a_line(sqlite_url, key_file, tmp_path):
+    """Whoever has the store needs no token; the log says what was done all the same."""
+    config = tmp_path / "noonbell.yaml"
+    config.write_text(f"store: {{url: '{sqlite_url}'}}\nsecrets: {{key_file: '{key_file}'}}\n")
+    for words in (
+        ("token", "create", "--role", "admin", "--name", "ada"),
+        ("token", "revoke", "ada"),
+        ("secrets", "rotate"),
+        ("token", "list"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--config", str(config)])
+        assert not ended.value.code
+    entries = asyncio.run(log_of(sqlite_url))
+    assert [(entry.deed.actor, entry.deed.action, entry.deed.subject) for entry in reversed(entries)] == [
+        ("command line", "create_token", "/tokens/ada"),
+        ("command line", "revoke_token", "/tokens/ada"),
+        ("command line", "rotate_secrets", "/secrets"),
+    ]
+    assert entries[-1].deed.details["role"] == "admin"
+
+
+async def log_of(url: str) -> list[AuditEntry]:
+    store = open_store(url)
+    await store.open()
+    try:
+        return await store.audit_log(None, 10)
+    finally:
+        await store.close()

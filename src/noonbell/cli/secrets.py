@@ -30,6 +30,8 @@ def new_key(key_id: str) -> None:
 def rotate(files: tuple[str, ...], store: str | None) -> None:
     """Seal every secret with the first key of secrets.key_file; then the other keys are not needed."""
     from noonbell import sealing
+    from noonbell.cli.deeds import deed
+    from noonbell.service.access import Access
     from noonbell.service.rotation import Rotated
     from noonbell.service.rotation import rotate as seal_anew
     from noonbell.wiring import make_store
@@ -41,7 +43,9 @@ def rotate(files: tuple[str, ...], store: str | None) -> None:
         opened = make_store(settings)
         try:
             await opened.open()
-            return await seal_anew(opened, sealer)
+            done = await seal_anew(opened, sealer)
+            await Access(opened).note(deed("rotate_secrets", "/secrets", key=sealer.first, rows=done.all))
+            return done
         finally:
             await opened.close()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from noonbell.cli.deeds import ACTOR, deed
 from noonbell.cli.options import config_option, load_settings, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
 
@@ -46,7 +47,8 @@ def create(role: str, name: str, days: float | None, files: tuple[str, ...], sto
     seconds = None if days is None else days * 86_400
 
     async def work(access: Access) -> str:
-        _, secret = await access.create(name, role, seconds=seconds, by="command line")
+        _, secret = await access.create(name, role, seconds=seconds, by=ACTOR)
+        await access.note(deed("create_token", f"/tokens/{name}", role=role))
         return secret
 
     click.echo(_with_access(files, store, work))
@@ -67,7 +69,12 @@ def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
 @store_option
 def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
     """Make a token good for nothing, within seconds on every node."""
-    _with_access(files, store, lambda access: access.revoke(name))
+
+    async def work(access: Access) -> None:
+        await access.revoke(name)
+        await access.note(deed("revoke_token", f"/tokens/{name}"))
+
+    _with_access(files, store, work)
     talk(f"revoked {name}")
 
 

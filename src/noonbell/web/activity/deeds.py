@@ -19,7 +19,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
     "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker"),
-    "access": ("create_token", "revoke_token"),
+    "access": ("create_token", "revoke_token", "rotate_secrets"),
     "alerts": (
         *("create_alert_rule", "change_alert_rule", "remove_alert_rule", "create_alert_channel"),
         *("change_alert_channel", "remove_alert_channel", "test_alert_channel"),
