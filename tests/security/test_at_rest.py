@@ -9,9 +9,11 @@ import re
 import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from integration.api.conftest import url_of
@@ -22,6 +24,8 @@ from noonbell.cli import main
 from noonbell.errors import InvalidState
 from noonbell.model.access import Role
 from noonbell.model.alert import Channel
+from noonbell.model.request import TaskChange
+from noonbell.model.task import Task
 from noonbell.service.rotation import rotate
 from noonbell.settings import Auth, Executor, Secrets
 from noonbell.stores import open_store
@@ -136,11 +140,16 @@ async def test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open(kind
     if kind != "sqlite":  # whose free pages remember
         assert "sealed:v1:old:" not in text
     async with parrots() as parrot, working(url, keys(file, new)) as api:
-        await api.good("PATCH", f"/tasks/{task}", {"target_url": parrot.url()})
+        await api.store.change_task(task, partial(_moved, parrot.url()))
         assert (await ended(api, await api.trigger(task)))["status"] == "SUCCESS"
         assert parrot.asked[0].headers["authorization"] == f"Bearer {planted.authorization}"
     with pytest.raises(InvalidState, match="'new'"):
         await _opened_channel(url, sealing.from_file(str(keys(file, old))))
+
+
+def _moved(url: str, task: Task) -> TaskChange:
+    """A change that the service would refuse: it carries the secrets to another origin."""
+    return TaskChange(spec=msgspec.structs.replace(task.spec, target_url=url), status=task.status)
 
 
 async def _opened_channel(url: str, sealer: sealing.Sealer) -> Channel:

@@ -11,7 +11,7 @@ from noonbell.model.task import Task
 from noonbell.service import task_json
 from noonbell.service.activity import Activity, activities
 from noonbell.service.reconcile import Report, reconcile
-from noonbell.service.secrets import MASK, masked, unmasked
+from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
 from noonbell.service.task_fields import Draft
 from noonbell.when import due, parse
 
@@ -77,6 +77,8 @@ class Applying:
             plain["headers"] = unmasked(headers, task.spec.headers)
         if task is not None and fields.get("secret") == MASK:
             plain["secret"] = task.spec.secret
+        if task is not None:
+            refuse_carried(task.spec, fields, plain)
         return plain
 
     async def _reconcile(

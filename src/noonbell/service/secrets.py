@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from noonbell.errors import InvalidState
+from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.alert import Channel
 from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer, is_sealed
@@ -41,6 +42,44 @@ def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any
         name: known.get(name.lower(), value) if value == MASK and isinstance(name, str) else value
         for name, value in given.items()
     }
+
+
+def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """InvalidArgument where a change of a task would send secrets that it does not name to another origin.
+
+    `kept` is the task as it is, its secrets opened, `given` what the caller wrote, with MASK or without the field, and
+    `made` the fields that follow from it. Who may change a task need not know its secrets.
+    """
+    target = made.get("target_url")
+    if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
+        return
+    why = (
+        f"is kept from a target of another origin ({kept.target_url or 'none'}); write its value anew, or leave it out"
+    )
+    headers, written = made.get("headers"), given.get("headers")
+    said = written if isinstance(written, Mapping) else {}
+    known = {name.lower(): value for name, value in kept.headers.items() if value and is_secret(name)}
+    problems = {
+        f"headers.{name}": why
+        for name, value in (headers.items() if isinstance(headers, Mapping) else ())
+        if value == known.get(str(name).lower()) and said.get(name, MASK) == MASK
+    }
+    if kept.secret and made.get("secret") == kept.secret and given.get("secret", MASK) == MASK:
+        problems["secret"] = why
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
+def _origin(url: str | None) -> tuple[str, str, int | None] | str | None:
+    """Scheme, host and port; the text itself where it has none of them."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme, parts.hostname or "", port
+    except ValueError:
+        return url
 
 
 Holder = TypeVar("Holder", TaskSpec, Channel)

@@ -12,7 +12,7 @@ from noonbell.model.task import ExecType, Task, TaskSpec
 from noonbell.service.activity import Activity
 from noonbell.service.http_fields import HTTP_FIELDS
 from noonbell.service.reader import Problems
-from noonbell.service.secrets import MASK, masked, unmasked
+from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
 from noonbell.service.task_fields import READ_ONLY
 
 _MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout")
@@ -65,6 +65,7 @@ def replaced(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a full change asks for: `given` alone, with the secrets that it shows as masked."""
     fields = _without_echo(task, given)
     fields.setdefault("managed_by", task.spec.managed_by)
+    refuse_carried(task.spec, given, fields)
     return fields
 
 
@@ -81,7 +82,9 @@ def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
             # The rest of a cron schedule (dialect, repeat) stays when its expression changes.
             rest = {name: value for name, value in kept.items() if name != "source"}
             fields["schedule"] = {**rest, "expr": fields.pop("cron_expr")}
-    return {**base, **fields}
+    made = {**base, **fields}
+    refuse_carried(task.spec, given, made)
+    return made
 
 
 def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, VersionConflict
 from noonbell.model.access import Role
 from noonbell.model.task import ExecType, Task
-from noonbell.service.secrets import MASK, unmasked
+from noonbell.service.secrets import MASK, refuse_carried, unmasked
 from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.tasks import as_yaml as task_yaml
@@ -149,9 +149,11 @@ async def try_call(visit: Visit) -> Response:
     if fields.get("task_id"):
         visit.request.path_params["id"] = fields["task_id"]
         kept = visit.site.services.tasks.opened(await found(visit)).spec
+        written = dict(given)
         given["headers"] = unmasked(given["headers"], kept.headers)
         if given.get("secret") == MASK:
             given["secret"] = kept.secret
+        refuse_carried(kept, written, given)
     spec = await visit.site.services.tasks.check(given)
     outcome = await call(spec)
     bodies = outcome.bodies
