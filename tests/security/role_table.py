@@ -59,6 +59,16 @@ GET /api/v1/alerts/deliveries
 POST /api/v1/schedules/preview
 """
 
+WORKER: Final = """
+POST /api/v1/workers/{worker_id}/claim
+POST /api/v1/workers/{worker_id}/heartbeat
+POST /api/v1/runs/{run_id}/settle
+POST /api/v1/runs/{run_id}/progress
+POST /api/v1/runs/{run_id}/log
+POST /api/v1/runs/{run_id}/extend
+"""
+"""For the token's own queues; tests/security/test_worker_tokens.py."""
+
 OPERATOR: Final = """
 POST /api/v1/tasks
 POST /api/v1/tasks/apply
@@ -93,12 +103,6 @@ PATCH /api/v1/workers/{worker_id}
 POST /api/v1/workers/{worker_id}/drain
 POST /api/v1/workers/{worker_id}/stop
 POST /api/v1/workers/{worker_id}/resume
-POST /api/v1/workers/{worker_id}/claim
-POST /api/v1/workers/{worker_id}/heartbeat
-POST /api/v1/runs/{run_id}/settle
-POST /api/v1/runs/{run_id}/progress
-POST /api/v1/runs/{run_id}/log
-POST /api/v1/runs/{run_id}/extend
 POST /api/v1/callbacks
 PUT /api/v1/callbacks
 PATCH /api/v1/callbacks
@@ -138,10 +142,21 @@ def _lines(text: str, role: Role | None) -> dict[str, Role | None]:
 ROUTES: Final[dict[str, Role | None]] = {
     **_lines(OPEN, None),
     **_lines(VIEWER, Role.VIEWER),
+    **_lines(WORKER, Role.WORKER),
     **_lines(OPERATOR, Role.OPERATOR),
     **_lines(ADMIN, Role.ADMIN),
 }
 """Method and path of every route of the API: the least role that may call it; None for no token at all."""
+
+
+MAY: Final[dict[Role | None, set[Role | None]]] = {
+    None: {None},
+    Role.VIEWER: {None, Role.VIEWER},
+    Role.WORKER: {None, Role.WORKER},
+    Role.OPERATOR: {None, Role.VIEWER, Role.WORKER, Role.OPERATOR},
+    Role.ADMIN: {None, Role.VIEWER, Role.WORKER, Role.OPERATOR, Role.ADMIN},
+}
+"""By role: whose calls it may make. `Role.includes` is not asked."""
 
 
 class Rule(NamedTuple):

@@ -22,7 +22,7 @@ HOSTILE = "integration/targets/test_hostile.py"
 TEXT, FOREIGN = "browser/test_hostile_text.py", "browser/test_foreign_pages.py"
 CALLERS, AT_REST, CANARIES = (f"security/test_{name}.py" for name in ("callers", "at_rest", "canaries"))
 SLOW = "security/test_slow_callers.py"
-ROLES, PROXIES = "security/test_roles.py", "security/test_reverse_proxies.py"
+ROLES, PROXIES, WORKERS = (f"security/test_{name}.py" for name in ("roles", "reverse_proxies", "worker_tokens"))
 
 PROVED: dict[str, list[tuple[str, str]]] = {
     "S1": [
@@ -93,7 +93,13 @@ PROVED: dict[str, list[tuple[str, str]]] = {
         (ROLES, "test_the_matrix_of_pages_and_roles_is_the_table"),
         (ROLES, "test_only_admins_make_tokens"),
     ],
-    "S14": [(CALLERS, "test_a_worker_cannot_touch_the_run_of_another")],
+    "S14": [
+        (CALLERS, "test_a_worker_cannot_touch_the_run_of_another"),
+        (WORKERS, "test_it_does_not_claim_from_another_queue"),
+        (WORKERS, "test_it_does_not_touch_a_run_of_another_queue_with_all_that_its_worker_knows"),
+        (WORKERS, "test_it_does_not_speak_for_a_worker_of_other_queues"),
+        (WORKERS, "test_over_the_whole_table_it_may_call_six_routes_and_those_that_are_open"),
+    ],
     "S15": [
         (ACCESS, "test_guessing_tokens_is_slowed_down_and_good_ones_are_not"),
         (PROXIES, "test_wrong_tokens_do_not_lock_out_good_ones_behind_the_same_address"),
@@ -188,7 +194,6 @@ PROVED: dict[str, list[tuple[str, str]]] = {
 
 HALF = {
     "S13": "scopes of a token and of projects: a role holds for everything there is",
-    "S14": "tokens bound to queues: a worker's token is an operator's",
     "S15": "a limit for good tokens",
     "S27": "a key or an anchor of the chain outside the store",
     "S35": "hashes in the image, whose build takes the locked versions without them; pip-audit, SBOM, signed releases",

@@ -12,15 +12,12 @@ from integration.web.asking import signed_in
 from noonbell.model.access import Role
 from noonbell.settings import Auth
 from noonbell.web.mount import PAGES as PAGES_OF_THE_DASHBOARD
-from security.role_table import ADMIN, OPEN, OPERATOR, PAGES, ROUTES, VIEWER
+from security.role_table import ADMIN, MAY, OPEN, OPERATOR, PAGES, ROUTES, VIEWER, WORKER
 from security.routes import VALUES, routes
-
-STEPS = (None, Role.VIEWER, Role.OPERATOR, Role.ADMIN)
-"""From the least to the most, written out: `Role.includes` is not asked."""
 
 
 def reaches(role: Role | None, needed: Role | None) -> bool:
-    return STEPS.index(role) >= STEPS.index(needed)
+    return needed in MAY[role]
 
 
 def address_of(path: str) -> str:
@@ -34,7 +31,8 @@ async def api() -> AsyncIterator[Api]:
 
 
 async def bearer(api: Api, role: Role) -> dict[str, str]:
-    _, secret = await api.parts.access.create(f"the {role}", role)
+    queues = ["default", "q"] if role is Role.WORKER else []
+    _, secret = await api.parts.access.create(f"the {role}", role, queues=queues)
     return {"Authorization": f"Bearer {secret}"}
 
 
@@ -46,11 +44,11 @@ async def test_the_table_has_every_route_once(api: Api):
     there = {f"{route.method} {route.path}" for route in found} | {"GET /openapi.json", "GET /docs"}
     assert sorted(there - set(ROUTES)) == []
     assert sorted(set(ROUTES) - there) == []
-    lines = [line for text in (OPEN, VIEWER, OPERATOR, ADMIN) for line in text.split("\n") if line]
+    lines = [line for text in (OPEN, VIEWER, WORKER, OPERATOR, ADMIN) for line in text.split("\n") if line]
     assert len(lines) == len(ROUTES)
 
 
-@pytest.mark.parametrize("role", STEPS, ids=str)
+@pytest.mark.parametrize("role", MAY, ids=str)
 async def test_the_matrix_of_routes_and_roles_is_the_table(api: Api, role: Role | None):
     headers = {} if role is None else await bearer(api, role)
     wrong = []
@@ -67,7 +65,7 @@ async def test_the_matrix_of_routes_and_roles_is_the_table(api: Api, role: Role 
     assert wrong == []
 
 
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.WORKER, Role.OPERATOR])
 async def test_only_admins_make_tokens(api: Api, role: Role):
     headers, cookie = await bearer(api, role), await signed_in(api, role)
     for wanted in Role:
@@ -107,7 +105,7 @@ def test_the_table_has_every_page_with_its_role_and_what_the_log_calls_it():
     assert len(found) == len(PAGES)
 
 
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.ADMIN])
+@pytest.mark.parametrize("role", list(Role))
 async def test_the_matrix_of_pages_and_roles_is_the_table(api: Api, role: Role):
     cookie = await signed_in(api, role)
     sent = {**cookie, "Accept": "text/html", "Origin": api.root}

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from noonbell.api.answers import request_id
 from noonbell.api.endpoint import Endpoint
-from noonbell.api.params import ACTOR
+from noonbell.api.params import ACTOR, QUEUES
 from noonbell.api.roles import OPEN, ROLES, UNTOLD
 from noonbell.errors import Forbidden, Unauthorized
 from noonbell.model.access import Deed, Role, Token
@@ -34,6 +34,7 @@ class Guard:
             return
         token = await self._who(request)
         request.scope[ACTOR] = token.name
+        request.scope[QUEUES] = token.queues if token.role is Role.WORKER else None
         needed = ROLES.get(endpoint.name, Role.ADMIN)
         if not token.role.includes(needed):
             raise Forbidden(f"this call is for the role {needed}, and this token has {token.role}")

@@ -47,6 +47,7 @@ from noonbell.engine.listen import Hub
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.alerts import Alerts
+from noonbell.service.worker_bounds import WorkerBounds
 from noonbell.settings import Settings
 from noonbell.version import __version__
 
@@ -95,7 +96,7 @@ def create_app(
         *callbacks.endpoints(services),
         *queues.endpoints(services),
         *workers.endpoints(services),
-        *(protocol.endpoints(services.protocol) if services.protocol is not None else ()),
+        *(protocol.endpoints(services.protocol, WorkerBounds(services.store)) if services.protocol is not None else ()),
         *schedules.endpoints(services),
         *jobs.endpoints(services),
         *plans.endpoints(services),

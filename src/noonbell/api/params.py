@@ -17,6 +17,8 @@ from noonbell.service.reader import Problems, Reader
 
 ACTOR: Final = "noonbell.actor"
 """Where the scope of a request holds who is asking, once somebody has found out."""
+QUEUES: Final = "noonbell.queues"
+"""Where it holds the queues that a worker's token is for; None for other tokens, and where no token is asked for."""
 
 MANY: Final = frozenset({"status"})
 """May be given several times, or as a list parted by commas."""
@@ -32,6 +34,12 @@ _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?', re.ASCII)
 def actor(request: Request) -> str | None:
     """Who is asking; None while nobody has to say."""
     found: str | None = request.scope.get(ACTOR)
+    return found
+
+
+def queues(request: Request) -> tuple[str, ...] | None:
+    """The only queues that the caller may touch; None: all of them."""
+    found: tuple[str, ...] | None = request.scope.get(QUEUES)
     return found
 
 

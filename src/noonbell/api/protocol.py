@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,16 +14,20 @@ from noonbell.api import worker_papers as papers
 from noonbell.api.answers import json_answer
 from noonbell.api.endpoint import Endpoint
 from noonbell.api.limits import read_object
+from noonbell.model.run import RunId
 from noonbell.service.protocol import Claim, WorkerProtocol
+from noonbell.service.worker_bounds import WorkerBounds
 
 
 class ProtocolCalls:
-    def __init__(self, protocol: WorkerProtocol) -> None:
-        self._protocol = protocol
+    def __init__(self, protocol: WorkerProtocol, bounds: WorkerBounds) -> None:
+        self._protocol, self._bounds = protocol, bounds
 
     async def claim(self, request: Request) -> Response:
         """The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back."""
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
+        if (queues := params.queues(request)) is not None:
+            given = await self._bounds.claim(queues, worker_id, given)
         claiming = asyncio.create_task(self._protocol.claim(worker_id, given))
         leaving = asyncio.create_task(_hung_up(request))
         try:
@@ -36,24 +41,29 @@ class ProtocolCalls:
                 await _let_go(claiming)
 
     async def heartbeat(self, request: Request) -> Response:
-        given = await read_object(request)
-        return json_answer(await self._protocol.heartbeat(params.piece(request, "worker_id"), given))
+        worker_id, given = params.piece(request, "worker_id"), await read_object(request)
+        if (queues := params.queues(request)) is not None:
+            await self._bounds.worker(queues, worker_id)
+        return json_answer(await self._protocol.heartbeat(worker_id, given))
 
     async def settle(self, request: Request) -> Response:
-        given = await read_object(request, required=True)
-        return json_answer(await self._protocol.settle(params.run_id(request), given))
+        return json_answer(await self._protocol.settle(*await self._told(request)))
 
     async def progress(self, request: Request) -> Response:
-        given = await read_object(request, required=True)
-        return json_answer(await self._protocol.progress(params.run_id(request), given))
+        return json_answer(await self._protocol.progress(*await self._told(request)))
 
     async def log(self, request: Request) -> Response:
-        given = await read_object(request, required=True)
-        return json_answer(await self._protocol.log(params.run_id(request), given))
+        return json_answer(await self._protocol.log(*await self._told(request)))
 
     async def extend(self, request: Request) -> Response:
-        given = await read_object(request, required=True)
-        return json_answer(await self._protocol.extend(params.run_id(request), given))
+        return json_answer(await self._protocol.extend(*await self._told(request)))
+
+    async def _told(self, request: Request) -> tuple[RunId, dict[str, Any]]:
+        """The run, and what the worker says of it. A worker's token speaks of runs of its queues alone."""
+        run_id, given = params.run_id(request), await read_object(request, required=True)
+        if (queues := params.queues(request)) is not None:
+            await self._bounds.run(queues, run_id, given.get("worker_id"))
+        return run_id, given
 
 
 async def _hung_up(request: Request) -> None:
@@ -68,8 +78,8 @@ async def _let_go(claiming: asyncio.Task[Claim]) -> None:
         (await claiming).hand_back()
 
 
-def endpoints(protocol: WorkerProtocol) -> list[Endpoint]:
-    calls = ProtocolCalls(protocol)
+def endpoints(protocol: WorkerProtocol, bounds: WorkerBounds) -> list[Endpoint]:
+    calls = ProtocolCalls(protocol, bounds)
     return [
         Endpoint(("POST",), "/workers/{worker_id}/claim", calls.claim, **papers.CLAIM),
         Endpoint(("POST",), "/workers/{worker_id}/heartbeat", calls.heartbeat, **papers.HEARTBEAT),

@@ -37,9 +37,10 @@ _OPERATOR: Final = (
     *("create_job", "change_job", "delete_job", "pause_job", "resume_job"),
     *("publish_plan", "remove_plan", "pause_plan", "resume_plan", "skip_plan", "reset_plan", "close_plan"),
     *("create_alert_rule", "change_alert_rule", "remove_alert_rule"),
-    # workers that come by the API, and callbacks that name their run
-    *("claim_runs", "heartbeat", "settle_run", "report_progress", "write_log", "extend_run", "callback_by_ids"),
+    # callbacks that name their run
+    "callback_by_ids",
 )
+_WORKER: Final = ("claim_runs", "heartbeat", "settle_run", "report_progress", "write_log", "extend_run")
 _ADMIN: Final = (
     *("create_token", "list_tokens", "revoke_token", "audit_log"),
     # channels hold credentials, and send to where they say
@@ -50,6 +51,7 @@ OPEN: Final = frozenset({"healthz", "livez", "readyz", "callback"})
 """Need no token: whoever watches over the process has none, and a callback brings its own."""
 
 ROLES: Final[dict[str, Role]] = {
+    **dict.fromkeys(_WORKER, Role.WORKER),
     **dict.fromkeys(_VIEWER, Role.VIEWER),
     **dict.fromkeys(_OPERATOR, Role.OPERATOR),
     **dict.fromkeys(_ADMIN, Role.ADMIN),

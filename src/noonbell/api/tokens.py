@@ -22,6 +22,7 @@ _EXAMPLE: Final = {
     "id": 1,
     "name": "ci",
     "role": "operator",
+    "queues": None,
     "token": "nb_Y1kbhna…",
     "created_at": "2026-11-15T09:00:00Z",
     "created_by": "ada",
@@ -53,12 +54,13 @@ class TokenCalls:
         problems = Problems()
         reader = Reader(await read_object(request, required=True), problems)
         name, role = reader.text("name", "", most=100), reader.text("role", "", most=20)
+        queues = reader.texts("queues", most=100) if reader.get("queues") is not None else ()
         seconds = reader.get("expires_in")
         if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
             reader.expected("expires_in", "seconds")
         reader.finish("a token")
         problems.finish()
-        token, secret = await self._access.create(name, role, seconds=seconds, by=params.actor(request))
+        token, secret = await self._access.create(name, role, seconds=seconds, by=params.actor(request), queues=queues)
         return json_answer({**shown(token), "token": secret}, 201)
 
     async def all(self, request: Request) -> Response:
@@ -86,10 +88,16 @@ def schemas() -> Schema:
         "id": WHOLE,
         "name": TEXT,
         "role": {"type": "string", "enum": [str(role) for role in Role]},
+        "queues": {"anyOf": [{"type": "array", "items": TEXT}, {"type": "null"}]},
         "token": TEXT,
     }
     entry = dict.fromkeys(_ENTRY, TEXT) | {"id": WHOLE, "actor": text_or_null, "details": {"type": "object"}}
-    write = {"name": TEXT, "role": token["role"], "expires_in": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
+    write = {
+        "name": TEXT,
+        "role": token["role"],
+        "queues": token["queues"],
+        "expires_in": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+    }
     listed = {"type": "array", "items": {"$ref": "#/components/schemas/Token"}}
     entries = {"type": "array", "items": {"$ref": "#/components/schemas/AuditEntry"}}
     return {
@@ -135,7 +143,7 @@ def endpoints(access: Access, *, mints: bool = True) -> list[Endpoint]:
                 body_example={"name": "ci", "role": "operator"},
                 body_required=True,
                 errors=("INVALID_JSON", "INVALID_ARGUMENT", "ALREADY_EXISTS"),
-                notes="Refused (403) where no token is asked for: `noonbell token create` makes the first one.",
+                notes="`queues` names what a token of the role worker may claim from. Refused (403) where no token is asked for: `noonbell token create` makes the first one.",
             ),
         ),
         Endpoint(

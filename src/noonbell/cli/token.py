@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 COLUMNS = {
     "name": lambda token: token["name"],
-    "role": lambda token: token["role"],
+    "role": lambda token: token["role"] + (f" ({', '.join(token['queues'])})" if token["queues"] else ""),
     "token": lambda token: token["token"],
     "created": lambda token: ago(token["created_at"]),
     "last used": lambda token: ago(token["used_at"]),
@@ -35,20 +35,28 @@ def command() -> None:
 
 
 @command.command("create")
-@click.option("--role", required=True, type=click.Choice(["viewer", "operator", "admin"]), help="What it may do.")
+@click.option(
+    "--role", required=True, type=click.Choice(["viewer", "worker", "operator", "admin"]), help="What it may do."
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="A queue that a worker may claim from; may be given again."
+)
 @click.option("--name", required=True, metavar="NAME", help="Who or what it is for; the audit log shows it.")
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Good for so many days [until it is revoked]."
 )
 @config_option
 @store_option
-def create(role: str, name: str, days: float | None, files: tuple[str, ...], store: str | None) -> None:
+def create(
+    role: str, queues: tuple[str, ...], name: str, days: float | None, files: tuple[str, ...], store: str | None
+) -> None:
     """Print a new token: shown now and never again."""
     seconds = None if days is None else days * 86_400
 
     async def work(access: Access) -> str:
-        _, secret = await access.create(name, role, seconds=seconds, by=ACTOR)
-        await access.note(deed("create_token", f"/tokens/{name}", role=role))
+        _, secret = await access.create(name, role, seconds=seconds, by=ACTOR, queues=queues)
+        bound = {"queues": list(queues)} if queues else {}
+        await access.note(deed("create_token", f"/tokens/{name}", role=role, **bound))
         return secret
 
     click.echo(_with_access(files, store, work))

@@ -17,18 +17,19 @@ SHOWN: Final = 10
 
 
 class Role(enum.StrEnum):
-    """Each may do what those before it may."""
-
     VIEWER = "viewer"
     """Reads."""
+    WORKER = "worker"
+    """Claims runs of the token's queues, and says how they go."""
     OPERATOR = "operator"
-    """Makes and changes tasks, runs, queues and workers."""
+    """Makes and changes tasks, runs, queues and workers; does what workers and viewers do."""
     ADMIN = "admin"
-    """Makes tokens, and reads the audit log."""
+    """Makes tokens, and reads the audit log; does what all others do."""
 
     def includes(self, other: Role) -> bool:
+        """A viewer and a worker have nothing in common; an operator may do what both may, an admin everything."""
         order = list(Role)
-        return order.index(self) >= order.index(other)
+        return self is other or (self in (Role.OPERATOR, Role.ADMIN) and order.index(self) > order.index(other))
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     shown: str
     """How it begins."""
+    queues: tuple[str, ...] = ()
+    """Of a worker's token: the queues that it is for, one at least. Others have none, and are for all."""
     created_at: Instant
     created_by: str | None = None
     expires_at: Instant | None = None

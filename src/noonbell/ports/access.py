@@ -23,6 +23,7 @@ class AccessStore(Protocol):
         shown: str,
         by: str | None = None,
         seconds: float | None = None,
+        queues: Sequence[str] = (),
     ) -> Token:
         """A token that is good for `seconds`, or until it is revoked. A name that a good one has: AlreadyExists."""
 

@@ -13,8 +13,10 @@ from typing import Any, Final
 from noonbell.clock import rfc3339
 from noonbell.errors import InvalidArgument, NoonbellError, RateLimited, Unauthorized
 from noonbell.model.access import SHOWN, AuditEntry, Deed, Role, Token, hash_of, new_secret
+from noonbell.model.task import HTTP_QUEUE
 from noonbell.ports import AccessStore
 from noonbell.service.peers import group_of
+from noonbell.service.reader import unfit
 
 log = logging.getLogger("noonbell")
 
@@ -24,6 +26,7 @@ _FRESH: Final = 5.0
 """Seconds that a token is known for without asking the store: so long does a revoked one stay good, at most."""
 _MOST_KNOWN: Final = 1_000
 _MOST_SECONDS: Final = 10 * 366 * 86_400
+_MOST_QUEUES: Final = 100
 _LOOKUPS: Final = 4
 """Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
 NOT_MINTED: Final = (
@@ -44,7 +47,13 @@ class Access:
     # Tokens
 
     async def create(
-        self, name: str, role: str, *, seconds: float | None = None, by: str | None = None
+        self,
+        name: str,
+        role: str,
+        *,
+        seconds: float | None = None,
+        by: str | None = None,
+        queues: Sequence[str] = (),
     ) -> tuple[Token, str]:
         """The token and its secret, which is shown here and nowhere else."""
         problems: dict[str, str] = {}
@@ -54,11 +63,13 @@ class Access:
             problems["role"] = f"is {role!r}; expected {', '.join(Role)}"
         if seconds is not None and not 0 < seconds <= _MOST_SECONDS:
             problems["expires_in"] = f"is {seconds!r}; expected seconds, up to ten years"
+        if found := _queues_problem(role, queues):
+            problems["queues"] = found
         if problems:
             raise InvalidArgument.fields(problems)
         secret = new_secret()
         token = await self._store.create_token(
-            name, Role(role), hash_of(secret), shown=secret[:SHOWN], by=by, seconds=seconds
+            name, Role(role), hash_of(secret), shown=secret[:SHOWN], by=by, seconds=seconds, queues=queues
         )
         return token, secret
 
@@ -121,6 +132,17 @@ class Access:
     ) -> list[dict[str, Any]]:
         """Newest first. `narrowed` is what else `AccessStore.audit_log` takes."""
         return [shown_entry(entry) for entry in await self._store.audit_log(before, limit, actor=actor, **narrowed)]
+
+
+def _queues_problem(role: str, queues: Sequence[str]) -> str | None:
+    if role != Role.WORKER:
+        return f"are for the role {Role.WORKER}; leave them out" if queues else None
+    if not queues:
+        return "are missing; expected the queues that the worker may claim from"
+    if len(queues) > _MOST_QUEUES or len(set(queues)) != len(queues):
+        return f"are {len(queues)}; expected at most {_MOST_QUEUES}, each of them once"
+    wrong = [name for name in queues if name == HTTP_QUEUE or not 1 <= len(name) <= 255 or unfit(name) is not None]
+    return f"name {wrong[0][:100]!r}, which no worker can claim from" if wrong else None
 
 
 class Scribe:
@@ -201,6 +223,7 @@ def shown(token: Token) -> dict[str, Any]:
         "id": token.id,
         "name": token.name,
         "role": token.role,
+        "queues": list(token.queues) or None,
         "token": f"{token.shown}…",
         "created_at": moment(token.created_at),
         "created_by": token.created_by,

@@ -16,6 +16,7 @@ from noonbell.errors import NoonbellError
 from noonbell.model.task import TaskSpec
 from noonbell.service.rules import Rules
 from noonbell.service.task_fields import read_task
+from noonbell.service.worker_bounds import WorkerBounds
 from noonbell.settings import Settings
 
 
@@ -51,7 +52,7 @@ def endpoints():
         *plans.endpoints(services),
         *queues.endpoints(services),
         *workers.endpoints(services),
-        *protocol.endpoints(services.protocol),
+        *protocol.endpoints(services.protocol, WorkerBounds(services.store)),
     ]
     listed += [*events.endpoints(None), *alerts.endpoints(None), *tokens.endpoints(None)]  # type: ignore[arg-type]
     return [*listed, *jobs.endpoints(services), *schedules.endpoints(services), *system.endpoints(dict, None)]

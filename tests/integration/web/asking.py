@@ -39,7 +39,7 @@ def field(text: str, name: str) -> str:
 
 async def signed_in(api: Api, role: str = "admin") -> dict[str, str]:
     """The headers of a browser that somebody with that role has signed in with."""
-    _, secret = await api.parts.access.create(f"a {role}", role)
+    _, secret = await api.parts.access.create(f"a {role}", role, queues=["q"] if role == "worker" else [])
     told = await api.call(
         "POST", "//login", data={"token": secret}, headers={"origin": api.root}, allow_redirects=False
     )

@@ -15,13 +15,22 @@ from noonbell.stores.sql.paging import like
 from noonbell.stores.sql.rows import from_json, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work
 
-_COLUMNS = (*("id", "name", "role", "shown", "created_at", "created_by", "expires_at", "revoked_at", "used_at"),)
+_COLUMNS = (
+    *("id", "name", "role", "shown", "created_at", "created_by", "expires_at", "revoked_at", "used_at", "queues"),
+)
 _SELECT = f"select {', '.join(_COLUMNS)} from tokens"
 _USED = 60 * SECOND
 
 
 def create(
-    q: Dialect, name: str, role: Role, hashed: str, shown: str, by: str | None, seconds: float | None
+    q: Dialect,
+    name: str,
+    role: Role,
+    hashed: str,
+    shown: str,
+    by: str | None,
+    seconds: float | None,
+    queues: tuple[str, ...],
 ) -> Work[Token]:
     taken = yield Fetch("select 1 from tokens where live_name = :name", {"name": name})
     if taken:
@@ -30,9 +39,18 @@ def create(
     number = yield from _next(q, "tokens")
     expires = None if seconds is None else Instant(now + round(seconds * SECOND))
     columns = (*_COLUMNS, "live_name", "hash")
-    row = (number, name, role, shown, now, by, expires, None, None, name, hashed)
-    yield InsertMany("tokens", columns, [row])
-    return Token(id=number, name=name, role=role, shown=shown, created_at=now, created_by=by, expires_at=expires)
+    row = (number, name, role, shown, now, by, expires, None, None, to_json(list(queues)) if queues else None)
+    yield InsertMany("tokens", columns, [(*row, name, hashed)])
+    return Token(
+        id=number,
+        name=name,
+        role=role,
+        shown=shown,
+        queues=queues,
+        created_at=now,
+        created_by=by,
+        expires_at=expires,
+    )
 
 
 def all_tokens() -> Work[list[Token]]:
@@ -160,6 +178,7 @@ def _next(q: Dialect, counter: str) -> Work[int]:
 def _token(row: Row) -> Token:
     fields = dict(zip(_COLUMNS, row, strict=True))
     fields["role"] = Role(fields["role"])
+    fields["queues"] = tuple(from_json(fields["queues"]) if fields["queues"] else ())
     return Token(**fields)
 
 

@@ -37,8 +37,11 @@ class AccessMethods(ABC):
         shown: str,
         by: str | None = None,
         seconds: float | None = None,
+        queues: Sequence[str] = (),
     ) -> Token:
-        return await self._settled(lambda _: access.create(self.dialect, name, role, hashed, shown, by, seconds))
+        return await self._settled(
+            lambda _: access.create(self.dialect, name, role, hashed, shown, by, seconds, tuple(queues))
+        )
 
     async def tokens(self) -> list[Token]:
         return await self._read(access.all_tokens)

@@ -16,8 +16,8 @@ from noonbell.web.site import Site
 from noonbell.web.times import instant_from
 from noonbell.web.visit import Visit
 
-_FIELDS: Final = ("name", "role", "days")
-_NOTHING: Final = {"name": "", "role": "viewer", "days": "90"}
+_FIELDS: Final = ("name", "role", "queues", "days")
+_NOTHING: Final = {"name": "", "role": "viewer", "queues": "", "days": "90"}
 PATH: Final = "/settings/tokens"
 
 
@@ -59,14 +59,17 @@ async def make(visit: Visit) -> Response:
     given = await visit.fields()
     name = given.get("name", "").strip()
     try:
-        _, secret = await _access(visit).create(name, given.get("role", ""), seconds=_seconds(given), by=visit.actor)
+        queues = [part.strip() for part in given.get("queues", "").split(",") if part.strip()]
+        _, secret = await _access(visit).create(
+            name, given.get("role", ""), seconds=_seconds(given), by=visit.actor, queues=queues
+        )
     except (InvalidArgument, AlreadyExists) as error:
         names = {"expires_in": "days"}
         found = {
             names.get(field, field): problem for field, problem in problems_of(error, (*_FIELDS, "expires_in")).items()
         }
         return await show(visit, given={field: given.get(field, "") for field in _FIELDS}, problems=found)
-    visit.subject, visit.details = f"/tokens/{name}", {"role": given["role"]}
+    visit.subject, visit.details = f"/tokens/{name}", {"role": given["role"], **({"queues": queues} if queues else {})}
     return await show(visit, made=(name, secret))
 
 
