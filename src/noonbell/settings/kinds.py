@@ -45,9 +45,10 @@ def sql_name(most: int) -> Kind:
     """A name that every database takes without quotes and stores as it is."""
 
     def read(value: Any) -> str:
-        if not isinstance(value, str) or not re.fullmatch(rf"[a-z_][a-z0-9_]{{0,{most - 1}}}", value.strip()):
+        name = value.strip() if isinstance(value, str) else ""
+        if len(name) > most or not re.fullmatch(r"[a-z_][a-z0-9_]*", name):
             raise ValueError
-        return value.strip()
+        return name
 
     return Kind(f"up to {most} lower-case letters, digits and underscores, a digit not first", read)
 
