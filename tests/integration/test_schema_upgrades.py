@@ -13,10 +13,13 @@ import asyncpg
 import pytest
 
 from integration.conftest import Open
-from integration.support import execute, until
+from integration.support import execute, job, publish_many, until
 from integration.test_migrations import works
 from noonbell.engine import schema_watch
 from noonbell.errors import SchemaMismatch
+from noonbell.model.request import ClaimRequest
+from noonbell.model.run import RunStatus
+from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.settings import load
 from noonbell.stores import migrations, open_store
 from noonbell.stores import mysql as mysql_store
@@ -27,6 +30,8 @@ from noonbell.stores.sql import schema_progress
 from noonbell.stores.sql.store import SqlStore
 from noonbell.wiring import serve
 from services.probe import connect_mysql
+
+ASKED = ClaimRequest(worker_id="w", queues=("default",), max=10)
 
 
 async def newer_step(store: SqlStore, oldest_code: int | None) -> None:
@@ -46,6 +51,43 @@ async def test_a_newer_schema_that_allows_this_code_is_worked_on_and_not_taken_b
     with pytest.raises(SchemaMismatch, match="cannot take back what it does not know"):
         await store.migrate(to=0)
     await works(store)
+
+
+async def test_nodes_go_on_working_while_a_step_that_admits_them_is_taken(
+    sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """A column more in each table that they write to."""
+    running = await opened(sql_url)
+    task = await running.create_task(job("goes on", max_concurrency=2))
+
+    async def round_trip() -> None:
+        await publish_many(running, task, 3)
+        leases = (await running.claim(ASKED)).leases
+        assert len(leases) == 2
+        done = [Settlement(run_id=x.run_id, token=x.token, move=Move.FINISH, status=RunStatus.SUCCESS) for x in leases]
+        assert await running.settle(done) == [Settled.DONE] * 2
+        (late,) = (await running.claim(ASKED)).leases
+        retried = Settlement(run_id=late.run_id, token=late.token, move=Move.FINISH, status=RunStatus.FAILED)
+        assert await running.settle([retried]) == [Settled.DONE]
+
+    await round_trip()
+    columns = [
+        f"alter table {table} add column later integer" for table in ("tasks", "runs", "live", "gates", "events")
+    ]
+    with monkeypatch.context() as newer:
+        newer.setattr(migrations, "STEPS", (*STEPS, Step(LATEST + 1, "wider", lambda _: columns, lambda _: [], LATEST)))
+        newer.setattr(migrations, "LATEST", LATEST + 1)
+        assert (await (await opened(sql_url)).look_at_schema()).step == LATEST + 1
+    await running.check_schema()
+    await round_trip()
+    await works_again(await opened(sql_url))
+
+
+async def works_again(store: SqlStore) -> None:
+    """On a store that has a task already."""
+    task = await store.create_task(job("another"))
+    (run_id,) = await publish_many(store, task, 1)
+    assert [lease.run_id for lease in (await store.claim(ASKED)).leases] == [run_id]
 
 
 @pytest.mark.parametrize("oldest_code", [LATEST + 1, None])

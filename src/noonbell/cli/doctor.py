@@ -88,7 +88,9 @@ async def _store(settings: Settings) -> list[Finding]:
             ]
             return found + [each async for each in look_at_store(store, SystemClock().now)]
     except SchemaMismatch as error:
-        return [Finding("schema", Mark.ILL, error.message, "docs/how-to/share-a-database.md")]
+        return [
+            Finding("schema", Mark.ILL, error.message, "set store.table_prefix or store.schema, or name another store")
+        ]
     except NoonbellError as error:
         return [Finding("store", Mark.ILL, error.message, "look at store.url, and whether the database runs")]
 

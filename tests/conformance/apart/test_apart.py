@@ -7,5 +7,3 @@ from conformance.store.test_cancel import *  # noqa: F403
 from conformance.store.test_listing import *  # noqa: F403
 from conformance.store.test_publish_within import *  # noqa: F403
 from conformance.store.test_random_walk import *  # noqa: F403
-
-del test_the_commit_signals_and_nothing_before_it_does  # noqa: F821 - on the channel of plain names; see test_names_apart

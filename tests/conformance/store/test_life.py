@@ -36,7 +36,7 @@ from noonbell.stores.sql.statement import NewIds, Work
 from noonbell.stores.sql.store import SqlStore
 from services.probe import connect_mysql
 
-NEWER = "insert into schema_steps (number, title) values (9999, 'from the future')"
+NEWER = "insert into {steps} (number, title) values (9999, 'from the future')"
 
 
 lasting = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mariadb"], indirect=True)
@@ -96,7 +96,7 @@ async def test_a_schema_that_is_newer_than_the_code_is_refused(kind: str, reques
     store = open_store(url)
     await store.open()
     await store.close()
-    await execute(kind, url, NEWER)
+    await execute(kind, url, NEWER.format(steps=store.dialect.naming.table("schema_steps")))
     store = open_store(url)
     with pytest.raises(SchemaMismatch):
         await store.open()

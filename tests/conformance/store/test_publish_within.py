@@ -17,6 +17,7 @@ from noonbell.errors import InvalidArgument, InvalidState, NotFound
 from noonbell.model.request import Outcome, Publication
 from noonbell.model.task import ConcurrencyPolicy, TaskId, TaskStatus
 from noonbell.ports import Store
+from noonbell.stores.wakeups import channel_of
 
 shared = pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
 """The stores whose connections a caller can bring."""
@@ -205,7 +206,8 @@ async def test_the_commit_signals_and_nothing_before_it_does(store: Store, store
     heard: list[str] = []
     listener = await asyncpg.connect(store_url)
     try:
-        await listener.add_listener("noonbell", lambda _c, _p, _ch, payload: heard.append(str(payload)))
+        channel = channel_of(store.dialect.naming.mark)  # type: ignore[attr-defined]
+        await listener.add_listener(channel, lambda _c, _p, _ch, payload: heard.append(str(payload)))
         task = await store.create_task(job())
         await caller.run("begin")
         await store.publish_within(caller.connection, [Publication(task_id=task.id)], ["queue:default", "plan"])
