@@ -13,6 +13,7 @@ TASK_NOTES: Final[dict[str, str]] = {
     "meta": "Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept.",
     "schedule": "When. Null: on demand only.",
     "cron_expr": "Short form of a cron schedule; shown in six fields.",
+    "cron_dialect": "How cron_expr is read: standard, cronjob or quartz. Default `scheduler.cron_dialect` of the settings.",
     "timezone": "An IANA name or an offset such as +08:00. Default UTC.",
     "start_at": "No slot before this.",
     "end_at": "No slot after this.",

@@ -7,7 +7,7 @@ from typing import Any, Final
 from noonbell.api.endpoint import Param
 from noonbell.api.limits import MOST_BYTES
 from noonbell.api.paper import FLAG, MOMENT, PAGING, paper
-from noonbell.api.schemas import ANY, ID, TEXT, WHOLE, Schema
+from noonbell.api.schemas import ANY, DIALECT, ID, TEXT, WHOLE, Schema
 from noonbell.api.schemas import FLAG as YES_OR_NO
 from noonbell.model.run import execution_id_of
 from noonbell.service.jobs import STATUSES
@@ -20,6 +20,7 @@ BODY: Final[dict[str, Any]] = {
     "job_name": "daily_cleanup",
     "job_type": "data_cleanup",
     "cron_expression": "0 2 * * *",
+    "cron_dialect": "standard",
     "enabled": True,
     "allow_concurrent": False,
     "max_concurrent": None,
@@ -81,7 +82,12 @@ def _writable() -> Schema:
             "maxLength": 100,
             "description": "Which handler carries it out.",
         },
-        "cron_expression": {**_or_null(TEXT), "description": "Five or six fields. Null: on demand only."},
+        "cron_expression": {**_or_null(TEXT), "description": "Five, six or seven fields. Null: on demand only."},
+        "cron_dialect": {
+            **_or_null(DIALECT),
+            "description": "How it is read. Default: six or seven fields as the Rust crate `cron` does (`quartz`: Sunday is "
+            "1), five by `scheduler.cron_dialect`.",
+        },
         "enabled": {**YES_OR_NO, "default": True},
         "allow_concurrent": {**YES_OR_NO, "default": False, "description": "False: one execution at a time."},
         "max_concurrent": {**_or_null({"type": "integer", "minimum": 1}), "description": "Null: no limit."},

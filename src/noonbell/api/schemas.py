@@ -11,6 +11,7 @@ from noonbell.model.request import IfFinished, Outcome
 from noonbell.model.run import Attempt, Run, RunBodies, RunStatus
 from noonbell.model.task import TaskSpec, TaskStatus
 from noonbell.service.http_fields import CallbackMethod, Method
+from noonbell.when.cron_fields import Dialect
 
 Schema = dict[str, Any]
 
@@ -48,6 +49,7 @@ TEXT: Final = {"type": "string"}
 NUMBER: Final = {"type": "number"}
 WHOLE: Final = {"type": "integer"}
 FLAG: Final = {"type": "boolean"}
+DIALECT: Final = {"type": "string", "enum": [str(dialect) for dialect in Dialect]}
 ID: Final = {"type": "integer", "minimum": 1, "maximum": 2**53 - 1}
 MOMENT: Final = {"type": "string", "format": "date-time"}
 ANY: Final[Schema] = {}
@@ -112,6 +114,7 @@ def _task_schemas(properties: Schema) -> Schema:
         "name": {"type": "string", "minLength": 1, "maxLength": 255},
         "retry_policy": _or_null(ref("RetryPolicy")),
         "cron_expr": _or_null(TEXT),
+        "cron_dialect": _or_null(DIALECT),
         "skip_next": {"type": "integer", "minimum": -1},
     }
     fields = {name: {**schema, **_note(TASK_NOTES, name)} for name, schema in fields.items()}
@@ -148,8 +151,11 @@ def _schedule() -> Schema:
     kinds: dict[str, tuple[Schema, tuple[str, ...]]] = {
         "cron": (
             {
-                "expr": {**TEXT, "description": "Five fields, or six with seconds first; @daily and friends."},
-                "dialect": {"enum": ["standard", "cronjob"]},
+                "expr": {
+                    **TEXT,
+                    "description": "Five fields, or six with seconds first; @daily and friends. Quartz: a seventh, `*`.",
+                },
+                "dialect": {**DIALECT, "description": "Default `scheduler.cron_dialect` of the settings."},
                 "source": TEXT,
                 "dst": ANY,
                 "repeat": repeat,
@@ -298,6 +304,7 @@ def _bodies() -> Schema:
     preview = {
         "schedule": ref("Schedule"),
         "cron_expr": TEXT,
+        "cron_dialect": DIALECT,
         "timezone": TEXT,
         "count": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 5},
         "from": MOMENT,

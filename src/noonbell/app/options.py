@@ -32,10 +32,13 @@ class JobOptions(TypedDict, total=False):
 
     cron: str
     """Short for `schedule={"type": "cron", "expr": …}`."""
+    dialect: Literal["standard", "cronjob", "quartz"]
+    """How `cron` is read; by default as `scheduler.cron_dialect` of the installation says."""
     every: float | timedelta
     """Short for a schedule of type interval: seconds, or a timedelta."""
     schedule: Mapping[str, Any]
     cron_expr: str
+    cron_dialect: Literal["standard", "cronjob", "quartz"]
     timezone: str
     start_at: datetime | str
     end_at: datetime | str
@@ -81,9 +84,14 @@ class JobOptions(TypedDict, total=False):
 
 
 NAMES: Final = frozenset(JobOptions.__annotations__)
-_OURS: Final = frozenset({"cron", "every", "timeout", "retries", "sandbox", "memory_mb"})
+_OURS: Final = frozenset({"cron", "dialect", "every", "timeout", "retries", "sandbox", "memory_mb"})
 """Those that are no field of a task."""
-_SAID_AS: Final = {"cron_expr": "cron", "timeout_seconds": "timeout", "retry_policy.max_retries": "retries"}
+_SAID_AS: Final = {
+    "cron_expr": "cron",
+    "cron_dialect": "dialect",
+    "timeout_seconds": "timeout",
+    "retry_policy.max_retries": "retries",
+}
 """The short form that stands for a field: who used it is told about it."""
 
 
@@ -126,6 +134,10 @@ def _read_when(options: Mapping[str, Any], task: dict[str, Any], problems: Probl
         return
     if options.get("cron") is not None:
         task["cron_expr"] = options["cron"]
+    if options.get("dialect") is not None:
+        if options.get("cron_dialect") is not None:
+            problems.add("dialect", "is short for cron_dialect; expected one of the two")
+        task["cron_dialect"] = options["dialect"]
     if options.get("every") is not None:
         seconds = _seconds(options["every"])
         if seconds is None or seconds < 1 or seconds != int(seconds):

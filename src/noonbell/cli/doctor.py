@@ -63,7 +63,7 @@ async def _store(settings: Settings) -> list[Finding]:
     from noonbell.cli.migrate import as_it_is, missing_file
     from noonbell.clock import SystemClock
     from noonbell.errors import NoonbellError, SchemaMismatch
-    from noonbell.service.doctor import Finding, Mark, look_at_store
+    from noonbell.service.doctor import Finding, Mark, look_at_dialects, look_at_store
     from noonbell.stores import migrations
 
     missing = missing_file(settings.store.url)
@@ -86,7 +86,8 @@ async def _store(settings: Settings) -> list[Finding]:
                     "schema", Mark.WELL, f"at step {schema.step}, installation {await store.installation_id()}"
                 )
             ]
-            return found + [each async for each in look_at_store(store, SystemClock().now)]
+            found += [each async for each in look_at_store(store, SystemClock().now)]
+            return found + [each async for each in look_at_dialects(store, settings)]
     except SchemaMismatch as error:
         return [
             Finding("schema", Mark.ILL, error.message, "set store.table_prefix or store.schema, or name another store")

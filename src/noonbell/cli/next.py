@@ -40,7 +40,7 @@ _LANGUAGES = {
 @click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
 @click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
 @click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
-@click.option("--dialect", type=click.Choice(["standard", "cronjob"]), help="How cron fields are read.")
+@click.option("--dialect", type=click.Choice(["standard", "cronjob", "quartz"]), help="How cron fields are read.")
 @click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
 @click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
 def command(

@@ -232,6 +232,7 @@ def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
         "active_runs",
         "queued_runs",
         "cron_expr",
+        "cron_dialect",
     )
     shown = {
         name: value

@@ -18,9 +18,14 @@ from zoneinfo import TZPATH
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.alert import Late
+from noonbell.model.request import TaskQuery
+from noonbell.model.task import ExecType, Task
 from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.ports import Store
 from noonbell.service.doctor_words import ENGLISH
+from noonbell.service.writing import is_read_otherwise
 from noonbell.settings import Settings
+from noonbell.when.cron_fields import Dialect
 
 _SKEW: Final = 2.0
 """Seconds that this machine's clock and the store's may differ without being worth a word."""
@@ -29,6 +34,8 @@ _LATE: Final = 30.0
 _SPARE: Final = 1 << 30
 _FILES: Final = 1024
 _MOST_ALONE: Final = 5
+_MOST_NAMED: Final = 20
+_PAGE: Final = 500
 
 
 class Mark(enum.StrEnum):
@@ -124,6 +131,54 @@ async def _queues(store: Patient) -> AsyncIterator[Finding]:
         yield finding("queues", Mark.CARE, "queue_paused", name=queue.name, n=queue.waiting)
     if not paused:
         yield finding("queues", Mark.WELL, "queues_open")
+
+
+async def look_at_dialects(store: Store, settings: Settings) -> AsyncIterator[Finding]:
+    """Cron tasks that a save in the dialect of today would make fire at other times. They are left as they are."""
+    default = Dialect(settings.scheduler.cron_dialect)
+    otherwise: list[str] = []
+    jobs: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.tasks(TaskQuery(page_size=_PAGE, cursor=cursor))
+        for task in page.items:
+            schedule = task.spec.schedule
+            if schedule is None or schedule["type"] != "cron":
+                continue
+            if _is_like_a_job(task):
+                if is_read_otherwise(schedule, task.spec.timezone, [Dialect.QUARTZ]):
+                    jobs.append(task.name)
+            elif is_read_otherwise(schedule, task.spec.timezone, [default]):
+                otherwise.append(task.name)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    if otherwise:
+        says = f"{_counted(otherwise)} in another dialect than scheduler.cron_dialect, which would read them otherwise"
+        way = f"set scheduler.cron_dialect to theirs; or, if it was meant: noonbell task edit NAME --set cron_dialect={default}"
+        yield Finding("dialects", Mark.CARE, f"{says}: {_named(otherwise)}", way)
+    if jobs:
+        says = f"{_counted(jobs)} in a dialect that is not quartz, as which /api/jobs reads new ones: {_named(jobs)}"
+        yield Finding(
+            "dialects", Mark.WELL, says, "if quartz was meant: noonbell task edit NAME --set cron_dialect=quartz"
+        )
+    if not otherwise and not jobs:
+        yield Finding("dialects", Mark.WELL, f"every cron task fires as {default} cron would")
+
+
+def _is_like_a_job(task: Task) -> bool:
+    """Whether it may have come by `/api/jobs` or `jobs.jobs`, which read six fields as quartz."""
+    spec = task.spec
+    fields = str((spec.schedule or {}).get("source") or (spec.schedule or {})["expr"]).split()
+    return spec.exec_type is ExecType.JOB and not spec.managed_by.startswith("code:") and len(fields) > 5
+
+
+def _counted(names: list[str]) -> str:
+    return f"{len(names)} cron task{'s are' if len(names) > 1 else ' is'}"
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
 
 
 async def _size(store: Patient) -> Finding:

@@ -22,12 +22,14 @@ from noonbell.model.task import ExecType, RetryStrategy, Task, TaskSpec, TaskSta
 from noonbell.model.worker import WorkerState
 from noonbell.ports import Store
 from noonbell.service.activity import Activity, activities
-from noonbell.service.naming import TaskRef
+from noonbell.service.naming import TaskRef, is_name
 from noonbell.service.policy_fields import LONGEST_DELAY
 from noonbell.service.preview import Previews
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
+from noonbell.service.task_json import cron_dialect
 from noonbell.service.tasks import Removal, Tasks
+from noonbell.when.cron_fields import Dialect
 
 READ_ONLY: Final = frozenset(
     {
@@ -36,6 +38,7 @@ READ_ONLY: Final = frozenset(
     }
 )
 LONGEST_TYPE: Final = 100
+_CRATE_FIELDS: Final = 6
 LIKE_THE_TASK: Final = ("job_type", "payload", "description", "timeout_seconds")
 """Fields that a task has under the same name."""
 
@@ -44,6 +47,7 @@ _WORDS: Final = {
     "cron_expr": "cron_expression",
     "schedule": "cron_expression",
     "schedule.expr": "cron_expression",
+    "schedule.dialect": "cron_dialect",
     "max_concurrency": "max_concurrent",
     "retry_policy.max_retries": "max_retries",
     "retry_policy.initial_delay": "retry_delay_seconds",
@@ -93,10 +97,19 @@ class Jobs:
             fields["job_type"] = fields.get("job_name")
         task = new_task(fields, self._rules, names_status="enabled" in given)
         try:
+            if given.get("cron_dialect") is None:
+                await self._keep_dialect(task)
             await self._tasks.check(task)
         except (InvalidArgument, AlreadyExists) as error:
             raise _in_job_words(error) from None
         return task
+
+    async def _keep_dialect(self, fields: dict[str, Any]) -> None:
+        """A job that is declared as it was before stays in the dialect that it was saved in."""
+        name, text = fields["name"], fields["cron_expr"]
+        stored = await self._store.task_named(name) if isinstance(name, str) and is_name(name) else None
+        if stored is not None and text is not None and text == _cron(stored.spec):
+            fields["cron_dialect"] = cron_dialect(stored.spec)
 
     async def get(self, ref: TaskRef, *, deleted: bool = False) -> Task:
         """NotFound for a task that is no job, too."""
@@ -118,7 +131,7 @@ class Jobs:
     ) -> Task:
         """What `given` does not name stays, and what it says as the job says it already is no change."""
         task = await self.get(ref)
-        fields = changed_task(given, task)
+        fields = changed_task(given, task, self._rules)
         try:
             return await self._tasks.change(task.id, fields, partial=True, by=by, expect_version=expect_version)
         except (InvalidArgument, AlreadyExists) as error:
@@ -179,7 +192,7 @@ def new_task(given: Mapping[str, Any], rules: Rules, *, names_status: bool = Tru
         reader.wrong(name, "is read only; leave it out of a new job")
     fields: dict[str, Any] = {
         "name": reader.get("job_name"),
-        "cron_expr": _read_cron(reader),
+        **_read_cron(reader, rules),
         "max_concurrency": _read_limit(reader, reader.flag("allow_concurrent", default=False)),
         "concurrency_policy": "SKIP",
         "retry_policy": {
@@ -197,7 +210,7 @@ def new_task(given: Mapping[str, Any], rules: Rules, *, names_status: bool = Tru
     return fields
 
 
-def changed_task(given: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def changed_task(given: Mapping[str, Any], task: Task, rules: Rules) -> dict[str, Any]:
     """The fields of its task that a change of a job changes."""
     now = shown(task, Activity())
     differs = {name: value for name, value in given.items() if name not in READ_ONLY and not _same(name, value, now)}
@@ -206,8 +219,11 @@ def changed_task(given: Mapping[str, Any], task: Task) -> dict[str, Any]:
     fields = _read_alike(reader)
     if "job_name" in differs:
         fields["name"] = reader.get("job_name")
-    if "cron_expression" in differs:
-        fields["cron_expr"] = _read_cron(reader)
+    if {"cron_expression", "cron_dialect"} & differs.keys():
+        # Who sends a job back as it was read, with another expression, names its dialect; who names none means ours.
+        said = {"cron_expression": now["cron_expression"], "cron_dialect": None}
+        fields |= _read_cron(Reader({name: given.get(name, said[name]) for name in said}, problems), rules)
+        reader.know(said)
     if "enabled" in differs:
         fields["status"] = TaskStatus.ENABLED if reader.flag("enabled", default=True) else TaskStatus.DISABLED
     if reader.has("allow_concurrent") | reader.has("max_concurrent"):
@@ -237,11 +253,16 @@ def _read_alike(reader: Reader) -> dict[str, Any]:
     return {name: reader.get(name) for name in LIKE_THE_TASK if reader.has(name)}
 
 
-def _read_cron(reader: Reader) -> Any:
-    value = reader.get("cron_expression")
+def _read_cron(reader: Reader, rules: Rules) -> dict[str, Any]:
+    """The expression and its dialect. Six or seven fields are read as the Rust crate `cron` does, whose jobs these are;
+    five, which it does not know, as everywhere else.
+    """
+    value, dialect = reader.get("cron_expression"), reader.get("cron_dialect")
     if value is not None and not isinstance(value, str):
         reader.expected("cron_expression", "a cron expression, or null for a job on demand")
-    return value
+    if dialect is None and isinstance(value, str):
+        dialect = str(Dialect.QUARTZ if len(value.split()) >= _CRATE_FIELDS else rules.cron_dialect)
+    return {"cron_expr": value, "cron_dialect": dialect}
 
 
 def _read_limit(reader: Reader, allow: bool) -> int | None:
@@ -265,6 +286,7 @@ def shown(task: Task, activity: Activity) -> dict[str, Any]:
         "job_name": spec.name,
         "job_type": spec.job_type,
         "cron_expression": _cron(spec),
+        "cron_dialect": cron_dialect(spec),
         "enabled": task.status is TaskStatus.ENABLED,
         "allow_concurrent": limit != 1,
         "max_concurrent": None if limit == 1 else limit,

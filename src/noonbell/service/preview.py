@@ -13,6 +13,9 @@ from noonbell.policy.account import bounds_of
 from noonbell.ports import Store
 from noonbell.service.reader import Problems, Reader
 from noonbell.service.rules import Rules
+from noonbell.service.task_fields import schedule_asked_for, short_name
+from noonbell.when.cron import with_dialect
+from noonbell.when.cron_fields import Dialect
 from noonbell.when.due import first
 from noonbell.when.preview import Preview
 from noonbell.when.preview import preview as preview_of
@@ -28,6 +31,11 @@ class Previews:
         self._store = store
         self._rules = rules
 
+    @property
+    def cron_dialect(self) -> Dialect:
+        """Of a cron schedule that names none."""
+        return self._rules.cron_dialect
+
     async def of(self, given: Mapping[str, Any], lang: str = "en") -> dict[str, Any]:
         """The answer of `POST /schedules/preview`. Raises InvalidArgument with every wrong field."""
         problems = Problems()
@@ -42,12 +50,14 @@ class Previews:
         if spec is not None:
             try:
                 spec = when.normalise(
-                    spec, "UTC" if zone is None else zone, after, seconds_field=self._rules.seconds_field
+                    with_dialect(spec, self._rules.cron_dialect),
+                    "UTC" if zone is None else zone,
+                    after,
+                    seconds_field=self._rules.seconds_field,
                 )
             except ScheduleError as error:
                 for name, problem in error.details.items():
-                    short = name == "schedule.expr" and reader.get("cron_expr") is not None
-                    problems.add("cron_expr" if short else name, str(problem))
+                    problems.add(short_name(reader, name), str(problem))
         problems.finish()
         return shown(preview_of(spec, zone or "UTC", count, after, language(lang)))
 
@@ -102,11 +112,7 @@ def language(wanted: str) -> str:
 
 
 def _schedule(reader: Reader) -> Any:
-    spec, shorthand = reader.get("schedule"), reader.get("cron_expr")
-    if spec is None and shorthand is None:
+    if reader.get("schedule") is None and reader.get("cron_expr") is None:
         reader.wrong("schedule", "is missing; expected a schedule, or a cron_expr")
         return None
-    if spec is not None and shorthand is not None:
-        reader.wrong("cron_expr", "is the short form of schedule; expected one of the two, not both")
-        return None
-    return {"type": "cron", "expr": shorthand} if spec is None else spec
+    return schedule_asked_for(reader)

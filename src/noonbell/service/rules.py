@@ -12,6 +12,7 @@ from noonbell import sealing
 from noonbell.model.task import OnLost, RetryPolicy
 from noonbell.sealing import Sealer
 from noonbell.settings import Settings
+from noonbell.when.cron_fields import Dialect
 
 HTTP_RETRY: Final = RetryPolicy(max_retries=0)
 JOB_RETRY: Final = RetryPolicy(max_retries=3)
@@ -25,6 +26,8 @@ def _any_text(text: str) -> None:
 class Rules:
     seconds_field: bool = True
     """False refuses cron expressions of six fields."""
+    cron_dialect: Dialect = Dialect.STANDARD
+    """Of a cron schedule that names none, where it is saved."""
     check_template: Callable[[str], None] = _any_text
     """Raises InvalidArgument for a text with a placeholder that nobody knows. Targets know them; wiring hands it in."""
     http_timeout: float = 10
@@ -44,6 +47,7 @@ class Rules:
     def of(cls, settings: Settings, check_template: Callable[[str], None] = _any_text) -> Rules:
         return cls(
             seconds_field=settings.scheduler.enable_seconds_field,
+            cron_dialect=Dialect(settings.scheduler.cron_dialect),
             check_template=check_template,
             http_timeout=settings.executor.request_timeout or 10,
             job_timeout=settings.jobs.job_timeout,

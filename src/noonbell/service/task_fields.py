@@ -35,6 +35,8 @@ from noonbell.service.reader import Problems, Reader, unfit
 from noonbell.service.retention import Keep, read_keep
 from noonbell.service.rules import Rules
 from noonbell.when import due
+from noonbell.when.cron import with_dialect
+from noonbell.when.cron_fields import Dialect
 
 INT32: Final = 2**31 - 1
 YEAR: Final = 31_536_000
@@ -187,7 +189,7 @@ def _read_when(
     if start is not None and end is not None and end < start:
         reader.wrong("end_at", "is before start_at")
     values["jitter_seconds"] = reader.integer("jitter_seconds", 0, 0, YEAR)
-    spec = _schedule_asked_for(reader)
+    spec = schedule_asked_for(reader)
     values["schedule"] = None
     if spec is None:
         return
@@ -212,18 +214,31 @@ def _read_zone(reader: Reader) -> str:
     return str(value)
 
 
-def _schedule_asked_for(reader: Reader) -> Any:
-    spec, shorthand = reader.get("schedule"), reader.get("cron_expr")
+def schedule_asked_for(reader: Reader) -> Any:
+    """The schedule that is given, or the one that its short form `cron_expr`, `cron_dialect` stands for."""
+    spec, shorthand, dialect = reader.get("schedule"), reader.get("cron_expr"), reader.get("cron_dialect")
     if shorthand is None:
+        if dialect is not None:
+            reader.wrong(
+                "cron_dialect", "says how a cron expression is read, and there is none; a schedule has its own dialect"
+            )
         return spec
     if spec is not None:
         reader.wrong("cron_expr", "is the short form of schedule; expected one of the two, not both")
         return None
-    return {"type": "cron", "expr": shorthand}
+    return {"type": "cron", "expr": shorthand, **({} if dialect is None else {"dialect": dialect})}
+
+
+def short_name(reader: Reader, name: str) -> str:
+    """What a field of the schedule is called by who wrote `cron_expr`."""
+    if reader.get("cron_expr") is None:
+        return name
+    return {"schedule.expr": "cron_expr", "schedule.dialect": "cron_dialect"}.get(name, name)
 
 
 def _normal(spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str, Any] | None) -> dict[str, Any]:
     slot = slot_of(now)
+    spec = _in_its_dialect(spec, zone, slot, rules, kept)
     normal = when.normalise(spec, zone, slot, seconds_field=rules.seconds_field)
     moment = {"interval": "anchor", "once": "at"}.get(normal["type"])
     if kept is not None and moment is not None and spec.get(moment) is None and moment in kept:
@@ -234,11 +249,26 @@ def _normal(spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str,
     return normal
 
 
+def _in_its_dialect(spec: Any, zone: str, slot: int, rules: Rules, kept: Mapping[str, Any] | None) -> Any:
+    """A cron that names no dialect has the one of the settings; but the same expression stays in the one that it has."""
+    if kept is not None and kept["type"] == "cron":
+        again = with_dialect(spec, Dialect(kept.get("dialect", Dialect.STANDARD)))
+        if again is not spec and _expr_of(again, zone, slot, rules) == kept["expr"]:
+            return again
+    return with_dialect(spec, rules.cron_dialect)
+
+
+def _expr_of(spec: Any, zone: str, slot: int, rules: Rules) -> str | None:
+    try:
+        return str(when.normalise(spec, zone, slot, seconds_field=rules.seconds_field)["expr"])
+    except ScheduleError:
+        return None
+
+
 def _name_shorthand(reader: Reader, error: ScheduleError) -> None:
     """Who wrote `cron_expr` is told about `cron_expr`."""
-    short = reader.get("cron_expr") is not None
     for name, problem in error.details.items():
-        reader.wrong("cron_expr" if short and name == "schedule.expr" else name, str(problem))
+        reader.wrong(short_name(reader, name), str(problem))
 
 
 def _check_jitter(reader: Reader, values: dict[str, Any], now: int) -> None:

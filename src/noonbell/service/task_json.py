@@ -14,6 +14,7 @@ from noonbell.service.http_fields import HTTP_FIELDS
 from noonbell.service.reader import Problems
 from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
 from noonbell.service.task_fields import READ_ONLY
+from noonbell.when.cron_fields import Dialect
 
 _MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout")
 """A partial change of these names single fields; any other field is replaced as a whole."""
@@ -42,6 +43,7 @@ def shown(task: Task, activity: Activity) -> dict[str, Any]:
         "version": task.version,
         **fields,
         "cron_expr": cron_expr(task.spec),
+        "cron_dialect": cron_dialect(task.spec),
         "skip_next": task.skip_next,
         "created_by": task.created_by,
         "created_at": rfc3339(task.created_at),
@@ -61,6 +63,14 @@ def cron_expr(spec: TaskSpec) -> str | None:
     return str(schedule["expr"]) if schedule is not None and schedule["type"] == "cron" else None
 
 
+def cron_dialect(spec: TaskSpec) -> str | None:
+    """How `cron_expr` is to be read; None where there is none."""
+    schedule = spec.schedule
+    if schedule is None or schedule["type"] != "cron":
+        return None
+    return str(schedule.get("dialect", Dialect.STANDARD))
+
+
 def replaced(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a full change asks for: `given` alone, with the secrets that it shows as masked."""
     fields = _without_echo(task, given)
@@ -76,12 +86,17 @@ def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MERGED:
         if isinstance(fields.get(name), Mapping) and base.get(name) is not None:
             fields[name] = {**base[name], **fields[name]}
+    kept: dict[str, Any] = base.get("schedule") or {}
+    is_cron = kept.get("type") == "cron"
+    if fields.get("cron_dialect") is not None and is_cron and not {"cron_expr", "schedule"} & fields.keys():
+        fields["cron_expr"] = kept.get("source") or kept["expr"]
     if "cron_expr" in fields:
-        kept = base.pop("schedule", None)
-        if fields["cron_expr"] is not None and kept is not None and kept["type"] == "cron":
+        base.pop("schedule", None)
+        if fields["cron_expr"] is not None and is_cron:
             # The rest of a cron schedule (dialect, repeat) stays when its expression changes.
             rest = {name: value for name, value in kept.items() if name != "source"}
-            fields["schedule"] = {**rest, "expr": fields.pop("cron_expr")}
+            dialect = fields.pop("cron_dialect", None) or rest.get("dialect")
+            fields["schedule"] = {**rest, "dialect": dialect, "expr": fields.pop("cron_expr")}
     made = {**base, **fields}
     refuse_carried(task.spec, given, made)
     return made
@@ -96,12 +111,17 @@ def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
         fields["secret"] = task.spec.secret
     if fields.get("status") == task.status:
         del fields["status"]
+    is_same_dialect = fields.get("cron_dialect") in (None, cron_dialect(task.spec))
     if "schedule" in fields and "cron_expr" in fields:
         # An answer has both. The one that was not touched is an echo; with both changed, the caller has to choose.
-        if fields["cron_expr"] == cron_expr(task.spec):
+        if fields["cron_expr"] == cron_expr(task.spec) and (
+            is_same_dialect or fields["schedule"] != task.spec.schedule
+        ):
             del fields["cron_expr"]
         elif fields["schedule"] == task.spec.schedule:
             del fields["schedule"]
+    if is_same_dialect and fields.get("cron_expr") is None:
+        fields.pop("cron_dialect", None)
     return fields
 
 

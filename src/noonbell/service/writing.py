@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +11,10 @@ from noonbell import when
 from noonbell.model.task import ExecType, TaskSpec
 from noonbell.service.task_fields import READ_ONLY
 from noonbell.service.task_json import written as whole
+from noonbell.when.cron import Cron
+from noonbell.when.cron_fields import Dialect
 
-_DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr")
+_DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr", "cron_dialect")
 
 
 def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
@@ -36,11 +39,18 @@ def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
 
 
 def _schedule(schedule: dict[str, Any] | None, zone: str) -> dict[str, Any]:
-    """The shorthand where it says the same."""
+    """The shorthand where it says the same, with its dialect where another installation may read it otherwise."""
     if schedule is None:
         return {}
     if schedule["type"] == "cron":
-        short = schedule.get("source") or schedule["expr"]
-        if when.normalise({"type": "cron", "expr": short}, zone) == schedule:
-            return {"cron_expr": short}
+        short, dialect = schedule.get("source") or schedule["expr"], schedule.get("dialect", Dialect.STANDARD)
+        if when.normalise({"type": "cron", "expr": short, "dialect": dialect}, zone) == schedule:
+            is_clear = dialect == Dialect.STANDARD and not is_read_otherwise(schedule, zone)
+            return {"cron_expr": short} if is_clear else {"cron_expr": short, "cron_dialect": dialect}
     return {"schedule": schedule}
+
+
+def is_read_otherwise(schedule: dict[str, Any], zone: str, dialects: Iterable[Dialect] = Dialect) -> bool:
+    """Whether the text of a cron schedule would name other moments in one of the dialects."""
+    found = when.parse(schedule, zone)
+    return isinstance(found, Cron) and any(found.reads_otherwise(each) for each in dialects)

@@ -159,6 +159,11 @@ class Scheduler(Section):
         "Slots missed while nothing ran: `policy` asks each task's misfire policy, `skip` drops them.",
     )
     enable_seconds_field: bool = key(True, kinds.boolean, "Whether cron expressions may have six fields.")
+    cron_dialect: str = key(
+        "standard",
+        kinds.choice("standard", "cronjob", "quartz"),
+        "How a cron expression that names no dialect is read when it is saved; what is stored keeps its own.",
+    )
     ahead_seconds: float = key(
         0.0, kinds.duration(0), "Accepted for old configurations; without effect, since nothing is planned ahead."
     )

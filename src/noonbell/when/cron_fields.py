@@ -6,6 +6,8 @@
     day of week also:   n#k   nL
 
 A value is a number or, for months and weekdays, a name in any case. A range may wrap (22-2, DEC-FEB).
+
+A mask is the same in every dialect: bit 0 of the weekdays is Sunday, however the text counts them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ _LAST_OFFSETS = range(31)
 
 class Dialect(StrEnum):
     STANDARD = "standard"
+    """Debian's cron: Sunday is 0 or 7; with two day fields either is enough."""
     CRONJOB = "cronjob"
+    """`*/N` is a value that N divides; both day fields must match."""
+    QUARTZ = "quartz"
+    """Sunday is 1 and Saturday 7; both day fields must match; a seventh field is the year. The Rust crate `cron`, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,34 @@ DAY = FieldKind("day of month", 1, 31, syntax="a list, a range, a step, L, L-n, 
 MONTH = FieldKind("month", 1, 12, _MONTHS, "JAN-DEC, a list, a range or a step")
 WEEKDAY = FieldKind("day of week", 0, 7, _WEEKDAYS, "SUN-SAT, a list, a range, a step, n#k or nL")
 KINDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+QUARTZ_WEEKDAY = FieldKind("day of week", 1, 7, _WEEKDAYS, "1 for Sunday, SUN-SAT, a list, a range, a step, n#k or nL")
+LONG_NAMES = {
+    "SUNDAY": "SUN",
+    "MONDAY": "MON",
+    "TUES": "TUE",
+    "TUESDAY": "TUE",
+    "WEDNESDAY": "WED",
+    "THURS": "THU",
+    "THURSDAY": "THU",
+    "FRIDAY": "FRI",
+    "SATURDAY": "SAT",
+    "JANUARY": "JAN",
+    "FEBRUARY": "FEB",
+    "MARCH": "MAR",
+    "APRIL": "APR",
+    "JUNE": "JUN",
+    "JULY": "JUL",
+    "AUGUST": "AUG",
+    "SEPTEMBER": "SEP",
+    "OCTOBER": "OCT",
+    "NOVEMBER": "NOV",
+    "DECEMBER": "DEC",
+}
+"""What the Rust crate `cron` takes besides the names of three letters."""
+
+
+def kinds_of(dialect: Dialect) -> tuple[FieldKind, ...]:
+    return (*KINDS[:-1], QUARTZ_WEEKDAY) if dialect is Dialect.QUARTZ else KINDS
 
 
 class BadField(Exception):
@@ -115,6 +149,8 @@ def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Fie
             found.mask |= _read_item(kind, item, dialect, found)
     if kind is WEEKDAY:
         found.mask = (found.mask | found.mask >> 7) & 0x7F
+    elif kind is QUARTZ_WEEKDAY:
+        found.mask >>= 1
     return Field(
         kind,
         text,
@@ -142,18 +178,26 @@ def _read_special(kind: FieldKind, item: str, found: _Gathered) -> bool:
         else:
             return False
         return True
-    if kind is WEEKDAY:
+    if kind in (WEEKDAY, QUARTZ_WEEKDAY):
         if "#" in item:
             day, _, nth = item.partition("#")
             if len(nth) > 1:
                 raise BadField(kind, item)
-            found.nth.add((_value(kind, day, item) % 7, _number(kind, nth, item, _WEEKS)))
+            found.nth.add((_weekday(kind, day, item), _number(kind, nth, item, _WEEKS)))
+        elif item == "L" and kind is QUARTZ_WEEKDAY:
+            found.mask |= 1 << kind.high
         elif item.endswith("L") and len(item) > 1:
-            found.last_of.add(_value(kind, item[:-1], item) % 7)
+            found.last_of.add(_weekday(kind, item[:-1], item))
         else:
             return False
         return True
     return False
+
+
+def _weekday(kind: FieldKind, text: str, item: str) -> int:
+    """0 for Sunday to 6."""
+    value = _value(kind, text, item)
+    return value - 1 if kind is QUARTZ_WEEKDAY else value % 7
 
 
 def _read_item(kind: FieldKind, item: str, dialect: Dialect, found: _Gathered) -> int:
@@ -161,7 +205,7 @@ def _read_item(kind: FieldKind, item: str, dialect: Dialect, found: _Gathered) -
     step = 1
     if slash:
         step = _number(kind, step_text, item, range(1, 10**_DIGITS))
-    if span == "*" or (span == "?" and kind in (DAY, WEEKDAY)):
+    if span == "*" or (span == "?" and kind in (DAY, WEEKDAY, QUARTZ_WEEKDAY)):
         if step > 1:
             found.steps.append(step)
         return _every(kind, step, dialect)

@@ -6,7 +6,7 @@ from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from noonbell.when.cron_fields import DAY, HOUR, Dialect, Field
+from noonbell.when.cron_fields import DAY, HOUR, Field
 from noonbell.when.describe import words
 from noonbell.when.local import LocalSlots
 from noonbell.when.schedule import Note
@@ -39,14 +39,13 @@ _VARIANTS = {
     "single_step": "uneven_step",
     "dst_gap_skipped": "dst_gap",
     "dst_overlap_both": "dst_overlap",
+    "dialect_differs_cronjob": "dialect_differs",
+    "dialect_differs_quartz": "dialect_differs",
 }
 
 
-def of_cron(fields: Sequence[Field], dialect: Dialect, source: str, both_days: bool) -> list[Found]:
-    found = _of_day_fields(fields, both_days) + _of_steps(fields) + _of_fields_that_shift(fields, source)
-    if dialect is Dialect.CRONJOB and _reads_otherwise(fields):
-        found.append(("dialect_differs", {}))
-    return found
+def of_cron(fields: Sequence[Field], source: str, both_days: bool) -> list[Found]:
+    return _of_day_fields(fields, both_days) + _of_steps(fields) + _of_fields_that_shift(fields, source)
 
 
 def of_clock_changes(slots: LocalSlots, after: int | None, *, wall: bool = False) -> list[Found]:
@@ -117,7 +116,7 @@ def _of_fields_that_shift(fields: Sequence[Field], source: str) -> list[Found]:
     """Five fields read as six, or six as five."""
     second, minute, hour = fields[:3]
     parts = source.split()
-    if len(parts) == len(fields):
+    if len(parts) >= len(fields):
         if len(values(second)) > 1 and len(values(minute)) < minute.kind.size:
             return [("every_second", {"item": second.text, "count": len(values(second))})]
         return []
@@ -126,10 +125,3 @@ def _of_fields_that_shift(fields: Sequence[Field], source: str) -> list[Found]:
     if len(parts) == len(fields) - 1 and odd and len(values(minute)) == 1:
         return [("looks_like_six_fields", {"step": odd[0], "instead": f"*/{odd[0]} * * * *"})]
     return []
-
-
-def _reads_otherwise(fields: Sequence[Field]) -> bool:
-    """Whether standard cron would pick other moments: steps that count from 1 there, or two day fields."""
-    day, month, weekday = fields[3:]
-    either = not (day.starts_with_star or weekday.starts_with_star)
-    return bool(day.steps or month.steps or (either and not day.is_any and not weekday.is_any))

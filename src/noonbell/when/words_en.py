@@ -34,8 +34,10 @@ NOTES: Mapping[str, str] = {
     "dst_gap_skipped": "On {date} the clock skips {time}: what falls there does not happen.",
     "dst_overlap": "On {date} the clock shows {time} twice: it fires the first time only.",
     "dst_overlap_both": "On {date} the clock shows {time} twice: it fires both times.",
-    "dialect_differs": "In the cronjob dialect */N means a value that N divides, and both day fields must match; standard "
+    "dialect_differs_cronjob": "In the cronjob dialect */N means a value that N divides, and both day fields must match; standard "
     "cron would fire at other times.",
+    "dialect_differs_quartz": "In the quartz dialect Sunday is 1 and Saturday is 7, and both day fields must match; "
+    "standard cron would fire at other times.",
     "fixed_delay": "Each slot is counted from the end of the run before it, so only the first one is certain.",
     "elapsed_days": "A day is 86,400 seconds here: when the clocks change, the local time of day moves. To keep it, use "
     "cron, weekly or monthly.",

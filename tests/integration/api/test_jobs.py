@@ -19,7 +19,8 @@ JOBS = "//api/jobs"
 BODY: dict[str, Any] = {"job_name": "backup", "job_type": "backup"}
 
 FIELDS = {
-    *("id", "job_name", "job_type", "cron_expression", "enabled", "allow_concurrent", "max_concurrent", "max_retries"),
+    *("id", "job_name", "job_type", "cron_expression", "cron_dialect", "enabled", "allow_concurrent", "max_concurrent"),
+    "max_retries",
     *("retry_delay_seconds", "timeout_seconds", "payload", "description", "last_run_at", "last_run_status"),
     *("next_run_at", "created_at", "updated_at", "created_by"),
 }

@@ -78,3 +78,24 @@ def test_the_kind_of_handler_is_no_business_of_the_task():
     job = declared("job", {"sandbox": True, "memory_mb": 64})
     assert (job.sandbox, job.memory_mb) == (True, 64)
     assert job.task == {"name": "job", "job_type": "job"}
+
+
+def test_a_cron_may_name_its_dialect():
+    task = declared("report", {"cron": "0 0 9 * * 2", "dialect": "quartz"}).task
+    assert (task["cron_expr"], task["cron_dialect"]) == ("0 0 9 * * 2", "quartz")
+    assert "dialect" not in task
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"cron": "0 0 9 * * 2", "dialect": "spring"}, "dialect"),
+        ({"cron": "0 0 9 * * 0", "dialect": "quartz"}, "cron"),
+        ({"dialect": "quartz"}, "dialect"),
+        ({"cron": "@daily", "dialect": "quartz", "cron_dialect": "quartz"}, "dialect"),
+    ],
+)
+def test_a_dialect_that_cannot_be_is_told_by_its_option(options, named):
+    with pytest.raises(InvalidArgument) as refused:
+        declared("report", options)
+    assert named in refused.value.details

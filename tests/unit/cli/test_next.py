@@ -94,3 +94,10 @@ def test_what_cannot_be_is_one_line_on_stderr(noonbell, arguments, code, says):
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert says in err
+
+
+def test_the_dialect_decides_which_weekday_a_number_is(noonbell):
+    for dialect, day in (("standard", "Tue"), ("quartz", "Mon")):
+        code, out, _ = noonbell("next", "0 0 9 * * 2", "-n", "1", "--dialect", dialect, *SPRING)
+        assert (code, out.splitlines()[1].split()[1]) == (0, day)
+    assert "Sunday is 1" in out

@@ -34,7 +34,7 @@ def problems(spec, timezone="UTC", **options):
         ({"type": "cron", "expr": 5}, ["schedule.expr"]),
         ({"type": "cron", "expr": ""}, ["schedule.expr"]),
         ({"type": "cron", "expr": "   "}, ["schedule.expr"]),
-        ({"type": "cron", "expr": "@daily", "dialect": "quartz"}, ["schedule.dialect"]),
+        ({"type": "cron", "expr": "@daily", "dialect": "spring"}, ["schedule.dialect"]),
         ({"type": "cron", "expr": "@daily", "dst": "skip"}, ["schedule.dst"]),
         ({"type": "cron", "expr": "@daily", "dst": True}, ["schedule.dst"]),
         ({"type": "weekly", "weekday": 1, "time": "10:00", "dst": "wall"}, ["schedule.dst"]),

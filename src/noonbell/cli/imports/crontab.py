@@ -16,6 +16,7 @@ from noonbell import when
 from noonbell.cli.imports import Imported, unused
 from noonbell.cli.imports.commands import NotACall, call_of
 from noonbell.errors import ScheduleError
+from noonbell.service.writing import is_read_otherwise
 from noonbell.when.zones import find
 
 _ASSIGNMENT: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z_]\w*))\s*=\s*(.*?)\s*$""")
@@ -83,7 +84,13 @@ def _task(line: str, around: _Surroundings, system: bool, job_type: str | None) 
     _check(expr, around.zone)
     command, given = _input(command)
     what = _what(command, given, around, job_type, notes)
-    return {"name": _name(command), "cron_expr": expr, "timezone": around.zone, **what}, notes
+    return {"name": _name(command), **_cron(expr, around.zone), "timezone": around.zone, **what}, notes
+
+
+def _cron(expr: str, zone: str) -> dict[str, str]:
+    """The expression; with its dialect where an installation may be set to read it otherwise."""
+    schedule = {"type": "cron", "expr": expr, "dialect": "standard"}
+    return {"cron_expr": expr, **({"cron_dialect": "standard"} if is_read_otherwise(schedule, zone) else {})}
 
 
 def _moment(line: str) -> tuple[str, str]:

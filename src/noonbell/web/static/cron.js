@@ -19,7 +19,9 @@ export function startCron(form) {
       each.classList.toggle("here", each.dataset.name === here);
       if (each.dataset.name === "second") each.hidden = !six;
     }
-    const text = here ? list.querySelector(`[data-name=${here}]`).title : "";
+    const item = here ? list.querySelector(`[data-name=${here}]`) : null;
+    const isQuartz = form.elements.dialect?.value === "quartz";
+    const text = (isQuartz && item?.dataset.quartz) || item?.title || "";
     if (told.textContent !== text) told.textContent = text;
   }
 

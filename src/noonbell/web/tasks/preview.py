@@ -21,6 +21,7 @@ from noonbell.web.tasks import form as task_form
 from noonbell.web.tasks.acts import found
 from noonbell.web.times import instant_from
 from noonbell.web.visit import Visit
+from noonbell.when.cron_fields import Dialect
 from noonbell.when.plain import from_quartz, propose
 
 _CROWD: Final = 100
@@ -87,10 +88,13 @@ def meant(fields: Mapping[str, str], lang: str) -> Meant | None:
         spec: dict[str, Any] = {"type": "interval", "every": proposal.every, "unit": proposal.unit}
         told = {"when": "interval", "every": str(proposal.every), "unit": proposal.unit}
     else:
-        cron = proposal.cron if proposal is not None else from_quartz(text)
+        is_quartz = fields.get("dialect") == Dialect.QUARTZ
+        cron = proposal.cron if proposal is not None else None if is_quartz else from_quartz(text)
         if cron is None:
             return None
         spec, told = {"type": "cron", "expr": cron}, {"when": "cron", "cron_expr": cron}
+        if fields.get("dialect", Dialect.STANDARD) != Dialect.STANDARD:
+            told["dialect"] = str(Dialect.STANDARD)
     try:
         sentence = when.parse(spec, fields.get("timezone", "").strip() or "UTC").describe(lang)
     except ScheduleError:
@@ -99,12 +103,16 @@ def meant(fields: Mapping[str, str], lang: str) -> Meant | None:
 
 
 def dialect_of(schedule: Mapping[str, Any]) -> str:
-    """What kind of expression it is: `five`, `six`, `quartz`, `nickname`; nothing where it is no cron."""
+    """What kind of expression it is: `five`, `six`, `quartz` (its signs, in another dialect), `quartz_numbers`, `nickname`;
+    nothing where it is no cron.
+    """
     if schedule["type"] != "cron":
         return ""
     parts = str(schedule["expr"]).upper().split()
     if len(parts) < 5:
         return "nickname"
+    if schedule.get("dialect") == Dialect.QUARTZ:
+        return "quartz_numbers"
     day, weekday = parts[-3], parts[-1]
     if "?" in day + weekday or "#" in weekday or "L" in day or "W" in day or re.search(r"\dL", weekday):
         return "quartz"
