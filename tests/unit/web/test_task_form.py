@@ -7,7 +7,7 @@ import pytest
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
 from noonbell.model.account import Activity
-from noonbell.model.task import Task, TaskId, TaskStatus
+from noonbell.model.task import RetryPolicy, Task, TaskId, TaskStatus
 from noonbell.service.rules import Rules
 from noonbell.service.task_fields import read_task
 from noonbell.service.task_json import shown
@@ -55,7 +55,7 @@ def task_of(given) -> Task:
 def test_what_the_form_shows_is_what_saving_it_asks_for(given):
     task = task_of(given)
     fields = task_form.fields_of(shown(task, Activity()))
-    asked = task_form.given_of(fields, task.spec.schedule)
+    asked = task_form.change_of(fields, shown(task, Activity()))
     assert asked.pop("status") == "ENABLED"
     assert read_task(asked, NOW, Rules(), kept=task.spec.schedule).spec == task.spec
 
@@ -83,3 +83,22 @@ def test_a_problem_of_the_service_is_shown_at_the_field_that_it_is_about():
     found = task_form.problems_of(error)
     assert set(found) == {"cron_expr", "target_url", "max_retries", ""}
     assert found[""] == "fanout: is odd"
+
+
+@pytest.mark.parametrize("given", TASKS, ids=lambda given: given["name"])
+def test_a_default_of_the_installation_does_not_reach_a_task_that_is_saved_unchanged(given):
+    other = Rules(http_retry=RetryPolicy(max_retries=7, max_delay=11), job_retry=RetryPolicy(max_retries=7, jitter=0.4))
+    task = task_of(given)
+    asked = task_form.change_of(task_form.fields_of(shown(task, Activity())), shown(task, Activity()))
+    assert asked.pop("status") == "ENABLED"
+    assert read_task(asked, NOW, other, kept=task.spec.schedule).spec == task.spec
+
+
+def test_what_is_taken_out_of_the_rest_has_its_default_again():
+    task = task_of(
+        {"name": "a", "target_url": "http://h/x", "queue_depth": 3, "retry_policy": {"max_retries": 1, "jitter": 1}}
+    )
+    fields = {**task_form.fields_of(shown(task, Activity())), "rest": ""}
+    asked = task_form.change_of(fields, shown(task, Activity()))
+    assert "queue_depth" not in asked
+    assert "jitter" not in asked["retry_policy"]

@@ -23,7 +23,8 @@ from noonbell.when.plain import propose
 
 
 async def new(visit: Visit) -> Response:
-    fields = {**task_form.EMPTY, "timezone": visit.zone.name}
+    dialect = str(visit.site.services.previews.cron_dialect)
+    fields = {**task_form.EMPTY, "timezone": visit.zone.name, "dialect": dialect}
     if "from" in visit.query:
         visit.request.path_params["id"] = visit.query["from"]
         copied = await visit.site.services.tasks.show(await found(visit))
@@ -55,10 +56,11 @@ async def edit(visit: Visit) -> Response:
 async def save(visit: Visit) -> Response:
     task, fields = await found(visit), await visit.fields()
     version = int(text) if (text := fields.get("version", "")).isdecimal() and len(text) < 10 else None
-    theirs = task_form.fields_of(await visit.site.services.tasks.show(task))
+    stored = await visit.site.services.tasks.show(task)
+    theirs = task_form.fields_of(stored)
     fields = taken(fields, theirs)
     try:
-        given = await _given(visit, fields, task)
+        given = await _given(visit, fields, task, stored)
         await visit.site.services.tasks.change(task.id, given, partial=False, expect_version=version, by=visit.actor)
     except VersionConflict:
         return await _conflict(visit, fields, task, version, theirs)
@@ -75,8 +77,8 @@ async def review(visit: Visit) -> Response:
     return await form(visit, fields, task, changes=choices(None, fields, theirs))
 
 
-async def _given(visit: Visit, fields: Mapping[str, str], task: Task) -> dict[str, Any]:
-    given = await task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields, task.spec.schedule)
+async def _given(visit: Visit, fields: Mapping[str, str], task: Task, stored: Mapping[str, Any]) -> dict[str, Any]:
+    given = await task_yaml.read(fields["yaml"]) if "yaml" in fields else task_form.change_of(fields, stored)
     if is_managed(task):
         if not fields.get("detach"):
             raise InvalidState(visit.words("form.managed_stays", by=task.spec.managed_by))
@@ -127,11 +129,10 @@ async def check(visit: Visit) -> Response:
     task = await task_yaml.task_of(visit, fields)
     tasks = visit.site.services.tasks
     try:
-        given = task_form.given_of(fields, None if task is None else task.spec.schedule)
         if task is None:
-            await tasks.check(given)
+            await tasks.check(task_form.given_of(fields))
         else:
-            await tasks.draft_of_change(task, given)
+            await tasks.draft_of_change(task, task_form.change_of(fields, await tasks.show(task)))
     except InvalidArgument as error:
         return JSONResponse({"problems": _problems(visit, fields, error)})
     return JSONResponse({"problems": {}})

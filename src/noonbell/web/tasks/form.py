@@ -1,7 +1,8 @@
 """The form of a task: from a task to fields, and from fields to what `Tasks.create` and `Tasks.change` take. Pure.
 
-The form has the fields that most tasks need. All others are one text of JSON, `rest`, so that nothing is out of reach and
-nothing is lost by saving.
+The form has the fields that most tasks need. All others are one text of JSON, `rest`, so that nothing is out of reach.
+What the form does not show of a task (a kind of schedule that it does not know, fields that have their defaults) is taken
+from the task that is saved: see `change_of`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ UNITS: Final = ("second", "minute", "hour", "day")
 PRESETS: Final = {
     "hourly": "0 * * * *",
     "daily": "0 2 * * *",
-    "weekdays": "30 8 * * 1-5",
+    "weekdays": "30 8 * * MON-FRI",
     "month_end": "0 23 L * *",
 }
 
@@ -34,6 +35,12 @@ _CHOICES: Final = ("concurrency_policy", "overlap_action", "failure_action", "mi
 _NUMBERS: Final = ("timeout_seconds", "jitter_seconds", "priority", "catchup_limit")
 _RETRY: Final = ("max_retries", "initial_delay")
 _BOUNDS: Final = ("start_at", "end_at")
+_SHOWN_FOR: Final = {
+    **dict.fromkeys(("http_method", "target_url", "headers", "body_template"), ("http", "callback")),
+    **dict.fromkeys(("job_type", "payload", "queue"), ("job",)),
+    "callback_timeout_sec": ("callback",),
+}
+"""Fields that the form shows only for some kinds of target."""
 _IN_FORM: Final = frozenset(
     {
         *(*_TEXTS, *_HTTP, *_CHOICES, *_NUMBERS, *_BOUNDS),
@@ -41,6 +48,8 @@ _IN_FORM: Final = frozenset(
         *("max_concurrency", "callback_timeout_sec", "managed_by"),
     }
 )
+_ELSEWHERE: Final = ("schedule", "exec_type", "managed_by", "retry_policy")
+"""Fields of a task that are looked after one by one."""
 SCHEDULE: Final = ("every", "unit", "weekday", "day", "time", "at", "repeat", "mode", "anchor", "dialect", "dst")
 """Fields of schedules that the form shows by their own names."""
 EMPTY: Final[dict[str, str]] = {
@@ -68,7 +77,7 @@ EMPTY: Final[dict[str, str]] = {
 
 def fields_of(task: Mapping[str, Any]) -> dict[str, str]:
     """What the form shows of a task, as the service tells it."""
-    kind = {"SYNC": "http", "ASYNC": "callback"}.get(task["exec_type"], "job")
+    kind = _kind_of(task)
     fields = {name: str(task[name] or "") for name in (*_TEXTS, *_HTTP, *_CHOICES)}
     fields |= {name: number(task[name]) for name in _NUMBERS}
     fields |= {name: task[name] or "" for name in _BOUNDS}
@@ -92,10 +101,26 @@ def fields_of(task: Mapping[str, Any]) -> dict[str, str]:
     return {**EMPTY, **fields, **_schedule_fields(task["schedule"])}
 
 
+def _kind_of(task: Mapping[str, Any]) -> str:
+    return {"SYNC": "http", "ASYNC": "callback"}.get(task["exec_type"], "job")
+
+
+def _has_field(name: str, kind: str) -> bool:
+    """Whether the form of a task with that kind of target has a field for it."""
+    return name in _IN_FORM and kind in _SHOWN_FOR.get(name, (kind,))
+
+
+def whens_for(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """The kinds of schedule to choose from; with the one that the task has, if the form has no fields for it."""
+    kind = fields.get("when") or "none"
+    return WHENS if kind in WHENS else (kind, *WHENS)
+
+
 def rest_of(task: Mapping[str, Any]) -> str:
     """All that the form has no field for and that is not what it would be anyway."""
     plain = told(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
-    rest = {name: task[name] for name in plain if name not in _IN_FORM and task[name] != plain[name]}
+    kind = _kind_of(task)
+    rest = {name: task[name] for name in plain if not _has_field(name, kind) and task[name] != plain[name]}
     retry, usual = dict(task["retry_policy"]), plain["retry_policy"]
     kept = {
         name: value
@@ -133,7 +158,7 @@ def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The whole task that the form asks for. `old` is its schedule so far: what the form does not show of it stays.
+    """The task that the form asks for. `old` is its schedule so far: what the form does not show of it stays.
 
     Raises InvalidArgument for what is no number, no JSON, or no line of the kind that is expected; the rest is checked by
     the service.
@@ -162,6 +187,38 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     _read_retry(fields, given, problems)
     problems.finish()
     return given
+
+
+def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole task that a save asks for. `old` is the task as the service tells it, and as the form showed it: every field
+    that is still as it was shown, or was not sent, keeps its value to the letter.
+
+    A field that was emptied, or taken out of `rest`, has its default. One that has its default already is not in `rest`; it
+    stays as it is, for an installation may have set another default since.
+    """
+    kind = fields.get("kind") or _kind_of(old)
+    given = given_of({**fields, "kind": kind}, old["schedule"])
+    if old["exec_type"] != given["exec_type"]:
+        return given
+    seen = fields_of(old)
+
+    def is_same(name: str) -> bool:
+        return fields.get(name, seen[name]).replace("\r\n", "\n") == seen[name].replace("\r\n", "\n")
+
+    plain = told(TaskSpec(name="x", exec_type=old["exec_type"], job_type=old["job_type"]))
+    for name, usual in plain.items():
+        if name in _ELSEWHERE:
+            continue
+        if is_same(name) if _has_field(name, kind) else is_same("rest") or (name not in given and old[name] == usual):
+            given[name] = old[name]
+    if all(map(is_same, ("when", "cron_expr", *SCHEDULE, "run_if_late"))):
+        given["schedule"] = old["schedule"]
+    retry: dict[str, Any] = dict(given.get("retry_policy") or {})
+    for name, value in old["retry_policy"].items():
+        is_usual = list_of(value) == list_of(plain["retry_policy"][name])
+        if is_same(name) if name in (*_RETRY, "strategy") else is_same("rest") or (name not in retry and is_usual):
+            retry[name] = value
+    return {**given, "retry_policy": retry} if "max_retries" in retry else given
 
 
 def _read_job(fields: Mapping[str, str], given: dict[str, Any], problems: Problems) -> None:
@@ -212,7 +269,7 @@ def _read_rest(fields: Mapping[str, str], given: dict[str, Any], problems: Probl
         problems.add("rest", "is not an object; expected {…} with fields of a task")
         return
     for name, value in rest.items():
-        if name in _IN_FORM:
+        if _has_field(name, fields.get("kind", "http")):
             problems.add("rest", f"has {name!r}, which has a field of its own in the form")
         given[name] = value
 
@@ -239,9 +296,14 @@ def _lines(fields: Mapping[str, str], name: str, mark: str, problems: Problems) 
 
 
 def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, problems: Problems) -> dict[str, Any] | None:
-    """The schedule that the fields say; None for a task on demand."""
-    kind = fields.get("when", "none")
-    if kind not in WHENS or kind == "none":
+    """The schedule that the fields say; None for a task on demand. `old` is the one that the task has."""
+    kind = fields.get("when", "none" if old is None else str(old["type"]))
+    if kind == "none":
+        return None
+    if old is not None and old["type"] == kind and ("when" not in fields or kind not in WHENS):
+        return dict(old)
+    if kind not in WHENS:
+        problems.add("when", f"is {kind[:40]!r}; expected one of {', '.join(WHENS)}")
         return None
     found: dict[str, Any] = {}
     if old is not None and old.get("type") == kind:

@@ -16,6 +16,7 @@ from noonbell.web.tasks import form as task_form
 from noonbell.web.tasks.merge import Choice
 from noonbell.web.tasks.preview import previewed
 from noonbell.web.visit import Visit
+from noonbell.when.cron_fields import Dialect
 
 _CHOICES: Final = {
     "http_method": list(Method),
@@ -65,7 +66,8 @@ async def form(
         is_jitter_proposed=is_jitter_proposed,
         choices=_CHOICES,
         kinds=task_form.KINDS,
-        whens=task_form.WHENS,
+        whens=task_form.whens_for(fields),
+        dialects=list(Dialect),
         units=task_form.UNITS,
         presets=task_form.PRESETS,
         can_try=visit.site.try_call is not None,

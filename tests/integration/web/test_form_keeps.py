@@ -1,0 +1,212 @@
+"""The edit form of a task, opened and saved as it is: whatever the form does not show is there afterwards."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from integration.api.serving import Api
+from integration.web.asking import HTML, post
+from noonbell import when
+from noonbell.when.fields import Fields
+from noonbell.when.weekly import Weekly
+from noonbell.when.zones import Zone
+
+SCHEDULES: dict[str, list[dict[str, Any]]] = {
+    "cron": [
+        {"type": "cron", "expr": "*/7 2 * * 1-5"},
+        {"type": "cron", "expr": "0 0 */10 * *", "dialect": "cronjob", "dst": "wall", "repeat": 4},
+        {"type": "cron", "expr": "0 0 9 ? * 2 *", "dialect": "quartz"},
+    ],
+    "once": [{"type": "once", "at": "2090-01-01T00:00:00Z", "run_if_late": False}],
+    "interval": [
+        {"type": "interval", "every": 5, "unit": "minute", "anchor": "2020-01-01T00:00:30Z", "repeat": 9},
+        {"type": "interval", "every": 90, "unit": "second", "mode": "fixed_delay"},
+    ],
+    "weekly": [{"type": "weekly", "weekday": 0, "time": "09:00:01", "repeat": 3}],
+    "monthly": [{"type": "monthly", "day": -3, "time": "23:59:59"}],
+    "fortnightly": [{"type": "fortnightly", "weekday": 2, "time": "08:15:00", "repeat": 2}],
+}
+"""Of every kind in the table, and of one that only these tests register."""
+
+
+class Fortnightly(Weekly):
+    """A kind that the dashboard has never heard of."""
+
+    kind = "fortnightly"
+
+    @classmethod
+    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Weekly:
+        return super().read(given, zone, now, seconds_field)
+
+    def spec(self) -> dict[str, Any]:
+        return {**Weekly.spec(self), "type": "fortnightly"}
+
+
+@pytest.fixture
+def fortnightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(when, "KINDS", MappingProxyType({**when.KINDS, "fortnightly": Fortnightly}))
+
+
+class Form(HTMLParser):
+    """What a browser would send for the form of a task, nothing touched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.sent: dict[str, str] = {}
+        self._inside = False
+        self._area: str | None = None
+        self._select: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        has = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._inside = has.get("id") == "task-form"
+        if not self._inside:
+            return
+        name, kind = has.get("name"), has.get("type", "text")
+        if tag == "input" and name and (kind not in ("radio", "checkbox") or "checked" in has):
+            self.sent[name] = has.get("value", "on").replace("\n", "")
+        elif tag == "textarea" and name:
+            self._area, self.sent[name] = name, ""
+        elif tag == "select" and name:
+            self._select = name
+        elif tag == "option" and self._select and ("selected" in has or self._select not in self.sent):
+            self.sent[self._select] = has["value"]
+
+    def handle_data(self, data: str) -> None:
+        if self._area is not None:
+            self.sent[self._area] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._area is not None:
+            # As browsers do: the line break right after the tag is no part of the text, and each is sent as two signs.
+            text = self.sent[self._area].removeprefix("\n")
+            self.sent[self._area], self._area = text.replace("\n", "\r\n"), None
+        elif tag == "select":
+            self._select = None
+        elif tag == "form":
+            self._inside = False
+
+
+async def form_of(api: Api, task: int) -> dict[str, str]:
+    told = await api.call("GET", f"//tasks/{task}/edit", headers=HTML)
+    assert told.status == 200, told.text[-2000:]
+    sent = Form(told.text).sent
+    sent.pop("detach", None)
+    return sent
+
+
+def lasting(task: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in task.items() if name not in ("version", "updated_at")}
+
+
+async def made(api: Api, **fields: Any) -> dict[str, Any]:
+    body = {"name": "kept", "status": "DISABLED", **fields}
+    return await read(api, (await api.good("POST", "/tasks", body, 201))["id"])
+
+
+async def read(api: Api, task: int) -> dict[str, Any]:
+    return dict(await api.good("GET", f"/tasks/{task}"))
+
+
+def test_every_kind_of_schedule_is_among_those_that_are_saved() -> None:
+    assert {*when.KINDS, "fortnightly"} == set(SCHEDULES)
+
+
+@pytest.mark.usefixtures("fortnightly")
+@pytest.mark.parametrize(
+    "schedule", [each for of_kind in SCHEDULES.values() for each in of_kind], ids=lambda each: f"{each['type']}"
+)
+async def test_a_schedule_is_the_same_after_its_form_was_saved_unchanged(api: Api, schedule: dict[str, Any]) -> None:
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=schedule)
+    assert before["schedule"]["type"] == schedule["type"]
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", await form_of(api, before["id"]))
+    assert status == 303, text[-2000:]
+    assert lasting(await read(api, before["id"])) == lasting(before)
+
+
+@pytest.mark.usefixtures("fortnightly")
+async def test_another_field_is_changed_and_an_unknown_kind_of_schedule_stays(api: Api) -> None:
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["fortnightly"][0])
+    sent = {**await form_of(api, before["id"]), "description": "new"}
+    assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
+    assert lasting(await read(api, before["id"])) == {**lasting(before), "description": "new"}
+
+
+@pytest.mark.usefixtures("fortnightly")
+async def test_an_unknown_kind_gives_way_to_a_known_one_that_is_chosen(api: Api) -> None:
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["fortnightly"][0])
+    sent = {**await form_of(api, before["id"]), "when": "weekly"}
+    assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
+    assert (await read(api, before["id"]))["schedule"]["type"] == "weekly"
+
+
+async def test_a_form_without_an_answer_to_when_keeps_the_schedule(api: Api) -> None:
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["weekly"][0])
+    sent = await form_of(api, before["id"])
+    del sent["when"]
+    assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
+    assert (await read(api, before["id"]))["schedule"] == before["schedule"]
+
+
+async def test_a_kind_that_nobody_knows_is_refused_and_not_dropped(api: Api) -> None:
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["weekly"][0])
+    sent = {**await form_of(api, before["id"]), "when": "hourly-ish"}
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", sent)
+    assert status == 400
+    assert "hourly-ish" in text
+    assert (await read(api, before["id"]))["schedule"] == before["schedule"]
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "call": {"target_url": "http://127.0.0.1:9/x", "payload": {"of": "a call"}, "callback_timeout_sec": 77},
+    "every field of a call": {
+        "target_url": "http://127.0.0.1:9/x",
+        "exec_type": "ASYNC",
+        "callback_method": "PUT",
+        "http_method": "POST",
+        "body_template": "\n  two lines\n",
+        "headers": {"X-A": "b: c"},
+        "labels": {"team": "a=b", "a=b": " c "},
+        "description": "  two\nlines ",
+        "external_id": "ours-7",
+        "meta": {"retention_days": 3, "own": [1, {"b": None}]},
+        "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "retry_policy": {"max_retries": 4, "initial_delay": 2.5, "max_delay": 9, "jitter": 0.5},
+        "rate_limit": {"max": 3, "per_seconds": 10},
+        "circuit": {"failures": 2, "cool_down_seconds": 5},
+        "failure_action": "HALF_OPEN",
+        "max_concurrency": None,
+        "queue_depth": 5,
+        "misfire_grace_seconds": 12,
+        "misfire_policy": "CATCH_UP_LIMITED",
+        "catchup_limit": 4,
+        "start_at": "2030-01-01T00:00:00Z",
+        "on_lost": "FAIL",
+        "delivery": "at_most_once",
+        "follow_redirects": True,
+        "priority": -3,
+        "timeout_seconds": 1.5,
+    },
+    "job": {
+        "job_type": "resize",
+        "payload": {"big": 2**53, "text": "a\r\nb"},
+        "queue": "pdf",
+        "worker_timeout_ms": 9000,
+        "fanout": {"workers": 3},
+        "retry_policy": {"max_retries": 0},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", TASKS.values(), ids=TASKS)
+async def test_every_field_is_the_same_after_the_form_was_saved_unchanged(api: Api, fields: dict[str, Any]) -> None:
+    before = await made(api, **fields)
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", await form_of(api, before["id"]))
+    assert status == 303, text[-2000:]
+    assert lasting(await read(api, before["id"])) == lasting(before)
