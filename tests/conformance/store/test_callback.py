@@ -382,3 +382,25 @@ async def test_nobody_can_call_back_for_a_run_that_was_never_claimed(store: Stor
     _, heard = await store.callback(CallbackIn(task_id=task.id, run_id=run_id), succeed)
     assert heard.status == "IGNORED"
     assert await status_of(store, run_id) is S.SCHEDULED
+
+
+async def test_a_token_is_known_by_itself_alone(store: Store):
+    lease = await parked(store)
+    assert lease.callback_token is not None
+    assert await store.callback_run(lease.callback_token) == lease.run_id
+    for other in ("", "x", lease.callback_token[:-1], lease.callback_token + "x", lease.callback_token.upper()):
+        assert await store.callback_run(other) is None
+    assert await store.callbacks(None) == []
+
+
+async def test_of_what_a_final_run_ignores_the_newest_ten_stay(store: Store):
+    first, other = await parked(store), await parked(store)
+    for number in range(15):
+        await store.callback(CallbackIn(token=first.callback_token, body=str(number)), succeed)
+    await store.callback(CallbackIn(token=other.callback_token, body="other"), succeed)
+    kept = await store.callbacks(first.run_id)
+    assert [(each.status, each.body) for each in kept] == [
+        *(("IGNORED", str(number)) for number in range(14, 4, -1)),
+        ("RECEIVED", "0"),
+    ]
+    assert len(await store.callbacks(other.run_id)) == 1
