@@ -15,6 +15,7 @@ from noonbell.clock import SystemClock
 from noonbell.engine.know import Tasks
 from noonbell.engine.node import Node
 from noonbell.engine.plan import Planner
+from noonbell.engine.pulse import Pulse
 from noonbell.engine.schema_watch import SchemaWatch
 from noonbell.engine.stray import Strays
 from noonbell.engine.sweep import Sweeper
@@ -25,6 +26,7 @@ from noonbell.service import Services
 from noonbell.settings import Settings
 from noonbell.sinks.run_log import RunLog
 from noonbell.sinks.traces import traced
+from noonbell.stores import store_of
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.targets.jobs.target import JobTarget
 
@@ -52,6 +54,9 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
     queues = work.handlers.queues() if work.queues is None else work.queues
     if HTTP_QUEUE in queues:
         raise InvalidArgument.field("queues", "has 'http'; HTTP targets are carried out by `noonbell serve`")
+    # The store in memory has one connection, and no other process that could take a run away.
+    is_shared = not settings.store.url.startswith("memory:")
+    pulse = Pulse(store_of(settings, connections=1)) if is_shared else None
     worker = Worker(
         store,
         wakeup,
@@ -65,6 +70,7 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
         observe=run_log.settled,
         tasks=tasks,
         strays=strays,
+        pulse=pulse,
     )
     planner = Planner(
         store,
@@ -76,6 +82,9 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
     sweeper = Sweeper(store, wakeup, tasks=tasks)
     node = Node(planner=planner if scheduler else None, sweeper=sweeper, workers=[worker], clock=SystemClock())
     async with contextlib.AsyncExitStack() as going:
+        if pulse is not None:
+            going.push_async_callback(pulse.close)
+            await pulse.open()
         going.push_async_callback(target.close)
         await target.open()
         await node.start(work.graceful_timeout)

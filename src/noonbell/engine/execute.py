@@ -7,6 +7,7 @@ more time (`extend`) has to loosen it with `loosen`.
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextvars import ContextVar
 from typing import Any
 
@@ -35,6 +36,11 @@ class Belt:
     def loosen(self, seconds: float) -> None:
         if not self.is_pulled:
             self.due = self._belts.at(self.task, seconds)
+
+    @property
+    def late_by(self) -> float:
+        """Seconds since its time was over, where it could not be pulled: the loop was blocked. 0: it is not late."""
+        return 0.0 if self.is_pulled else max(0.0, self.task.get_loop().time() - self.due)
 
     @property
     def is_canceled(self) -> bool:
@@ -122,6 +128,14 @@ def wearer() -> asyncio.Task[Any]:
     task = asyncio.current_task() if belt is None else belt.task
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     return task
+
+
+def task_of(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+    """The attempt's own task, of one that an attempt has started; else the same. For any thread."""
+    if sys.version_info < (3, 12):
+        return task
+    belt = task.get_context().get(_belt)
+    return task if belt is None else belt.task
 
 
 def loosen(seconds: float) -> None:

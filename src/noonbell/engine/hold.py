@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -46,7 +47,7 @@ class Word(enum.Enum):
 class Held:
     """One lease and what is going on with it."""
 
-    __slots__ = ("begun", "key", "lease", "ping_seconds", "runner", "since", "word")
+    __slots__ = ("begun", "is_leaving", "is_under_way", "key", "lease", "ping_seconds", "runner", "since", "word")
 
     def __init__(self, lease: Lease, since: float) -> None:
         self.lease = lease
@@ -55,8 +56,16 @@ class Held:
         self.ping_seconds = (lease.expires_at - lease.claimed_at) / SECOND / 3
         self.runner: asyncio.Task[None] | None = None
         self.word: Word | None = None
+        self.is_under_way = False
+        """Its attempt has begun: it is too late to hand it back as if nothing had happened."""
+        self.is_leaving = False
+        """Its outcome is on the way to the store."""
         self.begun = False
         """At most once: marked in the store, so it cannot be handed back."""
+
+    @property
+    def is_renewed(self) -> bool:
+        return self.word is None or self.word is Word.STOPPED
 
 
 Ended = tuple[Held, Settlement]
@@ -96,6 +105,8 @@ class Hands:
         self._missed = False
         self._leaving = 0
         self._pace: float | None = None
+        self._beginning = threading.Lock()
+        """Between an attempt that begins and the thread of the heartbeats, which hands back those that have not."""
 
     # Taking
 
@@ -167,7 +178,8 @@ class Hands:
         began = self._monotonic()
         settlement: Settlement | None = None
         try:
-            settlement = await self._carry(held)
+            if self._begins(held):
+                settlement = await self._carry(held)
         except Exception:
             # A defect of ours: the lease runs out, and the sweep decides.
             logger.exception("run %d could not be carried out", held.lease.run_id)
@@ -177,6 +189,12 @@ class Hands:
             self._end(held, settlement)
             # Who knows the loop need not ask for it: that asks the system for the process, each time.
             self._start_more(None if held.runner is None else held.runner.get_loop())
+
+    def _begins(self, held: Held) -> bool:
+        """False: it was handed back meanwhile, by `abandon_idle`."""
+        with self._beginning:
+            held.is_under_way = held.word is not Word.LOST
+        return held.is_under_way
 
     def _note_pace(self, seconds: float) -> None:
         self._pace = seconds if self._pace is None else self._pace + 0.1 * (seconds - self._pace)
@@ -194,11 +212,16 @@ class Hands:
         """Up to so many outcomes, to be settled: then `let_go` of them, or `put_back` if that failed."""
         count = min(most, len(self._ended))
         self._leaving += count
-        return [self._ended.popleft() for _ in range(count)]
+        ended = [self._ended.popleft() for _ in range(count)]
+        for held, _ in ended:
+            held.is_leaving = True
+        return ended
 
     def put_back(self, ended: Sequence[Ended]) -> None:
         """The store is away: they stay held. Nothing is claimed meanwhile, so they are never more than were taken."""
         self._leaving -= len(ended)
+        for held, _ in ended:
+            held.is_leaving = False
         self._ended.extendleft(reversed(ended))
 
     def let_go(self, ended: Sequence[Ended]) -> None:
@@ -243,6 +266,21 @@ class Hands:
             self.interrupt(held, Word.STOPPED)
         return count
 
+    def abandon_idle(self) -> list[Held]:
+        """From any thread: what has not begun, and from now on never will. The caller hands it back, then `forget`s it."""
+        with self._beginning:
+            idle = [one for one in list(self.held.values()) if not one.is_under_way and one.word is None]
+            for held in idle:
+                held.word = Word.LOST
+        return idle
+
+    def forget(self, idle: Sequence[Held]) -> None:
+        """Those that were abandoned, and wait for their turn still, are let go of."""
+        for held in idle:
+            if held.runner is None and held in self._waiting:
+                self._waiting.remove(held)
+                self._end(held, None)
+
     def interrupt_all(self, word: Word) -> None:
         for held in list(self.held.values()):
             if held.runner is not None and not held.runner.done():
@@ -258,4 +296,4 @@ class Hands:
 
     def ping_seconds(self, default: float) -> float:
         """How often the leases in hand have to be renewed."""
-        return min((held.ping_seconds for held in self.held.values()), default=default)
+        return min((held.ping_seconds for held in list(self.held.values())), default=default)

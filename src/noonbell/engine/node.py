@@ -103,8 +103,8 @@ class Node:
         stalls = watch.stalls()
         planned_at = None if planner is None or planner.last_at is None else rfc3339(planner.last_at)
         return {
-            "ok": self._running and watch.is_ok,
-            "reason": watch.reason if self._running else "it has not started, or is stopping",
+            "ok": self._running and watch.is_ok and all(worker.is_well for worker in self.workers),
+            "reason": self._reason(),
             "store": {"ok": watch.store_ok, "since": rfc3339(watch.since), "error": watch.store_error},
             "planner": None if planner is None else {"last_at": planned_at, "lag_seconds": planner.lag_seconds},
             "workers": [worker.health() for worker in self.workers],
@@ -114,6 +114,12 @@ class Node:
             ],
             "errors": dict(watch.errors),
         }
+
+    def _reason(self) -> str | None:
+        if not self._running:
+            return "it has not started, or is stopping"
+        lost = (f"the thread of worker {one.id}'s heartbeats died" for one in self.workers if not one.is_well)
+        return self.watch.reason or next(lost, None)
 
     async def _look(self) -> None:
         while True:

@@ -9,6 +9,10 @@ A worker that ends its own attempts at their deadline (ours do) and did not is p
 lost rather than too slow. So the sweep waits for a sign: a heartbeat after the deadline means that the worker lives and
 the attempt hangs; a lease that runs out means that it was lost. Other workers get no such benefit of the doubt.
 
+An attempt that hangs goes on as long as its process lives: it blocks its event loop, or ignores that it was canceled. If no
+retry is left, its run ends here. Else it stays with its worker, whose heartbeats renew it, until that settles it as `timeout`
+or dies: a retry that began before would overlap with it.
+
 Died before or after its commit: the next sweep, on any node, finds what is still overdue and nothing else.
 """
 
@@ -43,6 +47,10 @@ _SIGN = 1 * SECOND
 """A heartbeat counts as a sign of life for an attempt only this long after it was found past its deadline."""
 _FORGET = 24 * 3600 * SECOND
 """A worker that has been silent for a day is taken off the list."""
+_HANGS = (
+    ", and its worker could not end it: the handler blocks the event loop (the run's log says so), or goes on although it"
+    " was canceled"
+)
 _WATCHED = 10_000
 """Attempts past their deadline that are remembered at once."""
 
@@ -122,32 +130,36 @@ class Sweeper:
     async def _decide(self, late: Sequence[Overdue]) -> list[tuple[Task, Settlement]]:
         judged = await self._judge(late)
         decided: list[tuple[Task, Settlement]] = []
-        for one, expect in judged:
+        for one, expect, hangs in judged:
             task = await self._tasks.newest(one.task_id, self._poll)
             batch_done()
-            if task is not None:
-                decided.append((task, decide(task.spec, one, expect, self._draw())))
+            if task is None:
+                continue
+            settlement = decide(task.spec, one, expect, self._draw(), hangs=hangs)
+            if not hangs or settlement.move is not Move.RETRY:
+                decided.append((task, settlement))
         return decided
 
-    async def _judge(self, late: Sequence[Overdue]) -> list[tuple[Overdue, Expect]]:
-        """What to take each of them for; those that need a sign first are left out."""
+    async def _judge(self, late: Sequence[Overdue]) -> list[tuple[Overdue, Expect, bool]]:
+        """What to take each of them for, and whether it hangs in a worker that lives; who needs a sign first is left out."""
         doubtful = [one for one in late if one.expect is Expect.OVERTIME]
         if not doubtful:
             self._overtime.clear()
-            return [(one, one.expect) for one in late]
+            return [(one, one.expect, False) for one in late]
         now = await self._store.now()
         workers = {worker.id: worker for worker in await self._store.workers() if worker.meta.get(ENFORCES_TIMEOUT)}
-        judged: list[tuple[Overdue, Expect]] = []
+        judged: list[tuple[Overdue, Expect, bool]] = []
         seen: dict[tuple[RunId, int], Instant] = {}
         for one in late:
             expect: Expect | None = one.expect
             worker = workers.get(one.worker_id or "")
-            if one.expect is Expect.OVERTIME and worker is not None:
+            enforces = one.expect is Expect.OVERTIME and worker is not None
+            if enforces and worker is not None:
                 found_at = seen[one.run_id, one.token] = self._overtime.get((one.run_id, one.token), now)
                 expect = await self._sign(one, worker, found_at, now)
                 batch_done()
             if expect is not None:
-                judged.append((one, expect))
+                judged.append((one, expect, enforces and expect is Expect.OVERTIME))
         self._overtime = dict(list(seen.items())[-_WATCHED:])
         return judged
 
@@ -170,8 +182,11 @@ class Sweeper:
             self._wakeup.signal(topic)
 
 
-def decide(spec: TaskSpec, one: Overdue, expect: Expect, unit: float) -> Settlement:
-    """What becomes of something that time has run out on. `unit` is a random draw from [0, 1)."""
+def decide(spec: TaskSpec, one: Overdue, expect: Expect, unit: float, *, hangs: bool = False) -> Settlement:
+    """What becomes of something that time has run out on. `unit` is a random draw from [0, 1).
+
+    `hangs`: its worker lives, and ends attempts at their deadline by itself where it can.
+    """
     subject = Subject(
         run_id=one.run_id, token=one.token, retry_count=one.retry_count, lost_count=one.lost_count, expect=expect
     )
@@ -184,7 +199,7 @@ def decide(spec: TaskSpec, one: Overdue, expect: Expect, unit: float) -> Settlem
             outcome = failure("callback_timeout", f"no callback within {spec.callback_timeout_sec} s")
         case Expect.OVERTIME:
             verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("timeout"), unit)
-            outcome = failure("timeout", f"it took longer than {spec.timeout_seconds:g} s")
+            outcome = failure("timeout", f"it took longer than {spec.timeout_seconds:g} s{_HANGS if hangs else ''}")
         case Expect.HELD | Expect.ANSWERED:
             raise ValueError(f"the sweep does not speak for what is {expect}")
         case _:

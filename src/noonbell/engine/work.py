@@ -1,7 +1,7 @@
 """Work: a worker claims runs, carries them out and settles them. The built-in executor is one like any other.
 
-Its loops are each in a file of its own: lanes (`claim`) bring work in and outcomes out, the heart (`beat`) renews leases
-and brings orders, an ear (`wake`) for each hears of signals. `hold` is what they share.
+Its loops are each in a file of its own: lanes (`claim`) bring work in and outcomes out, the heart (`beat`, in the thread of
+`pulse`) renews leases and brings orders, an ear (`wake`) for each hears of signals. `hold` is what they share.
 
     K15  died during a graceful stop   what was handed back is handed back; the rest is swept when its lease runs out
 """
@@ -24,6 +24,7 @@ from noonbell.engine.hold import Hands, Word
 from noonbell.engine.keep import Keeper
 from noonbell.engine.know import Tasks
 from noonbell.engine.progress import Watch
+from noonbell.engine.pulse import Pulse, relayed
 from noonbell.engine.stray import Strays
 from noonbell.engine.wake import ANY_QUEUE, ORDERS, Bell, Ear, queue_topic
 from noonbell.errors import NoonbellError, StoreUnavailable
@@ -68,10 +69,12 @@ class Worker:
         observe: Observe | None = None,
         tasks: Tasks | None = None,
         strays: Strays | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`.
 
-        `strays` is shared with the target that has them: they count in `concurrency`.
+        `strays` is shared with the target that has them: they count in `concurrency`. `pulse`: the thread that renews the
+        leases; None: the loop of the worker does.
         """
         self.id = worker_id or new_worker_id()
         self.incarnation = secrets.token_hex(8)
@@ -82,13 +85,24 @@ class Worker:
         self.queues = tuple(queues)
         self._store, self._job_types, self._version = store, job_types, version
         known = tasks or Tasks(store)
-        bell, pulse = Bell(), Bell()
+        bell = Bell()
         carrier = Carrier(store, known, targets, callback_url, self._expect_beat)
         self.hands = Hands(concurrency, carrier.carry, bell, ahead, strays=strays)
         self.hands.expect_beat = self._expect_beat
+        self._pulse, self._watch, self._has_left = pulse, Watch(), False
         self._heart = Heart(
-            store, self.hands, pulse, self.id, self.incarnation, register=self.register, obey=self._obey
+            store,
+            self.hands,
+            known,
+            self.id,
+            self.incarnation,
+            register=self.register,
+            obey=self._obey,
+            pulse=pulse,
+            died=self._beat_here,
         )
+        self.is_well = True
+        """False: the thread of its heartbeats has died, and it claims nothing more."""
         request = ClaimRequest(
             worker_id=self.id,
             queues=self.queues,
@@ -110,7 +124,8 @@ class Worker:
             for number in range(lanes)
         ]
         topics = [*map(queue_topic, self.queues), ANY_QUEUE]
-        self._ears = [Ear(wakeup, topics, bell.ring), Ear(wakeup, (ORDERS,), pulse.ring)]
+        self._ears = [Ear(wakeup, topics, bell.ring), Ear(wakeup, (ORDERS,), self._heart.ring)]
+        self._heart_keeper: Keeper | None = None
         self._lane_keepers: list[Keeper] = []
         self._keepers: list[Keeper] = []
 
@@ -119,18 +134,27 @@ class Worker:
     async def start(self, watch: Watch | None = None) -> None:
         """Register and begin. AlreadyExists if another process works under this id."""
         await self.register()
-        watch = watch or Watch()
+        watch = self._watch = watch or self._watch
         self._lane_keepers = [
             Keeper(f"lane {number} of {self.id}", lane, watch, 0.1, 5.0, kind="claim")
             for number, lane in enumerate(self._lanes)
         ]
-        self._keepers = [Keeper(f"heart of {self.id}", self._heart, watch, 0.1, 1.0, kind="heartbeat")]
-        self._keepers += [Keeper(f"ear {number} of {self.id}", ear, watch) for number, ear in enumerate(self._ears)]
+        self._keepers = [Keeper(f"ear {number} of {self.id}", ear, watch) for number, ear in enumerate(self._ears)]
+        pulse = self._pulse
+        self._heart_keeper = self._kept_heart(watch if pulse is None else relayed(watch, pulse))
+        if pulse is None:
+            self._heart_keeper.start()
+        else:
+            pulse.join(self._heart)
+            pulse.call(self._heart_keeper.start)
         for keeper in (*self._keepers, *self._lane_keepers):
             keeper.start()
 
-    async def register(self) -> None:
-        await self._store.register_worker(
+    async def register(self, store: Store | None = None) -> None:
+        """By way of this store, where the caller has one of its own."""
+        if self._has_left:
+            return
+        await (store or self._store).register_worker(
             model.Worker(
                 id=self.id,
                 incarnation=self.incarnation,
@@ -154,8 +178,27 @@ class Worker:
             logger.warning("worker %s leaves %d runs behind that do not stop", self.id, self.hands.running)
         await asyncio.gather(*(keeper.stop() for keeper in self._lane_keepers))
         await self._say_goodbye()
-        await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
+        await asyncio.gather(self._stop_heart(), *(keeper.stop() for keeper in self._keepers))
         self.has_stopped = True
+
+    async def _stop_heart(self) -> None:
+        if self._heart_keeper is None:
+            return
+        if self._pulse is None:
+            await self._heart_keeper.stop()
+        elif self._pulse.is_alive:
+            self._pulse.leave(self._heart)
+            await self._pulse.do(self._heart_keeper.stop())
+
+    def _beat_here(self) -> None:
+        """The thread of the heartbeats has died. What is in hand is renewed from here; nothing more is taken."""
+        self._pulse, self.is_well, self.hands.is_open = None, False, False
+        logger.error("worker %s claims nothing more: the thread of its heartbeats died. Restart the process", self.id)
+        self._heart_keeper = self._kept_heart(self._watch)
+        self._heart_keeper.start()
+
+    def _kept_heart(self, watch: Watch) -> Keeper:
+        return Keeper(f"heart of {self.id}", self._heart, watch, 0.1, 1.0, kind="heartbeat")
 
     async def _say_goodbye(self) -> None:
         deadline = time.monotonic() + _LAST_WORDS
@@ -163,6 +206,7 @@ class Worker:
             try:
                 while self.hands.has_ended:
                     await self._lanes[0].tick()
+                self._has_left = True
                 await self._store.remove_worker(self.id, self.incarnation)
                 return
             except StoreUnavailable:
@@ -194,7 +238,7 @@ class Worker:
     def _obey(self, state: WorkerState) -> None:
         if self.state is WorkerState.STOPPING:
             return
-        self.hands.is_open = state is WorkerState.RUNNING
+        self.hands.is_open = state is WorkerState.RUNNING and self.is_well
         if state is WorkerState.RUNNING and self.state is not WorkerState.RUNNING:
             self.hands.nudge()
         self.state = state if state is not WorkerState.STOPPING else self.state
@@ -212,4 +256,5 @@ class Worker:
             "running": self.hands.running,
             "strays": self.hands.strays.count,
             "held": len(self.hands.held),
+            "ok": self.is_well,
         }

@@ -49,11 +49,18 @@ def watch_store(store: Store, metrics: Metrics) -> Store:
     return cast("Store", _WatchedStore(store, metrics))
 
 
+def watch_beside(watched: Store, other: Store) -> Store:
+    """The other store, over the same database; it counts together with the one that is watched already, if it is."""
+    if not isinstance(watched, _WatchedStore):
+        return other
+    return cast("Store", _WatchedStore(other, watched._metrics, watched._ledger))
+
+
 class _WatchedStore:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, ledger: Ledger | None = None) -> None:
         self._store = store
         self._metrics = metrics
-        self._ledger = Ledger(metrics)
+        self._ledger = ledger or Ledger(metrics)
 
     def __getattr__(self, name: str) -> Any:
         """Asked once for each name: what is found stays as an attribute."""

@@ -52,13 +52,15 @@ def open_store(
     )
 
 
-def store_of(settings: Settings, *, clock: Clock | None = None, new: bool = False) -> SqlStore:
-    """The store that the settings name, not opened yet."""
+def store_of(
+    settings: Settings, *, clock: Clock | None = None, new: bool = False, connections: int | None = None
+) -> SqlStore:
+    """The store that the settings name, not opened yet. `connections`: instead of `store.pool_size`."""
     kept = settings.store
     return open_store(
         kept.url,
         clock=clock,
-        connections=kept.pool_size,
+        connections=connections or kept.pool_size,
         schema=kept.schema,
         table_prefix=kept.table_prefix or "",
         new=new,

@@ -135,7 +135,7 @@ class MysqlStore(SqlStore):
     async def open(self) -> None:
         try:
             self._pool = await self._connect(self._connections)
-            self._spare = await self._connect(2)
+            self._spare = await self._connect(2, least=min(1, self._connections - 1))
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
         version = await self.fetch("select version()")
@@ -143,9 +143,9 @@ class MysqlStore(SqlStore):
         await self._bring_up_to_date()
         await self._learn_types()
 
-    async def _connect(self, connections: int) -> Any:
+    async def _connect(self, connections: int, least: int = 1) -> Any:
         return await asyncmy.create_pool(
-            **self._where, **_SESSION, minsize=1, maxsize=connections, init_command=_INIT + _LIMITS
+            **self._where, **_SESSION, minsize=least, maxsize=connections, init_command=_INIT + _LIMITS
         )
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from noonbell.engine.listen import Hub
 from noonbell.engine.node import Node, node_name
 from noonbell.engine.plan import Planner
 from noonbell.engine.protocol import Protocol as WorkerDesk
+from noonbell.engine.pulse import Pulse
 from noonbell.engine.sweep import Sweeper
 from noonbell.engine.watchman import Watchman
 from noonbell.engine.work import Worker
@@ -28,7 +29,7 @@ from noonbell.service.alerts import Alerts
 from noonbell.service.callbacks import Receive, Received, Said
 from noonbell.settings import Settings
 from noonbell.sinks.metrics import Metrics, Readings
-from noonbell.sinks.watch import watch_store
+from noonbell.sinks.watch import watch_beside, watch_store
 from noonbell.stores import store_of
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.wakeups import wakeup_of
@@ -73,15 +74,16 @@ async def assembled(
         metrics = _metrics(settings) if settings.metrics.enabled else None
         unwatched = make_store(settings, new=new)
         await open_part(unwatched, open_parts)
-        store: Store = unwatched if metrics is None else watch_store(unwatched, metrics)
+        counted: Store = unwatched if metrics is None else watch_store(unwatched, metrics)
         wakeup = wakeup_of(settings)
         await open_part(wakeup, open_parts)
-        store, hub = hear_events(store, wakeup, metrics, open_parts)
+        store, hub = hear_events(counted, wakeup, metrics, open_parts)
         watchman, alerts = await watch(settings, store, metrics, open_parts, port)
         tasks = Tasks(store)
         door = Door(store, wakeup)
         open_parts.push_async_callback(door.close)
-        ground = Ground(settings, store, wakeup, tasks, open_parts)
+        pulse = await open_pulse(settings, open_parts, counted) if worker else None
+        ground = Ground(settings, store, wakeup, tasks, open_parts, pulse)
         workers = await _workers(ground, app, metrics, port) if worker else []
         node = _node(settings, store, wakeup, tasks, workers, watchman, scheduler=scheduler)
         yield Parts(
@@ -107,13 +109,28 @@ async def _workers(ground: Ground, app: App | None, metrics: Metrics | None, por
     return [await http_worker(ground, metrics, port), *([] if jobs is None else [jobs])]
 
 
-def make_store(settings: Settings, *, new: bool = False) -> SqlStore:
+async def open_pulse(
+    settings: Settings, open_parts: contextlib.AsyncExitStack, counted: Store | None = None
+) -> Pulse | None:
+    """The thread that renews leases, opened, with a connection of its own to the store; `counted`: counts with that one.
+
+    None for the store in memory, which has one connection and no other process that could take a run away.
+    """
+    if settings.store.url.startswith("memory:"):
+        return None
+    own: Store = make_store(settings, connections=1)
+    pulse = Pulse(own if counted is None else watch_beside(counted, own))
+    await open_part(pulse, open_parts)
+    return pulse
+
+
+def make_store(settings: Settings, *, new: bool = False, connections: int | None = None) -> SqlStore:
     """The store of the settings, not opened yet. A missing driver is named, with what brings it.
 
-    `new`: it may be made beside another Noonbell store of the same database.
+    `new`: it may be made beside another Noonbell store of the same database. `connections`: instead of `store.pool_size`.
     """
     try:
-        return store_of(settings, new=new)
+        return store_of(settings, new=new, connections=connections)
     except ModuleNotFoundError as missing:
         extra = _DRIVERS.get((missing.name or "").partition(".")[0])
         if extra is None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from noonbell import sealing
 from noonbell.app import App
 from noonbell.engine.know import Tasks
+from noonbell.engine.pulse import Pulse
 from noonbell.engine.stray import Strays
 from noonbell.engine.work import Worker
 from noonbell.model.task import HTTP_QUEUE, ExecType
@@ -41,6 +42,8 @@ class Ground:
     wakeup: Wakeup
     tasks: Tasks
     open_parts: AsyncExitStack
+    pulse: Pulse | None = None
+    """The thread that renews their leases; None where the store cannot be opened twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ async def http_worker(ground: Ground, metrics: Metrics | None, port: int | None)
         callback_url=lambda token: f"{base}/{token}",
         observe=run_log.settled,
         tasks=ground.tasks,
+        pulse=ground.pulse,
     )
 
 
@@ -114,6 +118,7 @@ async def job_worker(ground: Ground, handlers: Handlers, badge: Badge) -> Worker
         observe=run_log.settled,
         tasks=ground.tasks,
         strays=strays,
+        pulse=ground.pulse,
     )
 
 

@@ -29,7 +29,7 @@ from noonbell.version import __version__
 from noonbell.wiring import memory
 from noonbell.wiring.applying import load_app
 from noonbell.wiring.loops import loop_factory
-from noonbell.wiring.parts import make_store
+from noonbell.wiring.parts import make_store, open_pulse
 from noonbell.wiring.stopping import Stop
 from noonbell.wiring.watching import tell_events
 from noonbell.wiring.workers import Badge, Ground, job_worker, open_part
@@ -82,7 +82,8 @@ async def _ground(settings: Settings, open_parts: contextlib.AsyncExitStack) -> 
     store = telling(quiet, nudge)
     told = tell_events(store, wakeup, open_parts)
     services = build(told, wakeup, Rules.of(settings, template.check), _no_callbacks)
-    return Ground(settings, told, wakeup, Tasks(told), open_parts), services
+    pulse = await open_pulse(settings, open_parts)
+    return Ground(settings, told, wakeup, Tasks(told), open_parts, pulse), services
 
 
 @contextlib.asynccontextmanager

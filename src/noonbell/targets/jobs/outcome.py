@@ -65,8 +65,10 @@ def unknown(job_type: str | None) -> Outcome:
     return _failure("error", f"this worker has no handler for job type {job_type!r}")
 
 
-def timed_out(seconds: float) -> Outcome:
-    return _failure("timeout", f"it took longer than {seconds:g} s")
+def timed_out(seconds: float, late: float = 0.0) -> Outcome:
+    """`late`: for so many seconds after its time was over, a blocked event loop kept it from being ended."""
+    why = f", and could not be ended: the event loop was blocked for over {late:.1f} s" if late else ""
+    return _failure("timeout", f"it took longer than {seconds:g} s{why}")
 
 
 def crashed(status: int | None) -> Outcome:

@@ -88,7 +88,11 @@ class JobTarget:
             self._belts.take_off(belt)
             words.belt = None
         # One that went on when its time was over, and returned in the end, was late all the same.
-        return outcome.timed_out(seconds) if belt.was_it() else ended
+        if belt.was_it():
+            return outcome.timed_out(seconds)
+        if handler.kind is HandlerKind.ASYNC and (late := belt.late_by):
+            return outcome.timed_out(seconds, late)
+        return ended
 
     async def _in_loop(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
         try:
