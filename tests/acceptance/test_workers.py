@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,34 @@ def test_workers_are_listed_drained_resized_and_stopped_from_the_command_line(no
     (tmp_path / "go").touch()
     assert process.process.wait(PATIENCE) == 0
     assert node.run(run_id)["status"] == "SUCCESS"
+
+
+def test_a_worker_inside_serve_is_drained_and_never_stopped_alone(nodes, sqlite_url, tmp_path):
+    node = nodes.start(sqlite_url, "--app", str(APP))
+    workers = node.ask("GET", "/workers")["items"]
+    assert {one["part_of"] for one in workers} == {"serve"}
+    (jobs,) = [one["id"] for one in workers if "default" in one["queues"]]
+    refused = node.ask("POST", f"/workers/{jobs}/stop", expect=409)
+    assert refused["code"] == "INVALID_STATE"
+    assert "drain it" in refused["message"]
+    env = {**os.environ, "NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    said = subprocess.run([COMMAND, "worker", "stop", jobs], env=env, capture_output=True, text=True, check=False)
+    assert said.returncode != 0
+    assert "drain it" in said.stderr
+    (tmp_path / "go").touch()
+    assert node.wait_for_run(node.trigger("name:held", payload={"folder": str(tmp_path)}), "SUCCESS")
+    noonbell(node, "worker", "drain", jobs)
+    ready = until(lambda: _ready_with(node, jobs, "draining"), "readyz to show it")
+    assert ready["ok"], "somebody wants it so"
+    found = subprocess.run(
+        [COMMAND, "doctor", "--store", sqlite_url], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert "drained inside a node" in found.stdout + found.stderr
+
+
+def _ready_with(node, worker_id: str, state: str) -> Any:
+    ready = node.ask("GET", "/readyz")
+    return ready if any((one["id"], one["state"]) == (worker_id, state) for one in ready["workers"]) else None
 
 
 def test_serve_executes_the_jobs_of_an_app_itself(nodes, sqlite_url, tmp_path):

@@ -33,6 +33,7 @@ _EXAMPLE: Final = {
     "job_types": ["resize"],
     "concurrency": 10,
     "running": 2,
+    "part_of": None,
     "started_at": "2026-11-15T02:00:00Z",
     "last_heartbeat_at": "2026-11-15T02:30:04.5Z",
 }
@@ -94,8 +95,8 @@ STOP = paper(
     "Let a worker end",
     answer="WorkerStateSet",
     answer_example={"worker_id": "resizer-1", "state": "stopping"},
-    errors=_WORKER,
-    notes="It takes no more, finishes what it can, hands back the rest, and goes.",
+    errors=(*_WORKER, "INVALID_STATE"),
+    notes="It takes no more, finishes what it can, hands back the rest, and goes. One inside `noonbell serve` is 409: drain it.",
 )
 RESUME = paper(
     "resume_worker",
@@ -198,6 +199,7 @@ def schemas() -> Schema:
                 "job_types": {**or_null(listed(TEXT)), "description": "Null: any."},
                 "concurrency": WHOLE,
                 "running": {**WHOLE, "description": "Runs that it holds now."},
+                "part_of": {**or_null(TEXT), "description": "`serve`: inside a node, drained but never stopped alone."},
                 "started_at": MOMENT,
                 "last_heartbeat_at": MOMENT,
             }

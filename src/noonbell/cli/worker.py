@@ -81,7 +81,7 @@ def resume(worker_ids: tuple[str, ...]) -> None:
 @command.command("stop")
 @click.argument("worker_ids", nargs=-1, required=True)
 def stop(worker_ids: tuple[str, ...]) -> None:
-    """End these workers: gracefully, as SIGTERM does."""
+    """End these workers: gracefully, as SIGTERM does. Those inside `noonbell serve` are drained instead."""
     _each(worker_ids, "stop", "stopping")
 
 

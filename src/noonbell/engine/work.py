@@ -15,6 +15,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from noonbell.engine import failpoint
 from noonbell.engine.beat import Heart
@@ -70,11 +71,12 @@ class Worker:
         tasks: Tasks | None = None,
         strays: Strays | None = None,
         pulse: Pulse | None = None,
+        part_of: str | None = None,
     ) -> None:
         """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`.
 
         `strays` is shared with the target that has them: they count in `concurrency`. `pulse`: the thread that renews the
-        leases; None: the loop of the worker does.
+        leases; None: the loop of the worker does. `part_of`: the command that it cannot be stopped without.
         """
         self.id = worker_id or new_worker_id()
         self.incarnation = secrets.token_hex(8)
@@ -84,6 +86,7 @@ class Worker:
         """Set when an operator wants this worker to stop; whoever started it calls `stop`."""
         self.queues = tuple(queues)
         self._store, self._job_types, self._version = store, job_types, version
+        self._meta: dict[str, Any] = {ENFORCES_TIMEOUT: True} | ({} if part_of is None else {model.PART_OF: part_of})
         known = tasks or Tasks(store)
         bell = Bell()
         carrier = Carrier(store, known, targets, callback_url, self._expect_beat)
@@ -162,7 +165,7 @@ class Worker:
                 queues=self.queues,
                 job_types=None if self._job_types is None else tuple(self._job_types),
                 concurrency=self.hands.concurrency,
-                meta={ENFORCES_TIMEOUT: True},
+                meta=self._meta,
             )
         )
 

@@ -19,6 +19,11 @@ class WorkerState(enum.StrEnum):
     LOST = "lost"
 
 
+PART_OF = "part_of"
+"""In a worker's `meta`: the command whose process it is a part of, and cannot be stopped without. Missing: it stands alone."""
+SERVE = "serve"
+
+
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     incarnation: str

@@ -20,7 +20,7 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.alert import Late
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import ExecType, Task
-from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.model.worker import PART_OF, SERVE, Queue, Worker, WorkerState
 from noonbell.ports import Store
 from noonbell.service.doctor_words import ENGLISH
 from noonbell.service.writing import is_read_otherwise
@@ -111,6 +111,10 @@ async def _workers(store: Patient) -> Finding:
     lost = [worker.id for worker in workers if worker.state is WorkerState.LOST]
     if lost:
         return finding("workers", Mark.CARE, "workers_lost", n=len(lost), all=len(workers), names=", ".join(lost[:3]))
+    drained = [one.id for one in workers if one.state is WorkerState.DRAINING and one.meta.get(PART_OF) == SERVE]
+    if drained:
+        names = ", ".join(drained[:3])
+        return finding("workers", Mark.CARE, "workers_drained", n=len(drained), all=len(workers), names=names)
     return finding("workers", Mark.WELL, "workers_well", n=len(workers))
 
 

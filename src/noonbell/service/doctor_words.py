@@ -29,6 +29,10 @@ ENGLISH: Final[Mapping[str, tuple[str, str]]] = {
         "{n} of {all} are silent: {names}",
         "their runs go to others; if they were stopped for good, they are forgotten after a day",
     ),
+    "workers_drained": (
+        "{n} of {all} are drained inside a node that goes on: {names}",
+        "they take nothing until they are resumed: noonbell worker resume ID",
+    ),
     "workers_well": ("{n} there, none silent", ""),
     "queue_unserved": (
         "nobody works on {name} ({n} waiting)",

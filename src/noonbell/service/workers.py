@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from noonbell.clock import rfc3339
-from noonbell.errors import NotFound
-from noonbell.model.worker import Worker, WorkerState
+from noonbell.errors import InvalidState, NotFound
+from noonbell.model.worker import PART_OF, SERVE, Worker, WorkerState
 from noonbell.ports import Store, Wakeup
 from noonbell.service.protocol import MOST_CONCURRENCY, checked_id
 from noonbell.service.reader import Problems, Reader
@@ -44,7 +44,16 @@ class Workers:
         return await self.get(worker.id)
 
     async def set_state(self, worker_id: str, state: WorkerState) -> dict[str, Any]:
-        """DRAINING takes no more runs, STOPPING ends after those it has, RUNNING takes runs again."""
+        """DRAINING takes no more runs, STOPPING ends after those it has, RUNNING takes runs again.
+
+        InvalidState: one that is a part of `noonbell serve` would leave a node behind that says it is ready.
+        """
+        if state is WorkerState.STOPPING:
+            worker_id = checked_id(worker_id)
+            if any(one.id == worker_id and one.meta.get(PART_OF) == SERVE for one in await self._store.workers()):
+                raise InvalidState(
+                    f"worker {worker_id!r} is a part of `noonbell serve` and cannot be stopped alone: drain it, or stop the node"
+                )
         worker = await self._store.set_worker(checked_id(worker_id), state=state)
         self._wake(worker)
         return {"worker_id": worker.id, "state": worker.state}
@@ -64,6 +73,7 @@ def shown(worker: Worker, running: int) -> dict[str, Any]:
         "job_types": None if worker.job_types is None else list(worker.job_types),
         "concurrency": worker.concurrency,
         "running": running,
+        "part_of": worker.meta.get(PART_OF),
         "started_at": rfc3339(worker.started_at),
         "last_heartbeat_at": rfc3339(worker.heartbeat_at),
     }

@@ -18,6 +18,7 @@ from noonbell.engine.pulse import Pulse
 from noonbell.engine.stray import Strays
 from noonbell.engine.work import Worker
 from noonbell.model.task import HTTP_QUEUE, ExecType
+from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Wakeup
 from noonbell.settings import Settings
 from noonbell.sinks.metrics import Metrics
@@ -54,6 +55,8 @@ class Badge:
     version: int = 0
     queues: Sequence[str] = ()
     """None named: those of its handlers."""
+    part_of: str | None = None
+    """The command that it cannot be stopped without."""
 
 
 async def http_worker(ground: Ground, metrics: Metrics | None, port: int | None) -> Worker:
@@ -81,6 +84,7 @@ async def http_worker(ground: Ground, metrics: Metrics | None, port: int | None)
         observe=run_log.settled,
         tasks=ground.tasks,
         pulse=ground.pulse,
+        part_of=SERVE,
     )
 
 
@@ -91,7 +95,7 @@ async def built_in_job_worker(ground: Ground, app: App | None) -> Worker | None:
     handlers = Handlers(builtin.handlers(ground.store, ground.settings))
     for handler in app.handlers if app is not None else ():
         handlers.add(handler)
-    return await job_worker(ground, handlers, Badge(queues=sorted({DEFAULT_QUEUE, *handlers.queues()})))
+    return await job_worker(ground, handlers, Badge(queues=sorted({DEFAULT_QUEUE, *handlers.queues()}), part_of=SERVE))
 
 
 _BATCH = 500
@@ -119,6 +123,7 @@ async def job_worker(ground: Ground, handlers: Handlers, badge: Badge) -> Worker
         tasks=ground.tasks,
         strays=strays,
         pulse=ground.pulse,
+        part_of=badge.part_of,
     )
 
 

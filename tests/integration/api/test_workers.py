@@ -12,7 +12,8 @@ from noonbell.model.worker import Worker
 from noonbell.stores.sql.statement import Execute
 
 FIELDS = {
-    *("id", "state", "version", "queues", "job_types", "concurrency", "running", "started_at", "last_heartbeat_at"),
+    *("id", "state", "version", "queues", "job_types", "concurrency", "running", "part_of", "started_at"),
+    "last_heartbeat_at",
 }
 
 
