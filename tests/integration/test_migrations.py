@@ -77,6 +77,22 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(sql_url: str, opened:
     await works(store)
 
 
+async def test_a_step_that_comes_later_than_one_with_a_higher_number_is_taken(
+    sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(sql_url)
+    await execute(store, f"insert into schema_steps (number, title, oldest_code) values ({LATEST + 2}, 'first', 6)")
+    first = Step(LATEST + 2, "first", lambda _: [], lambda _: [])
+    late = Step(
+        LATEST + 1, "late", lambda _: ["create table late (id integer primary key)"], lambda _: ["drop table late"]
+    )
+    monkeypatch.setattr(migrations, "STEPS", (*STEPS, late, first))
+    monkeypatch.setattr(migrations, "LATEST", LATEST + 2)
+    store = await opened(sql_url)
+    assert "late" in await tables(store)
+    assert await store.migrate(LATEST) == [-LATEST - 2, -LATEST - 1]
+
+
 async def test_a_step_that_has_nothing_to_do_is_taken_and_recorded(
     sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ):

@@ -63,7 +63,7 @@ def _check_schema(found: Found) -> None:
     migrations.check(found)
     if found.step == 0:
         raise NotFound("there is no store of Noonbell there; say where it is with --store")
-    if found.step < migrations.LATEST:
+    if migrations.missing(found):
         raise InvalidState(
             f"the store's schema is at step {found.step}; bring it up to date with `noonbell migrate` first"
         )

@@ -74,7 +74,7 @@ async def _store(settings: Settings) -> list[Finding]:
         async with as_it_is(settings) as store:
             schema = await store.look_at_schema()
             says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
-            if schema.step < migrations.LATEST:
+            if migrations.missing(schema):
                 return [Finding("schema", Mark.CARE, says, "noonbell migrate")]
             if schema.oldest_code > migrations.LATEST:
                 return [Finding("schema", Mark.ILL, says, "upgrade Noonbell")]

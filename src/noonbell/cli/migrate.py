@@ -49,12 +49,13 @@ def command(
 async def _show(settings: Settings) -> None:
     from noonbell.stores import migrations
 
-    found = 0
+    found, taken = 0, frozenset[int]()
     if missing_file(settings.store.url) is None:
         async with as_it_is(settings) as store:
-            found = (await store.look_at_schema()).step
+            schema = await store.look_at_schema()
+            found, taken = schema.step, schema.taken
     for step in migrations.STEPS:
-        click.echo(f"{step.number:>4}  {'done' if step.number <= found else 'open'}  {step.title}")
+        click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")
     if found > migrations.LATEST:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 

@@ -87,21 +87,26 @@ def check(found: Found) -> None:
         )
 
 
+def missing(found: Found, to: int | None = None) -> list[Step]:
+    """The steps up to `to`, or up to the latest, that the store has not taken. Numbers need not be taken in their order."""
+    last = LATEST if to is None else to
+    return [step for step in STEPS if step.number <= last and step.number not in found.taken]
+
+
 def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress) -> Work[list[int]]:
     """Go from where the schema is to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
     yield from ownership.prepare(q, found)
     taken: list[int] = []
-    for step in STEPS:
-        if found.step < step.number <= to:
-            statements = step.up(variant)
-            yield from ownership.begin(made_by(statements), step.number)
-            yield from _do_all(q, step, statements, progress)
-            failpoint.hit("K13")
-            yield from _record(step)
-            yield from _keep(q)
-            taken.append(step.number)
+    for step in missing(found, to):
+        statements = step.up(variant)
+        yield from ownership.begin(made_by(statements), step.number)
+        yield from _do_all(q, step, statements, progress)
+        failpoint.hit("K13")
+        yield from _record(step)
+        yield from _keep(q)
+        taken.append(step.number)
     for step in reversed(STEPS):
-        if to < step.number <= found.step:
+        if to < step.number and step.number in found.taken:
             yield from ownership.begin(made_by(step.up(variant)), step.number)
             yield from _do_all(q, step, step.down(variant), progress)
             yield from ownership.forget(step.number)

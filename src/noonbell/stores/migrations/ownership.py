@@ -45,6 +45,8 @@ class Found:
 
     step: int = 0
     """The newest step that was taken."""
+    taken: frozenset[int] = frozenset()
+    """The numbers of all of them."""
     oldest_code: int = 0
     """Code that knows this step, or a later one, may work on the store."""
     has_steps: bool = False
@@ -84,11 +86,11 @@ def look(q: Dialect, variant: str, steps: Sequence[Step]) -> Work[Found]:
         return Found(foreign=[things["schema_steps"]])
     entries = (yield Fetch("select name, state from schema_log")) if has_log else []
     log: dict[str, str] = {name: state for name, state in entries}  # noqa: C416 - rows are no pairs everywhere
-    step = max(taken, default=0)
-    taken_over, foreign = yield from _judged(q, variant, steps, step, log, things, tables)
+    taken_over, foreign = yield from _judged(q, variant, steps, taken, log, things, tables)
     beside = not has_steps and not q.naming.is_plain and (yield from _is_beside(q))
     return Found(
-        step=step,
+        step=max(taken, default=0),
+        taken=frozenset(taken),
         oldest_code=max((oldest for _, oldest in taken.values()), default=0),
         has_steps=has_steps,
         has_log=has_log,
@@ -103,7 +105,7 @@ def _judged(
     q: Dialect,
     variant: str,
     steps: Sequence[Step],
-    step: int,
+    taken: Collection[int],
     log: Mapping[str, str],
     things: Mapping[str, Thing],
     tables: Collection[str],
@@ -111,7 +113,7 @@ def _judged(
     """The tables that are to be taken over, and what is foreign."""
     doubtful = [name for name in things if log.get(name) != MADE and not name.startswith("schema_")]
     columns = yield from _columns(q, [name for name in doubtful if name in tables])
-    before = shape_of(tuple(sql for each in steps if each.number <= step for sql in each.up(variant)))
+    before = shape_of(tuple(sql for each in steps if each.number in taken for sql in each.up(variant)))
     makers = {name: each.number for each in steps for name in made_by(each.up(variant))}
     taken_over: list[tuple[str, int]] = []
     foreign: list[Thing] = []

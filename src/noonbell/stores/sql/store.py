@@ -119,7 +119,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     async def _bring_up_to_date(self) -> None:
         """Look, and migrate under a lock: of two nodes that start together, the second finds it done."""
         found = await self.look_at_schema()
-        is_done = found.has_log and not found.taken_over and found.step >= migrations.LATEST
+        is_done = found.has_log and not found.taken_over and not migrations.missing(found)
         if found.foreign or not is_done:
             await self._take_steps(migrations.LATEST, SchemaProgress(), forward_only=True)
         else:
@@ -138,7 +138,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         """Raises SchemaMismatch when the store has moved to where this code may not work on it."""
         found = await self.look_at_schema()
         migrations.check(found)
-        if found.step < migrations.LATEST:
+        if migrations.missing(found):
             raise SchemaMismatch(
                 f"the store's schema went back to step {found.step}; this version of Noonbell needs {migrations.LATEST}",
                 details={"found": found.step, "known": migrations.LATEST},
@@ -206,11 +206,12 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
                 "the database holds a Noonbell store with plain table names, and none under store.table_prefix"
                 f" {self._names.prefix!r} and store.schema {self._names.schema or ''!r}; add --new to make a second one beside it"
             )
-        if found.step == to or (found.step > to and (forward_only or to == migrations.LATEST)):
+        stays = found.step <= to or forward_only or to == migrations.LATEST
+        if stays and not migrations.missing(found, to):
             if found.taken_over:
                 yield from ownership.prepare(self.dialect, found)
             return []
-        if found.step > migrations.LATEST:
+        if found.step > migrations.LATEST and not stays:
             raise SchemaMismatch(
                 f"the store's schema is at step {found.step}, this version of Noonbell knows {migrations.LATEST} and"
                 " cannot take back what it does not know; upgrade Noonbell",
