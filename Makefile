@@ -25,10 +25,10 @@ serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
 test: check ## Check, then run all tests; ARGS='-k cron' narrows, JOBS=4 widens
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-faults: setup ## Kill points and chaos, against real databases (about 15 minutes)
+faults: setup ## Kill points and chaos, against real databases (15 minutes or more); again: goes on where it was cut off
 	$(BIN)/python -m pytest tests/faults -m faults $(ARGS)
 
-fuzz: setup ## Throw made-up requests at a real server for 5 minutes; ARGS=60 for one
+fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)
 
 check: setup ## Lint, formatting, types, import layers
