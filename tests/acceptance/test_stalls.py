@@ -116,7 +116,8 @@ def test_a_locked_table_makes_a_node_unready_and_is_explained_afterwards(
     assert 'noonbell_loop_stalled{loop="planner"} 0.0' in node.call("GET", "/metrics", base="").text
 
     def explained() -> bool:
-        return "could not be reached" in node.ask("GET", f"/tasks/{task}/explain?at={middle}")["message"]
+        said = node.ask("GET", f"/tasks/{task}/explain?at={middle}")["message"]
+        return "could not be reached" in said and f"session {number} (" in said
 
     until(explained, "the outage to be explained")
 

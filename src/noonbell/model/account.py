@@ -54,11 +54,12 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """A node could not reach the store."""
+    """A node could not reach the store, or a loop of it was stalled."""
 
     since: Instant
     until: Instant
     node: str
+    reason: str | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ class Explain:
             found.key = "misfire_once"
         outage = await self._outage(instant_of(slot), gone.at)
         if outage is not None:
-            found.more.append(_was_down(outage))
+            found.more += [_was_down(outage), *_why_down(outage)]
         return found
 
     async def _slot_run(self, life: Life, stretch: Stretch, recorded: SlotRun) -> Finding:
@@ -150,7 +150,7 @@ class Explain:
             if outage is None:
                 return Finding("planner_late", facts=facts)
             facts |= {"since": outage.since, "until": outage.until}
-            return Finding("store_down", facts=facts, since=outage.since)
+            return Finding("store_down", facts=facts, since=outage.since, more=_why_down(outage))
         found = Finding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
         waited = ((run.start_time or run.run_at) - run.run_at) / SECOND
         if waited > stretch.spec.misfire_grace_seconds and run.attempt <= 1:
@@ -165,7 +165,7 @@ class Explain:
             told = {"queue": run.queue, "actor": last.by, "since": last.since, "until": last.until or start}
             return [("and_paused", {"span": waited, **told})]
         outage = await self._outage(run.run_at, start)
-        return [("and_late", {"span": waited}), *([] if outage is None else [_was_down(outage)])]
+        return [("and_late", {"span": waited}), *([] if outage is None else [_was_down(outage), *_why_down(outage)])]
 
     async def _waits(self, life: Life, run: Run) -> Finding:
         waits = await self._store.wait(run.id)
@@ -181,8 +181,17 @@ class Explain:
         noted = await self._store.outages(since, until)
         if not noted:
             return None
-        return Outage(since=min(o.since for o in noted), until=max(o.until for o in noted), node=noted[0].node)
+        return Outage(
+            since=min(one.since for one in noted),
+            until=max(one.until for one in noted),
+            node=noted[0].node,
+            reason=next((one.reason for one in noted if one.reason), None),
+        )
 
 
 def _was_down(outage: Outage) -> tuple[str, dict[str, Any]]:
     return "and_store_was_down", {"since": outage.since, "until": outage.until}
+
+
+def _why_down(outage: Outage) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_why_down", {"reason": outage.reason})] if outage.reason else []

@@ -221,6 +221,10 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "The store could not be reached from {since} to {until}.",
         "{since} 至 {until} 存储不可用。",
     ),
+    "and_why_down": (
+        "A node said why: {reason}.",
+        "节点记录的原因：{reason}。",
+    ),
     "and_back_on": (
         "It was enabled again by {actor} at {since}.",
         "{actor} 于 {since} 重新启用了它。",

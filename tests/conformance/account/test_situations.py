@@ -543,6 +543,7 @@ async def test_the_store_was_down(store: Store, clock: ManualClock):
     answer = await why(store, task, 600)
     assert (answer["cause"], answer["since"]) == ("store_down", rfc3339(at(595)))
     assert "from 2026-01-01 10:09:55+00:00 to 2026-01-01 10:11:40+00:00" in answer["message"]
+    assert answer["message"].endswith(" A node said why: the store is away.")
 
 
 async def test_the_store_was_down_and_the_misfire_policy_dropped_it(store: Store, clock: ManualClock):

@@ -271,8 +271,8 @@ async def test_slots_are_counted_by_stretches_whatever_became_of_them(store: Sto
 
 async def test_an_outage_is_noted_as_the_time_before_now(store: Store, clock: ManualClock):
     clock.set(at(100))
-    noted = await store.note_outage(12.5, "n1")
-    assert noted == Outage(since=at(87.5), until=at(100), node="n1")
+    noted = await store.note_outage(12.5, "n1", "x" * 2_000)
+    assert noted == Outage(since=at(87.5), until=at(100), node="n1", reason="x" * 500)
     await store.note_outage(2, "n2")
     assert await store.outages(at(95), at(97)) == [noted]
     assert [one.node for one in await store.outages(START, FAR)] == ["n1", "n2"]

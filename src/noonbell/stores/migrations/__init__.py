@@ -21,6 +21,7 @@ from noonbell.stores.migrations import (
     m0005_stray,
     m0006_oldest_code,
     m0007_keys,
+    m0008_outage_reasons,
     m0011_worker_tokens,
     ownership,
 )
@@ -49,6 +50,7 @@ STEPS = (
     Step(5, "stray runs", m0005_stray.up, m0005_stray.down),
     Step(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
     Step(7, "keys", m0007_keys.up, m0007_keys.down, oldest_code=6),
+    Step(8, "outage reasons", m0008_outage_reasons.up, m0008_outage_reasons.down, oldest_code=6),
     Step(11, "worker tokens", m0011_worker_tokens.up, m0011_worker_tokens.down),
 )
 LATEST = STEPS[-1].number

@@ -19,6 +19,8 @@ from noonbell.stores.sql.place import STARTED, Flag, Place
 from noonbell.stores.sql.rows import RUN_SELECT, from_json, run_from
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
 
+_REASON = 500
+"""Characters of an outage's reason that are kept."""
 _RUNNING = (Place.LEASED, Place.PARENT)
 _STARTED = f"place in ({', '.join(str(int(place)) for place in STARTED)})"
 
@@ -62,8 +64,10 @@ def cleaned(task_id: TaskId) -> Work[Cleaned]:
 def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Outage]:
     now = yield Now()
     ids = yield NewIds(1)
-    outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node)
-    yield InsertMany("outages", ("id", "since", "until", "node"), [(ids[0], outage.since, outage.until, node)])
+    reason = None if reason is None else reason[:_REASON]
+    outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node, reason=reason)
+    row = (ids[0], outage.since, outage.until, node, reason)
+    yield InsertMany("outages", ("id", "since", "until", "node", "reason"), [row])
     data = {"node": node, "since": outage.since, "until": outage.until, "reason": reason}
     yield from tell(now, "store.recovered", [(None, None, data)])
     return outage
@@ -71,10 +75,11 @@ def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Ou
 
 def outages(since: Instant, until: Instant) -> Work[list[Outage]]:
     rows = yield Fetch(
-        "select since, until, node from outages where until >= :since and since <= :until order by since limit 1000",
+        "select since, until, node, reason from outages where until >= :since and since <= :until"
+        " order by since limit 1000",
         {"since": since, "until": until},
     )
-    return [Outage(since=row[0], until=row[1], node=row[2]) for row in rows]
+    return [Outage(since=row[0], until=row[1], node=row[2], reason=row[3]) for row in rows]
 
 
 # Why a run waits
