@@ -73,6 +73,10 @@ where db = database() and id <> %s and id <> connection_id() and time >= 2 and c
 order by command = 'Sleep', time desc limit 3"""
 
 
+_ending: set[asyncio.Task[None]] = set()
+"""Looks that were called off and have not ended yet."""
+
+
 class LockWaits:
     """The calls of a store that take long enough to be looked after, and what each was found to wait for."""
 
@@ -118,9 +122,10 @@ class Blocker:
             yield
         finally:
             timer.cancel()
-            if looking:
-                looking[0].cancel()
-                await asyncio.gather(*looking, return_exceptions=True)
+            for look_task in looking:  # not waited for: the server may hold still
+                look_task.cancel()
+                _ending.add(look_task)
+                look_task.add_done_callback(_ending.discard)
 
     async def _look(self, look: Callable[[str], Awaitable[str]]) -> None:
         while True:

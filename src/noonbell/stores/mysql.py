@@ -232,8 +232,12 @@ class MysqlStore(SqlStore):
             cursor = connection.cursor()
 
             async def ask(sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-                await cursor.execute(sql, values)
-                rows: Sequence[Sequence[Any]] = await cursor.fetchall()
+                try:
+                    await cursor.execute(sql, values)
+                    rows: Sequence[Sequence[Any]] = await cursor.fetchall()
+                except asyncio.CancelledError:
+                    connection.close()  # its answer may still be on the way
+                    raise
                 return rows
 
             return await blocking.on_mysql(ask, thread, self._schema, before)

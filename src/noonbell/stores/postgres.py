@@ -389,7 +389,11 @@ class PostgresStore(SqlStore):
         async with self._looking, pool.acquire(timeout=LOCK_SECONDS) as connection:
 
             async def ask(sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-                return [tuple(row) for row in await connection.fetch(sql, *values)]
+                try:
+                    return [tuple(row) for row in await connection.fetch(sql, *values)]
+                except BaseException:
+                    connection.terminate()  # or its return to the pool would wait for the server
+                    raise
 
             return await blocking.on_postgres(ask, pid, before)
 
