@@ -11,7 +11,7 @@ from integration.support import execute
 from integration.web.asking import field, get, post, status_of
 from noonbell.engine.know import Tasks
 from noonbell.engine.sweep import Sweeper
-from noonbell.model.worker import Worker, WorkerState
+from noonbell.model.worker import PART_OF, SERVE, Worker, WorkerState
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.web.activity.log import cell
 
@@ -139,6 +139,20 @@ async def test_places_are_changed_and_several_are_drained_at_once(everywhere):
     assert (changed["subject"], changed["details"]["concurrency"]) == ("/workers/w/1", 7)
     assert (await post(api, "/workers/drain"))[0] == 400
     assert (await post(api, "/workers/w2/change", {"concurrency": "-1"}))[0] == 400
+
+
+async def test_a_worker_inside_serve_is_offered_no_stop_and_refuses_one(api):
+    await register(api, "alone")
+    await api.store.register_worker(Worker(id="inside", incarnation="x", meta={PART_OF: SERVE}))
+    text = await get(api, "/workers")
+    assert "/workers/alone/stop" in text
+    assert "/workers/inside/drain" in text
+    assert "/workers/inside/stop" not in text
+    status, _, said = await post(api, "/workers/inside/stop")
+    assert status == 409
+    assert "drain it" in said
+    assert await api.bad("POST", "/workers/inside/stop") == (409, "INVALID_STATE")
+    assert {one.id: one.state for one in await api.store.workers()}["inside"] is WorkerState.RUNNING
 
 
 async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):

@@ -122,6 +122,26 @@ async def test_a_hanging_attempt_of_a_worker_that_lives_is_a_timeout(store: Memo
     assert len(target.interrupted) == 1
 
 
+async def test_a_hanging_attempt_with_a_retry_left_stays_with_its_worker_until_that_is_gone(
+    store: MemoryStore, clock: ManualClock, sweeper
+):
+    run_id = await trigger(store, await store.create_task(http(timeout_seconds=3, retry_policy=ON_TIMEOUT)))
+    worker = worker_on(store, Patient())
+    await worker.register()
+    await worker.tick()
+    await spin()
+    for _ in range(20):  # its lease has 15 seconds
+        clock.advance(2)
+        await worker.beat()
+        await sweeper.tick()
+    assert (await run_of(store, run_id)).status is S.RUNNING, "a retry would overlap with it"
+    for _ in range(16):  # kill -9: no heartbeat any more
+        clock.advance(1)
+        await sweeper.tick()
+    run = await run_of(store, run_id)
+    assert (run.status, run.lost_count) == (S.SCHEDULED, 1)
+
+
 async def test_an_attempt_of_a_worker_that_died_is_lost_even_if_its_deadline_passed_first(
     store: MemoryStore, clock: ManualClock, sweeper
 ):
