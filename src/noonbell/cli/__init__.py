@@ -20,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = _as_written_elsewhere(sys.argv[1:] if arguments is None else arguments)
     try:
         answer = root.main(args=given, prog_name="noonbell", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(EXIT_USAGE)
     except click.UsageError as error:
         hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
         say_error(error.format_message().rstrip(".") + hint)

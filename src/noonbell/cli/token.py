@@ -68,7 +68,7 @@ def create(
 @output_option
 def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
     """List tokens; their secrets are nowhere to be had."""
-    show_list(_with_access(files, store, lambda access: access.tokens()), COLUMNS, output)
+    show_list(_with_access(files, store, lambda access: access.tokens(), must_exist=True), COLUMNS, output)
 
 
 @command.command("revoke")
@@ -82,16 +82,25 @@ def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
         await access.revoke(name)
         await access.note(deed("revoke_token", f"/tokens/{name}"))
 
-    _with_access(files, store, work)
+    _with_access(files, store, work, must_exist=True)
     talk(f"revoked {name}")
 
 
-def _with_access(files: tuple[str, ...], url: str | None, work: Callable[[Access], Awaitable[T]]) -> T:
+def _with_access(
+    files: tuple[str, ...], url: str | None, work: Callable[[Access], Awaitable[T]], *, must_exist: bool = False
+) -> T:
+    from noonbell.cli.migrate import missing_file
+    from noonbell.errors import NotFound
     from noonbell.service.access import Access
     from noonbell.wiring import make_store
 
+    settings = load_settings(files, store__url=url).settings
+    missing = missing_file(settings.store.url) if must_exist else None
+    if missing is not None:
+        raise NotFound(f"there is no file {missing}; name the server's store with --store or NOONBELL_STORE__URL")
+
     async def run() -> T:
-        store = make_store(load_settings(files, store__url=url).settings)
+        store = make_store(settings)
         try:
             await store.open()
             return await work(Access(store))

@@ -81,3 +81,23 @@ def test_an_error_has_its_exit_code(error, code):
 def test_every_command_is_in_the_reference():
     page = PAGE.read_text()
     assert [name for name in COMMANDS if f"`noonbell {name}" not in page] == []
+
+
+@pytest.mark.parametrize("group", ["", "task", "run", "queue", "token", "config", "secrets"])
+def test_a_group_without_a_command_prints_its_help_as_help(noonbell, group):
+    code, out, err = noonbell(*filter(None, [group]))
+    asked, helped, _ = noonbell(*filter(None, [group]), "--help")
+    assert (code, out, err) == (2, "", helped)
+    assert asked == 0
+    assert len(err.splitlines()) > 5
+
+
+@pytest.mark.parametrize("words", [("token", "list"), ("token", "revoke", "a")])
+def test_looking_at_tokens_makes_no_store(noonbell, tmp_path, monkeypatch, words):
+    monkeypatch.setenv("NOONBELL_URL", "http://127.0.0.1:9")
+    monkeypatch.delenv("NOONBELL_STORE__URL", raising=False)
+    code, out, err = noonbell(*words)
+    assert (code != 0, out) == (True, "")
+    assert "there is no file noonbell.db" in err
+    assert "--store" in err
+    assert list(tmp_path.iterdir()) == []
