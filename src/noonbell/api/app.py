@@ -41,9 +41,11 @@ from noonbell.api.edge import Edge
 from noonbell.api.endpoint import Endpoint, routes
 from noonbell.api.host_names import HostNames
 from noonbell.api.limits import MOST_BYTES
+from noonbell.api.own_runs import OwnRuns
 from noonbell.api.proxies import TrustedProxies
 from noonbell.api.system import Health, MetricsRender
 from noonbell.engine.listen import Hub
+from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.alerts import Alerts
@@ -69,6 +71,10 @@ def create_app(
     Nor are `/events` and `/alerts` without a `hub` and `alerts`. Without `access` nobody is asked who they are, and nothing
     is written into the audit log: for tests of something else.
     """
+
+    async def is_ours(run_id: int) -> bool:
+        return await services.store.run(RunId(run_id)) is not None
+
     app = FastAPI(
         title="Noonbell",
         version=__version__,
@@ -83,7 +89,8 @@ def create_app(
                 host_names=None if asks_for_tokens else HostNames.of(settings),
                 proxies=TrustedProxies(settings.server.trusted_proxies),
                 bodies_bytes=settings.server.max_bodies_bytes,
-            )
+            ),
+            *([] if asks_for_tokens or access is None else [Middleware(OwnRuns, is_ours=is_ours, access=access)]),
         ],
     )
     errors.install(app)
