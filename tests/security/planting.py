@@ -31,6 +31,7 @@ class Planted:
         self.authorization = canary("authorization")
         self.cookie = canary("cookie")
         self.api_key = f'{canary("api-key")}"\\ё/'
+        self.subscription = canary("subscription-key")
         self.signing = canary("signing-secret")
         self.everywhere = canary("global-header")
         self.channel_secret = canary("channel-secret")
@@ -47,7 +48,8 @@ class Planted:
             "Authorization": f"Bearer {self.authorization}",
             "Cookie": f"session={self.cookie}",
             "X-Api-Key": self.api_key,
-            "X-Plain": "{{run_id}}",
+            "Ocp-Apim-Subscription-Key": self.subscription,
+            "Accept-Language": "{{run_id}}",
         }
 
     def task(self, url: str, **more: Any) -> dict[str, Any]:

@@ -230,7 +230,7 @@ async def test_what_a_target_says_back_is_kept_without_the_secrets_it_heard(hous
     assert said["authorization"] == "***" or "***" in said["authorization"]
     assert said["x-api-key"] == "***"
     assert run["request_headers"]["Authorization"] == "***"
-    assert run["request_headers"]["X-Plain"] == house.ids["run_id"], "what is no secret stays"
+    assert run["request_headers"]["Accept-Language"] == house.ids["run_id"], "what is no secret stays"
     attempts = (await house.call("GET", f"/runs/{house.ids['run_id']}/attempts")).text
     assert found_in(run["response_body"] + attempts, house.canaries) == []
 

@@ -11,8 +11,8 @@ from integration.api.serving import Api, serving
 from security.planting import ended, parrots
 
 OLD = "http://127.0.0.1:9"
-SECRETS = {"headers": {"Authorization": "Bearer known-to-few", "X-Plain": "a"}, "secret": "signs-for-few"}
-MASKED = {"headers": {"Authorization": "***", "X-Plain": "a"}, "secret": "***"}
+SECRETS = {"headers": {"Authorization": "Bearer known-to-few", "Accept-Language": "a"}, "secret": "signs-for-few"}
+MASKED = {"headers": {"Authorization": "***", "Accept-Language": "a"}, "secret": "***"}
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_a_version_that_is_restored_has_its_own_secrets_and_its_own_target
 
 async def test_a_task_without_secrets_goes_where_it_likes(api: Api):
     async with parrots() as parrot:
-        task = await api.create(name="b", target_url=f"{OLD}/x", headers={"X-Plain": "a"})
+        task = await api.create(name="b", target_url=f"{OLD}/x", headers={"Accept-Language": "a"})
         await api.good("PATCH", f"/tasks/{task}", {"target_url": parrot.url()})
         await api.parts.node.start()
         try:

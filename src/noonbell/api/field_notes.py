@@ -21,7 +21,7 @@ TASK_NOTES: Final[dict[str, str]] = {
     "exec_type": "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. Default SYNC.",
     "http_method": "Default GET.",
     "target_url": "An http or https URL; placeholders allowed.",
-    "headers": "Sent with the request; placeholders allowed in values. Secret ones are masked in answers.",
+    "headers": "Sent with the request; placeholders allowed in values. All but harmless ones are masked in answers.",
     "body_template": "The body; {{placeholders}} are filled in.",
     "follow_redirects": "Default false.",
     "secret": "Signs the requests as Standard Webhooks. Masked in answers.",

@@ -19,8 +19,7 @@ from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, instant_of
 from noonbell.errors import InvalidArgument
 from noonbell.service.json_text import DEEPEST, is_too_deep
-from noonbell.service.secrets import is_secret
-from noonbell.settings.masking import mask_addresses
+from noonbell.settings.masking import is_named_for_a_secret, mask_addresses
 from noonbell.when.schedule import EARLIEST, LATEST, shown
 
 MOST_PROBLEMS: Final = 100
@@ -81,7 +80,7 @@ class Reader:
 
     def expected(self, name: str, what: str) -> None:
         """The usual complaint: which value it is, unless that may be a secret, and what would be right."""
-        hides = is_secret(name) or name in _MAY_HOLD_SECRETS
+        hides = is_named_for_a_secret(name) or name in _MAY_HOLD_SECRETS
         said = "wrong" if hides else mask_addresses(shown(self.given.get(name)))
         self.wrong(name, f"is {said}; expected {what}")
 

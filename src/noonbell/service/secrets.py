@@ -1,4 +1,4 @@
-"""What must not be shown: the values of headers that carry credentials, signing secrets, and where alerts are sent.
+"""What must not be shown: the values of all headers but the harmless ones, signing secrets, and where alerts are sent.
 
 An answer shows MASK in their place. MASK that is written back means: as it was. In the store they are sealed, where a
 key is configured: they are sealed where a task or a channel is saved, and opened where a request is made of it.
@@ -6,7 +6,6 @@ key is configured: they are sealed where a task or a channel is saved, and opene
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -17,22 +16,15 @@ from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.alert import Channel
 from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer, is_sealed
+from noonbell.settings.masking import is_harmless_header, masked_headers
 
 MASK: Final = "***"
 
-_SECRET_HEADER = re.compile(
-    r"authorization|cookie|secret|token|passw|passwd|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credential"
-    r"|signature|session|x-auth|x-callback-url",
-    re.IGNORECASE,
-)
+masked = masked_headers
 
 
 def is_secret(header: str) -> bool:
-    return _SECRET_HEADER.search(header) is not None
-
-
-def masked(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) and value else value for name, value in headers.items()}
+    return not is_harmless_header(header)
 
 
 def unmasked(given: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:

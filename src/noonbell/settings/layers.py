@@ -174,7 +174,7 @@ def _build(draft: _Draft) -> Settings:
 def _shown(path: str, value: Any) -> str:
     if path in ("mysql.dsn", "store.url") and isinstance(value, str) and "@" in value:
         return "an address that cannot be read"  # it may hold a password in a place that masking does not know
-    return repr("***" if is_secret_name(path) else masked(value))
+    return repr("***" if is_secret_name(path) else masked(value, path))
 
 
 def plain(settings: Settings) -> dict[str, Any]:
@@ -184,6 +184,7 @@ def plain(settings: Settings) -> dict[str, Any]:
         value: Any = settings
         for name in path.split("."):
             value = getattr(value, name)
-        shown[path] = masked(key.kind.write(value))
+        value = key.kind.write(value)
+        shown[path] = masked(value, path) if isinstance(value, Mapping) else masked(value)
     shown["tasks"] = masked([dict(task.fields) for task in settings.tasks])
     return shown

@@ -1,4 +1,9 @@
-"""Secrets are not shown: by the name they stand under, or by their place in an address."""
+"""Secrets are not shown: by the name they stand under, or by their place in an address.
+
+The values of headers are shown only where the name is known to be harmless: services invent names for their keys faster than
+anybody can list them. This list is the only one. It decides what answers, pages and kept calls show, what is sealed in the
+store, and what a redirect may take to another origin.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,84 @@ _SECRET_NAME = re.compile(
     r"authorization|cookie|passw|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|^auth$|signature|session[-_]?key",
     re.IGNORECASE,
 )
+_SECRET_HEADER = re.compile(
+    r"authorization|cookie|secret|token|passw|pwd|api[-_]?key|access[-_]?key|private[-_]?key|-key$|credential|signature"
+    r"|session|x-auth|bearer|jwt|assertion|x-callback-url",
+    re.IGNORECASE,
+)
+_HARMLESS_HEADERS = frozenset(
+    {
+        *("accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post"),
+        *(
+            "accept-ranges",
+            "age",
+            "allow",
+            "alt-svc",
+            "cache-control",
+            "cdn-cache-control",
+            "cf-cache-status",
+            "cf-ray",
+        ),
+        *("connection", "content-disposition", "content-encoding", "content-language", "content-length"),
+        *("content-location", "content-md5", "content-range", "content-security-policy", "content-type", "date"),
+        *("deprecation", "digest", "dnt", "etag", "expect", "expires", "forwarded", "from", "host", "idempotency-key"),
+        *("if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "keep-alive"),
+        *(
+            "last-modified",
+            "link",
+            "location",
+            "max-forwards",
+            "nel",
+            "origin",
+            "pragma",
+            "prefer",
+            "preference-applied",
+            "priority",
+        ),
+        *(
+            "range",
+            "referrer-policy",
+            "repr-digest",
+            "report-to",
+            "retry-after",
+            "save-data",
+            "server",
+            "server-timing",
+        ),
+        *("strict-transport-security", "sunset", "te", "timing-allow-origin", "traceparent", "tracestate", "trailer"),
+        *(
+            "transfer-encoding",
+            "upgrade",
+            "upgrade-insecure-requests",
+            "user-agent",
+            "vary",
+            "via",
+            "warning",
+            "www-authenticate",
+        ),
+        *(
+            "webhook-id",
+            "webhook-timestamp",
+            "x-amz-request-id",
+            "x-amzn-requestid",
+            "x-cache",
+            "x-content-type-options",
+        ),
+        *("x-correlation-id", "x-dns-prefetch-control", "x-download-options", "x-frame-options", "x-powered-by"),
+        *("x-noonbell-attempt", "x-noonbell-run", "x-noonbell-scheduled-time", "x-noonbell-task"),
+        *("x-permitted-cross-domain-policies", "x-real-ip", "x-request-id", "x-requested-with", "x-response-time"),
+        *("x-robots-tag", "x-runtime", "x-trace-id", "x-ua-compatible", "x-xss-protection"),
+    }
+)
+_HARMLESS_PREFIXES = (
+    "access-control-",
+    "cross-origin-",
+    "ratelimit-",
+    "sec-ch-",
+    "sec-fetch-",
+    "x-forwarded-",
+    "x-ratelimit-",
+)
 _HARMLESS_NAME = re.compile(r"^(token_ttl|.*_id)$", re.IGNORECASE)
 _USERINFO = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@?#]*:)[^/\s?#]*@")
 _SECRET_QUERY = re.compile(
@@ -23,6 +106,21 @@ _ORIGIN = re.compile(r"https?://[^/?#@\s]+/?", re.IGNORECASE)
 
 def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not _HARMLESS_NAME.match(name)
+
+
+def is_harmless_header(name: str) -> bool:
+    """Whether the values of such headers may be shown, stored as they are, and sent on to another origin."""
+    lower = name.lower()
+    return lower in _HARMLESS_HEADERS or lower.startswith(_HARMLESS_PREFIXES)
+
+
+def is_named_for_a_secret(header: str) -> bool:
+    """Whether the value is a secret by all appearance, and must not be repeated anywhere, in whatever text."""
+    return _SECRET_HEADER.search(header) is not None and not is_harmless_header(header)
+
+
+def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value if not value or is_harmless_header(name) else MASK for name, value in headers.items()}
 
 
 def mask_addresses(text: str) -> str:
@@ -47,6 +145,8 @@ def masked(value: Any, name: str = "") -> Any:
         return MASK
     if isinstance(value, str):
         return mask_addresses(value)
+    if isinstance(value, Mapping) and name.rpartition(".")[2] in ("headers", "global_headers"):
+        return {key: MASK if item and not is_harmless_header(str(key)) else item for key, item in value.items()}
     if isinstance(value, Mapping):
         if name == "channels":
             return {key: _masked_channel(item) for key, item in value.items()}

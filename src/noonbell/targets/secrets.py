@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from noonbell.service import secrets
 from noonbell.service.secrets import MASK
+from noonbell.settings.masking import is_named_for_a_secret
 
 is_secret = lru_cache(maxsize=1024)(secrets.is_secret)
 
@@ -17,8 +18,10 @@ _SHORTEST = 6
 
 
 def secret_values(headers: Mapping[str, str]) -> list[str]:
-    """What must not turn up in a stored text: the values of secret headers, and what follows a word such as `Bearer`."""
-    values = {value for name, value in headers.items() if is_secret(name)}
+    """What must not turn up in a stored text: the values of headers that are named for a secret, and what follows a word
+    such as `Bearer`. Those of other headers are masked where they stand; in a text they would blot out ordinary words.
+    """
+    values = {value for name, value in headers.items() if is_named_for_a_secret(name)}
     values |= {value.rpartition(" ")[2] for value in values}
     long = [value for value in values if len(value) >= _SHORTEST]
     return sorted({written for value in long for written in _spellings(value)}, key=len, reverse=True)

@@ -233,10 +233,10 @@ async def test_a_large_result_is_kept_whole(api_everywhere: Api):
 
 async def test_the_headers_of_a_callback_are_kept_without_secrets(api: Api):
     lease = await parked(api)
-    headers = {"Authorization": "Bearer canary", "X-Job": "7"}
+    headers = {"Authorization": "Bearer canary", "X-Request-Id": "7"}
     await api.good("POST", f"/callbacks/{lease.callback_token}", {"status": "SUCCESS"}, headers=headers)
     (seen,) = (await api.good("GET", f"/runs/{lease.run_id}/callbacks"))["items"]
-    assert (seen["headers"]["x-job"], seen["headers"]["authorization"]) == ("7", "***")
+    assert (seen["headers"]["x-request-id"], seen["headers"]["authorization"]) == ("7", "***")
     assert seen["body"] == '{"status": "SUCCESS"}'
 
 

@@ -364,16 +364,17 @@ async def test_a_run_shows_its_request_and_response_without_secrets(api_everywhe
     await api.create()
     run_id = await api.trigger(1)
     bodies = RunBodies(
-        request_headers={"Authorization": "Bearer canary", "X-A": "1"},
+        request_headers={"Authorization": "Bearer canary", "X-A": "canary", "Accept": "1"},
         request_body="ask",
-        response_headers={"Set-Cookie": "canary", "X-B": "2"},
+        response_headers={"Set-Cookie": "canary", "X-B": "canary", "ETag": "2"},
         response_body="told",
     )
     await api.finish(await api.claim(), S.FAILED, response_code=500, error_details={"kind": "http_5xx"}, bodies=bodies)
     run = await api.good("GET", f"/runs/{run_id}")
     assert (run["status"], run["final_status"], run["response_code"], run["attempt"]) == ("FAILED", "FAILED", 500, 1)
     assert (run["request_body"], run["response_body"], run["truncated"]) == ("ask", "told", False)
-    assert run["request_headers"] == {"Authorization": "***", "X-A": "1"}
+    assert run["request_headers"] == {"Authorization": "***", "X-A": "***", "Accept": "1"}
+    assert run["response_headers"] == {"Set-Cookie": "***", "X-B": "***", "ETag": "2"}
     assert run["error_details"] == {"kind": "http_5xx"}
     assert isinstance(run["duration_ms"], int)
     (attempt,) = (await api.good("GET", f"/runs/{run_id}/attempts"))["items"]

@@ -28,7 +28,7 @@ async def test_a_call_carries_method_path_headers_and_body(target):
             assignment(
                 sink.url("/greet/{{payload.who}}?n={{run_id}}"),
                 http_method="PUT",
-                headers={"X-Task": "{{task_name}}"},
+                headers={"X-Task": "{{task_name}}", "Accept-Language": "{{task_name}}"},
                 body_template='{"at": "{{scheduled_time}}"}',
                 payload={"who": "Ann/Bo?"},
             )
@@ -44,7 +44,8 @@ async def test_a_call_carries_method_path_headers_and_body(target):
     assert outcome.bodies.response_body == '{"ok":true}'
     assert outcome.bodies.response_headers["Content-Type"] == "application/json"
     assert outcome.bodies.request_body == '{"at": "2026-01-02T10:00:00Z"}'
-    assert outcome.bodies.request_headers["X-Task"] == "greet"
+    assert outcome.bodies.request_headers["Accept-Language"] == "greet"
+    assert outcome.bodies.request_headers["X-Task"] == "***"
     assert not outcome.bodies.truncated
 
 

@@ -11,7 +11,7 @@ from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.service.activity import Activity
 from noonbell.service.reader import read_moment
 from noonbell.service.rules import Rules
-from noonbell.service.secrets import MASK, is_secret
+from noonbell.service.secrets import MASK, is_secret, masked
 from noonbell.service.task_fields import READ_ONLY, read_task
 from noonbell.service.task_json import check_new, merged, replaced, shown
 
@@ -27,7 +27,7 @@ FULL: dict[str, Any] = {
     "exec_type": "ASYNC",
     "http_method": "POST",
     "target_url": "http://svc.internal/x",
-    "headers": {"Authorization": "Bearer canary", "X-Plain": "1"},
+    "headers": {"Authorization": "Bearer canary", "Accept": "1"},
     "secret": "whsec_canary",
     "body_template": "{}",
     "retry_policy": {"max_retries": 4, "initial_delay": 1},
@@ -59,7 +59,7 @@ def test_every_field_is_shown():
 
 def test_secrets_are_masked():
     fields = shown(task_of(FULL), Activity())
-    assert fields["headers"] == {"Authorization": MASK, "X-Plain": "1"}
+    assert fields["headers"] == {"Authorization": MASK, "Accept": "1"}
     assert fields["secret"] == MASK
     assert "canary" not in str(fields)
 
@@ -69,6 +69,39 @@ def test_secrets_are_masked():
 )
 def test_a_header_that_carries_credentials_is_secret(name):
     assert is_secret(name)
+
+
+KEYS_OF_SERVICES = [
+    *("X-Functions-Key", "Ocp-Apim-Subscription-Key", "aeg-sas-key", "x-ms-client-principal"),  # Azure
+    *("DD-API-KEY", "DD-APPLICATION-KEY", "X-Insert-Key", "X-License-Key", "X-Query-Key", "Api-Key"),  # monitoring
+    *("X-Amz-Security-Token", "X-Goog-Api-Key", "X-Goog-IAM-Authority-Selector", "X-Amz-Content-Sha256"),
+    *("CF-Access-Client-Id", "CF-Access-Client-Secret", "X-Auth-Email", "X-Auth-Key", "Fastly-Key", "AccessKey"),
+    *("X-Vault-Token", "X-Consul-Token", "X-Gitlab-Token", "PRIVATE-TOKEN", "Circle-Token", "X-Hub-Signature-256"),
+    *(
+        "X-Shopify-Access-Token",
+        "Stripe-Signature",
+        "X-Postmark-Server-Token",
+        "X-Typesense-API-Key",
+        "X-Parse-Master-Key",
+    ),
+    *(
+        "X-Algolia-API-Key",
+        "X-Algolia-Application-Id",
+        "X-Appwrite-Key",
+        "X-Master-Key",
+        "X-Bin-Meta",
+        "X-RapidAPI-Key",
+    ),
+    *("X-JWT-Assertion", "X-Access-JWT", "X-Api-Passphrase", "X-Pin", "X-Otp", "X-Key", "X-Hasura-Admin-Secret", "X-A"),
+]
+"""As their manuals write them, and not as a rule of ours would have them."""
+
+
+@pytest.mark.parametrize("name", KEYS_OF_SERVICES)
+def test_the_headers_in_which_services_take_their_keys_are_secret(name):
+    assert is_secret(name)
+    assert masked({name: "canary"}) == {name: MASK}
+    assert masked({name: ""}) == {name: ""}
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "Accept", "X-Request-Id", "X-Noonbell-Run", "Idempotency-Key"])

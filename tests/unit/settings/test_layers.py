@@ -240,7 +240,7 @@ def test_what_is_shown_holds_no_secret(write):
     shown = plain(load([write("a.yaml", text)], {}, {}).settings)
     assert "hunter2" not in repr(shown)
     assert shown["store.url"] == "postgresql://me:***@db:5432/bell?sslpassword=***"
-    assert shown["executor.global_headers"] == {"Authorization": "***", "X-Team": "billing"}
+    assert shown["executor.global_headers"] == {"Authorization": "***", "X-Team": "***"}
     assert shown["callback.token_ttl"] == "3600s"
     assert shown["auth.enabled"] == "auto"
 

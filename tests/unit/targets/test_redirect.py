@@ -14,6 +14,8 @@ SECRETS = {
     "Cookie": "a=b",
     "X-Api-Key": "k",
     "X-My-Token": "t",
+    "Ocp-Apim-Subscription-Key": "o",
+    "X-Anything": "a",
     "X-Callback-Token": TOKEN,
     "X-Callback-Url": f"http://bell.test/{TOKEN}",
     "webhook-id": "run_42",

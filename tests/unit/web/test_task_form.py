@@ -30,7 +30,7 @@ TASKS = [
         "target_url": "http://h/x",
         "exec_type": "ASYNC",
         "callback_timeout_sec": 77,
-        "headers": {"X-A": "b: c"},
+        "headers": {"Accept": "b: c"},
         "labels": {"team": "a=b"},
         "retry_policy": {"max_retries": 4, "initial_delay": 2.5, "max_delay": 9, "retry_on": ["5xx"], "jitter": 0.5},
         "rate_limit": {"max": 3, "per_seconds": 10},

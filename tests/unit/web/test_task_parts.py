@@ -169,12 +169,16 @@ def test_the_commonest_reason_comes_first_and_other_kinds_are_others():
 
 def test_a_version_shows_the_fields_that_differ_one_by_one():
     every = [
-        version(1, headers={"X-A": "1", "Authorization": "Bearer one"}, timeout_seconds=10),
-        version(2, headers={"X-A": "2", "Authorization": "Bearer two"}, timeout_seconds=20),
+        version(1, headers={"Accept": "1", "Authorization": "Bearer one"}, timeout_seconds=10),
+        version(2, headers={"Accept": "2", "Authorization": "Bearer two"}, timeout_seconds=20),
     ]
     newest, first = versions.changes(every)
     told = {field.name: (field.before, field.after) for field in newest.fields}
-    assert told == {"headers.X-A": ("1", "2"), "timeout_seconds": ("10", "20"), "headers.Authorization": ("***", "***")}
+    assert told == {
+        "headers.Accept": ("1", "2"),
+        "timeout_seconds": ("10", "20"),
+        "headers.Authorization": ("***", "***"),
+    }
     assert (newest.deed, first.deed, first.fields) == ("changed", "created", [])
 
 
