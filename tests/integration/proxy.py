@@ -19,6 +19,7 @@ class Proxy:
         self._flows = asyncio.Event()
         self._flows.set()
         self._port = 0
+        self._cuts = 0
         self._countdown: int | None = None
         self._forward_last = False
         self._losing: asyncio.StreamWriter | None = None
@@ -44,6 +45,7 @@ class Proxy:
         if self._server is not None:
             self._server.close()
             self._server = None
+        self._cuts += 1
         self._break()
         self._flows.set()
 
@@ -74,10 +76,15 @@ class Proxy:
         self._pairs.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cuts = self._cuts
         try:
             from_server, to_server = await asyncio.open_connection(*self._upstream)
         except OSError:
             writer.transport.abort()
+            return
+        if self._server is None or cuts != self._cuts:  # cut while the connection was being made
+            writer.transport.abort()
+            to_server.transport.abort()
             return
         self._pairs.add((writer, to_server))
         for task in (
