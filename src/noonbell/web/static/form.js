@@ -90,6 +90,10 @@ export function startForm() {
     if (names.has(event.target.name)) later("look", 200, look);
     if (touched.has(event.target.name)) later("check", 400, check);
   });
+  // A browser brings the caret of a text area into view, which may leave the rest of it under the bar of buttons.
+  form.addEventListener("focusin", (event) => {
+    if (event.target.localName === "textarea") event.target.scrollIntoView({ block: "nearest" });
+  });
   form.addEventListener("focusout", (event) => {
     if (!event.target.name || !event.target.value) return;
     touched.add(event.target.name);
