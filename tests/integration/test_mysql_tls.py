@@ -67,7 +67,6 @@ async def test_a_connection_is_as_private_as_the_address_asks(server: tuple[str,
     await _make_database(url)
     assert await cipher(f"{url}nb") == ""
     for asked in (
-        "ssl-mode=REQUIRED",
         f"ssl-mode=VERIFY_CA&ssl-ca={certificate}",
         f"ssl_mode=verify_identity&ssl_ca={certificate}",
         f"ssl-ca={certificate}",
@@ -89,7 +88,14 @@ async def test_a_certificate_that_is_not_trusted_or_of_another_name_is_refused(s
 
 @pytest.mark.parametrize(
     "asked",
-    ["ssl-mode=PREFERRED", "ssl-mode=VERIFY", "ssl-ca=/nowhere/ca.pem", "sslmode=require", "parseTime=True"],
+    [
+        "ssl-mode=PREFERRED",
+        "ssl-mode=REQUIRED",
+        "ssl-mode=VERIFY",
+        "ssl-ca=/nowhere/ca.pem",
+        "sslmode=require",
+        "parseTime=True",
+    ],
 )
 def test_what_an_address_asks_for_and_does_not_get_is_refused(asked: str):
     with pytest.raises(SettingsError, match=r"store\.url"):

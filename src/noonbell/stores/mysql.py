@@ -345,8 +345,8 @@ def _json_type(type_: str) -> str:
     return f"{type_} character set utf8mb4" if "char" in type_ or "text" in type_ else type_
 
 
-_TLS_MODES = ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
-"""PREFERRED is left out: who stands between could take the encryption away unseen."""
+_TLS_MODES = ("DISABLED", "VERIFY_CA", "VERIFY_IDENTITY")
+"""PREFERRED and REQUIRED are left out: they encrypt for any server that answers, also for one that stands between."""
 
 
 def _address(url: str) -> dict[str, Any]:
@@ -377,8 +377,6 @@ def _tls_context(asked: dict[str, str]) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise SettingsError.field("store.url", f"has ssl-ca {authority!r}, which cannot be read: {error}") from None
     context.check_hostname = mode == "VERIFY_IDENTITY"
-    if mode == "REQUIRED":
-        context.verify_mode = ssl.CERT_NONE
     return context
 
 

@@ -207,7 +207,8 @@ async def test_a_form_of_another_site_changes_nothing(api, headers):
 
 
 async def sign_in(api: Api, role: str) -> aiohttp.CookieJar:
-    _, secret = await api.parts.access.create(f"{role}-token", role)
+    queues = ("default",) if role == Role.WORKER else ()
+    _, secret = await api.parts.access.create(f"{role}-token", role, queues=queues)
     status, headers, _ = await post(api, "/login", {"token": secret, "next": "/tasks"})
     assert (status, headers["location"]) == (303, "./tasks")
     return headers["set-cookie"].split(";")[0]
