@@ -151,6 +151,15 @@ async def test_release_takes_the_attempt_back(store: Store):
     assert (again.run_id, again.attempt) == (lease.run_id, 1)
 
 
+async def test_release_after_the_clock_was_set_back_is_due_at_once(store: Store, clock: ManualClock):
+    lease = await started(store, await store.create_task(job()))
+    clock.set(at(-5))
+    await done(store, release(lease))
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.attempt, run.next_retry_time) == (S.SCHEDULED, 0, None)
+    assert (await claim_one(store)).run_id == lease.run_id
+
+
 async def test_lose_counts_an_attempt_and_a_loss_but_no_retry(store: Store, clock: ManualClock):
     task = await store.create_task(job(worker_timeout_ms=1000))
     lease = await started(store, task)

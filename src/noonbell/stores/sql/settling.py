@@ -173,7 +173,10 @@ def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start
 
 def _release(changes: _Changes, live: Live, now: Instant) -> None:
     """Back in the queue; or, where a local retry had yet to start, the store retries at the time that was set for it."""
-    at = Instant(live.claimed_at) if live.claimed_at is not None and live.claimed_at > now else None
+    # Only a local retry starts later than its lease was given, which the token is not before: where the clock was set back,
+    # any lease seems to start in the future.
+    starts = Instant(live.claimed_at or 0)
+    at = starts if starts > max(now, live.token) else None
     status = RunStatus.SCHEDULED if at is None else RunStatus.RETRYING
     back = waits(live, at=at, flags=0 if at is None else Flag.RETRIED)._replace(attempt=live.attempt - 1)
     changes.moves.append((live, back))
