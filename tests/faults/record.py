@@ -1,7 +1,7 @@
 """What has passed already: a run that was cut off goes on where it was.
 
 `build/faults/KEY.json` has the seconds of each test that passed, and `KEY.report` what those have to tell. The key is the
-code (the commit, and whatever differs from it) and the variables of the run. A run that finds nothing left starts anew.
+code (what these tests run, as committed and as changed since) and the variables of the run. A run that finds nothing left starts anew.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _CODE = ("src", "tests/faults", "tests/services", "pyproject.toml", "requirement
 
 
 def key_of(root: Path) -> str:
-    commit = _git(root, "rev-parse", "--short=12", "HEAD").strip() or "no-commit"
+    code = _git(root, "rev-parse", *(f"HEAD:{path}" for path in _CODE))
     variables = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("FAULTS_"))
     variables = [each for each in variables if not each.startswith("FAULTS_MINUTES=")]
     differs = _git(root, "diff", "HEAD", "--", *_CODE)
-    digest = hashlib.sha256("\0".join([differs, *variables]).encode()).hexdigest()[:12]
-    return f"{commit}-{digest}"
+    return hashlib.sha256("\0".join([code, differs, *variables]).encode()).hexdigest()[:20]
 
 
 def _git(root: Path, *words: str) -> str:
