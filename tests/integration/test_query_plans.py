@@ -18,6 +18,7 @@ from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import RateLimit
+from noonbell.stores.blocking import Blocker
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.sql.tasks import _TASK_COLUMNS, CURSOR_COLUMNS
@@ -191,7 +192,7 @@ async def full_scans(store: SqlStore, sql: str, args: Sequence[Any]) -> list[str
     if store.dialect.name == "postgres":
         async with store._pool.acquire() as connection:  # type: ignore[attr-defined]
             return postgres_scans(json.loads(await connection.fetchval(f"explain (format json) {sql}", *args)))
-    async with store._cursor() as (_, cursor):  # type: ignore[attr-defined]
+    async with store._cursor(Blocker()) as (_, cursor):  # type: ignore[attr-defined]
         await cursor.execute(f"explain {sql}", args)
         return mariadb_scans(await cursor.fetchall())
 

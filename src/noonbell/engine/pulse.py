@@ -126,9 +126,18 @@ class Pulse:
         except BaseException:  # also SystemExit: whatever it is, the workers have to know
             logger.exception("the thread of the heartbeats died")
         finally:
+            self._cancel_what_is_left()
             self._own_loop.close()
             if not self._is_closing:
                 self.tell(self._died)
+
+    def _cancel_what_is_left(self) -> None:
+        """A task that is pending when its loop closes would never be told that it is over."""
+        left = asyncio.all_tasks(self._own_loop)
+        for task in left:
+            task.cancel()
+        with contextlib.suppress(Exception):
+            self._own_loop.run_until_complete(asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 1.0))
 
     async def _shut(self) -> None:
         if self._block is not None:
