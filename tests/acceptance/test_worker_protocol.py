@@ -175,7 +175,7 @@ def test_a_worker_that_is_drained_gets_no_more(nodes: Nodes, store_url: str):
     assert claim(node) == []
     assert beat(node, run)["worker"]["state"] == "draining"
     assert settle(node, run, "success")[1]["status"] == "SUCCESS"
-    assert [other["attempt"] for other in claim(node, "w2")] == [1]
+    assert [other["attempt"] for other in claim(node, "w2", wait_seconds=5)] == [1]
     good(node, "/workers/w1/stop")
     assert beat(node)["worker"]["state"] == "stopping"
 
