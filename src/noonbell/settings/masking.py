@@ -27,6 +27,7 @@ _HARMLESS_HEADERS = frozenset(
         *("accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post"),
         *(
             "accept-ranges",
+            "access-control-allow-credentials",
             "age",
             "allow",
             "alt-svc",
@@ -95,6 +96,7 @@ _HARMLESS_PREFIXES = (
     "x-forwarded-",
     "x-ratelimit-",
 )
+"""Of headers that are harmless unless the rest of the name is that of a secret: `X-Forwarded-Access-Token` is one."""
 _HARMLESS_NAME = re.compile(r"^(token_ttl|.*_id)$", re.IGNORECASE)
 _USERINFO = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@?#]*:)[^/\s?#]*@")
 _SECRET_QUERY = re.compile(
@@ -111,7 +113,9 @@ def is_secret_name(name: str) -> bool:
 def is_harmless_header(name: str) -> bool:
     """Whether the values of such headers may be shown, stored as they are, and sent on to another origin."""
     lower = name.lower()
-    return lower in _HARMLESS_HEADERS or lower.startswith(_HARMLESS_PREFIXES)
+    if lower in _HARMLESS_HEADERS:
+        return True
+    return lower.startswith(_HARMLESS_PREFIXES) and not _SECRET_HEADER.search(lower)
 
 
 def is_named_for_a_secret(header: str) -> bool:

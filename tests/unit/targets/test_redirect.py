@@ -16,13 +16,15 @@ SECRETS = {
     "X-My-Token": "t",
     "Ocp-Apim-Subscription-Key": "o",
     "X-Anything": "a",
+    "X-Forwarded-Access-Token": "f",
+    "X-RateLimit-Token": "r",
     "X-Callback-Token": TOKEN,
     "X-Callback-Url": f"http://bell.test/{TOKEN}",
     "webhook-id": "run_42",
     "webhook-timestamp": "1",
     "webhook-signature": "v1,x",
 }
-PLAIN = {"X-Noonbell-Run": "42", "Idempotency-Key": "k", "Accept": "*/*"}
+PLAIN = {"X-Noonbell-Run": "42", "Idempotency-Key": "k", "Accept": "*/*", "X-Forwarded-For": "192.0.2.1"}
 
 
 def first(method: str = "POST", body: str | None = "body") -> Request:
