@@ -225,8 +225,8 @@ def _meaning(fields: tuple[Field, ...], dialect: Dialect) -> tuple[object, ...]:
         (each.mask, each.from_last, each.last_workday, each.nearest, each.nth, each.last_of) for each in fields
     )
     day, weekday = fields[3], fields[5]
-    is_joined = not day.is_any and not weekday.is_any
-    return (told, both_days(fields, dialect) if is_joined else None)
+    is_every_day = day.is_any and weekday.is_any
+    return (told, None if is_every_day else both_days(fields, dialect))
 
 
 def both_days(fields: tuple[Field, ...], dialect: Dialect) -> bool:

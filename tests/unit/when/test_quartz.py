@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, permutations, product
 
 import pytest
 
@@ -123,6 +124,10 @@ def notes(expr: str, dialect: str, lang: str = "en") -> dict[str, str]:
         ("0 0 0 1/2 * *", "cronjob", False),
         ("0 0 0 * * */2", "cronjob", False),
         ("0 0 2 1 * 1", "cronjob", True),
+        ("0 9 1-31 * MON", "cronjob", True),
+        ("0 9 1-31 * MON", "quartz", True),
+        ("0 9 1 * SUN-SAT", "cronjob", True),
+        ("0 9 1-31 * SUN-SAT", "cronjob", False),
         ("0 0 9 * * 2", "standard", False),
         ("0 0 2 1 * 1", "standard", False),
     ],
@@ -141,3 +146,24 @@ def test_a_text_that_another_dialect_cannot_read_differs_from_nothing():
     assert not cron("0 0 9 * * 0", "standard").reads_otherwise(Dialect.QUARTZ)
     assert cron("0 0 9 * * 1", "standard").reads_otherwise(Dialect.QUARTZ)
     assert not cron("0 0 9 * * 1", "standard").reads_otherwise(Dialect.CRONJOB)
+
+
+def test_dialects_are_said_to_differ_exactly_where_the_slots_of_a_year_do():
+    days = ("*", "?", "*/1", "*/2", "1-31", "1-31/2", "1,15", "L", "15W")
+    weekdays = ("*", "?", "*/2", "1-7", "SUN-SAT", "MON", "2", "MON-FRI", "6L", "2#1")
+    for day, weekday in product(days, weekdays):
+        read = {}
+        for dialect in Dialect:
+            with suppress(ScheduleError):
+                read[dialect] = cron(f"0 0 9 {day} * {weekday}", dialect)
+        year = {dialect: slots_of_a_year(each) for dialect, each in read.items()}
+        for one, other in permutations(read, 2):
+            differs = year[one] != year[other]
+            assert read[one].reads_otherwise(other) is differs, (day, weekday, one, other)
+
+
+def slots_of_a_year(schedule: Cron) -> list[int]:
+    found = [SUNDAY]
+    while (slot := schedule.next(found[-1])) is not None and slot < SUNDAY + 366 * 86_400:
+        found.append(slot)
+    return found
