@@ -145,8 +145,8 @@ class HttpTarget:
         content, is_head = request.content, request.method == "HEAD"
         kept = None if is_once else pool.take(place, None if is_safe else FRESH_SECONDS)
         wire = kept or await pool.dial(place, deadline, exchange)
-        self._check_redirect(wire, exchange)
         while True:
+            self._check_redirect(wire, exchange)
             exchange.address, exchange.dialled = wire.address, wire.dialled
             try:
                 error = await wire.ask(

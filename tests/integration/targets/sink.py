@@ -81,9 +81,11 @@ async def read_request(reader: asyncio.StreamReader) -> Asked | None:
 
 
 @contextlib.asynccontextmanager
-async def listening(answer: Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[Sink]:
+async def listening(
+    answer: Answer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Sink]:
     sink = Sink(answer)
-    server = await asyncio.start_server(sink.serve, host, 0, ssl=tls)
+    server = await asyncio.start_server(sink.serve, host, port, ssl=tls)
     sink.host = host
     sink.port = server.sockets[0].getsockname()[1]
     sink.scheme = "https" if tls else "http"

@@ -306,6 +306,26 @@ async def test_a_redirect_to_our_own_port_is_not_followed(opened):
     assert [asked.path for asked in own.asked] == ["/direct"]
 
 
+async def test_a_redirect_that_is_dialled_again_after_a_lost_connection_does_not_reach_our_own_port(opened):
+    async def once(asked, line):
+        if len(elsewhere.asked) == 1:
+            await line.say(http(200, b"kept open"))
+        else:
+            line.writer.close()
+
+    async with (
+        listening(replies(200, b"done")) as own,
+        listening(once, host="127.0.0.2", port=own.port) as elsewhere,
+        listening(replies(307, Location=own.url("/", host="rebind.test"))) as sink,
+    ):
+        target = await opened(own_ports=(own.port,), resolver=Names(["127.0.0.2"], ["127.0.0.1"]))
+        first = await target.execute(assignment(own.url("/", host="rebind.test")))
+        target._pool.names.forget()
+        outcome = await target.execute(assignment(sink.url(), follow_redirects=True))
+    assert (first.kind, len(elsewhere.asked)) == (OutcomeKind.SUCCESS, 2)
+    assert (outcome.failure, own.asked) == ("blocked_address", [])
+
+
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1:70/x", "data:,x"])
 async def test_a_redirect_to_another_scheme_is_not_followed(target, location):
     async with listening(replies(302, Location=location)) as sink:
