@@ -51,6 +51,11 @@ class Belt:
         """Whether a cancellation that arrived was the belt's and nobody else's."""
         return self.is_pulled and self.task.uncancel() <= self.canceling
 
+    def take_back(self) -> None:
+        """The attempt has ended in spite of the belt's cancellation: those of others still count."""
+        if self.is_pulled:
+            self.task.uncancel()
+
     def pull(self) -> None:
         self.is_pulled = True
         self.task.cancel()
@@ -111,15 +116,17 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
     belt = belts.put_on(task, seconds + GRACE)
     _belt.set(belt)  # an attempt has a task of its own, so nobody else sees it
     try:
-        return await target.execute(assignment)
+        outcome = await target.execute(assignment)
     except asyncio.CancelledError:
         if belt.was_it():
             return failure("timeout", f"it took longer than {seconds:g} s")
         raise
     except (Exception, SystemExit) as error:  # a target's defect is this attempt's failure, and nobody else's
-        return failure("error", described(error))
+        outcome = failure("error", described(error))
     finally:
         belts.take_off(belt)
+    belt.take_back()
+    return outcome
 
 
 def wearer() -> asyncio.Task[Any]:

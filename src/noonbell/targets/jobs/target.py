@@ -88,7 +88,8 @@ class JobTarget:
             self._belts.take_off(belt)
             words.belt = None
         # One that went on when its time was over, and returned in the end, was late all the same.
-        if belt.was_it():
+        if belt.is_pulled:
+            belt.take_back()
             return outcome.timed_out(seconds)
         if handler.kind is HandlerKind.ASYNC and (late := belt.late_by):
             return outcome.timed_out(seconds, late)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -143,6 +144,42 @@ async def test_a_handler_that_ignores_its_timeout_and_returns_has_timed_out_all_
     bench.handler(HandlerKind.ASYNC, stubborn)
     run = await bench.run(timeout_seconds=0.1, retry_policy=NO_RETRY)
     assert (run.status, run.result) == (RunStatus.TIMEOUT, None)
+
+
+async def test_a_handler_that_ignores_the_engines_cancellation_too_has_timed_out_all_the_same(bench):
+    left = []
+
+    async def deaf(_context, _payload):
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        task = asyncio.current_task()
+        task.add_done_callback(lambda _: left.append(task.cancelling()))
+        return "late"
+
+    bench.handler(HandlerKind.ASYNC, deaf)
+    run = await bench.run(timeout_seconds=0.1, retry_policy=NO_RETRY)
+    assert (run.status, run.result, left) == (RunStatus.TIMEOUT, None, [0])
+
+
+async def test_a_canceled_run_stays_canceled_though_its_handler_ignores_that_and_its_timeout(bench):
+    started, returned = asyncio.Event(), asyncio.Event()
+
+    async def deaf(_context, _payload):
+        started.set()
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        returned.set()
+        return "late"
+
+    bench.handler(HandlerKind.ASYNC, deaf)
+    run_id = await bench.publish(timeout_seconds=1, retry_policy=NO_RETRY)
+    await started.wait()
+    await bench.store.cancel([run_id])
+    await asyncio.wait_for(returned.wait(), 20)
+    await eventually(lambda: not bench.worker.hands.held)
+    assert (await bench.end_of(run_id)).status is RunStatus.CANCELED
 
 
 async def test_a_canceled_run_raises_in_its_async_handler(bench):
