@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonbell.clock import SECOND
 from noonbell.engine import failpoint
 from noonbell.engine.hold import STALE, Ended, Hands
 from noonbell.engine.know import Tasks
@@ -25,7 +27,7 @@ from noonbell.engine.settle import unwritable
 from noonbell.engine.wake import PLAN, Bell, queue_topic
 from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import Lease
+from noonbell.model.run import Lease, RunId
 from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.ports import Store, Wakeup
 
@@ -69,6 +71,7 @@ class Lane:
         room = hands.ask(self._request.max)
         if not ended and not room:
             return self._poll
+        asked = time.monotonic()
         try:
             claimed = await self._trip(ended, room)
         finally:
@@ -78,7 +81,7 @@ class Lane:
             self._wakeup.signal(queue_topic(queue))
         if claimed.leases:
             failpoint.hit("K3")
-            await self._take(claimed.leases)
+            await self._take(claimed.leases, asked)
         if room and len(claimed.leases) >= room:
             self._bell.ring()  # there is more than one trip can carry: let another lane go as well
             return 0.0
@@ -93,13 +96,35 @@ class Lane:
         await self._time.refresh()
         return max(0.001, min(self._poll, self._time.until(claimed.next_at) + 0.001))
 
-    async def _take(self, leases: Sequence[Lease]) -> None:
+    async def _take(self, leases: Sequence[Lease], asked: float) -> None:
         try:
             await self._tasks.learn(leases)
         except StoreUnavailable:
             pass  # they are ours all the same; each asks for its task when it is started
         finally:
-            self._hands.take(leases)
+            passed = time.monotonic() - asked
+            due = [lease for lease in leases if passed >= _seconds(lease) / 3]
+            self._hands.take(leases if not due else [lease for lease in leases if passed < _seconds(lease) / 3])
+        if due:
+            self._hands.take(await self._renewed(due, asked))
+
+    async def _renewed(self, due: Sequence[Lease], asked: float) -> list[Lease]:
+        """Of leases whose heartbeat is due before they are in hand: those that no other worker can have by now.
+
+        Either the store took long to answer, or the event loop was blocked when the answer came.
+        """
+        lost: set[RunId] = set()
+        since = time.monotonic()
+        try:
+            answer = await self._store.heartbeat(self._request.worker_id, [(one.run_id, one.token) for one in due])
+            lost = {order.run_id for order in answer.orders if order.lease_expires_at is None}
+        except StoreUnavailable:
+            since = asked
+        passed = time.monotonic() - since
+        ours = [lease for lease in due if lease.run_id not in lost and passed < _seconds(lease)]
+        if len(ours) < len(due):
+            logger.warning("%d runs are not started: their leases ran out during the claim", len(due) - len(ours))
+        return ours
 
     async def _trip(self, ended: list[Ended], room: int) -> Claimed:
         settlements = [settlement for _, settlement in ended]
@@ -168,3 +193,8 @@ class Lane:
         if settlement.move is Move.RETRY or (schedule is not None and schedule.get("mode") == "fixed_delay"):
             topics.add(PLAN)
         topics.add(queue_topic(lease.queue))
+
+
+def _seconds(lease: Lease) -> float:
+    """From the claim to the end of the lease."""
+    return (lease.expires_at - lease.claimed_at) / SECOND

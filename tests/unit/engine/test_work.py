@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ from noonbell.engine.sweep import Sweeper
 from noonbell.engine.work import Worker
 from noonbell.errors import AlreadyExists
 from noonbell.model.attempt import Outcome, OutcomeKind
-from noonbell.model.request import ClaimRequest
+from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.task import Delivery, Fanout, RetryPolicy, RetryStrategy
 from noonbell.model.worker import WorkerState
@@ -338,6 +339,30 @@ async def test_a_lost_lease_stops_its_handler_and_settles_nothing(store: MemoryS
     run = await run_of(store, run_id)
     assert (run.status, run.worker_id, run.attempt) == (S.RUNNING, "w2", 2)
     assert other.run_id == run_id
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_lease_that_ran_out_while_its_claim_was_answered_is_started_only_if_it_is_still_ours(
+    store: MemoryStore, clock: ManualClock, is_lost: bool
+):
+    run_id = await publish(store, await store.create_task(job(worker_timeout_ms=900)))
+    moody = Moody(store)
+    worker = worker_on(moody, target := Scripted())  # type: ignore[arg-type]
+
+    async def claim_slowly(request: ClaimRequest) -> Claimed:
+        found = await store.claim(request)
+        if found.leases:
+            time.sleep(0.35)  # noqa: ASYNC251 - a handler of the same worker blocks the loop
+            clock.advance(1)
+        if found.leases and is_lost:
+            await Sweeper(store, LocalWakeup()).tick()
+            await claim_one(store, "w2")
+        return found
+
+    moody.claim = claim_slowly  # type: ignore[attr-defined]
+    await worker.run_until_idle()
+    run = await run_of(store, run_id)
+    assert (len(target.seen), run.status) == ((0, S.RUNNING) if is_lost else (1, S.SUCCESS))
 
 
 async def test_heartbeats_keep_leases_alive(store: MemoryStore, clock: ManualClock):
