@@ -23,6 +23,7 @@ from noonbell.cli import main
 from noonbell.errors import SchemaMismatch
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import STEPS
+from noonbell.stores.migrations.shape import shape_of
 from services.probe import apart, connect_mysql
 
 BEFORE_THE_LOG = 5
@@ -143,6 +144,19 @@ def test_a_view_and_an_index_by_one_of_our_names_are_refused_too(database: Datab
         is_refused(noonbell("migrate", "--store", database.url), name)
         assert database.dump() == before
         database.run(drop)
+
+
+async def test_indexes_of_a_foreign_table_do_not_stand_for_ours(mysql_url: str, opened: Open):
+    """On MariaDB and MySQL, the name of an index belongs to its table."""
+    ours = shape_of(tuple(sql for step in STEPS for sql in step.up("mysql"))).indexes
+    keys = ", ".join(f"key {name} (id)" for name in ours)
+    Database(mysql_url).run(f"create table theirs (id integer, {keys})")
+    store = await opened(mysql_url)
+    rows = await store.fetch(
+        "select distinct index_name, table_name from information_schema.statistics"
+        " where table_schema = database() and table_name <> 'theirs' and index_name <> 'PRIMARY'"
+    )
+    assert set(ours.items()) <= set(rows)
 
 
 def test_the_doctor_and_the_audit_say_it_and_write_nothing(database: Database, noonbell: Run):

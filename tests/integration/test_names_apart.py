@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -66,6 +68,26 @@ async def test_a_second_installation_beside_a_plain_one_has_to_be_asked_for(sql_
     assert await tables(plain) == before
     await opened(sql_url, new=True, **names)
     await works(await opened(sql_url, **names))
+
+
+async def test_a_schema_that_is_there_needs_no_right_to_make_one(postgres_url: str):
+    """Its owner may make tables in it, and need not have CREATE on the database."""
+    role = f"owner_{secrets.token_hex(6)}"
+    admin = await asyncpg.connect(postgres_url)
+    try:
+        await admin.execute(f"create role {role} login password '{role}'")
+        await admin.execute(f"create schema bell authorization {role}")
+        parts = urlsplit(postgres_url)
+        address = f"{role}:{role}@{parts.netloc.rpartition('@')[2]}"
+        store = open_store(parts._replace(netloc=address).geturl(), schema="bell")
+        try:
+            await store.open()
+            await works(store)
+        finally:
+            await store.close()
+    finally:
+        await admin.execute(f"drop owned by {role}; drop role {role}")
+        await admin.close()
 
 
 async def test_a_wake_up_reaches_its_own_installation_and_no_other(postgres_url: str, opened: Open):

@@ -15,8 +15,9 @@ import pytest
 from integration.conftest import Open
 from integration.support import execute, job, publish_many, until
 from integration.test_migrations import works
+from noonbell.cli.migrate import as_it_is
 from noonbell.engine import schema_watch
-from noonbell.errors import SchemaMismatch
+from noonbell.errors import SchemaMismatch, StoreUnavailable
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.settlement import Move, Settled, Settlement
@@ -27,6 +28,7 @@ from noonbell.stores import postgres as postgres_store
 from noonbell.stores import sqlite as sqlite_store
 from noonbell.stores.migrations import LATEST, STEPS, Step
 from noonbell.stores.sql import schema_progress
+from noonbell.stores.sql import store as sql_store
 from noonbell.stores.sql.store import SqlStore
 from noonbell.wiring import serve
 from services.probe import connect_mysql
@@ -164,9 +166,39 @@ async def test_a_step_may_take_longer_than_any_limit_of_time_and_tells_of_it(
     assert "so far" in said[1]
 
 
+async def test_a_step_has_no_limit_of_time_where_the_server_has_one_for_statements(
+    mysql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(mysql_url)
+    monkeypatch.setattr(mysql_store, "_INIT", f"{mysql_store._INIT} /*M!100300 , max_statement_time = 0.5 */")
+    slow = Step(LATEST + 1, "slow", lambda _: ["create table slow as select sleep(2) as slept"], lambda _: [])
+    monkeypatch.setattr(migrations, "STEPS", (*STEPS, slow))
+    assert await store.migrate(LATEST + 1) == [LATEST + 1]
+
+
+async def test_a_step_that_fails_says_why(server_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch):
+    store = await opened(server_url)
+    wrong = Step(LATEST + 1, "wrong", lambda _: ["update nowhere set a = 1"], lambda _: [])
+    monkeypatch.setattr(migrations, "STEPS", (*STEPS, wrong))
+    with pytest.raises(StoreUnavailable, match="nowhere"):
+        await store.migrate(LATEST + 1)
+    monkeypatch.undo()
+    assert await store.migrate() == [], "it holds no lock"
+
+
+async def test_a_step_that_the_server_gives_up_for_a_deadlock_is_taken_again(
+    postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(postgres_url)
+    await execute(store, "create sequence tries")
+    given_up = "do $$ begin if nextval('tries') = 1 then raise sqlstate '40P01'; end if; end $$"
+    monkeypatch.setattr(migrations, "STEPS", (*STEPS, Step(LATEST + 1, "met", lambda _: [given_up], lambda _: [])))
+    assert await store.migrate(LATEST + 1) == [LATEST + 1]
+
+
 @contextlib.asynccontextmanager
-async def schema_held(url: str) -> AsyncIterator[None]:
-    """As another node holds it that takes a step."""
+async def schema_held(url: str, *, alters: str = "") -> AsyncIterator[None]:
+    """As another node holds it that takes a step, on PostgreSQL one that alters a table."""
     if url.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
             file.execute("begin immediate")
@@ -176,6 +208,8 @@ async def schema_held(url: str) -> AsyncIterator[None]:
         try:
             async with connection.transaction():
                 assert await connection.fetchval("select pg_try_advisory_xact_lock(7031170001)")
+                if alters:
+                    await connection.execute(f"lock table {alters} in access exclusive mode")
                 yield
         finally:
             await connection.close()
@@ -202,6 +236,28 @@ async def test_a_node_that_starts_while_another_takes_a_step_waits_for_it(
             assert not opening.done()
         store = await asyncio.wait_for(opening, 30)
     await works(store)
+
+
+@pytest.mark.parametrize("how", ["a node", "a command"])
+async def test_tables_that_another_node_alters_are_waited_for(
+    how: str, postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A look at them waits for the end of its steps, which have no limit of time."""
+    await opened(postgres_url)
+    monkeypatch.setitem(postgres_store._SETTINGS, "lock_timeout", "200ms")
+    monkeypatch.setattr(sql_store, "WAIT_AT_MOST", 0.5)
+
+    async def command() -> None:
+        async with as_it_is(load((), {}, {"store.url": postgres_url}).settings) as store:
+            assert await store.migrate() == []
+
+    with caplog.at_level(logging.DEBUG, "noonbell.store"):
+        async with schema_held(postgres_url, alters="schema_steps"):
+            opening = asyncio.ensure_future(opened(postgres_url) if how == "a node" else command())
+            waits = "another node is changing it; waiting"
+            await until(lambda: waits in caplog.text or opening.done(), 30, "a word about the wait")
+            assert not opening.done(), opening.exception()
+        await asyncio.wait_for(opening, 30)
 
 
 async def test_a_store_that_is_up_to_date_opens_while_another_holds_the_schema(sql_url: str, opened: Open):

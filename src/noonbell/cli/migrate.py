@@ -70,10 +70,10 @@ async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool, new_i
             "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
         )
     async with as_it_is(settings, new=new) as store:
-        found = (await store.look_at_schema()).step
+        found = (await store.look_after_changes(_say)).step
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
-        taken = await store.migrate(wanted, lambda text: click.echo(text, err=True))
+        taken = await store.migrate(wanted, _say)
         made = await store.new_installation() if new_installation else None
     if made is not None:
         click.echo(f"installation {made}")
@@ -89,6 +89,10 @@ def missing_file(url: str) -> str | None:
     """
     kind, _, path = url.partition(":///")
     return path if kind == "sqlite" and not Path(path).exists() else None
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _ask(found: int, wanted: int) -> None:
@@ -109,7 +113,7 @@ async def as_it_is(settings: Settings, *, new: bool = False) -> AsyncIterator[Sq
     store = make_store(settings, new=new)
 
     async def look_only() -> None:
-        (await store.look_at_schema()).check_foreign()
+        (await store.look_after_changes(_say)).check_foreign()
 
     store._bring_up_to_date = look_only  # type: ignore[method-assign]
     try:

@@ -66,7 +66,8 @@ MYSQL = Dialect(
         " where table_schema = database() and table_name in :names"
     ),
     has_index=(
-        "select 1 from information_schema.statistics where table_schema = database() and index_name = :name limit 1"
+        "select 1 from information_schema.statistics"
+        " where table_schema = database() and table_name = :table and index_name = :name limit 1"
     ),
     rough_count=(
         "select table_rows from information_schema.tables where table_schema = database() and table_name = :name"
@@ -87,8 +88,10 @@ _INIT = (
     " /*!80000 transaction_isolation = 'READ-COMMITTED' */"
 )
 _LIMITS = f", innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
-_WITHOUT_LIMIT = ", innodb_lock_wait_timeout = 1073741824, lock_wait_timeout = 31536000"
-"""A year and more: what the server takes at most."""
+_WITHOUT_LIMIT = (
+    ", innodb_lock_wait_timeout = 1073741824, lock_wait_timeout = 31536000 /*M!100300 , max_statement_time = 0 */"
+)
+"""A year and more: what the server takes at most. The limit of MariaDB for statements may be set for the whole server."""
 _SQL_MODE = "'ANSI_QUOTES,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"  # the driver does not quote it
 _SESSION: dict[str, Any] = {
     "charset": "utf8mb4",

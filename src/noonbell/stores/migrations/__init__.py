@@ -171,8 +171,8 @@ def _is_done(q: Dialect, sql: str) -> Work[bool]:
         rows = yield Fetch(q.objects, {"names": q.pack([name])})
     else:
         assert q.has_index is not None  # noqa: S101 - the caller has looked
-        rows = yield Fetch(q.has_index, {"name": name})
+        rows = yield Fetch(q.has_index, {"name": name, "table": q.naming.bare(made["table"])})
     return bool(rows) is (made["verb"] == "create")
 
 
-_MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)")
+_MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)(?: on (?P<table>\w+))?")

@@ -191,7 +191,10 @@ def _is_beside(q: Dialect) -> Work[bool]:
 def prepare(q: Dialect, found: Found) -> Work[None]:
     """Before the first step: the two tables of the books, and what is taken over."""
     if q.naming.schema is not None and not (found.has_steps or found.has_log):
-        yield Execute(f'create schema if not exists "{q.naming.schema}"')
+        # Where the schema is there, no right to make one is needed, and the server would ask for it all the same.
+        there = yield Fetch("select 1 from pg_namespace where nspname = :schema", {"schema": q.naming.schema})
+        if not there:
+            yield Execute(f'create schema if not exists "{q.naming.schema}"')
     if not found.has_steps:
         yield Execute(STEPS_TABLE)
     if not found.has_log:

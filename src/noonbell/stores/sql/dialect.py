@@ -32,7 +32,7 @@ class Dialect:
     columns: str
     """The columns of the tables `:names`: (table, column)."""
     has_index: str | None
-    """Gives a row if there is an index `:name`; None where a schema change is undone with its transaction."""
+    """Gives a row if the table `:table` has an index `:name`; None where a schema change is undone with its transaction."""
     rough_count: str | None
     """About how many rows the table `:name` has, as the server remembers it; None where counting takes no time."""
     rows_move: bool

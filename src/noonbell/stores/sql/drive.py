@@ -29,6 +29,10 @@ class LockTimeout(TryAgain):
     """The transaction waited for a lock that another session holds, for as long as one statement may."""
 
 
+class StillLocked(StoreUnavailable):
+    """The server answers, but a lock was not given up in all the time that a call waits."""
+
+
 async def drive(work: Callable[[], Work[T]], do: Callable[[Statement], Awaitable[Any]]) -> T:
     """Run a transition to its end, inside a transaction that the caller opens and closes."""
     steps = work()
@@ -69,7 +73,7 @@ async def _until_it_holds(once: Callable[[], Awaitable[T]], blocker: Blocker, wa
         except LockTimeout as error:
             waited = time.monotonic() - began
             if waited + LOCK_SECONDS / 2 > wait_at_most:
-                raise StoreUnavailable(_in_the_way(waited, blocker, error)) from error
+                raise StillLocked(_in_the_way(waited, blocker, error)) from error
         except TryAgain as error:
             tries += 1
             if tries == MAX_TRIES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ from noonbell.stores.sql import (
 from noonbell.stores.sql.access_store import AccessMethods
 from noonbell.stores.sql.alert_store import AlertMethods
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.drive import WAIT_AT_MOST
+from noonbell.stores.sql.drive import WAIT_AT_MOST, StillLocked
 from noonbell.stores.sql.naming import Names
 from noonbell.stores.sql.rows import TaskCache, TaskView
 from noonbell.stores.sql.schema_progress import SchemaBusy, SchemaProgress
@@ -118,7 +119,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
 
     async def _bring_up_to_date(self) -> None:
         """Look, and migrate under a lock: of two nodes that start together, the second finds it done."""
-        found = await self.look_at_schema()
+        found = await self.look_after_changes()
         is_done = found.has_log and not found.taken_over and not migrations.missing(found)
         if found.foreign or not is_done:
             await self._take_steps(migrations.LATEST, SchemaProgress(), forward_only=True)
@@ -129,6 +130,13 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     async def look_at_schema(self) -> ownership.Found:
         """Where the schema is, and what in the database is not ours. Writes nothing."""
         return await self._read(lambda: migrations.look(self.dialect, self._schema))
+
+    async def look_after_changes(self, say: Callable[[str], None] | None = None) -> ownership.Found:
+        """As `look_at_schema`; where another node holds the tables for its steps, when it has done them."""
+        try:
+            return await self.look_at_schema()
+        except StillLocked:
+            return await self._alone(lambda: migrations.look(self.dialect, self._schema), SchemaProgress(say))
 
     def waits_for(self) -> str:
         """Who holds the lock that a call waits for at this moment, in words; empty if no call is known to wait."""
@@ -168,11 +176,14 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         return made
 
     async def _take_steps(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> list[int]:
-        """However long they take, and however long another node takes with its own."""
+        return await self._alone(lambda: self._migrating(to, progress, forward_only=forward_only), progress)
+
+    async def _alone(self, work: Callable[[], Work[T]], progress: SchemaProgress) -> T:
+        """Run it while no other node changes the schema, however long it takes, and however long another node takes."""
         async with progress.told():
             while True:
                 try:
-                    return await self._change_schema(lambda _: self._migrating(to, progress, forward_only=forward_only))
+                    return await self._change_schema(lambda _: self._locking(work))
                 except SchemaBusy:
                     progress.wait_for_another()
                     await asyncio.sleep(0.1)
@@ -181,23 +192,24 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         """As `_write`, without a limit of time. SchemaBusy: another node is at it."""
         return await self._write(work)
 
-    def _migrating(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
+    def _locking(self, work: Callable[[], Work[T]]) -> Work[T]:
         alone = self.dialect.alone
         if alone is None:
-            return (yield from self._migrating_alone(to, progress, forward_only=forward_only))
+            return (yield from work())
         lock, unlock = (sql.format(mark=self._names.mark, number=self._names.lock_number) for sql in alone)
         rows = yield Fetch(lock)
         if not rows[0][0]:
             raise SchemaBusy
         try:
-            taken = yield from self._migrating_alone(to, progress, forward_only=forward_only)
+            result = yield from work()
         except Exception:
-            yield Fetch(unlock)
+            with contextlib.suppress(Exception):  # the transaction may be lost, and the lock with it
+                yield Fetch(unlock)
             raise
         yield Fetch(unlock)
-        return taken
+        return result
 
-    def _migrating_alone(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
+    def _migrating(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
         found = yield from migrations.look(self.dialect, self._schema)
         found.check_foreign()
         migrations.check(found)
