@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from integration.api.serving import Api
+from integration.api.serving import Api, serving
 from integration.web.asking import HTML, post
 from noonbell import when
+from noonbell.settings import Recovery, Scheduler
 from noonbell.when.fields import Fields
 from noonbell.when.weekly import Weekly
 from noonbell.when.zones import Zone
@@ -54,8 +56,9 @@ def fortnightly(monkeypatch: pytest.MonkeyPatch) -> None:
 class Form(HTMLParser):
     """What a browser would send for the form of a task, nothing touched."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, form_id: str = "task-form") -> None:
         super().__init__()
+        self._id = form_id
         self.sent: dict[str, str] = {}
         self._inside = False
         self._area: str | None = None
@@ -65,7 +68,7 @@ class Form(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         has = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._inside = has.get("id") == "task-form"
+            self._inside = has.get("id") == self._id
         if not self._inside:
             return
         name, kind = has.get("name"), has.get("type", "text")
@@ -210,3 +213,61 @@ async def test_every_field_is_the_same_after_the_form_was_saved_unchanged(api: A
     status, _, text = await post(api, f"/tasks/{before['id']}/edit", await form_of(api, before["id"]))
     assert status == 303, text[-2000:]
     assert lasting(await read(api, before["id"])) == lasting(before)
+
+
+@pytest.fixture
+async def other_defaults() -> AsyncIterator[Api]:
+    settings = {"scheduler": Scheduler(cron_dialect="quartz"), "recovery": Recovery(orphaned_runs="fail")}
+    async with serving("memory://", **settings) as api:
+        yield api
+
+
+@pytest.mark.parametrize("fields", TASKS.values(), ids=TASKS)
+async def test_every_field_is_the_same_after_the_form_was_saved_as_yaml(
+    other_defaults: Api, fields: dict[str, Any]
+) -> None:
+    api = other_defaults
+    before = await made(api, **{"on_lost": "RETRY", **fields})
+    sent = {**await form_of(api, before["id"]), "task_id": str(before["id"])}
+    told = await api.call("POST", "//tasks/yaml", data=sent, headers={"origin": api.root, **HTML})
+    assert told.status == 200, told.text[-2000:]
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", Form(told.text, "yaml-form").sent)
+    assert status == 303, text[-2000:]
+    assert lasting(await read(api, before["id"])) == lasting(before)
+
+
+async def test_the_form_of_a_task_without_a_cron_has_the_dialect_of_the_installation(other_defaults: Api) -> None:
+    api = other_defaults
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["weekly"][0])
+    copy = await api.call("GET", f"//tasks/new?from={before['id']}", headers=HTML)
+    assert Form(copy.text).sent["dialect"] == "quartz"
+    sent = await form_of(api, before["id"])
+    _, _, text = await post(api, f"/tasks/{before['id']}/review", sent)
+    assert "Saving changes nothing." in text
+    assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
+    assert lasting(await read(api, before["id"])) == lasting(before)
+    sent = {**await form_of(api, before["id"]), "when": "cron", "cron_expr": "0 9 * * 2"}
+    assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
+    assert (await read(api, before["id"]))["schedule"]["dialect"] == "quartz"
+
+
+async def test_a_dialect_that_was_only_offered_gives_way_to_the_one_that_the_task_got_meanwhile(
+    other_defaults: Api,
+) -> None:
+    api = other_defaults
+    before = await made(api, target_url="http://127.0.0.1:9/x", schedule=SCHEDULES["weekly"][0])
+    sent = {**await form_of(api, before["id"]), "description": "mine"}
+    schedule = {"type": "cron", "expr": "0 9 * * 2", "dialect": "standard"}
+    await api.good("PATCH", f"/tasks/{before['id']}", {"schedule": schedule})
+    told = await api.call(
+        "POST", f"//tasks/{before['id']}/edit", data=sent, headers={"origin": api.root, **HTML}, allow_redirects=False
+    )
+    assert told.status == 412
+    merged = Form(told.text).sent
+    assert (merged["when"], merged["dialect"], merged["description"]) == ("cron", "standard", "mine")
+
+
+async def test_the_form_of_a_task_with_a_cron_has_the_dialect_of_the_task(other_defaults: Api) -> None:
+    schedule = {"type": "cron", "expr": "0 9 * * 2", "dialect": "standard"}
+    before = await made(other_defaults, target_url="http://127.0.0.1:9/x", schedule=schedule)
+    assert (await form_of(other_defaults, before["id"]))["dialect"] == "standard"

@@ -16,7 +16,7 @@ from noonbell.web.page import Page
 from noonbell.web.site import Site
 from noonbell.web.tasks import form as task_form
 from noonbell.web.tasks.acts import found
-from noonbell.web.tasks.sheet import form
+from noonbell.web.tasks.sheet import fields_of, form
 from noonbell.web.visit import Visit
 from noonbell.web.yamltext import read_yaml
 
@@ -29,7 +29,10 @@ async def show(visit: Visit) -> Response:
     fields = await visit.fields()
     task = await task_of(visit, fields)
     try:
-        given = task_form.given_of(fields, None if task is None else task.spec.schedule)
+        if task is None:
+            given = task_form.given_of(fields)
+        else:
+            given = task_form.change_of(fields, await visit.site.services.tasks.show(task))
     except InvalidArgument as error:
         return await form(visit, fields, task, task_form.problems_of(error))
     return page(visit, written(given), fields, task)
@@ -52,7 +55,7 @@ async def fields_from(visit: Visit, text: str, task: Task | None) -> dict[str, s
     tasks = visit.site.services.tasks
     spec = await tasks.check(given) if task is None else (await tasks.draft_of_change(task, given)).spec
     whole = Task(id=TaskId(0), version=1, status=status, spec=spec, created_at=visit.now, updated_at=visit.now)
-    return task_form.fields_of(shown(whole, Activity()))
+    return fields_of(visit, shown(whole, Activity()))
 
 
 def page(

@@ -17,18 +17,17 @@ from noonbell.web.tasks import as_yaml as task_yaml
 from noonbell.web.tasks import form as task_form
 from noonbell.web.tasks.acts import found
 from noonbell.web.tasks.merge import choices, fields_at, settled, taken
-from noonbell.web.tasks.sheet import form, is_managed
+from noonbell.web.tasks.sheet import default_dialect, fields_of, form, is_managed
 from noonbell.web.visit import Visit, pretty
 from noonbell.when.plain import propose
 
 
 async def new(visit: Visit) -> Response:
-    dialect = str(visit.site.services.previews.cron_dialect)
-    fields = {**task_form.EMPTY, "timezone": visit.zone.name, "dialect": dialect}
+    fields = {**task_form.EMPTY, "timezone": visit.zone.name, "dialect": default_dialect(visit)}
     if "from" in visit.query:
         visit.request.path_params["id"] = visit.query["from"]
         copied = await visit.site.services.tasks.show(await found(visit))
-        fields = {**task_form.fields_of(copied), "name": visit.words("form.copy_of", name=copied["name"])}
+        fields = {**fields_of(visit, copied), "name": visit.words("form.copy_of", name=copied["name"])}
     return await form(visit, fields, None)
 
 
@@ -46,7 +45,7 @@ async def create(visit: Visit) -> Response:
 async def edit(visit: Visit) -> Response:
     """`?jitter=120` is how the timeline proposes to spread tasks that start together: filled in, and not saved."""
     task = await found(visit)
-    fields = task_form.fields_of(await visit.site.services.tasks.show(task))
+    fields = fields_of(visit, await visit.site.services.tasks.show(task))
     jitter = visit.query.get("jitter", "")
     if jitter.isdecimal() and len(jitter) < 6:
         fields["jitter_seconds"] = jitter
@@ -57,7 +56,7 @@ async def save(visit: Visit) -> Response:
     task, fields = await found(visit), await visit.fields()
     version = int(text) if (text := fields.get("version", "")).isdecimal() and len(text) < 10 else None
     stored = await visit.site.services.tasks.show(task)
-    theirs = task_form.fields_of(stored)
+    theirs = fields_of(visit, stored)
     fields = taken(fields, theirs)
     try:
         given = await _given(visit, fields, task, stored)
@@ -72,7 +71,7 @@ async def save(visit: Visit) -> Response:
 async def review(visit: Visit) -> Response:
     """What saving would change, before it is saved."""
     task, fields = await found(visit), await visit.fields()
-    theirs = task_form.fields_of(await visit.site.services.tasks.show(task))
+    theirs = fields_of(visit, await visit.site.services.tasks.show(task))
     fields = taken(fields, theirs)
     return await form(visit, fields, task, changes=choices(None, fields, theirs))
 
@@ -95,7 +94,7 @@ async def _conflict(
     problem = {"": visit.words("form.conflict", version=task.version)}
     if "yaml" in fields:
         return task_yaml.page(visit, fields["yaml"], fields, task, InvalidArgument(problem[""]))
-    base = fields_at(task, await visit.site.services.tasks.versions(task), version)
+    base = fields_at(task, await visit.site.services.tasks.versions(task), version, default_dialect(visit))
     differing = choices(base, fields, theirs)
     shown = {**settled(fields, differing), "version": str(task.version)}
     return await form(visit, shown, task, problem, status=412, differing=differing)

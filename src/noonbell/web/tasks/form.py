@@ -75,8 +75,8 @@ EMPTY: Final[dict[str, str]] = {
 # From a task
 
 
-def fields_of(task: Mapping[str, Any]) -> dict[str, str]:
-    """What the form shows of a task, as the service tells it."""
+def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[str, str]:
+    """What the form shows of a task, as the service tells it. `dialect`: of a cron that the task does not have yet."""
     kind = _kind_of(task)
     fields = {name: str(task[name] or "") for name in (*_TEXTS, *_HTTP, *_CHOICES)}
     fields |= {name: number(task[name]) for name in _NUMBERS}
@@ -98,7 +98,7 @@ def fields_of(task: Mapping[str, Any]) -> dict[str, str]:
         "version": str(task["version"]),
         "rest": rest_of(task),
     }
-    return {**EMPTY, **fields, **_schedule_fields(task["schedule"])}
+    return {**EMPTY, "dialect": dialect, **fields, **_schedule_fields(task["schedule"])}
 
 
 def _kind_of(task: Mapping[str, Any]) -> str:
@@ -200,7 +200,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     given = given_of({**fields, "kind": kind}, old["schedule"])
     if old["exec_type"] != given["exec_type"]:
         return given
-    seen = fields_of(old)
+    seen = fields_of(old, fields.get("dialect", EMPTY["dialect"]))
 
     def is_same(name: str) -> bool:
         return fields.get(name, seen[name]).replace("\r\n", "\n") == seen[name].replace("\r\n", "\n")

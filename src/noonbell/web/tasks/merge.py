@@ -38,12 +38,12 @@ class Choice:
         return self.base is None or self.base not in (self.mine, self.theirs)
 
 
-def fields_at(task: Task, versions: Sequence[TaskVersion], version: int | None) -> dict[str, str] | None:
-    """The form of the task as it was at that version."""
+def fields_at(task: Task, versions: Sequence[TaskVersion], version: int | None, dialect: str) -> dict[str, str] | None:
+    """The form of the task as it was at that version. `dialect`: of a cron that it did not have yet."""
     for each in versions:
         if each.version == version:
             then = msgspec.structs.replace(task, spec=each.spec, version=each.version, status=each.status)
-            return fields_of(shown(then, Activity()))
+            return fields_of(shown(then, Activity()), dialect)
     return None
 
 

@@ -76,6 +76,15 @@ async def form(
     )
 
 
+def fields_of(visit: Visit, told: Mapping[str, Any]) -> dict[str, str]:
+    """What the form shows of a task; with the dialect of this installation, if the task has no cron yet."""
+    return task_form.fields_of(told, default_dialect(visit))
+
+
+def default_dialect(visit: Visit) -> str:
+    return str(visit.site.services.previews.cron_dialect)
+
+
 async def rules_for(visit: Visit, name: str) -> list[dict[str, Any]] | None:
     """Who is told when something is wrong with a task of that name; None where nobody can be."""
     if visit.site.alerts is None:
