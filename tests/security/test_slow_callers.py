@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from noonbell.api import edge, patience
 from noonbell.api.patience import ConnectionLimits, patient_protocol, peer_of
@@ -35,6 +38,27 @@ async def listening(**server) -> AsyncIterator[int]:
             async with Listening(app, settings.server).listening(listener, Stop()):
                 yield port
             await parts.hub.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any, **limits) -> AsyncIterator[tuple[int, ServerState]]:
+    """An application alone behind the limits, and what the server knows of its connections."""
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    protocol, state = patient_protocol(ConnectionLimits(**limits)), ServerState()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    server = await asyncio.get_running_loop().create_server(lambda: protocol(config, state, {}), sock=listener)
+    try:
+        yield listener.getsockname()[1], state
+    finally:
+        server.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+
+
+async def plain_ok(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
 
 
 @contextlib.asynccontextmanager
@@ -139,7 +163,77 @@ async def test_bodies_together_have_a_limit_and_small_ones_find_room(monkeypatch
                 await asyncio.sleep(0.01)
 
 
+CHUNKED = b"POST /api/v1/callbacks/n HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [(b"0\r\n", b"a:b\r\n"), (b"0\r\nx: ", b"aaaa"), (b"1;x=", b"aaaa"), (b"1\r\na\r\n0\r\nx: ", b"aaaa")],
+    ids=["trailers", "one trailer", "a chunk's extension", "a trailer after a body"],
+)
+async def test_what_is_neither_head_nor_body_has_an_end(start, more):
+    async with listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(CHUNKED + start)
+        reading = asyncio.create_task(rest((reader, writer)))
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(PATIENCE):
+                while sent < 4_000_000 and not reading.done():
+                    writer.write(more * 4_000)
+                    sent += len(more) * 4_000
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        is_cut = reading.done() or writer.transport.is_closing()
+        writer.transport.abort()
+        await asyncio.wait([reading])
+        assert is_cut, sent
+
+
+async def test_trailers_do_not_become_headers():
+    """Neither of the request that they end nor of the next one."""
+    seen = []
+
+    async def remembering(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        seen.append([name for name, _ in scope["headers"]])
+        await plain_ok(scope, receive, send)
+
+    async with serving(remembering) as (port, _), opened(port, 1, CHUNKED) as ((reader, writer),):
+        for data in (b"0\r\nauthorization: Bearer x\r\nlast: y\r\n\r\n", LIVEZ):
+            writer.write(data)
+            await asyncio.wait_for(reader.readuntil(b"ok"), PATIENCE)
+    assert seen == [[b"host", b"transfer-encoding"], [b"host"]]
+
+
 # Answers
+
+
+async def test_the_rest_of_an_answer_is_watched_after_some_of_it_was_read():
+    """A caller reads until the server has written all of it, and then stops: some is still in the server's memory."""
+
+    async def large(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"200000")]})
+        await send({"type": "http.response.body", "body": b"x" * 200_000})
+
+    loop = asyncio.get_running_loop()
+    async with serving(large, body_timeout=2.0, least_rate=5_000) as (port, state):
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_304)
+            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+            caller.setblocking(False)
+            await loop.sock_connect(caller, ("127.0.0.1", port))
+            await loop.sock_sendall(caller, LIVEZ)
+            await loop.sock_recv(caller, 1)
+            (connection,) = state.connections
+            assert connection.flow.write_paused
+            async with asyncio.timeout(PATIENCE):
+                while connection.flow.write_paused:
+                    await loop.sock_recv(caller, 500)
+                assert connection.transport.get_write_buffer_size() > 0
+                while state.connections:  # noqa: ASYNC110 - nothing tells when it is closed
+                    await asyncio.sleep(0.01)
 
 
 async def test_an_answer_that_is_not_read_is_given_up():
@@ -160,6 +254,50 @@ async def test_an_answer_that_is_not_read_is_given_up():
 
 
 # Connections
+
+
+async def test_a_head_that_the_server_does_not_read_is_not_late(monkeypatch):
+    """The rest of a third request has been sent, while the server reads no more until the first is answered."""
+    monkeypatch.setattr(patience, "HEAD_SECONDS", 1.0)
+    asked = []
+
+    async def slow(scope, receive, send):
+        asked.append(scope)
+        if len(asked) == 1:
+            await asyncio.sleep(1.5)
+        await plain_ok(scope, receive, send)
+
+    async with serving(slow) as (port, state), opened(port, 1, LIVEZ * 2 + LIVEZ[:10]) as ((reader, writer),):
+        async with asyncio.timeout(PATIENCE):
+            while not any(each.flow.read_paused for each in state.connections):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            writer.write(LIVEZ[10:])
+            for _ in range(3):
+                await reader.readuntil(b"ok")
+
+
+async def test_connections_of_one_address_leave_room_for_others():
+    async with serving(plain_ok, most=24, most_per_peer=12) as (port, _), contextlib.AsyncExitStack() as stack:
+        connections = []
+        for _ in range(28):
+            connections.append(await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.66", 0)))
+            stack.callback(connections[-1][1].close)
+        for each in connections[16:]:
+            assert (await rest(each)).startswith(b"HTTP/1.1 503 ")
+        for data in (LIVEZ, BEAT, TASKS):
+            assert (await answer_to(port, data)).startswith(b"HTTP/1.1 200 "), data
+
+
+async def test_an_address_beyond_its_limit_does_not_take_what_is_reserved():
+    async with serving(plain_ok, most=12, most_per_peer=10) as (port, _), contextlib.AsyncExitStack() as stack:
+        for host in ["127.0.0.66"] * 10 + ["127.0.0.67"] * 2:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+            stack.callback(writer.close)
+        for _ in range(4):
+            connection = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.66", 0))
+            stack.callback(connection[1].close)
+            assert (await rest(connection)).startswith(b"HTTP/1.1 503 ")
+        assert (await answer_to(port, LIVEZ)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_one_address_cannot_take_all_connections():

@@ -7,7 +7,7 @@ however many come, runs go on.
 
 A connection beyond a limit is not refused at once: it may still bring a probe, or the heartbeat or the result of a worker,
 which must come through while others hold all the connections. Its head must be there within seconds, and it is closed after
-the answer.
+the answer. There are few of these, and an address beyond its own limit has none of those that are beyond the limit for all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from noonbell.errors import InvalidArgument, NoonbellError, PayloadTooLarge, StoreUnavailable
 
 MOST_HEAD_BYTES: Final = 64 * 1024
-"""Of the request line and the headers together."""
+"""Of the request line and the headers together; and of what comes after them without being a body, such as trailers."""
 MOST_HEADERS: Final = 100
 HEAD_SECONDS: Final = 30.0
 """From the connection, or the end of the answer before, to the end of the head."""
@@ -129,6 +129,8 @@ class PatientProtocol(HttpToolsProtocol):
     _peer = ""
     _body: _Allowance | None = None
     _body_timer: asyncio.TimerHandle | None = None
+    _bodiless = 0
+    """Bytes that came after the head, and since the last of the body."""
     _discarded = 0
     _written: _Allowance | None = None
     _unread = 0
@@ -141,18 +143,21 @@ class PatientProtocol(HttpToolsProtocol):
         self._peer, is_shared = peer_of(self.client[0] if self.client else "", self.limits.proxies)
         self.limits.peers[self._peer] += 1
         beyond = 0 if most is None else len(self.connections) - most
-        if most is not None and beyond > max(4, most // 12):
+        beyond_of_peer = self._beyond_of_peer(most, is_shared=is_shared)
+        reserve = max(4, (most or 0) // 12)
+        if max(beyond, beyond_of_peer) > reserve or (beyond > 0 and beyond_of_peer > 0):
             transport.write(_TOO_MANY)
             transport.close()
             return
-        self._is_reserved = beyond > 0 or self._peer_has_too_many(most, is_shared=is_shared)
+        self._is_reserved = beyond > 0 or beyond_of_peer > 0
         self._wait_for_head()
 
-    def _peer_has_too_many(self, most: int | None, *, is_shared: bool) -> bool:
+    def _beyond_of_peer(self, most: int | None, *, is_shared: bool) -> int:
+        """How many connections the peer has beyond its limit; 0 or less if it has room."""
         per_peer = self.limits.most_per_peer
         if per_peer is None and most is not None and not is_shared:
             per_peer = max(4, most // 2)
-        return per_peer is not None and self.limits.peers[self._peer] > per_peer
+        return 0 if per_peer is None else self.limits.peers[self._peer] - per_peer
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.peers[self._peer] -= 1
@@ -168,10 +173,17 @@ class PatientProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head_bytes += len(data)
+        else:
+            self._bodiless += len(data)  # `on_body` takes it back
         super().data_received(data)
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
             self.transport.close()
+        if not self._in_head and self._bodiless > MOST_HEAD_BYTES and not self.transport.is_closing():
+            if not self.cycle.response_started:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+            self._watch_reader()
         # Most bodies come with their head, and need no timer.
         if self._body is not None and self._body_timer is None and not self.transport.is_closing():
             self._watch_body(self._body.seconds)
@@ -182,8 +194,12 @@ class PatientProtocol(HttpToolsProtocol):
             self._wait_for_head()
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # trailers are left out: the application may have read the headers already
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes = False, 0
+        self._in_head, self._head_bytes, self._bodiless = False, 0, 0
         self._stop_waiting()
         self._body = _Allowance(self.loop.time(), self.limits.body_timeout, self.limits.least_rate)
         self._discarded = 0
@@ -200,6 +216,7 @@ class PatientProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self._body is not None:
             self._body.moved += len(body)
+        self._bodiless = 0
         super().on_body(body)
         if self.cycle.response_complete:
             self._discarded += len(body)
@@ -213,6 +230,9 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._deadline is not None:  # some of the next head is here
+            self._stop_waiting()
+            self._wait_for_head()
         self._stop_writing()
         self._watch_reader()
 
@@ -223,6 +243,8 @@ class PatientProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_writing()
+        if self.cycle.response_complete:  # the application writes no more: what is left has to be read
+            self._watch_reader()
 
     def _wait_for_head(self) -> None:
         seconds = min(HEAD_SECONDS, RESERVED_HEAD_SECONDS) if self._is_reserved else HEAD_SECONDS
@@ -235,6 +257,9 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         self._deadline = None
+        if self.flow.read_paused:  # the caller cannot send: its requests wait for us
+            self._wait_for_head()
+            return
         self.transport.abort()
 
     # The body
