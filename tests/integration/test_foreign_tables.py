@@ -20,10 +20,15 @@ from integration.conftest import FRESH, Open
 from integration.support import execute
 from integration.test_migrations import tables, works
 from noonbell.cli import main
+from noonbell.cli.migrate import as_it_is
 from noonbell.errors import SchemaMismatch
+from noonbell.settings import load
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import STEPS
+from noonbell.stores.migrations.ownership import Found
 from noonbell.stores.migrations.shape import shape_of
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.statement import Work
 from services.probe import apart, connect_mysql
 
 BEFORE_THE_LOG = 5
@@ -194,6 +199,42 @@ async def test_a_store_from_before_the_log_is_taken_over(sql_url: str, opened: O
     assert named == whole - {"schema_steps", "schema_log"}
     await store.migrate(to=0)
     assert await tables(store) == {"schema_steps", "schema_log"}
+
+
+async def test_a_look_during_the_upgrade_of_another_process_takes_no_table_for_foreign(
+    sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """Between two statements of the look, a store from before the log is brought up to date."""
+    store = await opened(sql_url)
+    await store.migrate(to=BEFORE_THE_LOG)
+    await execute(store, "drop table schema_log")
+    await store.close()
+    look, looks = migrations.look, 0
+
+    async def upgrade() -> None:
+        other = open_store(sql_url)
+        await other.open()
+        await other.close()
+
+    def interrupted(q: Dialect, variant: str) -> Work[Found]:
+        nonlocal looks
+        looks += 1
+        steps = look(q, variant)
+        if looks > 1:
+            return (yield from steps)
+        answer = None
+        for _ in range(3):
+            answer = yield steps.send(answer)
+        last = steps.send(answer)  # the columns of its tables; which steps were taken is known
+        apart(lambda: asyncio.run(upgrade()))
+        answer = yield last
+        with pytest.raises(StopIteration) as done:
+            steps.send(answer)
+        return done.value.value
+
+    monkeypatch.setattr(migrations, "look", interrupted)
+    async with as_it_is(load((), {}, {"store.url": sql_url}).settings) as found:
+        assert (await found.look_at_schema()).step == migrations.LATEST
 
 
 async def test_a_table_that_the_log_does_not_name_is_foreign(sql_url: str, opened: Open):

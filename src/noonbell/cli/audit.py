@@ -46,7 +46,7 @@ async def _audit(settings: Settings, *, quiet: bool) -> Report:
     if missing is not None:
         raise NotFound(f"there is no file {missing}; say where the store is with --store")
     async with as_it_is(settings) as store:
-        _check_schema(await store.look_at_schema())
+        _check_schema(await store.look_after_changes())
         try:
             report = await audit(store, None if quiet else _progress)
             await check_log(store, report)

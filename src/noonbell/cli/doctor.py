@@ -72,7 +72,7 @@ async def _store(settings: Settings) -> list[Finding]:
         return [Finding("store", Mark.CARE, f"there is no file {missing} yet", way)]
     try:
         async with as_it_is(settings) as store:
-            schema = await store.look_at_schema()
+            schema = await store.look_after_changes()
             says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
             if migrations.missing(schema):
                 return [Finding("schema", Mark.CARE, says, "noonbell migrate")]

@@ -52,7 +52,7 @@ async def _show(settings: Settings) -> None:
     found, taken = 0, frozenset[int]()
     if missing_file(settings.store.url) is None:
         async with as_it_is(settings) as store:
-            schema = await store.look_at_schema()
+            schema = await store.look_after_changes(_say)
             found, taken = schema.step, schema.taken
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")

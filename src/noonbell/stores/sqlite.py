@@ -413,6 +413,7 @@ class SqliteStore(SqlStore):
             return ownership.Found()
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)) as file:
+                file.execute("begin")  # all of the look sees one state; another process may be changing the schema
                 connection = Connection.over(file.cursor(), self._time, self._names)
                 return connection.run(lambda: migrations.look(self.dialect, self._schema))
         except sqlite3.Error as error:

@@ -132,11 +132,16 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         return await self._read(lambda: migrations.look(self.dialect, self._schema))
 
     async def look_after_changes(self, say: Callable[[str], None] | None = None) -> ownership.Found:
-        """As `look_at_schema`; where another node holds the tables for its steps, when it has done them."""
-        try:
-            return await self.look_at_schema()
-        except StillLocked:
-            return await self._alone(lambda: migrations.look(self.dialect, self._schema), SchemaProgress(say))
+        """As `look_at_schema`; where another node holds the tables for its steps, when it has done them.
+
+        A look is several statements. What looks foreign may be ours, changed between two of them: it is looked at again while
+        no other node changes the schema.
+        """
+        with contextlib.suppress(StillLocked):
+            found = await self.look_at_schema()
+            if not found.foreign:
+                return found
+        return await self._alone(lambda: migrations.look(self.dialect, self._schema), SchemaProgress(say))
 
     def waits_for(self) -> str:
         """Who holds the lock that a call waits for at this moment, in words; empty if no call is known to wait."""
@@ -223,11 +228,12 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
             if found.taken_over:
                 yield from ownership.prepare(self.dialect, found)
             return []
-        if found.step > migrations.LATEST and not stays:
+        unknown = found.taken - {step.number for step in migrations.STEPS}
+        if unknown and not stays:
             raise SchemaMismatch(
-                f"the store's schema is at step {found.step}, this version of Noonbell knows {migrations.LATEST} and"
-                " cannot take back what it does not know; upgrade Noonbell",
-                details={"found": found.step, "known": migrations.LATEST},
+                f"the store's schema has step {max(unknown)}, which this version of Noonbell does not have: it cannot take back"
+                " what it does not know; upgrade Noonbell",
+                details={"found": found.step, "known": migrations.LATEST, "unknown": sorted(unknown)},
             )
         progress.is_quiet = found.step == 0
         return (yield from migrations.migrate(self.dialect, self._schema, found, to, progress))
