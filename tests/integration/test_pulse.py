@@ -149,6 +149,22 @@ async def test_a_blocked_loop_keeps_what_it_executes_and_hands_back_what_has_not
     assert any("in block\n" in message and "blocked for over" in message for message in caplog.messages)
 
 
+async def test_each_block_is_noticed_and_one_that_is_known_costs_no_time(sqlite_url: str):
+    pulse = Pulse(open_store(sqlite_url, connections=1))
+    await pulse.open()
+    try:
+        assert pulse._do(pulse.answers()).result(LONG) is False, "this loop waits here"
+        since = time.monotonic()
+        assert [pulse._do(pulse.answers()).result(LONG) for _ in range(40)] == [False] * 40
+        assert time.monotonic() - since < 8, "a quarter of a second for each would be ten"
+        await asyncio.sleep(0)
+        await pulse.do(asyncio.sleep(0))  # it has its answer by then
+        assert pulse._do(pulse.answers()).result(LONG) is False, "the next block, not the answer to an old question"
+        await until(lambda: pulse.do(pulse.answers()), LONG, "the loop to answer")
+    finally:
+        await pulse.close()
+
+
 async def test_a_worker_whose_thread_died_claims_nothing_more_and_keeps_what_it_has(sqlite_url: str):
     async with working(sqlite_url, handler := Handler()) as parts:
         (run_id,) = await parts.publish(1, worker_timeout_ms=600, ping_interval_ms=50)

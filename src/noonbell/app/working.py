@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from noonbell.clock import SystemClock
 from noonbell.engine.know import Tasks
-from noonbell.engine.node import Node
+from noonbell.engine.node import Node, node_name
 from noonbell.engine.plan import Planner
 from noonbell.engine.pulse import Pulse
 from noonbell.engine.schema_watch import SchemaWatch
@@ -80,7 +80,14 @@ async def working(settings: Settings, services: Services, work: Work, *, schedul
         poll=settings.scheduler.poll_interval,
     )
     sweeper = Sweeper(store, wakeup, tasks=tasks)
-    node = Node(planner=planner if scheduler else None, sweeper=sweeper, workers=[worker], clock=SystemClock())
+    node = Node(
+        planner=planner if scheduler else None,
+        sweeper=sweeper,
+        workers=[worker],
+        clock=SystemClock(),
+        note_outage=lambda seconds, reason: store.note_outage(seconds, node_name(), reason),
+        waits_for=store.waits_for,
+    )
     async with contextlib.AsyncExitStack() as going:
         if pulse is not None:
             going.push_async_callback(pulse.close)

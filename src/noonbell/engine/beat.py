@@ -75,7 +75,7 @@ class Heart:
     async def tick(self) -> float:
         pulse = self._pulse
         # A settlement under way in a loop that stands still may hold the rows of its runs: they are left out then.
-        all_of_them = pulse is None or await pulse.answers()
+        all_of_them = pulse is None or await pulse.answers(self._hands.ping_seconds(INTERVAL) / 2)
         held = [
             one for one in list(self._hands.held.values()) if one.is_renewed and (all_of_them or not one.is_leaving)
         ]
@@ -89,6 +89,8 @@ class Heart:
             self._follow(held, answer)
         else:
             pulse.tell(self._follow, held, answer)
+        # First of all, so that a lease that is taken between the next two lines rings the bell.
+        self._next = time.monotonic() + INTERVAL
         pause = min(INTERVAL, self._hands.ping_seconds(INTERVAL))
         self._next = time.monotonic() + pause
         return pause

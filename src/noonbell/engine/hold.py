@@ -185,7 +185,8 @@ class Hands:
             logger.exception("run %d could not be carried out", held.lease.run_id)
         finally:
             self.running -= 1
-            self._note_pace(self._monotonic() - began)
+            if held.is_under_way:  # one that was handed back says nothing about how long attempts take
+                self._note_pace(self._monotonic() - began)
             self._end(held, settlement)
             # Who knows the loop need not ask for it: that asks the system for the process, each time.
             self._start_more(None if held.runner is None else held.runner.get_loop())

@@ -69,6 +69,7 @@ class Pulse:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._question: asyncio.Future[None] | None = None
+        self._late_question: asyncio.Future[None] | None = None
         self._asked_at = 0.0
         self._block: asyncio.Task[None] | None = None
 
@@ -148,18 +149,22 @@ class Pulse:
         for heart in self._hearts:
             heart.thread_died()
 
-    async def answers(self) -> bool:
-        """Whether the loop turns. One that does not is looked at, once for each block, while the caller goes on."""
-        if self._question is None:
-            self._question = asyncio.get_running_loop().create_future()
-            self._asked_at = time.monotonic()
-            self.tell(self._answer, self._question)
+    async def answers(self, seconds: float = _MOMENT) -> bool:
+        """Whether the loop turns. One that does not is looked at, once for each block, while the caller goes on.
+
+        The caller waits for `seconds` at most, and not at all while a block that is known goes on.
+        """
         question = self._question
-        await asyncio.wait([question], timeout=_MOMENT)
+        if question is None or question.done():
+            question = self._question = asyncio.get_running_loop().create_future()
+            self._asked_at = time.monotonic()
+            self.tell(self._answer, question)
+        elif question is self._late_question and self._block is not None:
+            return False
+        await asyncio.wait([question], timeout=min(seconds, _MOMENT))
         if question.done():
-            if self._question is question:
-                self._question = None
             return True
+        self._late_question = question
         if self._block is None:
             self._block = asyncio.create_task(self._follow(question, self._asked_at))
         return False

@@ -392,6 +392,24 @@ async def test_short_leases_are_renewed_more_often(store: MemoryStore):
     assert await worker.beat() == 5.0
 
 
+async def test_a_lease_that_is_taken_while_a_heartbeat_ends_is_not_left_for_the_pause_after_it(
+    store: MemoryStore, monkeypatch
+):
+    worker = worker_on(store, Scripted())
+    await worker.register()
+    known = worker.hands.ping_seconds
+
+    def ping_seconds(default: float) -> float:
+        seconds = known(default)
+        worker.hands.expect_beat(0.1)  # by the worker's loop, between two lines of the heart's thread
+        return seconds
+
+    monkeypatch.setattr(worker.hands, "ping_seconds", ping_seconds)
+    assert await worker.beat() == 5.0
+    async with asyncio.timeout(20):
+        await worker._heart.wait(60)
+
+
 async def test_a_draining_worker_takes_no_more_and_goes_on_when_it_may(store: MemoryStore):
     task = await store.create_task(job())
     worker = worker_on(store, Scripted())
@@ -571,6 +589,20 @@ async def test_short_runs_are_claimed_ahead_and_long_ones_are_not(store: MemoryS
     worker.hands._note_pace(10)
     assert worker.hands.ask(100) == 2
     worker.hands.answered(2)
+
+
+async def test_runs_that_were_handed_back_do_not_count_as_short_ones(store: MemoryStore):
+    task = await store.create_task(job())
+    for _ in range(3):
+        await publish(store, task)
+    worker = worker_on(store, Scripted(), concurrency=3, ahead=500)
+    worker.hands._note_pace(10)
+    leases = (await store.claim(ClaimRequest(worker_id="w1", queues=("default",), max=3))).leases
+    worker.hands.take(leases)
+    pace = worker.hands._pace
+    assert len(worker.hands.abandon_idle()) == 3
+    await spin()
+    assert (worker.hands.held, worker.hands._pace) == ({}, pace)
 
 
 async def test_what_was_claimed_ahead_goes_back_if_it_cannot_be_started_soon(store: MemoryStore, monkeypatch):
