@@ -54,14 +54,14 @@ async def test_a_bomb_is_no_json_and_costs_milliseconds(quick_api: Api, path, bo
 
 
 @pytest.mark.parametrize("bomb", BOMBS[:4], ids=range(4))
-def test_a_bomb_is_decoded_in_less_than_50_ms(bomb):
+def test_a_bomb_takes_little_processor_time(bomb):
     from noonbell.errors import InvalidJson
     from noonbell.service.json_text import decode
 
-    before = time.perf_counter()
+    before = time.thread_time()
     with pytest.raises(InvalidJson):
         decode(bomb)
-    assert time.perf_counter() - before < 0.05
+    assert time.thread_time() - before < 0.25
 
 
 async def test_a_body_that_says_it_is_huge_is_refused_unread(quick_api: Api):
