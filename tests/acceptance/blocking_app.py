@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 import time
@@ -45,6 +46,16 @@ async def too_long_at_first(ctx: Context, folder: str) -> None:
     note(folder, "start", ctx)
     block(folder)
     note(folder, "end", ctx)
+
+
+@app.job(worker_timeout_ms=2000)
+async def deaf(ctx: Context, folder: str) -> None:
+    """Ignores every cancellation."""
+    note(folder, "start", ctx)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.1)
 
 
 async def main(url: str, worker_id: str) -> None:

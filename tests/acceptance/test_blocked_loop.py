@@ -27,7 +27,8 @@ class Workers:
         self._started = contextlib.ExitStack()
         self.logs: dict[str, Path] = {}
 
-    def start(self, how: str, url: str) -> None:
+    def start(self, how: str, url: str, **env: str) -> list[subprocess.Popen[bytes]]:
+        started = []
         for name in ("w1", "w2"):
             command = {
                 "worker": [COMMAND, "worker", "--app", f"{APP}:app", "--store", url, "--worker-id", name],
@@ -37,10 +38,12 @@ class Workers:
             clean = {key: value for key, value in os.environ.items() if not key.startswith("NOONBELL_")}
             log = self.logs[name] = self._folder / f"{name}.log"
             with log.open("ab") as file:
-                process = subprocess.Popen(command, cwd=self._folder, env=clean, stdout=file, stderr=file)
+                process = subprocess.Popen(command, cwd=self._folder, env=clean | env, stdout=file, stderr=file)
             self._started.callback(process.wait, PATIENCE)
             self._started.callback(process.kill)
+            started.append(process)
         until(lambda: all("is ready" in log.read_text() for log in self.logs.values()), "both to be ready")
+        return started
 
     @property
     def said(self) -> str:
@@ -127,3 +130,18 @@ def test_beyond_its_timeout_it_is_over_and_a_retry_waits_until_it_has_returned(
     assert "the event loop was blocked" in first["error_message"]
     until(lambda: len(done(tmp_path, "too_long")) == 2, "the handler to return")
     assert node.run(final)["status"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize("how", ["worker", "serve"])
+def test_a_process_that_is_told_to_stop_does_not_wait_for_a_handler_that_ignores_it(
+    nodes, sqlite_url: str, workers: Workers, tmp_path: Path, how: str
+):
+    node = nodes.start(sqlite_url)
+    first, second = workers.start(how, sqlite_url, NOONBELL_SERVER__GRACEFUL_TIMEOUT="0.2")
+    second.kill()
+    second.wait(PATIENCE)
+    trigger(node, "deaf", tmp_path)
+    until(lambda: done(tmp_path, "deaf") == ["start 1"], "the handler to start")
+    first.terminate()
+    assert first.wait(PATIENCE) == 1, workers.said
+    assert "1 runs do not stop: the process ends" in workers.said

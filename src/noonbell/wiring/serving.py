@@ -24,7 +24,7 @@ from noonbell.wiring.listening import Listening, asks_for_tokens, listen
 from noonbell.wiring.loops import loop_factory
 from noonbell.wiring.parts import Parts, assembled
 from noonbell.wiring.reconciling import reconcile
-from noonbell.wiring.stopping import Stop
+from noonbell.wiring.stopping import Stop, end_process_if
 from noonbell.wiring.warnings import warn
 
 log = logging.getLogger("noonbell")
@@ -46,7 +46,7 @@ def run(
     logs.set_up(settings.logging.level, as_json=settings.logging.json)
     app = None if location is None else load_app(location)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(settings, scheduler=scheduler, worker=worker, api=api, app=app, new=new))
+        end_process_if(runner.run(serve(settings, scheduler=scheduler, worker=worker, api=api, app=app, new=new)))
     return 0
 
 
@@ -59,11 +59,12 @@ async def serve(
     app: App | None = None,
     beside: Beside | None = None,
     new: bool = False,
-) -> None:
+) -> int:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
     The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
     left when its work is done. `new`: the store may be made beside another of the same database.
+    Returns how many runs did not stop.
     """
     stop = Stop()
     listener = listen(settings) if api else None
@@ -85,6 +86,7 @@ async def serve(
                     await _until_stopped(settings, parts, listener, stop, beside)
     if schema.mismatch is not None:
         raise schema.mismatch
+    return sum(one.hands.running for one in parts.node.workers)
 
 
 async def _forget_downtime(store: Store, batch: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 log = logging.getLogger("noonbell")
 
 EXIT_AT_ONCE = 130
+EXIT_LEFT_RUNS = 1
 
 
 class Stop:
@@ -40,3 +41,14 @@ class Stop:
             os._exit(EXIT_AT_ONCE)
         log.info("%s", number.name)
         self.wanted.set()
+
+
+def end_process_if(left: int) -> None:
+    """When all is closed: end the process where runs are left whose handlers ignore their cancellation.
+
+    Their leases are not renewed any more. A process that waited for them would still work when others begin.
+    """
+    if left:
+        log.warning("%d runs do not stop: the process ends; they are taken up when their leases run out", left)
+        logging.shutdown()
+        os._exit(EXIT_LEFT_RUNS)

@@ -30,7 +30,7 @@ from noonbell.wiring import memory
 from noonbell.wiring.applying import load_app
 from noonbell.wiring.loops import loop_factory
 from noonbell.wiring.parts import make_store, open_pulse
-from noonbell.wiring.stopping import Stop
+from noonbell.wiring.stopping import Stop, end_process_if
 from noonbell.wiring.watching import tell_events
 from noonbell.wiring.workers import Badge, Ground, job_worker, open_part
 
@@ -44,12 +44,12 @@ def run_worker(settings: Settings, location: str, badge: Badge) -> int:
     if not len(app.handlers):
         raise SettingsError.field("--app", f"is {location!r}, whose App has no jobs: there would be nothing to do")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(work(settings, app, badge))
+        end_process_if(runner.run(work(settings, app, badge)))
     return 0
 
 
-async def work(settings: Settings, app: App, badge: Badge) -> None:
-    """One worker for the App's jobs, until a signal or an operator stops it."""
+async def work(settings: Settings, app: App, badge: Badge) -> int:
+    """One worker for the App's jobs, until a signal or an operator stops it. Returns how many runs did not stop."""
     stop = Stop()
     async with contextlib.AsyncExitStack() as open_parts:
         ground, services = await _ground(settings, open_parts)
@@ -70,6 +70,7 @@ async def work(settings: Settings, app: App, badge: Badge) -> None:
     log.info("stopped")
     if schema.mismatch is not None:
         raise schema.mismatch
+    return worker.hands.running
 
 
 async def _ground(settings: Settings, open_parts: contextlib.AsyncExitStack) -> tuple[Ground, Services]:
