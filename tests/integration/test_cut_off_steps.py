@@ -15,6 +15,7 @@ import pytest
 from integration.conftest import FRESH, Open
 from integration.test_migrations import tables, works
 from noonbell.engine import failpoint
+from noonbell.errors import SchemaMismatch
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import STEPS, Step
 
@@ -66,6 +67,29 @@ async def test_on_a_database_that_cannot_take_a_table_back_half_a_step_is_finish
     assert await tables(store) == made
     assert await store.migrate() == [], "the start has brought it up to date"
     await works(store)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+async def test_a_way_back_that_was_cut_off_is_refused_until_it_is_finished(
+    mysql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, count: int
+):
+    """Before the column is dropped, and before the record of the step is."""
+
+    def die(_status: int) -> None:
+        raise CutOff
+
+    running = await opened(mysql_url)
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoint, "hit", failpoint.armed({"K13": count}, die))
+        with pytest.raises(CutOff):
+            await running.migrate(to=8)
+    other = open_store(mysql_url)
+    for refused in (running.check_schema, running.migrate, other.open):
+        with pytest.raises(SchemaMismatch, match=r"was cut off.*noonbell migrate --to 8"):
+            await refused()
+    await other.close()
+    assert await running.migrate(to=8) == [-11]
+    await works(await opened(mysql_url))
 
 
 @pytest.mark.parametrize("kind", FRESH)

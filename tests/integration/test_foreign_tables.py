@@ -201,6 +201,17 @@ async def test_a_store_from_before_the_log_is_taken_over(sql_url: str, opened: O
     assert await tables(store) == {"schema_steps", "schema_log"}
 
 
+async def test_a_step_that_the_log_does_not_know_is_taken_over_by_itself(sql_url: str, opened: Open):
+    """A version from before the log may have taken it after another had begun the log."""
+    store = await opened(sql_url)
+    logged = "select name, state from schema_log where step = 4 order by name"
+    before = await store.fetch(logged)
+    assert before
+    await execute(store, "delete from schema_log where step = 4")
+    store = await opened(sql_url)
+    assert await store.fetch(logged) == before
+
+
 async def test_a_look_during_the_upgrade_of_another_process_takes_no_table_for_foreign(
     sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ):

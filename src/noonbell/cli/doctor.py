@@ -74,6 +74,8 @@ async def _store(settings: Settings) -> list[Finding]:
         async with as_it_is(settings) as store:
             schema = await store.look_after_changes()
             says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
+            if (back := migrations.cut_off(schema)) is not None:
+                return [Finding("schema", Mark.ILL, "a way back was cut off", f"noonbell migrate --to {back}")]
             if migrations.missing(schema):
                 return [Finding("schema", Mark.CARE, says, "noonbell migrate")]
             if schema.oldest_code > migrations.LATEST:

@@ -79,8 +79,24 @@ def look(q: Dialect, variant: str) -> Work[Found]:
     return (yield from ownership.look(q, variant, STEPS))
 
 
-def check(found: Found) -> None:
-    """Code that is older than the store allows must not touch it: it would not know what it breaks."""
+def cut_off(found: Found, to: int | None = None) -> int | None:
+    """The step to go back to, where the way back from a step up to `to` was begun and not finished."""
+    last = LATEST if to is None else to
+    begun = [n for n in found.taken if n <= last and ownership.way_back(n) in found.log]
+    return max((step.number for step in STEPS if step.number < min(begun)), default=0) if begun else None
+
+
+def check(found: Found, to: int | None = None) -> None:
+    """Code that is older than the store allows must not touch it: it would not know what it breaks.
+
+    Nor does any code work on a store whose way back was cut off, other than to go on with it, below that step.
+    """
+    back = cut_off(found, to)
+    if back is not None:
+        raise SchemaMismatch(
+            f"a way back of the store's schema was cut off: run `noonbell migrate --to {back}`",
+            details={"found": found.step, "back": back},
+        )
     if found.oldest_code > LATEST:
         raise SchemaMismatch(
             f"the store's schema is at step {found.step} and needs code that knows step {found.oldest_code};"
@@ -109,8 +125,10 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress)
         taken.append(step.number)
     for step in reversed(STEPS):
         if to < step.number and step.number in found.taken:
-            yield from ownership.begin(made_by(step.up(variant)), step.number)
+            yield from ownership.begin([*made_by(step.up(variant)), ownership.way_back(step.number)], step.number)
+            yield from _keep(q)
             yield from _do_all(q, step, step.down(variant), progress)
+            failpoint.hit("K13")
             yield from ownership.forget(step.number)
             yield Execute("delete from schema_steps where number = :number", {"number": step.number})
             yield from _keep(q)

@@ -1,9 +1,11 @@
 """Which tables of a database are Noonbell's. What is not is never altered and never dropped.
 
 `schema_steps` has the steps that were taken. `schema_log` has every table that a step made: `begun` before the first of
-the step is created, `made` when the step is done, `begun` again before they are dropped. A table under one of our names is
+the step is created, `made` when the step is done, `begun` again before they are dropped, and then with an entry for the way
+back itself. A table under one of our names is
 ours if the log says `made`, or if it says `begun` and the table has the columns that it was to get. A store from before
-the log is taken over: a table is ours if its step was taken and its columns are those that the steps left. Everything else
+the log is taken over, step by step: a table is ours if its step was taken, the log has nothing of that step, and its columns
+are those that the steps left. Everything else
 is foreign, and a database that holds something foreign under one of our names is refused before anything is written.
 """
 
@@ -84,9 +86,10 @@ def look(q: Dialect, variant: str, steps: Sequence[Step]) -> Work[Found]:
     taken = (yield from _taken(books["schema_steps"])) if has_steps else {}
     if has_steps and not _knows(taken, steps):
         return Found(foreign=[things["schema_steps"]])
-    entries = (yield Fetch("select name, state from schema_log")) if has_log else []
-    log: dict[str, str] = {name: state for name, state in entries}  # noqa: C416 - rows are no pairs everywhere
-    taken_over, foreign = yield from _judged(q, variant, steps, taken, log, things, tables)
+    entries = (yield Fetch("select name, state, step from schema_log")) if has_log else []
+    log: dict[str, str] = {name: state for name, state, _ in entries}
+    before_log = set(taken) - {step for _, _, step in entries}
+    taken_over, foreign = yield from _judged(q, variant, steps, taken, before_log, log, things, tables)
     beside = not has_steps and not q.naming.is_plain and (yield from _is_beside(q))
     return Found(
         step=max(taken, default=0),
@@ -106,6 +109,7 @@ def _judged(
     variant: str,
     steps: Sequence[Step],
     taken: Collection[int],
+    before_log: Collection[int],
     log: Mapping[str, str],
     things: Mapping[str, Thing],
     tables: Collection[str],
@@ -127,7 +131,7 @@ def _judged(
             (made,) = (each for each in steps if each.number == makers[name])
             is_ours = columns[name] == shape_of(tuple(made.up(variant))).tables[name]
         else:
-            is_ours = not log and columns[name] == before.tables.get(name)
+            is_ours = makers[name] in before_log and columns[name] == before.tables.get(name)
             if is_ours:
                 taken_over.append((name, makers[name]))
         if not is_ours:
@@ -206,6 +210,11 @@ def begin(tables: Sequence[str], step: int) -> Work[None]:
     """Before a step makes these tables, or drops them."""
     yield Execute("delete from schema_log where step = :step", {"step": step})
     yield from _write([(table, step) for table in tables], BEGUN)
+
+
+def way_back(step: int) -> str:
+    """What the log holds, as if it were a table, from before a step is taken back until that is done."""
+    return f"step {step}"
 
 
 def _write(entries: Sequence[tuple[str, int]], state: str) -> Work[None]:

@@ -217,7 +217,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     def _migrating(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
         found = yield from migrations.look(self.dialect, self._schema)
         found.check_foreign()
-        migrations.check(found)
+        migrations.check(found, to)
         if found.beside and not self._new:
             raise SchemaMismatch(
                 "the database holds a Noonbell store with plain table names, and none under store.table_prefix"
