@@ -1,17 +1,24 @@
 # Noonbell in a container, built from this source tree: docs/how-to/run-in-a-container.md
 ARG PYTHON=3.12
+# A tag may point elsewhere tomorrow. For a build that can be repeated, give the digest that you have checked:
+# --build-arg BASE=python:3.12-slim@sha256:…
+ARG BASE=python:${PYTHON}-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 WORKDIR /src
-RUN python -m venv /opt/noonbell
-ENV PATH=/opt/noonbell/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY pyproject.toml README.md LICENSE requirements.lock ./
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/build && python -m venv /opt/noonbell
+# Every package by its hash, as a wheel: a source package would be built with whatever its build asks for that day.
+COPY deploy/image.lock deploy/build.lock ./
+RUN /opt/build/bin/python -m pip install --require-hashes --only-binary :all: --requirement build.lock
+RUN /opt/noonbell/bin/python -m pip install --require-hashes --only-binary :all: --requirement image.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-# The lock bounds what is chosen; packages that only development needs are not among the extras.
-RUN sed -e 's/ *\\$//' -e '/^ *--hash/d' requirements.lock > /tmp/constraints.txt \
-    && pip install --constraint /tmp/constraints.txt '.[all]'
+COPY deploy ./deploy
+RUN /opt/build/bin/python -m pip wheel --no-index --no-deps --no-build-isolation --wheel-dir dist .
+RUN /opt/noonbell/bin/python -m pip install --no-index --no-deps dist/*.whl && /opt/noonbell/bin/python -m pip check
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin noonbell \
     && install -d -o noonbell -g noonbell /data
 COPY --from=build /opt/noonbell /opt/noonbell

@@ -1,17 +1,17 @@
 # The front door. `make` prints what stands behind it.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test faults fuzz check format pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format pictures bench lock clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Create .venv with everything in it; quick when nothing changed
 
@@ -22,14 +22,32 @@ $(STAMP): pyproject.toml requirements.lock tools/setup tools/uv.lock
 serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
 	$(BIN)/noonbell serve $(ARGS)
 
-test: check ## Check, then run all tests; ARGS='-k cron' narrows, JOBS=4 widens
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: setup ## Check and run the tests, both at once; ARGS='-k cron' narrows, JOBS=2 is gentler
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests
+
+# More processes than cores: much of what the tests do is waiting. Tests that start `make` do not take part in our --jobs.
+tests: setup
+	MAKEFLAGS= MFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-full: setup ## The tests that `make test` leaves out or runs smaller: every store, look and width, long properties
+	NOONBELL_TEST_FULL=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+ci: setup ## `make test`, then as much of test-full and faults-quick as CI_MINUTES leaves time for
+	@tools/ci
 
 faults: setup ## Kill points and chaos, against real databases (15 minutes or more); again: goes on where it was cut off
 	$(BIN)/python -m pytest tests/faults -m faults $(ARGS)
 
+# pytest ends with 2 when the minutes are over, and with 1 at the first test that fails.
+faults-quick: setup ## Five minutes of them: kill points and upkeep
+	FAULTS_MINUTES=$(or $(FAULTS_MINUTES),5) $(BIN)/python -m pytest tests/faults/test_kill_points.py \
+		tests/faults/test_hard_upkeep.py -m faults --exitfirst $(ARGS) || [ $$? -eq 2 ]
+
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)
+
+sabotage: setup ## Remove each protection of the security map once: its tests must go red (an hour); again: goes on
+	$(BIN)/python tools/sabotage $(ARGS)
 
 check: setup ## Lint, formatting, types, import layers
 	$(BIN)/ruff check
@@ -47,7 +65,7 @@ pictures: setup ## Every page of the dashboard as pictures in build/; ARGS='--on
 bench: setup ## Measure beside the peers and the raw limits
 	$(BIN)/python -m bench $(ARGS)
 
-lock: setup ## Choose new versions: write requirements.lock, tools/uv.lock and tools/fuzz.lock
+lock: setup ## Choose new versions: write requirements.lock and the locks of deploy/ and tools/
 	@tools/lock
 
 clean: ## Remove .venv and every cache

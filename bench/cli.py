@@ -1,7 +1,12 @@
-"""How long the command line takes to answer, as a shell sees it: whole processes, one after the other."""
+"""How long the command line takes to answer, as a shell sees it: whole processes, one after the other.
+
+With bytecode, as an installed package has it: pip compiles what it installs. Where Python was told to write none, the
+sources would be compiled in every process, which takes longer than all else.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,8 +17,9 @@ from bench.tables import markdown
 
 TIMES = 10
 COMMAND = str(Path(sys.executable).with_name("noonbell"))
+BYTECODE = str(Path(__file__).parents[1] / "build" / "pycache")
 CASES = (
-    (("--help",), 150),
+    (("--help",), 60),
     (("next", "*/5 * * * *", "--tz", "Europe/Berlin"), 200),
     (("task", "list", "--help"), None),
     (("version",), None),
@@ -24,6 +30,7 @@ CASES = (
 def table() -> str:
     rows = []
     for arguments, most in CASES:
+        _once(arguments)  # writes the bytecode
         taken = sorted(_once(arguments) for _ in range(TIMES))
         middle = median(taken)
         goal, verdict = ("", "") if most is None else (f"≤ {most} ms", "met" if middle <= most else "**missed**")
@@ -33,6 +40,7 @@ def table() -> str:
 
 
 def _once(arguments: tuple[str, ...]) -> float:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": BYTECODE}
     began = time.perf_counter()
-    subprocess.run([COMMAND, *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([COMMAND, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
     return (time.perf_counter() - began) * 1000

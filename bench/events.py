@@ -24,11 +24,11 @@ from bench import databases, ours
 from bench.http import serving
 from bench.rounds import ROOT, Failed, progress, run
 from bench.tables import Spread, markdown, rates, ratio, ratios
-from noonbell.engine.tell import Nudge, telling
+from noonbell.engine.event_hub import signal_events
 from noonbell.model.request import Publication
 from noonbell.model.task import TaskSpec
+from noonbell.stores import make_wakeup
 from noonbell.stores.sql.statement import InsertMany
-from noonbell.stores.wakeups import make_wakeup
 
 STORES = ("postgres", "sqlite")
 LEAST = 0.9
@@ -140,12 +140,12 @@ async def drain(args: argparse.Namespace) -> dict[str, Any]:
         return {"published": args.runs}
     wakeup = make_wakeup(f"sqlite:///{args.url}" if args.store == "sqlite" else args.url)
     await wakeup.open()
-    nudge = Nudge(wakeup)
+    close_signal = signal_events(store, wakeup)
     before = time.process_time()
-    rate = await ours.drain(telling(store, nudge), args.runs, ours.CLAIM[args.store])
+    rate = await ours.drain(store, args.runs, ours.CLAIM[args.store])
     cpu = time.process_time() - before
     server = sum(spent(pid) for pid in set(await backends_of(args)) - set(backends))
-    nudge.close()
+    close_signal()
     await wakeup.close()
     await store.close()
     return {"rate": rate, "cpu": cpu, "server": server}
@@ -171,8 +171,8 @@ def spent(pid: int) -> float:
 def mute() -> None:
     """Statements as they would be if there were no events: to measure what those cost."""
     from noonbell.stores import postgres
-    from noonbell.stores import postgres_hot as hot
-    from noonbell.stores.sqlite import Connection
+    from noonbell.stores import postgres_fast as hot
+    from noonbell.stores.sqlite import SqliteConnection
 
     for module in (hot, postgres):
         for name, value in list(vars(module).items()):
@@ -181,12 +181,12 @@ def mute() -> None:
                     r"insert into events \(id, at, type, data\)\s+select (\$\d+)(?=,)", r"select \1::bigint", value
                 )
                 setattr(module, name, re.sub(r"insert into events \(id, at, type, data\)\s+select", "select", quiet))
-    do = Connection._do
+    do = SqliteConnection._do
 
-    def without_events(self: Connection, statement: Any) -> Any:
+    def without_events(self: SqliteConnection, statement: Any) -> Any:
         return 0 if isinstance(statement, InsertMany) and statement.table == "events" else do(self, statement)
 
-    Connection._do = without_events  # type: ignore[method-assign]
+    SqliteConnection._do = without_events  # type: ignore[method-assign]
 
 
 # One process that listens

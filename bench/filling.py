@@ -22,9 +22,9 @@ from bench.month import BUSY_EVERY, COLUMNS, DAY, DAYS, WORKERS, Month
 from bench.rounds import progress
 from noonbell import when
 from noonbell.clock import SECOND, SystemClock
-from noonbell.model.access import Deed
+from noonbell.model.access import AuditAction
 from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 
 BUSY: Final = "sensors poll"
@@ -91,10 +91,12 @@ async def make_rest(store: Store) -> None:
     for number in range(WORKERS):
         queues = ("http", *_QUEUES)
         await store.register_worker(
-            Worker(id=f"worker-{number}", incarnation=f"{number}", queues=queues, concurrency=100)
+            WorkerInfo(id=f"worker-{number}", incarnation=f"{number}", queues=queues, concurrency=100)
         )
     deeds = [
-        Deed(actor=f"user-{number % 23}", action="trigger_task", subject=f"/tasks/{number % 5_000}", peer="10.0.0.1")
+        AuditAction(
+            actor=f"user-{number % 23}", action="trigger_task", subject=f"/tasks/{number % 5_000}", peer="10.0.0.1"
+        )
         for number in range(1_000)
     ]
     for _ in range(20):

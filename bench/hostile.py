@@ -158,7 +158,7 @@ class Server:
 
     def routes(self) -> list[Route]:
         """Of the API, by its own description, and the forms of the dashboard."""
-        from noonbell.web.mount import PAGES
+        from noonbell.web.routes import PAGES
 
         _, document = self.call("GET", "/openapi.json", authorization=f"Bearer {self.token}")
         found = [
@@ -167,8 +167,7 @@ class Server:
             for method in item
             if not path.endswith("/events")
         ]
-        site: object = None
-        forms = [page for pages in PAGES for page in pages(site) if page.method == "POST"]  # type: ignore[arg-type]
+        forms = [page for page in PAGES if page.method == "POST"]
         return found + [Route("POST", page.path, is_page=True) for page in forms if page.path != "/logout"]
 
     def cookie(self) -> str:

@@ -24,10 +24,10 @@ from bench.rounds import ROOT, Contender, Failed, interleaved, progress, run
 from bench.stores import OURS, how, spread, values
 from bench.tables import NONE, Spread, markdown, rates, ratio, ratios
 from noonbell import App
+from noonbell.app.embedded import WorkerOptions
 from noonbell.settings import load
 from noonbell.version import __version__
-from noonbell.wiring.workers import Badge
-from noonbell.wiring.working import work
+from noonbell.wiring.serving import work
 
 PAYLOAD = "x" * 89
 CONCURRENCY = 300
@@ -143,7 +143,7 @@ async def drain(store: str, url: str, one: int, count: int) -> Sample:
     await ours.tidy(store, url)
     flags = {"store.url": address(store, url), "jobs.worker_concurrency": CONCURRENCY}
     settings = load((), {}, flags).settings
-    working = asyncio.create_task(work(settings, app, Badge()))
+    working = asyncio.create_task(work(settings, app, WorkerOptions()))
     await asyncio.wait_for(done.wait(), 240)
     os.kill(os.getpid(), signal.SIGTERM)  # as `noonbell worker` is stopped: what was done is settled
     await working

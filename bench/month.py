@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.task import ExecType, Task
+from noonbell.stores.sql.active_runs import Place, RunFlag
 from noonbell.stores.sql.ids import floor_at
-from noonbell.stores.sql.place import Flag, Place
 
 BUSY_EVERY: Final = 12
 """Seconds between two slots of the first task, which a fifth of all runs belong to."""
@@ -164,8 +164,8 @@ class Month:
         held, started = place is Place.LEASED, status != "SCHEDULED"
         worker = f"worker-{draw.randrange(WORKERS)}" if started else None
         later = soon + draw.randrange(40) * 3_600 * SECOND if place in (Place.LATER, Place.PARKED) else None
-        flags = (Flag.CALLBACK if spec.exec_type is ExecType.ASYNC else 0) | (
-            Flag.RETRIED if status == "RETRYING" else 0
+        flags = (RunFlag.CALLBACK if spec.exec_type is ExecType.ASYNC else 0) | (
+            RunFlag.RETRIED if status == "RETRYING" else 0
         )
         poured.add(
             "runs",

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from bench.peers.sample import BATCH, Handler, Sample
 from noonbell import __version__, when
 from noonbell.clock import SECOND
+from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.model.task import TaskId, TaskSpec
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ async def drain(store: Store, expected: int, size: int) -> float:
         return Settlement(
             run_id=lease.run_id,
             token=lease.token,
-            move=Move.FINISH,
+            transition=Transition.FINISH,
             status=RunStatus.SUCCESS,
             worker_id=lease.worker_id,
             task_version=lease.task_version,
@@ -99,14 +99,14 @@ async def drain(store: Store, expected: int, size: int) -> float:
 
     async def lane(number: int) -> None:
         worker = f"bench-{number}"
-        await store.register_worker(Worker(id=worker, incarnation=worker, concurrency=size))
+        await store.register_worker(WorkerInfo(id=worker, incarnation=worker, concurrency=size))
         request = ClaimRequest(worker_id=worker, queues=("default",), max=size)
         leases = (await store.claim(request)).leases
         while leases:
             # A task each, as a worker has it: handlers are somebody else's coroutines and may wait.
             ended = await asyncio.gather(*(asyncio.create_task(noop(lease)) for lease in leases))
             answers, claimed = await store.settle_and_claim(ended, request)
-            if answers.count(Settled.DONE) != len(ended):
+            if answers.count(SettleResult.DONE) != len(ended):
                 raise SystemExit("bench: a lease was lost; the measurement is void")
             leases = claimed.leases
 

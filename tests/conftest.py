@@ -5,6 +5,7 @@ A missing server skips the tests that need it, loudly; with CI=true the run does
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +15,9 @@ import pytest
 
 from services import KINDS, Services, bytecode, new_folder
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
+from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
 from services.probe import Kind
+from services.size import FULL
 
 STORES = ("memory", "sqlite", "postgres", "mariadb")
 SERVICES = pytest.StashKey[Services]()
@@ -34,6 +37,38 @@ def pytest_configure(config: pytest.Config) -> None:
         if missing:
             reasons = "\n".join(f"  {service.kind}: {service.story}" for service in missing)
             raise pytest.UsageError(f"CI=true, and these servers are missing:\n{reasons}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Ten thousand tests are no garbage: nobody looks for any among them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` leaves out what is marked `full`; `make test-full` runs that, and what is marked `longer` at its full size.
+
+    Whoever names a test or chooses by these marks gets what was asked for.
+    """
+    asked = config.option.markexpr or ""
+    if "full" in asked or "longer" in asked or any("::" in word for word in config.args):
+        return
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    if item.get_closest_marker("full"):
+        return not FULL
+    return FULL and not item.get_closest_marker("longer")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -129,14 +164,40 @@ def fresh_from(databases: PostgresDatabases | MysqlDatabases) -> Iterator[Fresh]
         yield fresh
 
 
-@pytest.fixture
-def postgres_url(fresh_postgres: Fresh) -> str:
-    return fresh_postgres()
+@pytest.fixture(scope="session")
+def lent_postgres(postgres_databases: PostgresDatabases) -> Iterator[Lending]:
+    lending = Lending(postgres_databases, EmptiedPostgres)
+    yield lending
+    lending.close()
+
+
+@pytest.fixture(scope="session")
+def lent_mysql(mysql_databases: MysqlDatabases) -> Iterator[Lending]:
+    lending = Lending(mysql_databases, EmptiedMariadb)
+    yield lending
+    lending.close()
 
 
 @pytest.fixture
-def mysql_url(fresh_mysql: Fresh) -> str:
-    return fresh_mysql()
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store without rows, or for tests that are marked `bare_database` a database without tables."""
+    yield from lent(request, "postgres")
+
+
+@pytest.fixture
+def mysql_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Like `postgres_url`."""
+    yield from lent(request, "mysql")
+
+
+def lent(request: pytest.FixtureRequest, kind: Kind) -> Iterator[str]:
+    if request.node.get_closest_marker("bare_database") or request.path.parent.name == "faults":
+        yield request.getfixturevalue(f"fresh_{kind}")()
+        return
+    lending: Lending = request.getfixturevalue(f"lent_{kind}")
+    database = lending.lend()
+    yield database.url
+    lending.give_back(database)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""The tables of reference that are made from the source: errors with their codes, and every option of the command line.
+"""What is made from the source: tables of errors, of every option of the command line and of the fields of a task; the
+options of `@app.job`; the methods of the client.
 
 python tools/reference.py            say which pages are out of date
 python tools/reference.py --write    put the tables into docs/reference/, between their markers
@@ -6,17 +7,38 @@ python tools/reference.py --write    put the tables into docs/reference/, betwee
 
 from __future__ import annotations
 
+import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from noonbell import errors
-from noonbell.api.errors import STATUS
-from noonbell.cli.exits import exit_code
-from noonbell.cli.root import root
-from noonbell.errors import NoonbellError
+from noonbell.api.app import all_endpoints
+from noonbell.api.endpoint import BASE
+from noonbell.cli.root import exit_code, root
+from noonbell.errors import HTTP_STATUS, NoonbellError
+from noonbell.fields import StructField, StructKind, TaggedKind, table
+from noonbell.fields.kinds import (
+    AnyKind,
+    BoolKind,
+    ChoiceKind,
+    IntegerKind,
+    ListKind,
+    MapKind,
+    NumberKind,
+    TextKind,
+    TimeKind,
+)
+from noonbell.model.task import JOBS, TARGET_KINDS
+from noonbell.service import build
+from noonbell.service.task_fields import Rules, ShownTask, TaskBody
+from noonbell.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -47,7 +69,7 @@ def classes() -> list[type[NoonbellError]]:
 
 def error_table() -> str:
     lines = ["| code | HTTP | exit code | in Python | what to do |", "| --- | --- | --- | --- | --- |"]
-    for code, status in STATUS.items():
+    for code, status in HTTP_STATUS.items():
         raised = [error for error in classes() if error.code == code]
         exits = sorted({exit_code(error("")) for error in raised})
         names = ", ".join(f"`{error.__name__}`" for error in raised)
@@ -91,8 +113,140 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-TABLES: dict[str, Callable[[], str]] = {"errors": error_table, "cli": command_tables}
+def task_table() -> str:
+    """Every field of a task, with the bounds that the server keeps."""
+    lines = ["| field | meaning | takes | default |", "| --- | --- | --- | --- |"]
+    for name, field in table(ShownTask).items():
+        default = "" if field.extra.get("read_only") or name in ("id", "version") else _default(field)
+        takes = "read only" if field.extra.get("read_only") or name in ("id", "version") else _takes(field)
+        lines.append(f"| `{name}` | {_cell(field.extra.get('description', ''))} | {takes} | {default} |")
+    return "\n".join(lines)
+
+
+def _takes(field: StructField) -> str:
+    match field.kind:
+        case IntegerKind(low=low, high=high) | NumberKind(low=low, high=high):
+            said = f"{low:,} to {high:,}"
+        case TextKind(least=least, most=most):
+            said = f"text, {least} to {most:,} characters" if least else f"text, at most {most:,} characters"
+        case ChoiceKind(options=options):
+            said = ", ".join(options)
+        case BoolKind():
+            said = "true or false"
+        case TimeKind():
+            said = "RFC 3339"
+        case ListKind(most=most):
+            said = "list" if most is None else f"list of at most {most:,}"
+        case MapKind(most=most):
+            said = "object" if most is None else f"object of at most {most:,}"
+        case StructKind(of=of):
+            said = "object: " + ", ".join(f"`{inner}`" for inner in table(of))
+        case AnyKind(of=TextKind() | ChoiceKind() as of):
+            said = _takes(replace(field, kind=of, takes_null=False))
+        case AnyKind(of=TaggedKind()):
+            said = "[schedule](schedules.md)"
+        case _:
+            said = "any JSON"
+    return f"{said}; null" if field.takes_null else said
+
+
+def _default(field: StructField) -> str:
+    shown = field.schema(is_body=True)
+    return f"`{json.dumps(shown['default'])}`" if "default" in shown else ""
+
+
+def option_names() -> str:
+    """The options of `@app.job` that are fields of a task, as a paragraph."""
+    return textwrap.fill(", ".join(f"`{name}`" for name in _option_fields()), 128)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "errors": error_table,
+    "cli": command_tables,
+    "api": task_table,
+    "python": option_names,
+}
 """By page."""
+
+
+def job_options() -> str:
+    """The same as a TypedDict."""
+    return "\n".join(f"    {name}: {_annotation(field)}" for name, field in _option_fields().items())
+
+
+def _option_fields() -> dict[str, StructField]:
+    return {name: field for name, field in table(TaskBody).items() if name not in NO_OPTIONS}
+
+
+_OF_OTHERS = {name for kind in TARGET_KINDS if kind is not JOBS for name in kind.fields}
+NO_OPTIONS = {"name", "managed_by", "exec_type", "job_type", "skip_next", *_OF_OTHERS}
+"""Fields that a job has none of, or that its decorator settles."""
+
+
+def _annotation(field: StructField) -> str:
+    kind = field.kind.of if isinstance(field.kind, AnyKind) and field.kind.of is not None else field.kind
+    match kind:
+        case IntegerKind():
+            said = "int"
+        case NumberKind():
+            said = "float"
+        case TextKind():
+            said = "str"
+        case ChoiceKind(options=options):
+            said = f"Literal[{', '.join(json.dumps(option) for option in options)}]"
+        case BoolKind():
+            said = "bool"
+        case TimeKind():
+            said = "datetime | str"
+        case ListKind():
+            said = "Sequence[str]"
+        case MapKind(of=TextKind()):
+            said = "Mapping[str, str]"
+        case _:
+            said = "Mapping[str, Any]"
+    return f"{said} | None" if field.takes_null and name_is_null(field) else said
+
+
+def name_is_null(field: StructField) -> bool:
+    """Whether None says something that leaving the option out does not."""
+    return isinstance(field.kind, IntegerKind)
+
+
+OPTIONS = Path(__file__).parents[1] / "src" / "noonbell" / "app" / "job.py"
+CALLS = Path(__file__).parents[1] / "src" / "noonbell" / "client" / "calls.py"
+END = "    # End of what is made"
+
+
+def updated_options(text: str) -> str:
+    """`app/job.py` with the fields of a task as they are now."""
+    return _between(text, "    # Fields of a task: made by tools/reference.py", job_options())
+
+
+def updated_calls(text: str) -> str:
+    """`client/calls.py` with the endpoints as they are now."""
+    return _between(text, "    # Endpoints: made by tools/reference.py", client_calls())
+
+
+def _between(text: str, begin: str, made: str) -> str:
+    before, found, rest = text.partition(begin)
+    _, found_end, after = rest.partition(END)
+    if not found or not found_end:
+        raise SystemExit(f"a source file has lost its marker {begin.strip()!r}, or the one that ends it")
+    return f"{before}{begin}\n{made}\n{END}{after}"
+
+
+def client_calls() -> str:
+    """A line for each endpoint, by tag. The stream of events is a method of its own in each client."""
+    nothing: Any = object()
+    services = build(nothing, nothing, Rules.of(Settings()), nothing, nothing)
+    by_tag: dict[str, list[str]] = {}
+    for each in all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing):
+        method = "POST" if "POST" in each.methods else each.methods[0]
+        base = "" if each.base == BASE else f", base={json.dumps(each.base)}"
+        if each.name != "events":
+            line = f'    {each.name} = ApiCall("{method}", "{each.path}"{base})'
+            by_tag.setdefault(each.tag, []).append(line)
+    return "\n\n".join("\n".join([f"    # {tag.capitalize()}", *lines]) for tag, lines in by_tag.items())
 
 
 def updated(name: str, page: str) -> str:
@@ -108,15 +262,15 @@ def updated(name: str, page: str) -> str:
 def main(arguments: list[str]) -> None:
     if arguments not in ([], ["--write"]):
         raise SystemExit(f"unknown arguments {' '.join(arguments)}; usage: python tools/reference.py [--write]")
-    for name in TABLES:
-        path = DOCS / f"{name}.md"
+    made = {DOCS / f"{name}.md": partial(updated, name) for name in TABLES}
+    for path, update in {**made, OPTIONS: updated_options, CALLS: updated_calls}.items():
         page = path.read_text(encoding="utf-8")
-        fresh = updated(name, page)
+        fresh = update(page)
         if page == fresh:
             continue
         if arguments:
             path.write_text(fresh, encoding="utf-8")
-        print(f"{name}.md {'written' if arguments else 'is out of date: python tools/reference.py --write'}")
+        print(f"{path.name} {'written' if arguments else 'is out of date: python tools/reference.py --write'}")
 
 
 if __name__ == "__main__":

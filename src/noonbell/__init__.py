@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from noonbell.app import App, Job, Published
     from noonbell.client import AsyncClient, Client
     from noonbell.errors import Fail, NoonbellError, RunFailed
-    from noonbell.targets.jobs.context import Context
+    from noonbell.targets.jobs.handler import Context
 
 __all__ = [
     "App",
@@ -33,7 +33,7 @@ _HOMES = {
     "App": "noonbell.app",
     "AsyncClient": "noonbell.client",
     "Client": "noonbell.client",
-    "Context": "noonbell.targets.jobs.context",
+    "Context": "noonbell.targets.jobs.handler",
     "Fail": "noonbell.errors",
     "Job": "noonbell.app",
     "NoonbellError": "noonbell.errors",

@@ -19,6 +19,12 @@ Slot = NewType("Slot", int)
 SECOND = 1_000_000
 """One second in the unit of an Instant."""
 
+EARLIEST = -62_104_060_800
+"""0002-01-01T00:00:00Z: the first slot. A year from the end of the calendar, so that every zone can show it."""
+
+LATEST = 253_370_764_799
+"""9998-12-31T23:59:59Z: the last one."""
+
 
 class Clock(Protocol):
     def now(self) -> Instant:
@@ -32,7 +38,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. For tests and simulations."""
+    """A clock that stands still until a test or a simulation moves it."""
 
     def __init__(self, start: Instant | datetime) -> None:
         self._now = from_datetime(start) if isinstance(start, datetime) else start
@@ -48,7 +54,7 @@ class ManualClock:
 
 
 def from_datetime(moment: datetime) -> Instant:
-    """Exact for any aware datetime; a naive one is refused, because nobody knows what it means."""
+    """Exact for any aware datetime; a naive one is refused, because it names no instant."""
     if moment.tzinfo is None:
         raise ValueError("a datetime needs a time zone")
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ NoonbellError                 INTERNAL
 ├── ConcurrencyLimit          CONCURRENCY_LIMIT   the task is at its limit and its policy is SKIP
 ├── InvalidState              INVALID_STATE       allowed, but not in the state it is in now
 ├── LeaseLost                 LEASE_LOST          the fencing token is no longer the current one
-├── VersionConflict           VERSION_CONFLICT    somebody else changed it first
+├── VersionConflict           VERSION_CONFLICT    another caller changed it first
 ├── PayloadTooLarge           PAYLOAD_TOO_LARGE
 ├── RateLimited               RATE_LIMITED
 └── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
@@ -26,7 +26,7 @@ there will be none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class NoonbellError(Exception):
@@ -137,3 +137,24 @@ class RunFailed(Exception):
         self.status = status
         self.message = message
         self.details: dict[str, Any] = dict(details or {})
+
+
+HTTP_STATUS: Final[Mapping[str, int]] = {
+    "INVALID_JSON": 400,
+    "INVALID_ARGUMENT": 400,
+    "INVALID_ID": 400,
+    "UNAUTHORIZED": 401,
+    "FORBIDDEN": 403,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "ALREADY_EXISTS": 409,
+    "CONCURRENCY_LIMIT": 409,
+    "INVALID_STATE": 409,
+    "LEASE_LOST": 409,
+    "VERSION_CONFLICT": 412,
+    "PAYLOAD_TOO_LARGE": 413,
+    "RATE_LIMITED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+}
+"""Every code that an answer may carry, with its HTTP status."""

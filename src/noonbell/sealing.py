@@ -1,13 +1,17 @@
-"""Sealed texts: secrets as they lie in the store, so that whoever has the store without the key cannot read them.
+"""Sealed texts: secrets as the store holds them, so that a copy of the store without the key shows none of them.
 
-    sealed:v1:KEYID:BASE64        AES-256-GCM; in the base64, the nonce of 12 bytes comes first
+    sealed:v1:KEYID:siv.BASE64    AES-256-SIV (RFC 5297); in the base64, the tag of 16 bytes comes first
+    sealed:v1:KEYID:BASE64        AES-256-GCM, of earlier versions, nonce of 12 bytes first; opened, and never written
 
-The key file has one `KEYID:BASE64` of 32 bytes on each line. The first key seals, all of them open: a new key is put on
-top, everything is sealed anew, and the old one can go.
+The key file has one `KEYID:BASE64` of 32 bytes on each line. The first key seals, all of them open: to change the key, put a new
+one on top, reseal everything (`noonbell secrets rotate`), then remove the old one. A rotation reseals the older form too. Code
+that knows only the older form sees a newer text as sealed and refuses to open it; it never sends it on as a plain text.
 
-Sealing is deterministic. The nonce is made of the text and of a key that serves for nothing else, so the same text
-under the same key is the same sealed text, and a task that did not change compares as equal. What that gives away is
-which secrets are equal, and their length; a nonce comes twice for two texts with a chance of one in 2^96.
+Sealing is deterministic: the same text under the same key gives the same sealed text, so a task that did not change compares as
+equal. A reader of the store learns which secrets are equal, and their length; nothing else. The prefix and the key's id are
+authenticated with the text.
+
+The same keys sign: `KEYID:HEX` is an HMAC-SHA-256. Each purpose (seal, sign) has a key of its own, derived from the file's.
 """
 
 from __future__ import annotations
@@ -31,37 +35,47 @@ SETTING: Final = "secrets.key_file"
 _KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+"""Of AES-GCM."""
+_SIV: Final = "siv."
 _LARGEST: Final = 64 * 1024
-"""Bytes of a key file: whatever is larger is something else."""
+"""Bytes of a key file; a larger one is refused."""
 
 
-class Key:
+class SealingKey:
     def __init__(self, key_id: str, material: bytes) -> None:
         self.id = key_id
-        self._for_nonces = hmac.digest(material, b"noonbell nonce", "sha256")
-        self._cipher = _cipher(hmac.digest(material, b"noonbell seal", "sha256"))
+        siv, gcm = _ciphers()
+        self._siv = siv(hmac.digest(material, b"noonbell siv", "sha512"))
+        self._gcm = gcm(hmac.digest(material, b"noonbell seal", "sha256"))
+        self._for_signatures = hmac.digest(material, b"noonbell sign", "sha256")
         self._head = f"{PREFIX}{key_id}:"
 
+    def sign(self, text: str) -> str:
+        return f"{self.id}:{hmac.digest(self._for_signatures, text.encode(), 'sha256').hex()}"
+
     def seal(self, text: str) -> str:
-        plain = text.encode()
-        nonce = hmac.digest(self._for_nonces, plain, "sha256")[:_NONCE_BYTES]
-        sealed: bytes = self._cipher.encrypt(nonce, plain, self._head.encode())
-        return self._head + base64.b64encode(nonce + sealed).decode()
+        sealed: bytes = self._siv.encrypt(text.encode(), [self._head.encode()])
+        return self._head + _SIV + base64.b64encode(sealed).decode()
 
     def open(self, sealed: str) -> str:
         """ValueError for what this key has not sealed, or what was changed since."""
-        whole = base64.b64decode(sealed.removeprefix(self._head), validate=True)
+        body, head = sealed.removeprefix(self._head), self._head.encode()
+        whole = base64.b64decode(body.removeprefix(_SIV), validate=True)
+        plain: bytes
         try:
-            plain: bytes = self._cipher.decrypt(whole[:_NONCE_BYTES], whole[_NONCE_BYTES:], self._head.encode())
-        except Exception as error:  # the library has an error of its own for it
+            if body.startswith(_SIV):
+                plain = self._siv.decrypt(whole, [head])
+            else:
+                plain = self._gcm.decrypt(whole[:_NONCE_BYTES], whole[_NONCE_BYTES:], head)
+        except Exception as error:  # InvalidTag of cryptography, which may not be installed
             raise ValueError("not sealed by this key") from error
         return plain.decode()
 
 
 class Sealer:
-    """Seals with the first key and opens with all. Without a key, texts stay as they are."""
+    """Seals and signs with the first key, opens and checks with all. Without a key, texts stay as they are."""
 
-    def __init__(self, keys: Sequence[Key] = ()) -> None:
+    def __init__(self, keys: Sequence[SealingKey] = ()) -> None:
         self._keys = {key.id: key for key in keys}
         self._first = keys[0] if keys else None
         # A text is opened again and again, and is always the same.
@@ -71,6 +85,15 @@ class Sealer:
     def first(self) -> str | None:
         """The id of the key that seals; None without a key."""
         return None if self._first is None else self._first.id
+
+    def sign(self, text: str) -> str | None:
+        """By the first key; None without a key."""
+        return None if self._first is None else self._first.sign(text)
+
+    def is_signed(self, text: str, signature: str) -> bool | None:
+        """Whether it is the text's signature; None where the key that it names is not ours."""
+        key = self._keys.get(signature.partition(":")[0])
+        return None if key is None else hmac.compare_digest(key.sign(text).encode(), signature.encode())
 
     def seal(self, text: str, kept: str | None = None) -> str:
         """The text, sealed. `kept` is what is stored in its place: it stays, if it is the same text under any of our keys.
@@ -84,6 +107,10 @@ class Sealer:
     def open(self, text: str) -> str:
         """The text itself, where it is not sealed. InvalidState where no key of ours opens it."""
         return self._opened(text) if is_sealed(text) else text
+
+    def is_current(self, text: str) -> bool:
+        """Whether it is sealed as `seal` would do it now: with the first key, in today's form."""
+        return self._first is not None and text.startswith(f"{PREFIX}{self._first.id}:{_SIV}")
 
     def _is(self, kept: str, text: str) -> bool:
         if self._first is None:
@@ -131,7 +158,7 @@ def from_file(path: str | None) -> Sealer:
     return Sealer(read_keys(text))
 
 
-def read_keys(text: bytes) -> list[Key]:
+def read_keys(text: bytes) -> list[SealingKey]:
     """SettingsError names the line, and nothing of what it holds."""
     materials: dict[str, bytes] = {}
     if len(text) > _LARGEST:
@@ -154,10 +181,10 @@ def read_keys(text: bytes) -> list[Key]:
         materials[key_id] = material
     if not materials:
         raise SettingsError.field(SETTING, "names a file without a key; `noonbell secrets key` makes one")
-    return [Key(key_id, material) for key_id, material in materials.items()]
+    return [SealingKey(key_id, material) for key_id, material in materials.items()]
 
 
-def new_line(key_id: str) -> str:
+def new_key_line(key_id: str) -> str:
     """A line for a key file, with a new key."""
     if _KEY_ID.fullmatch(key_id) is None:
         raise SettingsError.field(
@@ -170,11 +197,12 @@ def _missing(sealed: str) -> str:
     return f"a secret is sealed with key {key_id_of(sealed)[:40]!r}, which {SETTING} does not hold; add it, or write the value anew"
 
 
-def _cipher(key: bytes) -> Any:
+def _ciphers() -> tuple[Any, Any]:
+    """AES-SIV, and AES-GCM for texts that earlier code sealed."""
     try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
     except ModuleNotFoundError:
         raise SettingsError.field(
             SETTING, "needs cryptography, which is not installed: pip install 'noonbell[encryption]'"
         ) from None
-    return AESGCM(key)
+    return AESSIV, AESGCM

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+from services import forked
+
 T = TypeVar("T")
 
-COMMAND = str(Path(sys.executable).with_name("noonbell"))
+COMMAND = forked.COMMAND
 PATIENCE = 30.0
 """Seconds: generous, because the machine may be busy; nothing waits for that long when all is well."""
 
@@ -61,13 +62,8 @@ class ServerNode:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("NOONBELL_")}
         with self._log.open("ab") as log:
             self._begins = log.tell()
-            self._process = subprocess.Popen(
-                [COMMAND, "serve", *arguments],
-                cwd=folder,
-                env=clean | dict(env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+            self._process = forked.start(
+                "serve", *arguments, cwd=folder, env=clean | dict(env or {}), stdout=log, stderr=log
             )
         self.port = 0
 

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from acceptance.harness import COMMAND, PATIENCE, ServerNode, until
+from acceptance.harness import PATIENCE, ServerNode, until
+from services import forked
 
+Started = subprocess.Popen[bytes] | forked.Forked
 APP = Path(__file__).with_name("blocking_app.py")
 LEASE = timedelta(seconds=2)
 """Of the handlers."""
@@ -27,18 +30,19 @@ class Workers:
         self._started = contextlib.ExitStack()
         self.logs: dict[str, Path] = {}
 
-    def start(self, how: str, url: str, **env: str) -> list[subprocess.Popen[bytes]]:
-        started = []
+    def start(self, how: str, url: str, **env: str) -> list[Started]:
+        started: list[Started] = []
         for name in ("w1", "w2"):
-            command = {
-                "worker": [COMMAND, "worker", "--app", f"{APP}:app", "--store", url, "--worker-id", name],
-                "serve": [COMMAND, "serve", "--app", f"{APP}:app", "--store", url, "--port", "0"],
-                "running": [sys.executable, str(APP), url, name],
-            }[how]
             clean = {key: value for key, value in os.environ.items() if not key.startswith("NOONBELL_")}
             log = self.logs[name] = self._folder / f"{name}.log"
             with log.open("ab") as file:
-                process = subprocess.Popen(command, cwd=self._folder, env=clean | env, stdout=file, stderr=file)
+                where: dict[str, Any] = {"cwd": self._folder, "env": clean | env, "stdout": file, "stderr": file}
+                process: Started
+                if how == "running":
+                    process = subprocess.Popen([sys.executable, str(APP), url, name], **where)
+                else:
+                    more = ["--worker-id", name] if how == "worker" else ["--port", "0"]
+                    process = forked.start(how, "--app", f"{APP}:app", "--store", url, *more, **where)
             self._started.callback(process.wait, PATIENCE)
             self._started.callback(process.kill)
             started.append(process)

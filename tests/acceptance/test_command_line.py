@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from acceptance.harness import COMMAND, PATIENCE, ServerNode, until
+from services import forked
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,7 @@ def noonbell(server, tmp_path) -> Noonbell:
     def run(*arguments: str, given: str = "") -> Told:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
         env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}", "NOONBELL_FILE_ENV": "REPORTS_*"}
-        done = subprocess.run(
-            [COMMAND, *arguments],
-            env=env,
-            cwd=tmp_path,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = forked.run(*arguments, env=env, cwd=tmp_path, given=given, seconds=PATIENCE)
         return Told(done.returncode, done.stdout, done.stderr)
 
     return run
@@ -75,6 +67,44 @@ def test_waiting_no_longer_than_asked_is_exit_7(noonbell, target):
     ran = noonbell("trigger", "slow", "--wait", "--timeout", "0.2")
     assert (ran.code, ran.out) == (7, "")
     assert "still RUNNING" in ran.err
+
+
+def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
+    run_id = server.trigger(server.create(name="mail", job_type="send_mial"))
+    told = noonbell("run", "explain", str(run_id))
+    assert told.code == 0
+    assert told.out.startswith(
+        f"no_worker: Run {run_id} waits: no living worker of queue default knows job type send_mial."
+    )
+    assert noonbell("run", "explain", str(run_id), "-o", "json").json["cause"] == "no_worker"
+    assert noonbell("task", "explain", "mail").out.startswith(f"no_worker: Run {run_id} waits: no living worker")
+    assert noonbell("run", "explain", "1").code == 3
+
+
+def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
+    made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
+    assert (made.code, made.out.splitlines()[0]) == (0, "mail  id 1")
+    assert made.err.splitlines() == [
+        "no living worker of queue default knows job type send_mial: its runs wait for one",
+        "  start one: noonbell worker --app MODULE:APP --queues default",
+    ]
+    known = noonbell("task", "create", "tidy", "--every", "1h", "--job", "data_cleanup", "--set", "queue=system")
+    assert (known.code, known.err) == (0, "")
+    assert noonbell("task", "create", "call", "--url", "http://127.0.0.1:9/").err == ""
+
+
+def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
+    server.create(name="mail", job_type="send_mial")
+    ran = noonbell("trigger", "mail", "--wait", "--timeout", "3")
+    assert (ran.code, ran.out) == (7, "")
+    assert ran.err.count("no living worker of queue default knows job type send_mial. They know data_cleanup.") == 1
+    assert "still SCHEDULED after 3 s" in ran.err
+
+
+def test_workers_are_listed_with_the_job_types_that_they_know(noonbell):
+    http, jobs = sorted(line.split() for line in noonbell("worker", "list").out.splitlines()[1:])
+    known = {line[3]: line[4] for line in (http, jobs)}
+    assert known == {"http": "any", "default,system": "data_cleanup"}
 
 
 def test_tasks_are_listed_for_people_and_for_programs(noonbell, target):
@@ -193,3 +223,25 @@ def test_without_a_server_the_exit_code_is_8_and_says_what_to_do(server, noonbel
     told = noonbell("task", "list")
     assert told.code == 8
     assert "noonbell serve" in told.err
+
+
+def test_a_task_is_made_with_its_timeout_retries_and_headers(noonbell):
+    made = noonbell(
+        *("task", "create", "call", "--url", "http://127.0.0.1:9/", "--timeout", "7.5", "--retries", "3"),
+        *("--header", "X-Team: billing", "--header", "Accept:text/plain"),
+    )
+    assert made.code == 0, made.err
+    task = noonbell("task", "get", "call", "-o", "json").json
+    assert (task["timeout_seconds"], task["retry_policy"]["max_retries"]) == (7.5, 3)
+    assert task["headers"] == {"X-Team": "***", "Accept": "text/plain"}
+    assert noonbell("task", "create", "bad", "--url", "http://127.0.0.1:9/", "--header", "X-Team").code == 2
+
+
+def test_queues_that_a_worker_listens_to_are_listed_while_they_are_empty(noonbell):
+    assert {"default", "http"} <= set(noonbell("queue", "list", "-o", "name").out.split())
+
+
+def test_how_much_is_logged_is_an_option(nodes, sqlite_url):
+    node = nodes.launch("--store", sqlite_url, "--port", "0", "--no-scheduler", "--log-level", "warning")
+    until(lambda: "no scheduler is running" in node.log, "a warning")
+    assert "is ready" not in node.log

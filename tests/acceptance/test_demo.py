@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections import Counter
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.harness import COMMAND, FINAL, PATIENCE, until
+from services import forked
 
 pytestmark = pytest.mark.acceptance
 
@@ -23,17 +25,17 @@ STORE = "sqlite:///noonbell-demo.db"
 
 
 def noonbell(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run([COMMAND, *arguments], cwd=folder, env=CLEAN, capture_output=True, text=True, check=False)
+    done = forked.run(*arguments, cwd=folder, env=CLEAN)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
 
 class Demo:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self._log = folder / "demo.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [COMMAND, "demo", "--port", "0"],
+                [COMMAND, "demo", *arguments],
                 cwd=folder,
                 env=CLEAN,
                 stdin=subprocess.DEVNULL,
@@ -60,7 +62,9 @@ class Demo:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
-    noonbell(folder, "demo", "--no-serve")
+    command = [COMMAND, "demo", "--no-serve"]
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        subprocess.run(command, cwd=folder, env=CLEAN, stdout=out, stderr=err, check=True)
     return folder
 
 
@@ -71,13 +75,22 @@ def folder(filled: Path, tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def shown(folder: Path):
-    demo = Demo(folder)
+def shown(folder: Path, *arguments: str):
+    demo = Demo(folder, *(arguments or ("--port", "0")))
     try:
         yield demo
     finally:
         demo.process.send_signal(signal.SIGTERM)
         assert demo.process.wait(PATIENCE) == 0, demo.said
+
+
+@contextlib.contextmanager
+def taken(port: int):
+    """Something listens on that port: this test, or what else there is on this machine."""
+    with contextlib.ExitStack() as listening:
+        with contextlib.suppress(OSError):
+            listening.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield
 
 
 def test_a_week_of_history_has_every_colour_and_no_hole(folder):
@@ -123,6 +136,27 @@ def test_cleaning_up_goes_by_the_label_alone(folder):
         found = demo.ask("/tasks?page_size=100")["items"]
         assert len(found) == 14
         assert demo.ask("/runs?page_size=1&task=name:mine")["total"] == 0
+
+
+def test_beside_a_server_on_the_usual_port_the_demo_takes_a_free_one_and_says_so(folder):
+    with taken(8080), shown(folder, "--store", STORE) as demo:
+        assert "port 8080 is taken: the demo listens on " in demo.said
+        assert not demo.url.endswith(":8080")
+        assert len(demo.ask("/tasks?page_size=100")["items"]) == 12
+
+
+def test_a_port_that_is_asked_for_and_taken_is_refused_before_anything_is_filled(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        refused = noonbell(tmp_path, "demo", "--port", str(port), code=5)
+    assert refused.startswith(f"error: cannot listen on 127.0.0.1:{port}: the port is taken; ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_filling_says_how_far_it_is_in_lines_where_no_terminal_reads_them(filled):
+    assert (filled / "stdout").read_text() == "filling noonbell-demo.db with 7 days of history\n"
+    assert (filled / "stderr").read_text().splitlines() == ["  25 %", "  50 %", "  75 %", " 100 %"]
+    assert (filled / "noonbell-demo.db").stat().st_mode & 0o077 == 0
 
 
 def test_there_is_nothing_to_clean_where_there_is_no_store(tmp_path):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -32,7 +33,7 @@ class Dev:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [COMMAND, "dev", *arguments, "--port", "0"],
+                [COMMAND, "dev", *arguments],
                 cwd=folder,
                 env=clean,
                 stdin=subprocess.DEVNULL,
@@ -56,8 +57,8 @@ class Dev:
 def dev(tmp_path):
     with contextlib.ExitStack() as started:
 
-        def start(*arguments: str) -> Dev:
-            dev = Dev(tmp_path, *arguments)
+        def start(*arguments: str, port: tuple[str, ...] = ("--port", "0")) -> Dev:
+            dev = Dev(tmp_path, *arguments, *port)
             started.callback(lambda: dev.process.wait(PATIENCE))
             started.callback(lambda: dev.process.poll() is None and dev.process.send_signal(signal.SIGTERM))
             return dev
@@ -70,6 +71,23 @@ def test_six_lines_of_python_and_one_command_show_the_first_run_in_a_minute(dev,
     began = time.monotonic()
     dev("app.py").wait_for(r'hello +SUCCESS +\d+ ms +"Hello"', 60)
     assert time.monotonic() - began < 60
+
+
+def test_where_a_server_runs_already_it_takes_another_port_and_keeps_it(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # one is there already: as good
+            other.bind(("127.0.0.1", 8080))
+            other.listen()
+        running = dev("app.py", port=())
+        running.wait_for(r"port 8080 is taken: listening on \d+")
+        running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
+        (tmp_path / "app.py").write_text(SIX_LINES.replace('"Hello"', '"Hello again"'))
+        running.wait_for(r'SUCCESS +\d+ ms +"Hello again"')
+    pages = re.findall(r"dashboard +http://127.0.0.1:(\d+)/", running.said)
+    assert len(pages) == 2
+    assert pages[0] == pages[1]
 
 
 def test_a_changed_file_is_loaded_anew_and_the_store_stays(dev, tmp_path):
@@ -89,6 +107,7 @@ def test_a_job_that_is_gone_from_the_file_runs_no_more(dev, tmp_path):
     running.wait_for(r"hello +SUCCESS")
     (tmp_path / "app.py").write_text(SIX_LINES.replace("hello", "goodbye"))
     running.wait_for(r"goodbye +SUCCESS")
+    assert re.search(r"dashboard +http://127.0.0.1:\d+/$", running.said, re.MULTILINE)
     port = re.findall(r"API +http://127.0.0.1:(\d+)", running.said)[-1]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/tasks") as answer:
         assert [task["name"] for task in json.load(answer)["items"]] == ["goodbye"]

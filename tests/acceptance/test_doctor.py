@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 
 import pytest
 
-from acceptance.harness import COMMAND, PATIENCE
+from services import forked
 
 
 def doctor(*arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
-    done = subprocess.run(
-        [COMMAND, "doctor", "-o", "json", *arguments],
-        env=clean | env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = forked.run("doctor", "-o", "json", *arguments, env=clean | env)
     return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
@@ -49,6 +41,20 @@ def test_slots_that_nobody_plans_and_runs_that_nobody_takes_are_ill(nodes, sqlit
     assert "default (1 waiting)" in found["service"]["says"]
 
 
+@pytest.mark.parametrize("store", ["sqlite_url", "postgres_url", "mysql_url"])
+def test_a_job_type_that_no_worker_of_its_queue_knows_is_ill(nodes, request, store):
+    url = request.getfixturevalue(store)
+    node = nodes.start(url)
+    for name, job_type in (("mail", "send_mial"), ("mail again", "send_mial"), ("report", "make_report")):
+        node.trigger(node.create(name=name, job_type=job_type))
+    code, found = doctor("--store", url)
+    assert code == 1
+    assert found["service"]["mark"] == "ill"
+    assert "queue default" in found["service"]["says"]
+    assert "make_report (1), send_mial (2)" in found["service"]["says"]
+    assert "noonbell worker --app MODULE:APP --queues default" in found["service"]["fix"]
+
+
 def test_a_store_that_is_away_is_ill(sqlite_url):
     code, found = doctor("--store", "postgresql://root@127.0.0.1:1/nowhere")
     assert code == 1
@@ -60,13 +66,12 @@ def test_looking_for_a_store_makes_none(tmp_path):
     code, found = doctor("--store", f"sqlite:///{path}")
     assert (code, found["store"]["mark"]) == (0, "care")
     assert str(path) in found["store"]["says"]
-    shown = [COMMAND, "migrate", "--status", "--store", f"sqlite:///{path}"]
-    subprocess.run(shown, check=True, capture_output=True)
+    forked.run("migrate", "--status", "--store", f"sqlite:///{path}").check_returncode()
     assert not path.exists()
 
 
 def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):
-    subprocess.run([COMMAND, "migrate", "--store", sqlite_url, "--to", "1"], check=True, capture_output=True)
+    forked.run("migrate", "--store", sqlite_url, "--to", "1").check_returncode()
     for _ in range(2):
         _, found = doctor("--store", sqlite_url)
         assert found["schema"]["mark"] == "care"
@@ -75,7 +80,7 @@ def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):
 
 def test_a_store_that_every_user_can_read_is_told(tmp_path):
     path = tmp_path / "open.db"
-    subprocess.run([COMMAND, "migrate", "--store", f"sqlite:///{path}"], check=True, capture_output=True)
+    forked.run("migrate", "--store", f"sqlite:///{path}").check_returncode()
     assert "files" not in doctor("--store", f"sqlite:///{path}")[1]
     path.chmod(0o644)
     _, found = doctor("--store", f"sqlite:///{path}")

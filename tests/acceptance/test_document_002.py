@@ -7,15 +7,15 @@ import itertools
 import json
 import re
 import shlex
-import subprocess
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from acceptance.harness import COMMAND, PATIENCE, Nodes, until
+from acceptance.harness import PATIENCE, Nodes, until
 from acceptance.test_policies_over_http import HANG, ScriptedTarget, moment
+from services import forked
 
 pytestmark = pytest.mark.acceptance
 
@@ -313,10 +313,11 @@ def test_a_thousand_tasks_of_one_second_all_run_once_among_thousands(nodes, sqli
 
 
 def noonbell(*arguments, cwd):
-    done = subprocess.run([COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = forked.run(*arguments, cwd=cwd, seconds=PATIENCE)
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.bare_database
 def test_the_steps_of_the_how_to_work(nodes, mysql_url, target, tmp_path):
     """The database is the fixture's; tables, file and start are as the page has them."""
     url = urlsplit(mysql_url)

@@ -25,9 +25,8 @@ import pytest
 
 from acceptance.harness import PATIENCE, Nodes, ServerNode, until
 from integration.api.stations import Bureau, bureau
-from noonbell.model.plan import PlanTarget
-from noonbell.service.plan_fields import PlanType
-from noonbell.service.plan_json import WRITTEN, LastState, PlanState
+from noonbell.dialects.plans import WRITTEN, LastState, PlanState, PlanType
+from noonbell.model.event import ResultTarget
 
 pytestmark = pytest.mark.acceptance
 
@@ -629,7 +628,7 @@ def test_the_how_to_does_what_it_says(nodes, tmp_path):
 
 def test_the_how_to_has_every_type_state_and_field():
     text = HOW_TO.read_text()
-    words = [*PlanType, *PlanState, *LastState, *PlanTarget, *WRITTEN]
+    words = [*PlanType, *PlanState, *LastState, *ResultTarget, *WRITTEN]
     assert [word for word in words if f"`{word}`" not in text and f'"{word}"' not in text] == []
 
 

@@ -26,6 +26,7 @@ def test_make_serve_and_a_trigger_in_another_terminal_are_a_green_run(sqlite_url
         )
     try:
         found = until(lambda: READY.search(log.read_text()), "make serve to be ready", 60)
+        assert f":{found['port']} (dashboard; API at /api/v1) on sqlite:///" in log.read_text()
         env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{found['port']}"}
         for words in (("task", "create", "hello", "--url", target.url("/ok")), ("trigger", "hello", "--wait")):
             done = subprocess.run(

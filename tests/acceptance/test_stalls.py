@@ -16,9 +16,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from acceptance.harness import COMMAND, Answer, Nodes, ServerNode, Target, until
+from acceptance.harness import Answer, Nodes, ServerNode, Target, until
 from integration.test_lock_waits import HOLD, damage, held_on_mariadb, held_on_postgres
 from noonbell.clock import SystemClock, rfc3339
+from services import forked
 from services.probe import connect_mysql
 
 pytestmark = pytest.mark.slow
@@ -124,14 +125,8 @@ def test_a_locked_table_makes_a_node_unready_and_is_explained_afterwards(
 
 def doctor(node: ServerNode, url: str) -> dict[str, Any]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("NOONBELL_")}
-    shown = subprocess.run(
-        [COMMAND, "doctor", "--store", url, "-o", "json"],
-        env=clean | {"NOONBELL_URL": f"http://127.0.0.1:{node.port}"},
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
+    env = clean | {"NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    shown = forked.run("doctor", "--store", url, "-o", "json", env=env, seconds=LONG)
     assert shown.returncode == 1, shown.stderr
     return {found["check"]: found for found in json.loads(shown.stdout)}
 

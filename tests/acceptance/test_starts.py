@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
-import subprocess
 
 import pytest
 
-from acceptance.harness import COMMAND
+from services import forked
+from services.ports import reserved_port
 
 pytestmark = pytest.mark.acceptance
 
@@ -42,9 +42,8 @@ def test_a_taken_port(nodes, sqlite_url):
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_store_that_does_not_answer(nodes, scheme):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    code, line = refusal(nodes.launch("--store", f"{scheme}://me:hunter2@127.0.0.1:{port}/bell", "--port", "0"))
+    with reserved_port() as port:
+        code, line = refusal(nodes.launch("--store", f"{scheme}://me:hunter2@127.0.0.1:{port}/bell", "--port", "0"))
     assert code == 8
     assert "hunter2" not in line
 
@@ -81,12 +80,8 @@ def test_settings_that_cannot_be(nodes, sqlite_url, tmp_path, text, says):
 
 
 def test_off_loopback_everybody_is_asked_for_a_token(nodes, sqlite_url):
-    made = subprocess.run(
-        [COMMAND, "token", "create", "--role", "viewer", "--name", "ada", "--store", sqlite_url],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    made = forked.run("token", "create", "--role", "viewer", "--name", "ada", "--store", sqlite_url)
+    made.check_returncode()
     node = nodes.start(sqlite_url, "--host", "0.0.0.0")
     assert node.call("GET", "/tasks").status == 401
     secret = made.stdout.strip()

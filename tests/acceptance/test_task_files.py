@@ -61,11 +61,30 @@ def test_diff_shows_the_effect_before_anything_changes(noonbell: Noonbell, folde
     assert told.code == 1
     assert "~ nightly-report" in told.out
     assert "timeout_seconds: 30 → 5" in told.out
+    assert "    schedule: 0 2 * * * → 0 3 * * *\n" in told.out
     assert "next fire moves from" in told.out
     assert "canary" not in told.out
     assert noonbell("task", "get", "nightly-report", "-o", "json").json["version"] == 1
     assert noonbell("apply", "-f", "billing.yaml").code == 0
     assert noonbell("task", "get", "nightly-report", "-o", "json").json["version"] == 2
+
+
+def test_diff_names_what_differs_inside_a_field_and_no_number_that_is_the_same(noonbell: Noonbell, folder):
+    task = "tasks: [{name: a, target_url: 'http://127.0.0.1:9/', retry_policy: {max_retries: %d, initial_delay: %s}}]\n"
+    (folder / "retries.yaml").write_text(task % (1, "5.0"))
+    noonbell("apply", "-f", "retries.yaml")
+    (folder / "retries.yaml").write_text(task % (2, "5"))
+    assert noonbell("diff", "-f", "retries.yaml").out.splitlines() == ["~ a", "    retry_policy.max_retries: 1 → 2"]
+
+
+def test_the_exit_code_of_diff_tells_differences_from_files_that_cannot_be_used(noonbell: Noonbell, folder):
+    assert noonbell("diff", "-f", "billing.yaml").code == 1
+    for text in ("tasks: [", "tasks: [{name: a, cron_expr: 'never'}]", "tasks: [{name: a, colour: red}]"):
+        (folder / "bad.yaml").write_text(text)
+        told = noonbell("diff", "-f", "bad.yaml")
+        assert (told.code, told.out) == (2, ""), text
+        assert told.err.startswith("error: ")
+    assert noonbell("diff", "-f", "none.yaml").code == 2
 
 
 def test_two_owners_never_touch_each_others_tasks(noonbell: Noonbell, folder):
@@ -74,12 +93,36 @@ def test_two_owners_never_touch_each_others_tasks(noonbell: Noonbell, folder):
     refused = noonbell("apply", "-f", "other.yaml")
     assert refused.code == 5
     assert "tasks[hourly] belongs to file:billing" in refused.err
+    assert "a file changes only its own tasks: --adopt makes these its own" in refused.err
     (folder / "other.yaml").write_text("tasks: [{name: mine, target_url: 'http://127.0.0.1:9/x'}]\n")
     assert noonbell("apply", "-f", "other.yaml", "--prune", "--yes").code == 0
     assert noonbell("task", "list", "-o", "name").out.split() == ["nightly-report", "hourly", "mine"]
     (folder / "other.yaml").write_text("tasks: []\n")
     assert noonbell("apply", "-f", "other.yaml", "--prune", "--yes", "-o", "json").json["pruned"] == ["mine"]
     assert noonbell("task", "list", "-o", "name").out.split() == ["nightly-report", "hourly"]
+
+
+def test_diff_says_an_interval_in_good_english(noonbell: Noonbell, folder):
+    task = (
+        "tasks: [{name: a, target_url: 'http://127.0.0.1:9/', schedule: {type: interval, every: %d, unit: minute}}]\n"
+    )
+    (folder / "every.yaml").write_text(task % 1)
+    noonbell("apply", "-f", "every.yaml")
+    (folder / "every.yaml").write_text(task % 5)
+    assert "    schedule: every minute → every 5 minutes" in noonbell("diff", "-f", "every.yaml").out.splitlines()
+
+
+def test_of_many_tasks_of_other_owners_a_few_are_named(noonbell: Noonbell, folder):
+    for number in range(8):
+        noonbell("task", "create", f"t{number}", "--url", "http://127.0.0.1:9/")
+    (folder / "all.yaml").write_text(noonbell("export").out)
+    refused = noonbell("apply", "-f", "all.yaml")
+    assert refused.code == 5
+    assert "tasks[t4] belongs to api; 3 more; a file changes only its own tasks" in refused.err
+    assert "t5" not in refused.err
+    adopted = noonbell("apply", "-f", "all.yaml", "--adopt")
+    assert adopted.out.splitlines()[:2] == ["~ t0", '    managed_by: "api" → "file:all"']
+    assert "8 unchanged" in noonbell("apply", "-f", "all.yaml").err
 
 
 def test_a_task_of_somebody_else_is_taken_over_only_when_asked(noonbell: Noonbell, folder):
@@ -92,7 +135,7 @@ def test_a_task_of_somebody_else_is_taken_over_only_when_asked(noonbell: Noonbel
 
 def test_a_stale_apply_fails_with_5_and_changes_nothing(noonbell: Noonbell, folder):
     noonbell("apply", "-f", "billing.yaml")
-    noonbell("export", "--versions", "--owner", "file:billing", "-f", "planned.yaml")
+    noonbell("export", "--versions", "--owner", "file:billing", "-o", "planned.yaml")
     noonbell("task", "edit", "hourly", "--set", "priority=9")
     planned = (folder / "planned.yaml").read_text().replace("timeout_seconds: 30", "timeout_seconds: 31")
     (folder / "planned.yaml").write_text(planned)

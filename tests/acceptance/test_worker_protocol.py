@@ -15,12 +15,19 @@ from typing import Any
 
 import pytest
 
+from acceptance.conftest import FRESH
 from acceptance.harness import PATIENCE, Nodes, ServerNode, until
 
 pytestmark = pytest.mark.acceptance
 
 EXAMPLE = Path(__file__).parents[2] / "examples/plain_worker.py"
 QUICK = {"worker_timeout_ms": 1500, "ping_interval_ms": 300}
+
+
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.full) for name in ("postgres", "mariadb"))])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The servers in `make test-full`: `integration/api/test_protocol.py` speaks the protocol on them in every run."""
+    return str(request.getfixturevalue(FRESH[request.param]))
 
 
 def curl(node: ServerNode, path: str, body: Any = None, *, method: str = "POST") -> tuple[int, Any]:

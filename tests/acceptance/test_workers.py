@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acceptance.harness import COMMAND, PATIENCE, until
+from acceptance.harness import PATIENCE, until
+from services import forked
 
 APP = Path(__file__).with_name("jobs_app.py")
 
@@ -21,9 +21,7 @@ class WorkerProcess:
         self._log = folder / "worker.log"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [COMMAND, "worker", *arguments], cwd=folder, env=clean, stdout=log, stderr=log
-            )
+            self.process = forked.start("worker", *arguments, cwd=folder, env=clean, stdout=log, stderr=log)
 
     @property
     def log(self) -> str:
@@ -49,7 +47,7 @@ def worker(tmp_path):
 
 def noonbell(node, *arguments: str) -> str:
     env = {**os.environ, "NOONBELL_URL": f"http://127.0.0.1:{node.port}", "NOONBELL_OUTPUT": ""}
-    done = subprocess.run([COMMAND, *arguments], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = forked.run(*arguments, env=env, seconds=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -78,7 +76,7 @@ def test_workers_are_listed_drained_resized_and_stopped_from_the_command_line(no
     noonbell(node, "worker", "drain", "w1")
     assert node.ask("GET", "/workers/w1")["state"] == "draining"
     noonbell(node, "worker", "stop", "w1")
-    process.wait_for("was told to stop")
+    process.wait_for("an operator asked for it")
     (tmp_path / "go").touch()
     assert process.process.wait(PATIENCE) == 0
     assert node.run(run_id)["status"] == "SUCCESS"
@@ -93,7 +91,7 @@ def test_a_worker_inside_serve_is_drained_and_never_stopped_alone(nodes, sqlite_
     assert refused["code"] == "INVALID_STATE"
     assert "drain it" in refused["message"]
     env = {**os.environ, "NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
-    said = subprocess.run([COMMAND, "worker", "stop", jobs], env=env, capture_output=True, text=True, check=False)
+    said = forked.run("worker", "stop", jobs, env=env)
     assert said.returncode != 0
     assert "drain it" in said.stderr
     (tmp_path / "go").touch()
@@ -101,15 +99,32 @@ def test_a_worker_inside_serve_is_drained_and_never_stopped_alone(nodes, sqlite_
     noonbell(node, "worker", "drain", jobs)
     ready = until(lambda: _ready_with(node, jobs, "draining"), "readyz to show it")
     assert ready["ok"], "somebody wants it so"
-    found = subprocess.run(
-        [COMMAND, "doctor", "--store", sqlite_url], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    found = forked.run("doctor", "--store", sqlite_url, cwd=tmp_path)
     assert "drained inside a node" in found.stdout + found.stderr
 
 
 def _ready_with(node, worker_id: str, state: str) -> Any:
     ready = node.ask("GET", "/readyz")
     return ready if any((one["id"], one["state"]) == (worker_id, state) for one in ready["workers"]) else None
+
+
+def test_a_worker_without_a_scheduler_anywhere_says_so_and_when_there_is_one(nodes, sqlite_url, worker, tmp_path):
+    process = worker("--app", f"{APP}:app", "--store", sqlite_url)
+    process.wait_for("no scheduler is running on this store: schedules do not fire")
+    process.wait_for("start one with `noonbell serve`")
+    found = forked.run("doctor", "--store", sqlite_url, seconds=PATIENCE)
+    assert "! scheduler  no scheduler is running on this store" in found.stdout
+    node = nodes.start(sqlite_url, "--no-scheduler")
+    assert node.ask("GET", "/workers")["has_scheduler"] is False
+    env = {**os.environ, "NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    listed = forked.run("worker", "list", env=env, seconds=PATIENCE)
+    assert "no scheduler is running on this store" in listed.stderr
+    until(lambda: "no scheduler is running" in node.log, "the node that does not plan to say so too")
+    nodes.start(sqlite_url)
+    process.wait_for("a scheduler is running on this store now")
+    assert node.ask("GET", "/workers")["has_scheduler"] is True
+    found = forked.run("doctor", "--store", sqlite_url, seconds=PATIENCE)
+    assert "✔ scheduler  heard of" in found.stdout
 
 
 def test_serve_executes_the_jobs_of_an_app_itself(nodes, sqlite_url, tmp_path):
@@ -134,7 +149,7 @@ def test_serve_executes_the_jobs_of_an_app_itself(nodes, sqlite_url, tmp_path):
     ],
 )
 def test_a_worker_that_cannot_be_started_says_why_in_one_line(tmp_path, arguments, said):
-    done = subprocess.run([COMMAND, "worker", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run("worker", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1]
 

@@ -60,7 +60,7 @@ def test_every_folder_of_the_layout_is_there_and_no_room_is_left_out(page):
         base = whole[0].rstrip("/").rpartition("/")[0] if whole and whole[0].startswith("src/") else ""
         named |= {each if each.startswith("src/") or not base else f"{base}/{each}" for each in whole}
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
-    alone = {"clock", "errors", "version", "sealing"}  # small modules that everybody knows
+    alone = {"clock", "errors", "version", "sealing", "fields", "json_text", "masking", "yaml_text"}  # small modules
     modules = {path.stem for path in (ROOT / "src" / "noonbell").iterdir() if path.stem.isidentifier()}
     rooms = {Path(name).stem for name in named if name.startswith("src/noonbell/")}
     assert {name for name in modules if not name.startswith("_")} - rooms - alone - {"py"} == set()
@@ -79,3 +79,17 @@ def test_both_languages_have_the_same_links_and_commands():
 def test_speed_is_told_where_it_is_measured():
     for page in PAGES:
         assert re.findall(r"\d[\d,.]* ?(?:/s\b|runs a second|per second)", (ROOT / page).read_text()) == []
+
+
+def test_the_recipes_name_files_folders_and_names_that_are_there():
+    """Those with NAME or NNNN in them are for the newcomer to make."""
+    text = " ".join((ROOT / "CONTRIBUTING.md").read_text().partition("## Recipes")[2].split())
+    files = [*ROOT.glob("*"), *(path for room in ("src", "tests", "docs") for path in (ROOT / room).rglob("*"))]
+    there = {f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}": path for path in files}
+    named = re.findall(r"`((?:[\w-]+/)*(?:[\w-]+\.(?:py|html|md|toml)|[\w-]+/))`", text)
+    assert len(named) > 50
+    is_missing = [name for name in named if "NAME" not in name and not any(path.endswith(f"/{name}") for path in there)]
+    assert is_missing == []
+    for thing, place in re.findall(r"`(\w+)` of `([\w/.]+\.py)`", text):
+        found = [path.read_text() for name, path in there.items() if name.endswith(f"/{place}")]
+        assert any(re.search(rf"\b{thing}\b", source) for source in found), f"{thing} is not in {place}"

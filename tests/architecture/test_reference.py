@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noonbell.api.errors import STATUS
+from noonbell.errors import HTTP_STATUS
 from noonbell.policy import retry
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +29,24 @@ def tool():
     return load_tool()
 
 
-@pytest.mark.parametrize("name", ["errors", "cli"])
+@pytest.mark.parametrize("name", ["errors", "cli", "api", "python"])
 def test_a_page_of_reference_is_up_to_date(tool, name):
     page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
     assert page == tool.updated(name, page), "out of date: run `python tools/reference.py --write`"
 
 
+def test_the_options_of_a_job_are_the_fields_of_a_task(tool):
+    text = tool.OPTIONS.read_text(encoding="utf-8")
+    assert text == tool.updated_options(text), "out of date: run `python tools/reference.py --write`"
+
+
+def test_the_methods_of_the_client_are_the_endpoints(tool):
+    text = tool.CALLS.read_text(encoding="utf-8")
+    assert text == tool.updated_calls(text), "out of date: run `python tools/reference.py --write`"
+
+
 def test_every_code_has_its_advice(tool):
-    assert set(tool.ADVICE) == set(STATUS)
+    assert set(tool.ADVICE) == set(HTTP_STATUS)
 
 
 def test_every_error_class_is_on_the_page(tool):

@@ -10,7 +10,11 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
+from noonbell import version
+from services import forked
 from services.probe import connect_mysql
+
+pytestmark = pytest.mark.bare_database
 
 
 async def fill_postgres(url: str) -> None:
@@ -63,6 +67,64 @@ async def test_each_test_has_a_redis_number_to_itself(redis_url, turn):
     async with Redis.from_url(redis_url) as client:
         assert not await client.exists("bell")
         await client.set("bell", "1")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+async def test_a_lent_store_has_no_rows_of_the_test_before(kind, request):
+    lending = request.getfixturevalue(f"lent_{kind}")
+    for _ in range(2):
+        lent = lending.lend()
+        try:
+            assert await said_to(lent.url, "select count(*) from outages") == 0
+            await said_to(lent.url, "insert into outages (id, since, until, node) values (1, 1, 2, 'n')")
+            assert await said_to(lent.url, "select count(*) from outages") == 1
+        finally:
+            lending.give_back(lent)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+@pytest.mark.parametrize("change", ["create table bell (id int)", "alter table outages add column bell int"])
+async def test_a_store_whose_tables_were_changed_is_lent_to_nobody_else(kind, change, request):
+    lending = request.getfixturevalue(f"lent_{kind}")
+    changed = lending.lend()
+    await said_to(changed.url, change)
+    lending.give_back(changed)
+    lent = lending.lend()
+    lending.give_back(lent)
+    assert lent.url != changed.url
+
+
+async def said_to(url: str, statement: str) -> object:
+    """The first value of the answer."""
+    if url.startswith("postgres"):
+        connection = await asyncpg.connect(url)
+        found = await connection.fetchval(statement)
+        await connection.close()
+        return found
+    connection = await connect_mysql(url)
+    async with connection.cursor() as cursor:
+        await cursor.execute(statement)
+        row = await cursor.fetchone() if cursor.description else None
+    connection.close()
+    return row[0] if row else None
+
+
+def test_a_forked_process_has_its_folder_its_words_and_its_exit_code(tmp_path):
+    (tmp_path / "bell.yaml").write_text("server: {port: none}")
+    done = forked.run("config", "check", "--config", "bell.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "server.port" in done.stderr
+    assert forked.run("--version").stdout == f"noonbell {version.__version__}\n"
+
+
+def test_a_forked_process_can_be_killed(tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        process = forked.start(
+            "serve", "--store", "memory://", "--port", "0", cwd=tmp_path, env={}, stdout=log, stderr=log
+        )
+    assert process.poll() is None
+    process.kill()
+    assert process.wait(10) == -9
 
 
 def test_sqlite_has_a_file_in_the_folder_of_the_test(sqlite_url, tmp_path):

@@ -15,6 +15,7 @@ from acceptance.harness import Nodes, ServerNode, Target
 from noonbell.model.task import TaskSpec
 from noonbell.stores import open_store
 from services.browser import browser as find_browser
+from services.ports import reserved_port
 
 PATIENCE = 15_000
 """Milliseconds that a page gets to become what is expected."""
@@ -123,6 +124,13 @@ async def crowded(nodes: Nodes, target: Target, tmp_path_factory: pytest.TempPat
         await asyncio.gather(*(store.create_task(spec) for spec in specs[start : start + 500]))
     await store.close()
     return nodes.start(url)
+
+
+@pytest.fixture
+def reserved() -> Iterator[int]:
+    """A port that a node may be started on again."""
+    with reserved_port() as port:
+        yield port
 
 
 def address(node: ServerNode, path: str = "/") -> str:

@@ -123,6 +123,7 @@ PAGES: Final = [
     Place("workers", "/workers"),
     Place("activity", "/activity"),
     Place("activity-system", "/activity?view=system"),
+    Place("activity-check", "/activity/check"),
     Place("activity-entry", "/activity/1"),
     Place("settings", "/settings"),
     *(Place(f"settings-{part}", f"/settings/{part}") for part in PARTS),

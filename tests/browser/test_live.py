@@ -23,15 +23,14 @@ async def test_no_row_moves_under_the_pointer_and_new_ones_wait_to_be_asked_for(
     await expect(page.get_by_role("link", name="a-new-one")).to_be_visible()
 
 
-async def test_a_lost_connection_is_said_and_made_up_for(nodes: Nodes, target, open_page, sqlite_url):
-    node = nodes.start(sqlite_url)
+async def test_a_lost_connection_is_said_and_made_up_for(nodes: Nodes, target, open_page, sqlite_url, reserved):
+    node = nodes.start(sqlite_url, port=reserved)
     task = node.create(name="told", target_url=target.url("/ok"))
     page = await open_page(address(node, f"/tasks/{task}"))
     await expect(page.locator("#live")).to_have_attribute("data-state", "on")
-    port = node.port
     node.kill()
     await expect(page.locator("#lost")).to_be_visible()
-    again = nodes.start(sqlite_url, port=port)
+    again = nodes.start(sqlite_url, port=reserved)
     again.wait_for_run(again.trigger(task))
     await expect(page.locator("#lost")).to_be_hidden(timeout=30_000)
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS", timeout=30_000)

@@ -114,6 +114,9 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
     await page.keyboard.press("p")
     await expect(page.locator(".toast").last).to_contain_text("key-2 is paused")
     assert node.ask("GET", f"/tasks/{tasks['key-2']}")["status"] == "DISABLED"
+    await expect(page.locator("tr.here")).to_contain_text(
+        "Resume"
+    )  # the page was laid anew: the keys stay at their row
     await page.keyboard.press("k")
     await page.keyboard.press("r")
     await expect(page.locator(".toast").last).to_contain_text("key-1 was started")

@@ -81,7 +81,7 @@ async def test_diagnostics_are_live_in_chinese_and_their_report_is_copied(node, 
     page = await open_page(
         address(node, "/settings/diagnostics"), lang="zh", permissions=["clipboard-read", "clipboard-write"]
     )
-    await expect(page.locator("[data-live=doctor]")).to_contain_text("所有有任务等待的队列都有工作节点")
+    await expect(page.locator("[data-live=doctor]")).to_contain_text("每个到期的执行都有可领取它的工作节点")
     task = node.create(name="unserved", job_type="nobody", queue="lonely")
     node.trigger(task)
     node.ask("POST", "/queues/other/pause")  # an event that the page listens to

@@ -20,7 +20,7 @@ from browser.clocks import TOKYO, Reading
 from browser.conftest import address
 from noonbell.service.access import Access
 from noonbell.stores import open_store
-from noonbell.targets.signing import sign
+from noonbell.targets.http.signing import sign
 
 # 4
 
@@ -199,11 +199,11 @@ COUNT_SAID = """([text, least]) =>
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 async def test_check_06_after_everything_was_restarted_the_history_is_complete(
-    store, nodes, target, open_page, request
+    store, nodes, target, open_page, request, reserved
 ):
     """Restart everything: history is complete."""
     url = str(request.getfixturevalue(f"{store}_url"))
-    node = nodes.start(url)
+    node = nodes.start(url, port=reserved)
     task = node.create(name="kept", target_url=target.url("/ok"), retry_policy={"max_retries": 0})
     sore = node.create(
         name="sore", target_url=target.url("/status/503"), retry_policy={"max_retries": 1, "initial_delay": 0.1}
@@ -219,9 +219,8 @@ async def test_check_06_after_everything_was_restarted_the_history_is_complete(
     paths = ("/runs", f"/tasks/{task}", f"/tasks/{sore}", f"/runs/{runs[-2]}", f"/runs/{runs[-1]}")
     page = await open_page("about:blank")
     before = {path: await read(page, node, path) for path in paths}
-    port = node.port
     node.kill()
-    again = nodes.start(url, port=port)
+    again = nodes.start(url, port=reserved)
     assert {path: await read(page, again, path) for path in paths} == before
     for run in runs:
         assert str(run) in before["/runs"]

@@ -13,10 +13,10 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from conformance.store.builders import START, Node, Sizes
@@ -24,8 +24,8 @@ from noonbell import stores
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore
-from services.databases import MysqlDatabases, PostgresDatabases, name_in
-from services.probe import connect_mysql
+from services.databases import MysqlDatabases, PostgresDatabases
+from services.emptied import Emptied, EmptiedMariadb, EmptiedPostgres
 
 PREFIX, SCHEMA = os.environ.get("NOONBELL_TEST_TABLE_PREFIX", ""), os.environ.get("NOONBELL_TEST_SCHEMA")
 _open_plainly = stores.open_store
@@ -43,8 +43,30 @@ if PREFIX or SCHEMA:
 
 STORES = ("memory", "sqlite", "postgres", "mariadb")
 
-KEPT = ("schema_steps", "schema_log")
-"""The tables that say how new the schema is and what it made: they outlive the emptying."""
+ON_A_FILE = (
+    "test_life",
+    "test_claim",
+    "test_settle",
+    "test_plan",
+    "test_publish",
+    "test_publish_within",
+    "test_histories",
+)
+"""What `make test` runs on SQLite too: life, locks, what commits. The rest goes the same way as in memory: `make test-full`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.path.stem not in ON_A_FILE:
+            stores = getattr(item, "callspec", None)
+            if stores and stores.params.get("kind") == "sqlite" and _runs_in_memory(item):
+                item.add_marker(pytest.mark.full)
+
+
+def _runs_in_memory(item: pytest.Item) -> bool:
+    """Unless a test names its stores itself, or a folder has stores of its own."""
+    (*_, nearest) = item._fixtureinfo.name2fixturedefs["kind"]
+    return nearest.params == STORES
 
 
 @pytest.fixture
@@ -89,14 +111,22 @@ async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def another_node(kind: str, store: Store, store_url: str, clock: ManualClock) -> AsyncIterator[Node]:
+def store_names() -> dict[str, Any]:
+    """The schema and the prefix of the store's tables, where it has some."""
+    return {}
+
+
+@pytest.fixture
+async def another_node(
+    kind: str, store: Store, store_url: str, store_names: dict[str, Any], clock: ManualClock
+) -> AsyncIterator[Node]:
     """For what must hold over all nodes. The memory store has no second node: there it is the same store again."""
     async with contextlib.AsyncExitStack() as cleanup:
 
         async def open_another() -> Store:
             if kind == "memory":
                 return store
-            node = open_store(store_url, clock=clock)
+            node = open_store(store_url, clock=clock, **store_names)
             await node.open()
             cleanup.push_async_callback(node.close)
             return node
@@ -125,92 +155,6 @@ def sqlite_sizes(url: str) -> dict[str, int]:
 
 
 # ---- servers, one database for each test process
-
-
-class Emptied(Protocol):
-    async def url_of_empty(self) -> str: ...
-
-    async def sizes(self) -> dict[str, int]: ...
-
-
-class EmptiedPostgres:
-    def __init__(self, url: str, schema: str | None = None, prefix: str = "") -> None:
-        self._url, self._schema, self._prefix = url, schema, prefix
-        self._connection: Any = None
-        self._statement = ""
-
-    async def url_of_empty(self) -> str:
-        if self._connection is None:
-            await migrate(self._url, schema=self._schema, table_prefix=self._prefix)
-            self._connection = await asyncpg.connect(self._url)
-            await self._connection.execute(f"set search_path = {self._schema or 'public'}")
-            # What is tested here is what a store says and does, not what a power cut leaves behind.
-            await self._connection.execute(f"alter database {name_in(self._url)} set synchronous_commit = off")
-            found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
-            self._statement = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
-        await self._connection.execute(self._statement)
-        return self._url
-
-    async def sizes(self) -> dict[str, int]:
-        found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
-        return {name: await self._connection.fetchval(f'select count(*) from "{name}"') for (name,) in found}
-
-    async def _emptying(self, tables: list[str]) -> str:
-        """Deletes everything, and puts back what the migrations had written."""
-        statements = [f'delete from "{table}"' for table in tables]
-        for table in tables:
-            if await self._connection.fetchval(f'select count(*) from "{table}"'):
-                await self._connection.execute(f'create temporary table "seed_{table}" as select * from "{table}"')
-                statements.append(f'insert into "{table}" select * from "seed_{table}"')
-        return ";".join(statements)
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-
-
-class EmptiedMariadb:
-    def __init__(self, url: str, prefix: str = "") -> None:
-        self._url, self._prefix = url, prefix
-        self._connection: Any = None
-        self._statements: list[str] = []
-
-    async def url_of_empty(self) -> str:
-        if self._connection is None:
-            await migrate(self._url, table_prefix=self._prefix)
-            self._connection = await connect_mysql(self._url)
-            found = await self._run("show full tables where table_type = 'BASE TABLE'")
-            self._statements = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
-        await self._run("begin", *self._statements, "commit")
-        return self._url
-
-    async def sizes(self) -> dict[str, int]:
-        found = await self._run("show full tables where table_type = 'BASE TABLE'")
-        return {name: (await self._run(f"select count(*) from `{name}`"))[0][0] for name, *_ in found}
-
-    async def _emptying(self, tables: list[str]) -> list[str]:
-        statements = ["set foreign_key_checks = 0", *(f"delete from `{table}`" for table in tables)]
-        for table in tables:
-            if (await self._run(f"select count(*) from `{table}`"))[0][0]:
-                await self._run(f"create temporary table `seed_{table}` as select * from `{table}`")
-                statements.append(f"insert into `{table}` select * from `seed_{table}`")
-        return statements
-
-    async def _run(self, *statements: str) -> list[tuple[Any, ...]]:
-        async with self._connection.cursor() as cursor:
-            for statement in statements:
-                await cursor.execute(statement)
-            return list(await cursor.fetchall()) if cursor.description else []
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-
-async def migrate(url: str, **names: Any) -> None:
-    store = open_store(url, **names)
-    await store.open()
-    await store.close()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from integration.test_cut_off_steps import count_of
 from integration.test_migrations import works
 from noonbell.engine.failpoint import STATUS, VARIABLE
 from noonbell.stores import migrations, open_store
-from noonbell.stores.sql.tasks import _BELONGINGS
+from noonbell.stores.sql.tasks import BELONGINGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -34,7 +34,7 @@ HISTORY = """
 import asyncio, sys
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import RunBodies, RunStatus
-from noonbell.model.settlement import Move, Settlement
+from noonbell.model.attempt import Transition, Settlement
 from noonbell.model.task import TaskSpec
 from noonbell.stores import open_store
 
@@ -45,7 +45,7 @@ async def main():
     await store.publish([Publication(task_id=task.id, payload={"n": n}) for n in range(20)])
     leases = (await store.claim(ClaimRequest(worker_id="w", queues=("default",), max=20))).leases
     ended = [
-        Settlement(run_id=lease.run_id, token=lease.token, move=Move.FINISH, status=RunStatus.SUCCESS,
+        Settlement(run_id=lease.run_id, token=lease.token, transition=Transition.FINISH, status=RunStatus.SUCCESS,
                    bodies=RunBodies(request_body="asked", response_body="said"))
         for lease in leases
     ]
@@ -111,7 +111,7 @@ async def test_retention_that_dies_goes_on_where_it_was_and_leaves_no_orphan(url
     try:
         (count,) = (await store.fetch("select count(*) from runs"))[0]
         assert count == 20 - 4 * (batch - 1), "the batches before are gone, and the one that was cut off is there whole"
-        for table in _BELONGINGS:
+        for table in BELONGINGS:
             orphans = await store.fetch(f"select count(*) from {table} where run_id not in (select id from runs)")
             assert orphans[0][0] == 0, table
         (bodies,) = (await store.fetch("select count(*) from bodies"))[0]

@@ -14,9 +14,9 @@ import time
 from typing import Any
 
 from noonbell.clock import SECOND
+from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
 
@@ -36,7 +36,7 @@ def success(lease: Lease) -> Settlement:
     return Settlement(
         run_id=lease.run_id,
         token=lease.token,
-        move=Move.FINISH,
+        transition=Transition.FINISH,
         status=RunStatus.SUCCESS,
         worker_id=lease.worker_id,
         task_version=lease.task_version,
@@ -74,16 +74,18 @@ async def sweep(store: SqlStore, witness: Witness) -> None:
     late = await store.overdue(500)
     answers = await store.settle(
         [
-            Settlement(run_id=one.run_id, token=one.token, move=Move.LOSE, expect=Expect.EXPIRED)
+            Settlement(
+                run_id=one.run_id, token=one.token, transition=Transition.LOSE, precondition=Precondition.EXPIRED
+            )
             for one in late
-            if one.expect is Expect.EXPIRED
+            if one.precondition is Precondition.EXPIRED
         ]
     )
     witness.write(
         *(
             f"swept {one.run_id} {one.token}"
             for one, answer in zip(late, answers, strict=True)
-            if answer is Settled.DONE
+            if answer is SettleResult.DONE
         )
     )
 

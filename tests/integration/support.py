@@ -16,9 +16,9 @@ from typing import IO, Any
 
 from noonbell import when
 from noonbell.clock import slot_of
-from noonbell.model.request import Outcome, Publication
+from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.run import RunId
-from noonbell.model.task import Task, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskSpec
 from noonbell.ports import Store
 from noonbell.stores.sql import tasks
 from noonbell.stores.sql.statement import Execute, Work
@@ -48,9 +48,7 @@ async def create_many(store: SqlStore, specs: Sequence[TaskSpec], at_once: int =
         def work(cache: Any, part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
             made: list[Task] = []
             for spec in part:
-                task = yield from tasks.create(
-                    store.dialect, cache, spec, TaskStatus.ENABLED, None, skip_next=0, system=False
-                )
+                task = yield from tasks.create(store.dialect, cache, spec)
                 made.append(task)
             return made
 
@@ -72,7 +70,7 @@ async def publish_many(store: Store, task: Task, count: int, at_once: int = 2_00
     for start in range(0, count, at_once):
         wanted = min(at_once, count - start)
         answers = await store.publish([Publication(task_id=task.id, **fields) for _ in range(wanted)])
-        assert {answer.outcome for answer in answers} == {Outcome.CREATED}
+        assert {answer.outcome for answer in answers} == {PublishOutcome.CREATED}
         ids += [answer.run_id for answer in answers if answer.run_id is not None]
     return ids
 

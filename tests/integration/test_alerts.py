@@ -16,23 +16,21 @@ from standardwebhooks import Webhook
 from conformance.store.builders import START, claim_one, every, job, publish
 from integration.api.serving import Api, serving
 from integration.support import until
+from noonbell.alerts.alerting import MOST_ATTEMPTS, AlertLoop, pause_after
+from noonbell.alerts.apprise import body_of
+from noonbell.alerts.channels import ChannelSender, links
+from noonbell.alerts.service import Alerts, read_declared
+from noonbell.alerts.webhook import WebhookSender
 from noonbell.clock import ManualClock
-from noonbell.engine.deliver import MOST_ATTEMPTS, pause_after
-from noonbell.engine.watchman import Watchman
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.model.alert import Channel, DeliveryStatus, Rule, RuleKind
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import Task
-from noonbell.service.alert_fields import read_declared
-from noonbell.service.alerts import Alerts
-from noonbell.service.couriers import LinkingCourier
-from noonbell.settings import Server, Settings
-from noonbell.sinks.apprise import body_of
+from noonbell.settings import ServerSettings, Settings
 from noonbell.stores import open_store
-from noonbell.stores.memory import MemoryStore
-from noonbell.targets.guard import Guard
-from noonbell.targets.webhook import WebhookCourier
+from noonbell.stores.sqlite import MemoryStore
+from noonbell.targets.http.guard import AddressGuard
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -87,22 +85,22 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
 
 
 @pytest.fixture
-async def courier() -> AsyncIterator[WebhookCourier]:
-    courier = WebhookCourier()
-    await courier.open()
-    yield courier
-    await courier.close()
+async def sender() -> AsyncIterator[WebhookSender]:
+    sender = WebhookSender()
+    await sender.open()
+    yield sender
+    await sender.close()
 
 
 class Night:
-    """A watchman, and the time that passes for him and the store together."""
+    """An alert loop, and the time that passes for it and for the store together."""
 
-    def __init__(self, store: Any, courier: WebhookCourier, clock: ManualClock, name: str = "me") -> None:
+    def __init__(self, store: Any, sender: WebhookSender, clock: ManualClock, name: str = "me") -> None:
         self.store, self.clock = store, clock
         self.outcomes: list[str] = []
-        self.man = Watchman(
+        self.loop = AlertLoop(
             store,
-            {"webhook": courier},
+            ChannelSender({"webhook": sender}),
             name=name,
             clock=clock,
             monotonic=lambda: clock.now() / 1_000_000,
@@ -110,19 +108,19 @@ class Night:
         )
 
     async def pass_(self, seconds: float = 1) -> None:
-        """Time passes, he looks, and what he sends has arrived."""
+        """Time passes, the loop ticks, and what it sends has arrived."""
         self.clock.advance(seconds)
-        await self.man.tick()
-        while (sending := self.man.deliveries._sending) is not None and not sending.done():
+        await self.loop.tick()
+        while (sending := self.loop.deliveries._sending) is not None and not sending.done():
             await sending
-        await self.man.deliveries.send()
-        if (sending := self.man.deliveries._sending) is not None:
+        await self.loop.deliveries.send()
+        if (sending := self.loop.deliveries._sending) is not None:
             await sending
 
 
 @pytest.fixture
-async def night(store: MemoryStore, courier: WebhookCourier, clock: ManualClock) -> Night:
-    night = Night(store, courier, clock)
+async def night(store: MemoryStore, sender: WebhookSender, clock: ManualClock) -> Night:
+    night = Night(store, sender, clock)
     await night.pass_(0)
     return night
 
@@ -138,7 +136,7 @@ async def end(store: Any, task: Task, status: RunStatus = RunStatus.FAILED) -> N
     ended = Settlement(
         run_id=lease.run_id,
         token=lease.token,
-        move=Move.FINISH,
+        transition=Transition.FINISH,
         status=status,
         error_message="the target answered 503" if status is RunStatus.FAILED else None,
     )
@@ -172,9 +170,9 @@ async def test_what_happened_before_the_rule_was_made_is_not_told(store: MemoryS
     assert hook.types == []
 
 
-async def test_a_notice_is_signed_and_has_an_id_of_its_own(store: MemoryStore, courier: WebhookCourier, hook: Hook):
+async def test_a_notice_is_signed_and_has_an_id_of_its_own(store: MemoryStore, sender: WebhookSender, hook: Hook):
     channel = Channel(name="hook", url=hook.url, secret=SECRET, headers={"X-Team": "ops"})
-    assert await courier.send(channel, {"type": "alert.test"}, "alert_7") == 200
+    assert await sender.send(channel, {"type": "alert.test"}, "alert_7") == 200
     assert Webhook(SECRET).verify(hook.raw[0], hook.headers[0]) == {"type": "alert.test"}
     assert (hook.headers[0]["webhook-id"], hook.headers[0]["x-team"]) == ("alert_7", "ops")
     assert hook.headers[0]["content-type"] == "application/json"
@@ -221,7 +219,7 @@ async def test_a_receiver_that_never_comes_back_is_given_up(store: MemoryStore, 
 
 
 async def test_the_outbound_guard_holds_for_webhooks(store: MemoryStore, clock: ManualClock, hook: Hook):
-    guarded = WebhookCourier(guard=Guard((), ("127.0.0.0/8",)))
+    guarded = WebhookSender(guard=AddressGuard((), ("127.0.0.0/8",)))
     await guarded.open()
     night = Night(store, guarded, clock)
     await night.pass_(0)
@@ -235,9 +233,9 @@ async def test_the_outbound_guard_holds_for_webhooks(store: MemoryStore, clock: 
     assert (logged.error or "").startswith("blocked_address")
 
 
-async def test_two_watchmen_tell_once(store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook):
+async def test_two_alert_loops_tell_once(store: MemoryStore, sender: WebhookSender, clock: ManualClock, hook: Hook):
     await watched(store, hook, RuleKind.FAILED)
-    one, two = Night(store, courier, clock, "one"), Night(store, courier, clock, "two")
+    one, two = Night(store, sender, clock, "one"), Night(store, sender, clock, "two")
     await asyncio.gather(one.pass_(0), two.pass_(0))
     task = await store.create_task(job("sore"))
     for _ in range(4):
@@ -247,10 +245,10 @@ async def test_two_watchmen_tell_once(store: MemoryStore, courier: WebhookCourie
 
 
 async def test_another_watchman_goes_on_where_one_fell_asleep(
-    store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook
+    store: MemoryStore, sender: WebhookSender, clock: ManualClock, hook: Hook
 ):
     await watched(store, hook, RuleKind.FAILED)
-    one, two = Night(store, courier, clock, "one"), Night(store, courier, clock, "two")
+    one, two = Night(store, sender, clock, "one"), Night(store, sender, clock, "two")
     await one.pass_(0)
     await end(store, await store.create_task(job("sore")))
     await two.pass_(1)
@@ -284,7 +282,7 @@ async def test_late_things_are_found_by_looking(store: MemoryStore, night: Night
 
 
 async def test_a_store_that_does_not_answer_is_told_from_memory(
-    store: MemoryStore, courier: WebhookCourier, clock: ManualClock, hook: Hook
+    store: MemoryStore, sender: WebhookSender, clock: ManualClock, hook: Hook
 ):
     class Away:
         is_away = False
@@ -295,16 +293,16 @@ async def test_a_store_that_does_not_answer_is_told_from_memory(
             return getattr(store, name)
 
     shaky = Away()
-    night = Night(shaky, courier, clock)
+    night = Night(shaky, sender, clock)
     await watched(store, hook, RuleKind.STORE)
     await night.pass_(0)
     shaky.is_away = True
     for _ in range(5):
-        await night.man.tick()
+        await night.loop.tick()
         clock.advance(1)
     assert hook.types == []
     for _ in range(5):
-        await night.man.tick()
+        await night.loop.tick()
         clock.advance(1)
     assert hook.types == ["alert.raised"], "once"
     assert "the connection was refused" in hook.bodies[0]["message"]
@@ -332,6 +330,30 @@ async def at_work(url: str, **sections: Any) -> AsyncIterator[Api]:
             yield api
         finally:
             await api.parts.node.stop(1)
+
+
+async def test_a_rule_has_at_most_a_hundred_patterns_and_a_thousand_names(quick: Api):
+    rule = {"name": "many", "kind": "failed"}
+    names = [f"task{number}" for number in range(900)]
+    patterns = [f"team{number}-*" for number in range(101)]
+    told = await quick.call("POST", "/alerts/rules", {**rule, "tasks": [*patterns, *names[:5]]})
+    assert (told.status, list(told.body["details"])) == (400, ["tasks"])
+    assert "has 101 patterns; expected at most 100" in told.body["details"]["tasks"]
+    assert (await quick.bad("POST", "/alerts/rules", {**rule, "tasks": [*names, *names, "a"]}))[0] == 400
+    await quick.good("POST", "/alerts/rules", {**rule, "tasks": [*patterns[1:], *names]}, 201)
+    with pytest.raises(SettingsError, match="101 patterns"):
+        read_declared({"rules": {"many": {"kind": "failed", "tasks": patterns}}})
+
+
+async def test_there_are_at_most_a_hundred_rules_and_channels(quick: Api, hook: Hook):
+    for number in range(100):
+        await quick.good("POST", "/alerts/rules", {"name": f"r{number}", "kind": "failed"}, 201)
+        await quick.good("POST", "/alerts/channels", {"name": f"c{number}", "url": hook.url}, 201)
+    assert await quick.bad("POST", "/alerts/rules", {"name": "r", "kind": "failed"}) == (409, "INVALID_STATE")
+    assert await quick.bad("POST", "/alerts/channels", {"name": "c", "url": hook.url}) == (409, "INVALID_STATE")
+    await quick.good("PUT", "/alerts/rules/r7", {"kind": "lost"})
+    await quick.good("DELETE", "/alerts/rules/r7")
+    await quick.good("POST", "/alerts/rules", {"name": "r", "kind": "failed"}, 201)
 
 
 async def test_rules_and_channels_are_made_changed_and_removed(quick: Api, hook: Hook):
@@ -407,30 +429,28 @@ async def test_a_channel_can_be_tried(quick: Api, hook: Hook):
 
 @pytest.mark.parametrize("public", [None, "https://bell.example.com/x/"])
 async def test_a_notice_leads_to_its_task_and_its_run(hook: Hook, public: str | None):
-    async with serving("memory://", server=Server(public_url=public)) as api:
+    async with serving("memory://", server=ServerSettings(public_url=public)) as api:
         await api.good("POST", "/alerts/channels", {"name": "c", "url": hook.url}, 201)
         await api.good("POST", "/alerts/channels/c/test")
         at = public or f"http://127.0.0.1:{api.port}/"
         assert hook.bodies[0]["links"] == {"dashboard": at}
-    linked = LinkingCourier(WebhookCourier(guard=Guard()), at.rstrip("/"))
-    assert linked._links({"task_id": 7, "run_id": 9}) == {
-        "dashboard": at,
-        "task": f"{at}tasks/7",
-        "run": f"{at}runs/9",
-    }
+    found = links(at.rstrip("/"), {"task_id": 7, "run_id": 9})
+    assert found == {"dashboard": at, "task": f"{at}tasks/7", "run": f"{at}runs/9"}
 
 
 @pytest.mark.parametrize(
     ("server", "port", "address"),
     [
-        (Server(), None, None),
-        (Server(), 81, "http://127.0.0.1:81"),
-        (Server(host="::1"), 81, "http://[::1]:81"),
-        (Server(host="0.0.0.0"), 81, None),
-        (Server(host="0.0.0.0", public_url="https://bell.example.com/"), 81, "https://bell.example.com"),
+        (ServerSettings(), None, None),
+        (ServerSettings(), 81, "http://127.0.0.1:81"),
+        (ServerSettings(host="::1"), 81, "http://[::1]:81"),
+        (ServerSettings(host="0.0.0.0"), 81, None),
+        (ServerSettings(host="0.0.0.0", public_url="https://bell.example.com/"), 81, "https://bell.example.com"),
     ],
 )
-def test_who_listens_on_all_addresses_is_linked_to_only_by_name(server: Server, port: int | None, address: str | None):
+def test_who_listens_on_all_addresses_is_linked_to_only_by_name(
+    server: ServerSettings, port: int | None, address: str | None
+):
     assert Settings(server=server).dashboard_url(port) == address
 
 
@@ -499,7 +519,7 @@ def test_a_wrong_setting_is_named_by_its_path(declared: Any, path: str):
 
 
 async def test_a_name_that_was_made_by_api_is_not_taken_over_by_the_settings(store: MemoryStore, hook: Hook):
-    alerts = Alerts(store, {})
+    alerts = Alerts(store, ChannelSender({}))
     await alerts.create_channel({"name": "ops", "url": hook.url})
     with pytest.raises(SettingsError, match=r"alerts.channels.ops"):
         await alerts.declare({"channels": {"ops": {"url": "http://other/"}}})

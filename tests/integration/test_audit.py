@@ -15,10 +15,11 @@ from conformance.store.builders import START, after_each, at, claim, claim_one, 
 from integration.conftest import Open
 from noonbell.cli import main
 from noonbell.clock import SECOND, Instant, ManualClock
-from noonbell.model.access import Deed
-from noonbell.model.account import FlawKind
+from noonbell.model.access import AuditAction
+from noonbell.model.account import InconsistencyKind
 from noonbell.model.task import MisfirePolicy, Task
-from noonbell.service.audit import Report, audit, check_log
+from noonbell.service.audit_log import AuditLog
+from noonbell.service.consistency import ConsistencyReport, audit, check_log
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore
@@ -52,7 +53,7 @@ async def lived(store: SqlStore, clock: ManualClock, **fields: Any) -> Task:
     return task
 
 
-async def flaws(store: SqlStore) -> list[FlawKind]:
+async def flaws(store: SqlStore) -> list[InconsistencyKind]:
     return [flaw.kind for flaw in (await audit(store)).flaws]
 
 
@@ -75,7 +76,7 @@ async def test_a_lost_row_is_a_hole(store: SqlStore, clock: ManualClock):
     task = await lived(store, clock)
     await execute(store, "delete from runs where task_id = :task and slot = :slot", task=task.id, slot=at(50))
     report = await audit(store)
-    assert (report.holes, report.doubles, [flaw.kind for flaw in report.flaws]) == (1, 0, [FlawKind.HOLE])
+    assert (report.holes, report.doubles, [flaw.kind for flaw in report.flaws]) == (1, 0, [InconsistencyKind.HOLE])
     assert "2026-01-01T10:00:50Z" in report.flaws[0].message
 
 
@@ -114,7 +115,7 @@ async def test_a_run_of_what_is_no_slot_is_told(store: SqlStore, clock: ManualCl
     await execute(
         store, "update runs set slot = :new where task_id = :task and slot = :old", task=task.id, new=at(51), old=at(50)
     )
-    assert sorted(await flaws(store)) == [FlawKind.HOLE, FlawKind.STRAY]
+    assert sorted(await flaws(store)) == [InconsistencyKind.HOLE, InconsistencyKind.STRAY]
 
 
 async def test_a_run_from_before_the_task_is_told(store: SqlStore, clock: ManualClock):
@@ -126,7 +127,7 @@ async def test_a_run_from_before_the_task_is_told(store: SqlStore, clock: Manual
         new=at(-50),
         old=at(50),
     )
-    assert sorted(await flaws(store)) == [FlawKind.HOLE, FlawKind.STRAY]
+    assert sorted(await flaws(store)) == [InconsistencyKind.HOLE, InconsistencyKind.STRAY]
 
 
 async def test_what_retention_removed_is_no_hole_and_what_somebody_removed_is(store: SqlStore, clock: ManualClock):
@@ -144,7 +145,7 @@ async def test_a_run_that_is_final_and_waits_is_told(store: SqlStore, clock: Man
     await store.plan(10)
     lease = await claim_one(store)
     await execute(store, "update runs set status = 'SUCCESS' where id = :run", run=lease.run_id)
-    assert await flaws(store) == [FlawKind.PLACE]
+    assert await flaws(store) == [InconsistencyKind.PLACE]
 
 
 async def test_a_run_that_nobody_will_take_up_is_told(store: SqlStore, clock: ManualClock):
@@ -152,7 +153,7 @@ async def test_a_run_that_nobody_will_take_up_is_told(store: SqlStore, clock: Ma
     clock.set(at(10))
     await store.plan(10)
     await execute(store, "delete from live")
-    assert await flaws(store) == [FlawKind.PLACE]
+    assert await flaws(store) == [InconsistencyKind.PLACE]
 
 
 async def test_a_counter_that_is_wrong_is_told_and_not_mended(store: SqlStore, clock: ManualClock):
@@ -161,8 +162,8 @@ async def test_a_counter_that_is_wrong_is_told_and_not_mended(store: SqlStore, c
     await store.plan(10)
     await claim_one(store)
     await execute(store, "update gates set used = 7")
-    assert await flaws(store) == [FlawKind.COUNTER]
-    assert await flaws(store) == [FlawKind.COUNTER]
+    assert await flaws(store) == [InconsistencyKind.COUNTER]
+    assert await flaws(store) == [InconsistencyKind.COUNTER]
     assert await store.recount() == 1
     assert await flaws(store) == []
 
@@ -173,14 +174,14 @@ async def test_a_repeat_count_that_is_wrong_is_told(store: SqlStore, clock: Manu
     await store.plan(10)
     assert await flaws(store) == []
     await execute(store, "update cursors set fired = 5 where task_id = :task", task=task.id)
-    assert await flaws(store) == [FlawKind.COUNTER]
+    assert await flaws(store) == [InconsistencyKind.COUNTER]
 
 
 @pytest.mark.parametrize("schedule", [every(10), after_each(10)])
 async def test_a_task_that_waits_for_nothing_is_told(store: SqlStore, clock: ManualClock, schedule: dict[str, Any]):
     task = await store.create_task(job(schedule=schedule))
     await execute(store, "update cursors set next_fire_at = null where task_id = :task", task=task.id)
-    assert FlawKind.CURSOR in await flaws(store)
+    assert InconsistencyKind.CURSOR in await flaws(store)
 
 
 async def test_an_audit_of_a_store_in_use_finds_nothing(opened: Open, sql_url: str):
@@ -201,7 +202,7 @@ async def test_an_audit_of_a_store_in_use_finds_nothing(opened: Open, sql_url: s
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(work())
-        report, looked = Report(), 0
+        report, looked = ConsistencyReport(), 0
         while looked < 12 or not report.slots:
             report = await audit(store)
             assert report.flaws == []
@@ -260,11 +261,11 @@ def test_the_command_makes_no_store_of_a_slip(tmp_path: Any, capsys: pytest.Capt
 
 
 async def test_a_log_of_changes_that_was_meddled_with_is_a_flaw(store: SqlStore):
-    report = Report()
-    await store.write_audit([Deed(actor="ada", action=f"deed {number}") for number in range(1_500)])
-    await check_log(store, report)
+    report = ConsistencyReport()
+    await store.write_audit([AuditAction(actor="ada", action=f"deed {number}") for number in range(1_500)])
+    await check_log(AuditLog(store), report)
     assert report.is_sound
     await execute(store, "update audit set deed = replace(deed, 'ada', 'eve') where id = 1200")
-    await check_log(store, report)
-    assert [flaw.kind for flaw in report.flaws] == [FlawKind.LOG]
+    await check_log(AuditLog(store), report)
+    assert [flaw.kind for flaw in report.flaws] == [InconsistencyKind.LOG]
     assert "entry 1200" in report.flaws[0].message

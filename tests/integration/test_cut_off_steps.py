@@ -17,7 +17,9 @@ from integration.test_migrations import tables, works
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
 from noonbell.stores import migrations, open_store
-from noonbell.stores.migrations import STEPS, Step
+from noonbell.stores.migrations import STEPS, MigrationStep
+
+pytestmark = pytest.mark.bare_database
 
 OPEN = """
 import asyncio, sys
@@ -32,7 +34,7 @@ asyncio.run(main())
 """
 
 
-def count_of(scheme: str, step: Step, share: float) -> int:
+def count_of(scheme: str, step: MigrationStep, share: float) -> int:
     """How often K13 is reached from an empty database to this share of the step; 1.0 is before it is recorded."""
     kind = "postgres" if scheme == "postgresql" else scheme
     sizes = [len(each.up(kind)) for each in STEPS if each.number <= step.number]
@@ -79,6 +81,7 @@ async def test_a_way_back_that_was_cut_off_is_refused_until_it_is_finished(
         raise CutOff
 
     running = await opened(mysql_url)
+    await running.migrate(to=11)
     with monkeypatch.context() as patched:
         patched.setattr(failpoint, "hit", failpoint.armed({"K13": count}, die))
         with pytest.raises(CutOff):

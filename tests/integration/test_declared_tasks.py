@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from noonbell.dialects.jobs import JobsDialect
 from noonbell.errors import SettingsError
 from noonbell.model.task import SYSTEM_TASK_IDS, TaskStatus
 from noonbell.service import Services
-from noonbell.settings import Declared, Jobs, Settings
-from noonbell.settings import Store as StoreSettings
+from noonbell.settings import DeclaredTask, JobSettings, Settings, StoreSettings
 from noonbell.wiring import assembled, reconcile
 
 BACKUP = {"job_name": "daily_backup", "cron": "0 2 * * *", "allow_concurrent": False, "max_concurrent": None}
@@ -28,8 +28,8 @@ SYNC = {
 CLEANUP = "noonbell-data-cleanup"
 
 
-def settings_of(url: str, *jobs: dict[str, Any], tasks: tuple[Declared, ...] = (), **more: Any) -> Settings:
-    section = Jobs(jobs=jobs, **{"enabled": True, **more})
+def settings_of(url: str, *jobs: dict[str, Any], tasks: tuple[DeclaredTask, ...] = (), **more: Any) -> Settings:
+    section = JobSettings(jobs=jobs, **{"enabled": True, **more})
     return Settings(store=StoreSettings(url=url), jobs=section, jobs_from="jobs.toml", tasks=tasks)
 
 
@@ -65,7 +65,7 @@ async def test_switched_off_jobs_are_paused_and_come_back_with_the_switch(sqlite
 async def test_the_pause_of_a_person_survives_a_start(sqlite_url: str):
     settings = settings_of(sqlite_url, BACKUP)
     async with started(settings) as services:
-        await services.jobs.pause("daily_backup", by="alice")
+        await JobsDialect(services).pause("daily_backup", by="alice")
     for each in (settings_of(sqlite_url, BACKUP, enabled=False), settings):
         async with started(each) as services:
             assert (await services.tasks.get("daily_backup")).status is TaskStatus.DISABLED
@@ -73,7 +73,7 @@ async def test_the_pause_of_a_person_survives_a_start(sqlite_url: str):
 
 async def test_what_is_wrong_with_a_declared_job_is_named_in_its_own_words_and_nothing_is_written(sqlite_url: str):
     bad = {"job_name": "bad", "cron": "61 * * * *", "max_concurrent": 0}
-    tasks = (Declared("t.yaml", {"name": "good", "target_url": "http://127.0.0.1:9/"}),)
+    tasks = (DeclaredTask("t.yaml", {"name": "good", "target_url": "http://127.0.0.1:9/"}),)
     settings = settings_of(sqlite_url, SYNC, bad, tasks=tasks)
     async with assembled(settings) as parts:
         with pytest.raises(SettingsError) as refused:
@@ -88,7 +88,7 @@ async def test_what_is_wrong_with_a_declared_job_is_named_in_its_own_words_and_n
 
 
 async def test_a_name_that_tasks_and_jobs_both_declare_is_refused(sqlite_url: str):
-    tasks = (Declared("jobs.toml", {"name": "api_sync", "target_url": "http://127.0.0.1:9/"}),)
+    tasks = (DeclaredTask("jobs.toml", {"name": "api_sync", "target_url": "http://127.0.0.1:9/"}),)
     settings = settings_of(sqlite_url, SYNC, tasks=tasks)
     async with assembled(settings) as parts:
         with pytest.raises(SettingsError) as refused:
@@ -98,10 +98,10 @@ async def test_a_name_that_tasks_and_jobs_both_declare_is_refused(sqlite_url: st
 
 async def test_a_task_moves_from_one_settings_file_to_another(sqlite_url: str):
     fields = {"name": "a", "target_url": "http://127.0.0.1:9/"}
-    other = Declared("two.yaml", {**fields, "name": "b"})
-    async with started(settings_of(sqlite_url, tasks=(Declared("one.yaml", fields), other))):
+    other = DeclaredTask("two.yaml", {**fields, "name": "b"})
+    async with started(settings_of(sqlite_url, tasks=(DeclaredTask("one.yaml", fields), other))):
         pass
-    tasks = (Declared("one.yaml", {**fields, "name": "c"}), other, Declared("two.yaml", fields))
+    tasks = (DeclaredTask("one.yaml", {**fields, "name": "c"}), other, DeclaredTask("two.yaml", fields))
     async with started(settings_of(sqlite_url, tasks=tasks)) as services:
         assert (await services.tasks.get("a")).spec.managed_by == "file:two.yaml"
 

@@ -9,9 +9,9 @@ import pytest
 
 from integration.conftest import Open
 from integration.support import execute, job, publish_many
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import Task
 from noonbell.stores.sql.statement import Fetch, Work
 from noonbell.stores.sql.store import SqlStore
@@ -21,14 +21,14 @@ LEASE_SECONDS = 15
 """The usual lease: what a frozen process holds is others' after this."""
 
 
-def settled(lease: Lease, move: Move) -> Settlement:
+def settled(lease: Lease, transition: Transition) -> Settlement:
     return Settlement(
         run_id=lease.run_id,
         token=lease.token,
         worker_id="w",
-        move=move,
-        status=RunStatus.SUCCESS if move is Move.FINISH else RunStatus.FAILED,
-        delay_seconds=0 if move is Move.FINISH else 5,
+        transition=transition,
+        status=RunStatus.SUCCESS if transition is Transition.FINISH else RunStatus.FAILED,
+        delay_seconds=0 if transition is Transition.FINISH else 5,
         task_version=1,
         plain=lease.plain,
     )
@@ -38,8 +38,8 @@ CHANGES: dict[str, Callable[[SqlStore, Task, Lease], Awaitable[Any]]] = {
     "publish": lambda store, task, _: store.publish([Publication(task_id=task.id)]),
     "publish with a key": lambda store, task, _: store.publish([Publication(task_id=task.id, key="k")]),
     "claim": lambda store, _task, _lease: store.claim(REQUEST),
-    "settle": lambda store, _, lease: store.settle([settled(lease, Move.FINISH)]),
-    "retry": lambda store, _, lease: store.settle([settled(lease, Move.RETRY)]),
+    "settle": lambda store, _, lease: store.settle([settled(lease, Transition.FINISH)]),
+    "retry": lambda store, _, lease: store.settle([settled(lease, Transition.RETRY)]),
     "cancel": lambda store, _, lease: store.cancel([lease.run_id]),
     "delete": lambda store, task, _: store.delete_task(task.id),
     "plan": lambda store, _task, _lease: store.plan(10),

@@ -20,16 +20,17 @@ from integration.conftest import FRESH, Open
 from integration.support import execute
 from integration.test_migrations import tables, works
 from noonbell.cli import main
-from noonbell.cli.migrate import as_it_is
+from noonbell.cli.store import as_it_is
 from noonbell.errors import SchemaMismatch
 from noonbell.settings import load
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import STEPS
-from noonbell.stores.migrations.ownership import Found
-from noonbell.stores.migrations.shape import shape_of
+from noonbell.stores.migrations.ownership import Found, shape_of
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Work
 from services.probe import apart, connect_mysql
+
+pytestmark = pytest.mark.bare_database
 
 BEFORE_THE_LOG = 5
 """The newest step of the versions that kept no log."""

@@ -10,11 +10,11 @@ from integration.conftest import Open
 from integration.support import job, publish_many
 from integration.test_query_plans import analyse, claim, plans_url
 from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import RunQuery
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Move, Settlement
 from noonbell.service.filters import from_the_top
-from noonbell.stores.sql import listing
+from noonbell.stores.sql import run_search
 from noonbell.stores.sql.statement import Fetch
 from noonbell.stores.sql.store import SqlStore
 
@@ -50,7 +50,9 @@ async def fill(store: SqlStore, clock: ManualClock) -> None:
         status = RunStatus.FAILED
         await store.settle(
             [
-                Settlement(run_id=lease.run_id, token=lease.token, move=Move.FINISH, status=status, worker_id="w")
+                Settlement(
+                    run_id=lease.run_id, token=lease.token, transition=Transition.FINISH, status=status, worker_id="w"
+                )
                 for lease in bad
             ]
         )
@@ -60,7 +62,7 @@ async def fill(store: SqlStore, clock: ManualClock) -> None:
 async def plans(store: SqlStore, query: RunQuery) -> str:
     """What the database says of each statement that the list takes."""
     said: list[str] = []
-    steps = listing.runs(store.dialect, query)
+    steps = run_search.runs(store.dialect, query)
     try:
         statement = next(steps)
         while True:

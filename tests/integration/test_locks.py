@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from integration.conftest import Open
-from integration.support import every_second, execute, job, publish_many
+from integration.support import every_second, execute, job, publish_many, until
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunId
 from noonbell.stores.sql.statement import Fetch, Work
@@ -106,7 +106,7 @@ async def test_two_readers_never_give_an_event_two_numbers(server_url: str, open
     """The second waits for the first. It would number what the first has numbered already, in another order."""
     store, other = await opened(server_url), await opened(server_url)
     assert await store.events(0) == []
-    await execute(store, "insert into events (id, at, type, data) values (2000, 1, 'first', '[[null,null]]')")
+    await execute(store, "insert into events (id, at, type, data) values (2000, 2, 'first', '[[null,null]]')")
     found, may_go_on, found_too = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def after_the_first_looked(statement: Any) -> None:
@@ -122,13 +122,34 @@ async def test_two_readers_never_give_an_event_two_numbers(server_url: str, open
     watch(other, after_the_second_looked)
     reading = asyncio.create_task(store.events(0))
     await asyncio.wait_for(found.wait(), 30)
-    await execute(other, "insert into events (id, at, type, data) values (1000, 2, 'second', '[[null,null]]')")
+    await execute(other, "insert into events (id, at, type, data) values (1000, 1, 'second', '[[null,null]]')")
     reading_too = asyncio.create_task(other.events(0))
     await asyncio.wait({asyncio.create_task(found_too.wait())}, timeout=0.5)  # it comes only if nothing holds it back
     may_go_on.set()
     assert [(event.seq, event.type) for event in await reading] == [(1, "first")]
     await reading_too
     assert [(event.seq, event.type) for event in await other.events(0)] == [(1, "first"), (2, "second")]
+
+
+async def test_a_claim_that_had_to_wait_is_told_after_what_was_published_meanwhile(postgres_url: str, opened: Open):
+    store, other, publisher = [await opened(postgres_url) for _ in range(3)]
+    task = await store.create_task(job("free"))
+    await publish_many(store, task, 1)
+    request = ClaimRequest(worker_id="w", queues=("default",), max=10)
+    assert len(run_ids(await store.claim(request))) == 1
+    async with held(other, "lock table queues in access exclusive mode"):
+        claiming = asyncio.create_task(store.claim(request))
+        await until(lambda: waits_for_a_lock(publisher), 30, "the claim waits")
+        (run_id,) = await publish_many(publisher, task, 1)
+    assert run_ids(await claiming) == [run_id]
+    told = [event for event in await store.events(0) if event.run_id == run_id]
+    assert [event.type for event in told] == ["run.scheduled", "run.started"]
+    assert told[0].at < told[1].at
+
+
+async def waits_for_a_lock(store: SqlStore) -> bool:
+    here = "(select oid from pg_database where datname = current_database())"
+    return bool(await store.fetch(f"select 1 from pg_locks where not granted and database = {here}"))
 
 
 def run_ids(claimed: Any) -> list[RunId]:

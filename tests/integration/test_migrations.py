@@ -10,13 +10,15 @@ import pytest
 from integration.conftest import Open
 from integration.support import execute, job, publish_many
 from noonbell.errors import SchemaMismatch
+from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunId, RunStatus
-from noonbell.model.settlement import Move, Settled, Settlement
-from noonbell.service.run_json import shown
+from noonbell.service.runs import shown
 from noonbell.stores import migrations, open_store
-from noonbell.stores.migrations import LATEST, STEPS, WITH_INSTALLATION, Step
+from noonbell.stores.migrations import LATEST, STEPS, WITH_INSTALLATION, MigrationStep
 from noonbell.stores.sql.store import SqlStore
+
+pytestmark = pytest.mark.bare_database
 
 UP, DOWN = [step.number for step in STEPS], [-step.number for step in reversed(STEPS)]
 
@@ -37,8 +39,8 @@ async def works(store: SqlStore) -> None:
     assert task.id == 1
     (run_id,) = await publish_many(store, task, 1)
     (lease,) = (await store.claim(ClaimRequest(worker_id="w", queues=("default",), max=1))).leases
-    done = Settlement(run_id=run_id, token=lease.token, move=Move.FINISH, status=RunStatus.SUCCESS)
-    assert await store.settle([done]) == [Settled.DONE]
+    done = Settlement(run_id=run_id, token=lease.token, transition=Transition.FINISH, status=RunStatus.SUCCESS)
+    assert await store.settle([done]) == [SettleResult.DONE]
     assert await store.recount() == 0
 
 
@@ -82,8 +84,8 @@ async def test_a_step_that_comes_later_than_one_with_a_higher_number_is_taken(
 ):
     store = await opened(sql_url)
     await execute(store, f"insert into schema_steps (number, title, oldest_code) values ({LATEST + 2}, 'first', 6)")
-    first = Step(LATEST + 2, "first", lambda _: [], lambda _: [])
-    late = Step(
+    first = MigrationStep(LATEST + 2, "first", lambda _: [], lambda _: [])
+    late = MigrationStep(
         LATEST + 1, "late", lambda _: ["create table late (id integer primary key)"], lambda _: ["drop table late"]
     )
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, late, first))
@@ -97,7 +99,7 @@ async def test_a_step_that_has_nothing_to_do_is_taken_and_recorded(
     sql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ):
     store = await opened(sql_url)
-    idle = Step(LATEST + 1, "nothing to do", lambda _: [], lambda _: [])
+    idle = MigrationStep(LATEST + 1, "nothing to do", lambda _: [], lambda _: [])
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, idle))
     monkeypatch.setattr(migrations, "LATEST", LATEST + 1)
     assert await store.migrate(to=LATEST + 1) == [LATEST + 1]

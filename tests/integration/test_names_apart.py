@@ -15,8 +15,10 @@ from integration.support import job, publish_many
 from integration.test_migrations import tables, works
 from noonbell.errors import SchemaMismatch, SettingsError
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.stores import open_store, wakeups
-from noonbell.stores.sql.naming import Names
+from noonbell.stores import make_wakeup, open_store
+from noonbell.stores.sql.dialect import TableNames
+
+pytestmark = pytest.mark.bare_database
 
 PAIRS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sqlite, plain and prefix": ("sqlite", {}, {"table_prefix": "nb_"}),
@@ -94,7 +96,7 @@ async def test_a_wake_up_reaches_its_own_installation_and_no_other(postgres_url:
     await opened(postgres_url, schema="bell")
     store = await opened(postgres_url, schema="other", new=True)
     sender, hears, deaf = (
-        wakeups.make_wakeup(postgres_url, mark=Names(schema).mark) for schema in ("other", "other", "bell")
+        make_wakeup(postgres_url, mark=TableNames(schema).mark) for schema in ("other", "other", "bell")
     )
     for wakeup in (sender, hears, deaf):
         await wakeup.open()

@@ -17,9 +17,9 @@ from integration.crew import success
 from integration.proxy import Proxy
 from integration.support import Crew, facts_of, job, publish_many, until
 from noonbell.errors import StoreUnavailable
-from noonbell.model.request import ClaimRequest, Outcome, Publication, RunQuery
+from noonbell.model.attempt import SettleResult
+from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, RunQuery
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.settlement import Settled
 from noonbell.model.task import Task
 from noonbell.stores import open_store
 from noonbell.stores.mysql import MysqlStore
@@ -164,7 +164,7 @@ async def test_a_connection_that_takes_no_writes_any_longer_is_told_of_and_dropp
         await store.fetch("set session transaction read only")
         assert await is_unavailable(store.publish([Publication(task_id=task.id)]))
         (published,) = await store.publish([Publication(task_id=task.id)])
-        assert published.outcome is Outcome.CREATED
+        assert published.outcome is PublishOutcome.CREATED
     finally:
         await store.close()
 
@@ -200,7 +200,7 @@ async def test_a_settlement_that_was_cut_anywhere_can_be_repeated(
         run = await direct.run(lease.run_id)
         assert run is not None
         assert run.status is RunStatus.SUCCESS
-        unheard += cut and again is Settled.LOST
+        unheard += cut and again is SettleResult.LOST
     else:
         pytest.fail("the settlement never came through whole")
     assert message > 1, "nothing was cut"

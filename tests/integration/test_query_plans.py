@@ -14,14 +14,16 @@ from integration.conftest import Open
 from integration.crew import success
 from integration.support import create_many, every_second, execute, job, publish_many
 from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import RateLimit
 from noonbell.stores.blocking import Blocker
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.sql.tasks import _TASK_COLUMNS, CURSOR_COLUMNS
+
+pytestmark = pytest.mark.bare_database
 
 BIG = {"runs", "live", "cursors", "tasks"}
 """Tables that grow with what a user has. The others are small, or nothing hot reads them."""
@@ -103,10 +105,10 @@ async def hot_steps(store: SqlStore, clock: ManualClock) -> list[Step]:
         held.extend(await claim(store, "w", count))
         assert held
 
-    async def settle(move: Move, status: RunStatus | None, **more: Any) -> None:
+    async def settle(transition: Transition, status: RunStatus | None, **more: Any) -> None:
         lease = held.pop()
         fields = {"run_id": lease.run_id, "token": lease.token, "worker_id": "w", "plain": lease.plain}
-        await store.settle([Settlement(move=move, status=status, **(fields | more))])
+        await store.settle([Settlement(transition=transition, status=status, **(fields | more))])
 
     async def settle_and_claim() -> None:
         ended = [success(held.pop()) for _ in range(min(2, len(held)))]
@@ -120,7 +122,12 @@ async def hot_steps(store: SqlStore, clock: ManualClock) -> list[Step]:
         clock.advance(3 * 3600)
         late = await store.overdue(10)
         assert late
-        gone = [Settlement(run_id=one.run_id, token=one.token, move=Move.LOSE, expect=Expect.EXPIRED) for one in late]
+        gone = [
+            Settlement(
+                run_id=one.run_id, token=one.token, transition=Transition.LOSE, precondition=Precondition.EXPIRED
+            )
+            for one in late
+        ]
         await store.settle(gone)
 
     async def publish(**fields: Any) -> None:
@@ -134,11 +141,11 @@ async def hot_steps(store: SqlStore, clock: ManualClock) -> list[Step]:
         ("claim", lambda: take(12)),
         ("settle and claim", settle_and_claim),
         ("heartbeat", heartbeat),
-        ("settle as a success", lambda: settle(Move.FINISH, RunStatus.SUCCESS)),
-        ("settle as a failure", lambda: settle(Move.FINISH, RunStatus.FAILED, error_message="no")),
-        ("settle as a retry", lambda: settle(Move.RETRY, RunStatus.FAILED, delay_seconds=1)),
-        ("settle as accepted", lambda: settle(Move.PARK, RunStatus.CALLBACK_PENDING, delay_seconds=1)),
-        ("settle as released", lambda: settle(Move.RELEASE, None)),
+        ("settle as a success", lambda: settle(Transition.FINISH, RunStatus.SUCCESS)),
+        ("settle as a failure", lambda: settle(Transition.FINISH, RunStatus.FAILED, error_message="no")),
+        ("settle as a retry", lambda: settle(Transition.RETRY, RunStatus.FAILED, delay_seconds=1)),
+        ("settle as accepted", lambda: settle(Transition.PARK, RunStatus.CALLBACK_PENDING, delay_seconds=1)),
+        ("settle as released", lambda: settle(Transition.RELEASE, None)),
         ("overdue and sweep", sweep),
         ("promote", lambda: store.promote(20)),
     ]

@@ -12,14 +12,13 @@ from redis.asyncio import Redis
 
 from integration.proxy import Proxy
 from integration.support import job, until
-from noonbell.engine.listen import Hub
+from noonbell.engine.event_hub import Hub, signal_events
 from noonbell.engine.publish import publish
-from noonbell.engine.tell import EVENTS, Nudge, telling
 from noonbell.errors import SettingsError
 from noonbell.model.request import Publication
-from noonbell.stores import open_store
-from noonbell.stores.wakeups import make_wakeup
-from noonbell.stores.wakeups.redis import RedisWakeup
+from noonbell.ports import EVENTS
+from noonbell.stores import make_wakeup, open_store
+from noonbell.stores.wakeups import RedisWakeup
 
 LONG = 20.0
 """Seconds that no test waits for: who is woken is woken long before."""
@@ -152,7 +151,8 @@ async def test_a_run_published_on_one_node_wakes_a_worker_and_a_listener_on_anot
         for store in stores:
             await store.open()
             parts.push_async_callback(store.close)
-        told = telling(stores[0], Nudge(here))
+        told = stores[0]
+        signal_events(told, here)
         hub = Hub(stores[1], there, poll=LONG)
         parts.push_async_callback(hub.close)
         task = await told.create_task(job("a"))

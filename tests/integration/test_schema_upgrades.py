@@ -15,23 +15,24 @@ import pytest
 from integration.conftest import Open
 from integration.support import execute, job, publish_many, until
 from integration.test_migrations import works
-from noonbell.cli.migrate import as_it_is
-from noonbell.engine import schema_watch
+from noonbell.cli.store import as_it_is
+from noonbell.engine import node as schema_watch
 from noonbell.errors import SchemaMismatch, StoreUnavailable
+from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.settings import load
 from noonbell.stores import migrations, open_store
 from noonbell.stores import mysql as mysql_store
 from noonbell.stores import postgres as postgres_store
 from noonbell.stores import sqlite as sqlite_store
-from noonbell.stores.migrations import LATEST, STEPS, Step
-from noonbell.stores.sql import schema_progress
+from noonbell.stores.migrations import LATEST, STEPS, MigrationStep
 from noonbell.stores.sql import store as sql_store
 from noonbell.stores.sql.store import SqlStore
 from noonbell.wiring import serve
 from services.probe import connect_mysql
+
+pytestmark = pytest.mark.bare_database
 
 ASKED = ClaimRequest(worker_id="w", queues=("default",), max=10)
 
@@ -75,18 +76,25 @@ async def test_nodes_go_on_working_while_a_step_that_admits_them_is_taken(
         await publish_many(running, task, 3)
         leases = (await running.claim(ASKED)).leases
         assert len(leases) == 2
-        done = [Settlement(run_id=x.run_id, token=x.token, move=Move.FINISH, status=RunStatus.SUCCESS) for x in leases]
-        assert await running.settle(done) == [Settled.DONE] * 2
+        done = [
+            Settlement(run_id=x.run_id, token=x.token, transition=Transition.FINISH, status=RunStatus.SUCCESS)
+            for x in leases
+        ]
+        assert await running.settle(done) == [SettleResult.DONE] * 2
         (late,) = (await running.claim(ASKED)).leases
-        retried = Settlement(run_id=late.run_id, token=late.token, move=Move.FINISH, status=RunStatus.FAILED)
-        assert await running.settle([retried]) == [Settled.DONE]
+        retried = Settlement(
+            run_id=late.run_id, token=late.token, transition=Transition.FINISH, status=RunStatus.FAILED
+        )
+        assert await running.settle([retried]) == [SettleResult.DONE]
 
     await round_trip()
     columns = [
         f"alter table {table} add column later integer" for table in ("tasks", "runs", "live", "gates", "events")
     ]
     with monkeypatch.context() as newer:
-        newer.setattr(migrations, "STEPS", (*STEPS, Step(LATEST + 1, "wider", lambda _: columns, lambda _: [], LATEST)))
+        newer.setattr(
+            migrations, "STEPS", (*STEPS, MigrationStep(LATEST + 1, "wider", lambda _: columns, lambda _: [], LATEST))
+        )
         newer.setattr(migrations, "LATEST", LATEST + 1)
         assert (await (await opened(sql_url)).look_at_schema()).step == LATEST + 1
     await running.check_schema()
@@ -129,7 +137,7 @@ async def test_a_running_node_goes_on_while_it_may_and_stops_with_a_line_when_it
     tmp_path: Path,
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(schema_watch, "EVERY", 0.05)
+    monkeypatch.setattr(schema_watch, "SCHEMA_EVERY", 0.05)
     store = await opened(sqlite_url)
     looks = 0
 
@@ -164,9 +172,9 @@ async def test_a_step_may_take_longer_than_any_limit_of_time_and_tells_of_it(
     """The limits are made shorter than the step, not the step longer than the limits."""
     monkeypatch.setattr(postgres_store, "_PATIENCE", 3.0)
     monkeypatch.setattr(mysql_store, "_PATIENCE", 3.0)
-    monkeypatch.setattr(schema_progress, "_EVERY", 0.5)
+    monkeypatch.setattr(migrations, "_EVERY", 0.5)
     store = await opened(str(request.getfixturevalue(kind)))
-    slow = Step(LATEST + 1, "slow", lambda dialect: [SLOW[dialect]], lambda _: [])
+    slow = MigrationStep(LATEST + 1, "slow", lambda dialect: [SLOW[dialect]], lambda _: [])
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, slow))
     said: list[str] = []
     assert await store.migrate(LATEST + 1, said.append) == [LATEST + 1]
@@ -180,14 +188,14 @@ async def test_a_step_has_no_limit_of_time_where_the_server_has_one_for_statemen
 ):
     store = await opened(mysql_url)
     monkeypatch.setattr(mysql_store, "_INIT", f"{mysql_store._INIT} /*M!100300 , max_statement_time = 0.5 */")
-    slow = Step(LATEST + 1, "slow", lambda _: ["create table slow as select sleep(2) as slept"], lambda _: [])
+    slow = MigrationStep(LATEST + 1, "slow", lambda _: ["create table slow as select sleep(2) as slept"], lambda _: [])
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, slow))
     assert await store.migrate(LATEST + 1) == [LATEST + 1]
 
 
 async def test_a_step_that_fails_says_why(server_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch):
     store = await opened(server_url)
-    wrong = Step(LATEST + 1, "wrong", lambda _: ["update nowhere set a = 1"], lambda _: [])
+    wrong = MigrationStep(LATEST + 1, "wrong", lambda _: ["update nowhere set a = 1"], lambda _: [])
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, wrong))
     with pytest.raises(StoreUnavailable, match="nowhere"):
         await store.migrate(LATEST + 1)
@@ -201,7 +209,9 @@ async def test_a_step_that_the_server_gives_up_for_a_deadlock_is_taken_again(
     store = await opened(postgres_url)
     await execute(store, "create sequence tries")
     given_up = "do $$ begin if nextval('tries') = 1 then raise sqlstate '40P01'; end if; end $$"
-    monkeypatch.setattr(migrations, "STEPS", (*STEPS, Step(LATEST + 1, "met", lambda _: [given_up], lambda _: [])))
+    monkeypatch.setattr(
+        migrations, "STEPS", (*STEPS, MigrationStep(LATEST + 1, "met", lambda _: [given_up], lambda _: []))
+    )
     assert await store.migrate(LATEST + 1) == [LATEST + 1]
 
 

@@ -7,11 +7,11 @@ import asyncio
 import asyncpg
 import pytest
 
+from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Move, Settled, Settlement
 from noonbell.model.task import TaskSpec
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.stores import open_store
 
 REQUEST = ClaimRequest(worker_id="w", queues=("default",), max=1)
@@ -32,12 +32,12 @@ async def test_a_settle_that_had_to_wait_for_a_heartbeat_ends_the_run_for_good(
 ):
     task = await store.create_task(TaskSpec(name="a", job_type="a", max_concurrency=max_concurrency))
     await store.publish([Publication(task_id=task.id)])
-    await store.register_worker(Worker(id="w", incarnation="w"))
+    await store.register_worker(WorkerInfo(id="w", incarnation="w"))
     (lease,) = (await store.claim(REQUEST)).leases
     settlement = Settlement(
         run_id=lease.run_id,
         token=lease.token,
-        move=Move.FINISH,
+        transition=Transition.FINISH,
         status=RunStatus.SUCCESS,
         worker_id="w",
         task_version=1,
@@ -54,7 +54,7 @@ async def test_a_settle_that_had_to_wait_for_a_heartbeat_ends_the_run_for_good(
         answer = await asyncio.wait_for(settling, 10)
     finally:
         await other.close()
-    assert (answer[0] if claims_too else answer) == [Settled.DONE]
+    assert (answer[0] if claims_too else answer) == [SettleResult.DONE]
     assert (await store.run(lease.run_id)).status is RunStatus.SUCCESS
     assert await store.flaws() == []
     assert await store.held() == {}

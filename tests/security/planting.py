@@ -37,6 +37,7 @@ class Planted:
         self.channel_secret = canary("channel-secret")
         self.channel_header = canary("channel-header")
         self.apprise = canary("apprise-password")
+        self.hook_path = canary("hook-path")
 
     def all(self) -> list[str]:
         """What to look for; one with letters that JSON and addresses spell otherwise is looked for by its stem."""
@@ -66,7 +67,12 @@ class Planted:
     def channels(self, url: str) -> list[dict[str, Any]]:
         headers = {"X-Token": self.channel_header}
         return [
-            {"name": "hook", "url": url, "secret": self.channel_secret, "headers": headers},
+            {
+                "name": "hook",
+                "url": f"{url.rstrip('/')}/{self.hook_path}",
+                "secret": self.channel_secret,
+                "headers": headers,
+            },
             {"name": "mail", "kind": "apprise", "url": f"json://user:{self.apprise}@127.0.0.1:9/{self.apprise}"},
         ]
 

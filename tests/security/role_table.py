@@ -128,6 +128,7 @@ POST /api/v1/tokens
 GET /api/v1/tokens
 DELETE /api/v1/tokens/{token}
 GET /api/v1/audit
+GET /api/v1/audit/check
 POST /api/v1/alerts/channels
 PUT /api/v1/alerts/channels/{channel}
 DELETE /api/v1/alerts/channels/{channel}
@@ -269,6 +270,7 @@ PAGES: Final[dict[str, Rule]] = {
     # admins
     "GET /activity": _ADMIN,
     "GET /activity.csv": _ADMIN,
+    "GET /activity/check": _ADMIN,
     "GET /activity/{number}": _ADMIN,
     "GET /settings/tokens": _ADMIN,
     "GET /settings/new/channel": _ADMIN,

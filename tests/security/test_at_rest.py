@@ -26,8 +26,8 @@ from noonbell.model.access import Role
 from noonbell.model.alert import Channel
 from noonbell.model.request import TaskChange
 from noonbell.model.task import Task
-from noonbell.service.rotation import rotate
-from noonbell.settings import Auth, Executor, Secrets
+from noonbell.service.secrets import rotate
+from noonbell.settings import AuthSettings, ExecutorSettings, SecretSettings
 from noonbell.stores import open_store
 from security.planting import Planted, dumped, ended, found_in, parrots
 
@@ -38,8 +38,8 @@ STORES = ["sqlite", "postgres", "mariadb"]
 async def working(url: str, key_file: Path | None, planted: Planted | None = None, **more: Any) -> AsyncIterator[Api]:
     """A server whose node works, too."""
     if planted is not None:
-        more["executor"] = Executor(global_headers={"X-Secret-Everywhere": planted.everywhere})
-    keys = Secrets(key_file=None if key_file is None else str(key_file))
+        more["executor"] = ExecutorSettings(global_headers={"X-Secret-Everywhere": planted.everywhere})
+    keys = SecretSettings(key_file=None if key_file is None else str(key_file))
     async with serving(url, secrets=keys, **more) as api:
         await api.parts.node.start()
         try:
@@ -123,7 +123,7 @@ def keys(file: Path, *lines: str) -> Path:
 @pytest.mark.parametrize("kind", STORES)
 async def test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open(kind, request, tmp_path):
     url, planted = url_of(kind, request), Planted()
-    old, new = sealing.new_line("old"), sealing.new_line("new")
+    old, new = sealing.new_key_line("old"), sealing.new_key_line("new")
     file = tmp_path / "keys"
     async with parrots() as parrot, working(url, keys(file, old)) as api:
         task = await plant(api, planted, parrot.url())
@@ -145,6 +145,27 @@ async def test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open(kind
         assert parrot.asked[0].headers["authorization"] == f"Bearer {planted.authorization}"
     with pytest.raises(InvalidState, match="'new'"):
         await _opened_channel(url, sealing.from_file(str(keys(file, old))))
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_rotation_reseals_what_earlier_code_sealed_under_the_same_key(kind, request, tmp_path):
+    url, file = url_of(kind, request), keys(tmp_path / "keys", "old:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+    before = "sealed:v1:old:n4a7tomWby3NHKXjTPYZZJD4j0cceDkYLrKuacK0Wnq+Ql37Xks="  # "Bearer abc", by AES-GCM
+    async with parrots() as parrot, working(url, file) as api:
+        task = (await api.good("POST", "/tasks", {"name": "a", "target_url": parrot.url()}, 201))["id"]
+        await api.store.change_task(task, lambda found: _with_header(found, before))
+        assert (await ended(api, await api.trigger(task)))["status"] == "SUCCESS"
+        done = await rotate(api.store, sealing.from_file(str(file)))
+        assert done.tasks == 1
+        kept = (await api.store.task(task)).spec.headers["Authorization"]
+        assert kept.startswith("sealed:v1:old:siv.")
+        assert (await rotate(api.store, sealing.from_file(str(file)))).all == 0
+        assert (await ended(api, await api.trigger(task)))["status"] == "SUCCESS"
+        assert [asked.headers["authorization"] for asked in parrot.asked] == ["Bearer abc", "Bearer abc"]
+
+
+def _with_header(task: Task, value: str) -> TaskChange:
+    return TaskChange(spec=msgspec.structs.replace(task.spec, headers={"Authorization": value}), status=task.status)
 
 
 def _moved(url: str, task: Task) -> TaskChange:
@@ -195,9 +216,9 @@ async def test_after_a_vacuum_the_free_pages_of_a_file_remember_nothing(sqlite_u
 async def test_without_the_key_a_run_fails_and_says_which_key_it_wants(sqlite_url, tmp_path):
     file = tmp_path / "keys"
     async with parrots() as parrot:
-        async with working(sqlite_url, keys(file, sealing.new_line("lost"))) as api:
+        async with working(sqlite_url, keys(file, sealing.new_key_line("lost"))) as api:
             task = await api.create(headers={"Authorization": "Bearer x"}, target_url=parrot.url())
-        for other in (None, keys(file, sealing.new_line("other"))):
+        for other in (None, keys(file, sealing.new_key_line("other"))):
             async with working(sqlite_url, other) as api:
                 run = await ended(api, await api.trigger(task))
                 assert run["status"] == "FAILED"
@@ -236,7 +257,7 @@ def test_the_command_makes_keys_and_rotates(tmp_path, sqlite_url, capsys, monkey
 async def test_a_dump_of_every_table_holds_no_token(kind, request):
     """S12, S17: API tokens, sessions and callback tokens, used in every way, are in no table; their hashes are."""
     url = url_of(kind, request)
-    async with parrots() as parrot, working(url, None, auth=Auth(enabled=True)) as api:
+    async with parrots() as parrot, working(url, None, auth=AuthSettings(enabled=True)) as api:
         _, ada = await api.parts.access.create("ada", Role.ADMIN, by="command line")
         admin = {"Authorization": f"Bearer {ada}"}
         made = await api.good("POST", "/tokens", {"name": "ci", "role": "operator"}, 201, headers=admin)

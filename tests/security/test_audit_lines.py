@@ -15,7 +15,7 @@ from integration.api.stations import PLAN
 from integration.targets.sink import listening
 from noonbell.cli import main
 from noonbell.model.access import AuditEntry, Role
-from noonbell.settings import Auth
+from noonbell.settings import AuthSettings
 from noonbell.stores import open_store
 from security.planting import parrot
 from security.role_table import ROUTES
@@ -53,7 +53,7 @@ class Story:
 
 @pytest.fixture
 async def story() -> AsyncIterator[Story]:
-    async with serving("memory://", auth=Auth(enabled=True)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True)) as api:
         _, secret = await api.parts.access.create("ada", Role.ADMIN)
         yield Story(api, secret)
 

@@ -1,4 +1,4 @@
-"""What a caller may send, and how he may come: over every route there is."""
+"""What a caller may send, and from where: over every route there is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 
 from integration.api.conftest import url_of
 from integration.api.serving import JOB, Api, serving
-from noonbell.api import patience
-from noonbell.settings import Server, Settings
-from noonbell.settings import Store as StoreSettings
+from noonbell.api import connection_limits
+from noonbell.settings import AuthSettings, ServerSettings, Settings, StoreSettings
 from noonbell.wiring import Listening, Stop, assembled, listen
 from noonbell.wiring.application import application
 from security.routes import CAREFUL, routes
@@ -113,7 +112,7 @@ async def test_what_pages_are_made_of_has_the_careful_headers(api: Api, path, ow
     "host",
     ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "x", "[", "[::1.evil"],
 )
-async def test_a_name_of_somebody_else_that_points_here_is_no_way_in(api: Api, host):
+async def test_a_name_of_another_site_that_points_here_is_refused(api: Api, host):
     """A page whose own name leads to this machine is no other site to the browser; without tokens, its name tells."""
     await api.create()
     for method, path in (("GET", "/tasks"), ("POST", "/tasks/1/trigger"), ("GET", "//metrics")):
@@ -123,7 +122,7 @@ async def test_a_name_of_somebody_else_that_points_here_is_no_way_in(api: Api, h
 @pytest.mark.parametrize(
     "host", ["localhost:8080", "127.0.0.1", "[::1]:8080", "app.localhost", "192.168.1.7:80", "LOCALHOST."]
 )
-async def test_the_names_of_this_machine_are(api: Api, host):
+async def test_the_names_of_this_machine_are_taken(api: Api, host):
     assert (await api.good("GET", "/tasks", headers={"Host": host}))["total"] == 0
 
 
@@ -159,7 +158,7 @@ async def test_a_worker_cannot_touch_the_run_of_another(api: Api, call):
 @contextlib.asynccontextmanager
 async def listening() -> AsyncIterator[int]:
     """As `noonbell serve` listens."""
-    settings = Settings(store=StoreSettings(url="memory://"), server=Server(port=0))
+    settings = Settings(store=StoreSettings(url="memory://"), server=ServerSettings(port=0))
     with contextlib.closing(listen(settings)) as listener:
         port = listener.getsockname()[1]
         async with assembled(settings, port) as parts, application(parts, settings, lambda: {"ok": True}) as app:
@@ -209,8 +208,8 @@ async def test_ninety_headers_of_a_usual_size_are_taken():
         assert (await said_to(port, data)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_caller_who_never_finishes_his_headers_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 0.2)
+async def test_headers_that_do_not_end_in_time_are_cut_off(monkeypatch):
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
     async with listening() as port:
         for start in (b"", b"GET /api", HEAD):
             assert await said_to(port, start) == b""
@@ -269,11 +268,17 @@ async def test_no_text_in_a_query_is_more_than_a_text(kind, request):
 STEPS = [
     *("/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd", "/..\\..\\etc\\passwd"),
     *("//etc/passwd", "/%00", "/..%00/", "/%252e%252e/etc/passwd", "/....//etc/passwd", "/c:%5cwindows%5cwin.ini"),
+    *("/" + "..%2f" * 20 + "etc%2fpasswd", "/" + "..%5c" * 20 + "etc%5cpasswd", "/%2fetc%2fpasswd", "/..%2fassets.py"),
 ]
+STARTS = [
+    *("", "/docs", "/static", "/static/x", "/web/static", "/assets", "/api/v1", "/api/v1/tasks", "/tasks"),
+    "/runs/1/download",
+]
+"""`/static/x` is where files are served from: `x` stands for their hash."""
 
 
-@pytest.mark.parametrize("start", ["", "/docs", "/static", "/web/static", "/assets", "/api/v1", "/api/v1/tasks"])
-async def test_no_address_leads_out_of_the_house(start):
+@pytest.mark.parametrize("start", STARTS)
+async def test_no_address_leads_to_a_file_of_the_machine(start):
     """S22."""
     async with listening() as port:
         for step in STEPS:
@@ -283,6 +288,8 @@ async def test_no_address_leads_out_of_the_house(start):
             status = int(answer.split(b" ")[1])
             assert status in (400, 404, 303, 307), (start, step, answer[:200])
             assert b"root:" not in answer
+        page = await said_to(port, b"GET /static/x/app.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert page.startswith(b"HTTP/1.1 200 "), "the address that the others are made of is one that answers"
 
 
 # S23, S24: what costs time
@@ -354,7 +361,7 @@ async def test_no_route_answers_with_a_table_that_a_spreadsheet_would_run(api: A
 
 
 async def test_guessing_callback_tokens_is_slowed_down(api: Api):
-    """S15: whoever tries a thousand is told to wait, and a good token from elsewhere is not his."""
+    """S15: of a thousand guesses of one address, nine hundred are answered with 429."""
     body = {"status": "SUCCESS"}
     statuses = [(await api.call("POST", f"/callbacks/{guess:043}", body)).status for guess in range(1_000)]
     assert set(statuses) == {404, 429}
@@ -363,9 +370,11 @@ async def test_guessing_callback_tokens_is_slowed_down(api: Api):
 
 async def test_the_audit_log_can_be_read_and_nothing_else(api: Api):
     """S27."""
-    assert [route.method for route in await routes(api) if "audit" in route.path] == ["GET"]
+    paths = {route.path: route.method for route in await routes(api) if "audit" in route.path}
+    assert paths == {"/api/v1/audit": "GET", "/api/v1/audit/check": "GET"}
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert (await api.bad(method, "/audit"))[0] == 405
+        assert (await api.bad(method, "/audit/check"))[0] == 405
 
 
 @pytest.mark.parametrize("headers", [each for each in EVIL if "Origin" in each], ids=["origin", "null", "odd", "empty"])
@@ -373,6 +382,14 @@ async def test_no_page_of_another_site_listens_to_the_stream(api: Api, headers):
     """S29: a GET, so the rule for changes does not see it."""
     async with api.session.get(f"{api.root}/api/v1/events", headers=headers) as response:
         assert response.status == 403  # the body of a stream has no end
+
+
+async def test_the_stream_is_closed_to_callers_without_a_token():
+    """S29."""
+    async with serving("memory://", auth=AuthSettings(enabled=True)) as api:
+        for headers in ({}, {"Authorization": "Bearer nb_wrong"}, {"Cookie": "noonbell_session=1.1." + "0" * 64}):
+            async with api.session.get(f"{api.root}/api/v1/events", headers=headers) as response:
+                assert response.status == 401
 
 
 async def test_a_page_of_this_site_listens_to_the_stream(api: Api):

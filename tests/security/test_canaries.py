@@ -17,21 +17,27 @@ from integration.api.serving import Api, serving
 from integration.targets.sink import Sink
 from noonbell.cli import main
 from noonbell.model.access import Role
-from noonbell.settings import Auth, Executor, Logging, Secrets
-from noonbell.sinks import logs
+from noonbell.settings import AuthSettings, ExecutorSettings, LoggingSettings, SecretSettings
+from noonbell.telemetry import logs
 from security.planting import Planted, ended, found_in, parrots
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:apprise")
 
 
-@pytest.fixture(params=[False, True], ids=["lines", "json"])
-def heard(request) -> Iterator[io.StringIO]:
+@pytest.fixture(params=["lines, sealed", "json, plain"])
+def form(request) -> str:
+    """How the log is written, and whether there is a key for secrets. Without a key only the mask is in the way."""
+    return str(request.param)
+
+
+@pytest.fixture
+def heard(form) -> Iterator[io.StringIO]:
     """What the log says at its most talkative, as it would be written."""
     said, root = io.StringIO(), logging.getLogger()
     level = root.level
-    logs.set_up("debug", as_json=request.param, stream=said)
+    logs.set_up("debug", as_json="json" in form, stream=said)
     yield said
-    for handler in [each for each in root.handlers if isinstance(each, logs.Lines)]:
+    for handler in [each for each in root.handlers if isinstance(each, logs.LogHandler)]:
         root.removeHandler(handler)
     root.setLevel(level)
 
@@ -59,13 +65,13 @@ class House:
 
 
 @pytest.fixture
-async def house(sqlite_url, key_file, heard) -> AsyncIterator[House]:
+async def house(sqlite_url, key_file, form, heard) -> AsyncIterator[House]:
     planted = Planted()
     sections = {
-        "auth": Auth(enabled=True),
-        "executor": Executor(global_headers={"X-Secret-Everywhere": planted.everywhere}),
-        "secrets": Secrets(key_file=str(key_file)),
-        "logging": Logging(level="debug"),
+        "auth": AuthSettings(enabled=True),
+        "executor": ExecutorSettings(global_headers={"X-Secret-Everywhere": planted.everywhere}),
+        "secrets": SecretSettings(key_file=str(key_file) if "sealed" in form else None),
+        "logging": LoggingSettings(level="debug"),
     }
     async with parrots() as sink, serving(sqlite_url, **sections) as api:
         _, token = await api.parts.access.create("root", Role.ADMIN)

@@ -92,10 +92,10 @@ async def test_nor_does_the_dashboard_send_or_save_them(api: Api):
 
 async def edited(api: Api, **changed: str) -> dict[str, str]:
     """The fields of the form of task 1 as a browser would send them."""
-    from noonbell.web.tasks import form
+    from noonbell.web import task_form
 
     task = await api.services.tasks.get(1)
-    return {**form.fields_of(await api.services.tasks.show(task)), "version": "1", **changed}
+    return {**task_form.fields_of(await api.services.tasks.show(task)), "version": "1", **changed}
 
 
 async def test_a_version_that_is_restored_has_its_own_secrets_and_its_own_target(api: Api):

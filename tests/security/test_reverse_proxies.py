@@ -12,8 +12,7 @@ import pytest
 
 from integration.api.serving import Api, serving
 from noonbell.model.access import Role
-from noonbell.settings import Auth, Callback, Server, Settings
-from noonbell.settings import Store as StoreSettings
+from noonbell.settings import AuthSettings, CallbackSettings, ServerSettings, Settings, StoreSettings
 from noonbell.wiring import Listening, Stop, assembled, listen
 from noonbell.wiring.application import application
 
@@ -34,7 +33,9 @@ EVIL = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080"}
 async def node(**sections: Any) -> AsyncIterator[Api]:
     """As `noonbell serve` listens, with the settings that a file would have."""
     server = sections.pop("server", {})
-    settings = Settings(store=StoreSettings(url="memory://"), server=Server(**{"port": 0, **server}), **sections)
+    settings = Settings(
+        store=StoreSettings(url="memory://"), server=ServerSettings(**{"port": 0, **server}), **sections
+    )
     async with contextlib.AsyncExitStack() as going:
         listener = going.enter_context(contextlib.closing(listen(settings)))
         port = listener.getsockname()[1]
@@ -54,7 +55,7 @@ async def bearer(api: Api, role: Role, name: str | None = None) -> dict[str, str
 # Host names, where no token is asked for
 
 
-@pytest.mark.parametrize("auth", [Auth(), Auth(enabled=False)], ids=["auto", "off"])
+@pytest.mark.parametrize("auth", [AuthSettings(), AuthSettings(enabled=False)], ids=["auto", "off"])
 async def test_without_tokens_a_name_of_another_site_is_no_way_in(auth):
     """S10: a written `auth.enabled: false` does not switch the check off."""
     async with node(auth=auth) as api:
@@ -74,14 +75,14 @@ async def test_without_tokens_a_name_of_another_site_is_no_way_in(auth):
 
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:8080", "app.localhost", "192.168.1.7:80"])
 async def test_with_auth_written_off_addresses_and_localhost_are_taken(host):
-    async with node(auth=Auth(enabled=False)) as api:
+    async with node(auth=AuthSettings(enabled=False)) as api:
         assert (await api.good("GET", "/tasks", headers={"Host": host}))["total"] == 0
 
 
 async def test_the_names_of_the_settings_are_taken_and_no_others():
     server = {"allowed_hosts": ("cron.internal",), "public_url": "https://bell.example.com/x"}
-    callback = Callback(base_url="http://back.example.com:8080")
-    async with node(auth=Auth(enabled=False), server=server, callback=callback) as api:
+    callback = CallbackSettings(base_url="http://back.example.com:8080")
+    async with node(auth=AuthSettings(enabled=False), server=server, callback=callback) as api:
         for host in ("cron.internal", "CRON.internal.:8080", "bell.example.com", "back.example.com:8080"):
             await api.good("GET", "/tasks", headers={"Host": host})
         for host in ("x.cron.internal", "cron.internal.evil.example", "example.com", ".", ":8080", "@", "*"):
@@ -89,12 +90,12 @@ async def test_the_names_of_the_settings_are_taken_and_no_others():
 
 
 async def test_any_name_is_taken_where_a_star_is_written():
-    async with node(auth=Auth(enabled=False), server={"allowed_hosts": ("*",)}) as api:
+    async with node(auth=AuthSettings(enabled=False), server={"allowed_hosts": ("*",)}) as api:
         await api.good("GET", "/tasks", headers={"Host": "any.example"})
 
 
 async def test_where_tokens_are_asked_for_any_name_will_do():
-    async with node(auth=Auth(enabled=True)) as api:
+    async with node(auth=AuthSettings(enabled=True)) as api:
         headers = await bearer(api, Role.VIEWER)
         await api.good("GET", "/tasks", headers={**headers, "Host": "any.example", "X-Forwarded-For": STRANGER})
 
@@ -116,7 +117,7 @@ async def test_probes_and_callbacks_come_by_any_name():
 # No token is made by a caller who has shown none
 
 
-@pytest.mark.parametrize("auth", [Auth(), Auth(enabled=False)], ids=["auto", "off"])
+@pytest.mark.parametrize("auth", [AuthSettings(), AuthSettings(enabled=False)], ids=["auto", "off"])
 async def test_no_token_is_minted_while_none_is_asked_for(auth):
     async with node(auth=auth) as api:
         told = await api.call("POST", "/tokens", {"name": "x", "role": "admin"})
@@ -151,7 +152,7 @@ async def test_in_auto_mode_a_trusted_proxy_is_not_local_either():
 
 async def test_a_proxy_that_decides_who_comes_in_may_forward():
     """`auth.enabled: false`, written out, and the name that the proxy uses."""
-    async with node(auth=Auth(enabled=False), server={"allowed_hosts": ("cron.example.com",)}) as api:
+    async with node(auth=AuthSettings(enabled=False), server={"allowed_hosts": ("cron.example.com",)}) as api:
         headers = {"Host": "cron.example.com", "X-Forwarded-For": STRANGER, "Via": "1.1 nginx"}
         await api.good("GET", "/tasks", headers=headers)
 
@@ -166,7 +167,7 @@ async def peers(api: Api, **headers: str) -> str:
 
 
 async def test_a_made_up_address_is_not_believed():
-    async with node(auth=Auth(enabled=True)) as api:
+    async with node(auth=AuthSettings(enabled=True)) as api:
         assert await peers(api, **{"X-Forwarded-For": "203.0.113.99", "Forwarded": "for=203.0.113.99"}) == "127.0.0.1"
 
 
@@ -186,13 +187,13 @@ async def test_a_made_up_address_is_not_believed():
     ],
 )
 async def test_of_a_trusted_proxy_the_last_untrusted_address_is_the_caller(said, peer):
-    async with node(auth=Auth(enabled=True), server={"trusted_proxies": ("127.0.0.0/8", "10.0.0.0/8")}) as api:
+    async with node(auth=AuthSettings(enabled=True), server={"trusted_proxies": ("127.0.0.0/8", "10.0.0.0/8")}) as api:
         assert await peers(api, **{"X-Forwarded-For": said}) == peer
 
 
 async def test_the_dashboard_works_behind_a_trusted_proxy():
     """As nginx forwards it with its Host: sign in, change something, and the log has the caller's own address."""
-    async with node(auth=Auth(enabled=True), server={"trusted_proxies": ("127.0.0.1",)}) as api:
+    async with node(auth=AuthSettings(enabled=True), server={"trusted_proxies": ("127.0.0.1",)}) as api:
         _, secret = await api.parts.access.create("ada", Role.ADMIN)
         headers = {
             "Host": "cron.example.com",
@@ -217,7 +218,7 @@ async def test_the_dashboard_works_behind_a_trusted_proxy():
 
 async def test_the_cookie_is_for_https_alone_where_the_browser_came_by_it():
     """Also behind a proxy that is not trusted."""
-    async with node(auth=Auth(enabled=True)) as api:
+    async with node(auth=AuthSettings(enabled=True)) as api:
         _, secret = await api.parts.access.create("ada", Role.ADMIN)
         for more, secure in (({}, False), ({"X-Forwarded-Proto": "https"}, True)):
             told = await api.call(
@@ -238,7 +239,7 @@ async def guessed(api: Api, times: int, **headers: str) -> list[int]:
 
 async def test_wrong_tokens_do_not_lock_out_good_ones_behind_the_same_address():
     """S15. Behind a load balancer all callers are one address, workers that must heartbeat among them."""
-    async with node(auth=Auth(enabled=True)) as api:
+    async with node(auth=AuthSettings(enabled=True)) as api:
         known, new = await bearer(api, Role.OPERATOR, "known"), await bearer(api, Role.ADMIN, "new")
         await api.good("GET", "/tasks", headers=known)
         statuses = await guessed(api, 30)
@@ -255,7 +256,7 @@ async def test_wrong_tokens_do_not_lock_out_good_ones_behind_the_same_address():
 
 
 async def test_a_made_up_address_does_not_get_around_the_limit():
-    async with node(auth=Auth(enabled=True)) as api:
+    async with node(auth=AuthSettings(enabled=True)) as api:
         statuses = []
         for number in range(30):
             statuses += await guessed(api, 1, **{"X-Forwarded-For": f"203.0.113.{number}"})
@@ -263,7 +264,7 @@ async def test_a_made_up_address_does_not_get_around_the_limit():
 
 
 async def test_behind_a_trusted_proxy_each_caller_is_counted_alone_and_ipv6_by_its_network():
-    async with node(auth=Auth(enabled=True), server={"trusted_proxies": ("127.0.0.1",)}) as api:
+    async with node(auth=AuthSettings(enabled=True), server={"trusted_proxies": ("127.0.0.1",)}) as api:
         assert set(await guessed(api, 20, **{"X-Forwarded-For": STRANGER})) == {401, 429}
         assert await guessed(api, 1, **{"X-Forwarded-For": "203.0.113.1"}) == [401]
         for number in range(10):
@@ -273,8 +274,28 @@ async def test_behind_a_trusted_proxy_each_caller_is_counted_alone_and_ipv6_by_i
 
 
 async def test_an_expired_or_revoked_token_counts_as_a_wrong_one():
-    async with serving("memory://", auth=Auth(enabled=True)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True)) as api:
         headers = await bearer(api, Role.VIEWER)
         await api.parts.access.revoke("viewer")
         statuses = [(await api.call("GET", "/tasks", headers=headers)).status for _ in range(12)]
         assert statuses == [401] * 10 + [429] * 2
+
+
+@pytest.mark.parametrize(
+    ("public_url", "host", "secure"),
+    [
+        ("https://cron.example.com", "cron.example.com", True),
+        ("https://cron.example.com:8443/x", "CRON.example.com:8443", True),
+        ("https://cron.example.com", "10.1.2.3:8080", False),
+        ("http://cron.example.com", "cron.example.com", False),
+        (None, "cron.example.com", False),
+    ],
+)
+async def test_the_cookie_is_for_https_alone_where_the_public_url_says_so(public_url, host, secure):
+    """Behind a proxy that says nothing of https. Who comes by another name came by plain HTTP, and could not sign in else."""
+    async with node(auth=AuthSettings(enabled=True), server={"public_url": public_url}) as api:
+        _, secret = await api.parts.access.create("ada", Role.ADMIN)
+        sent = {"Host": host, "Origin": f"https://{host}"}
+        told = await api.call("POST", "//login", data={"token": secret}, headers=sent, allow_redirects=False)
+        assert told.status == 303
+        assert ("Secure" in told.headers["set-cookie"]) is secure

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from integration.api.serving import Api, serving
 from integration.web.asking import signed_in
+from noonbell.api.endpoint import Endpoint, call
 from noonbell.model.access import Role
-from noonbell.settings import Auth
-from noonbell.web.mount import PAGES as PAGES_OF_THE_DASHBOARD
+from noonbell.settings import AuthSettings, Settings, StoreSettings
+from noonbell.web.routes import PAGES as PAGES_OF_THE_DASHBOARD
+from noonbell.wiring import assembled
+from noonbell.wiring.application import application
 from security.role_table import ADMIN, MAY, OPEN, OPERATOR, PAGES, ROUTES, VIEWER, WORKER
-from security.routes import VALUES, routes
+from security.routes import address_of, routes, statuses
 
 
 def reaches(role: Role | None, needed: Role | None) -> bool:
     return needed in MAY[role]
 
 
-def address_of(path: str) -> str:
-    return re.sub(r"\{(\w+)\}", lambda part: VALUES.get(part[1], "x"), path)
-
-
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True, session_key="k" * 32)) as api:
         yield api
 
 
@@ -48,21 +48,38 @@ async def test_the_table_has_every_route_once(api: Api):
     assert len(lines) == len(ROUTES)
 
 
+WITHOUT_A_ROLE = {"/static/{hash}/{name}", "/{rest:path}"}
+"""Scripts, styles and pictures of the dashboard, and the page that says that nothing is at an address."""
+
+
+async def test_no_address_is_missing_in_the_tables():
+    """The description of the API lists what it is told of; the application knows all that it answers."""
+    settings = Settings(store=StoreSettings(url="memory://"), auth=AuthSettings(enabled=True))
+    async with assembled(settings, 0) as parts, application(parts, settings, lambda: {"ok": True}) as app:
+        there = {route.path for route in app.router.routes}  # type: ignore[attr-defined]
+    assert there == {line.split(" ")[1] for line in (*ROUTES, *PAGES)} | WITHOUT_A_ROLE
+
+
 @pytest.mark.parametrize("role", MAY, ids=str)
 async def test_the_matrix_of_routes_and_roles_is_the_table(api: Api, role: Role | None):
     headers = {} if role is None else await bearer(api, role)
+    refusal = 401 if role is None else 403
     wrong = []
-    for line, needed in ROUTES.items():
-        method, path = line.split(" ")
-        if path == "/api/v1/events" and reaches(role, needed):
-            continue  # a stream does not end; test_events.py opens it
-        body = {"wait_seconds": 0} if path.endswith("/claim") else None
-        status = (await api.call(method, f"/{address_of(path)}", body, headers=headers)).status
-        refusal = 401 if role is None else 403
+    for line, status in (await statuses(api, headers)).items():
         refused = status in (401, 403)
-        if refused is reaches(role, needed) or (refused and status != refusal):
+        if refused is reaches(role, ROUTES[line]) or (refused and status != refusal):
             wrong.append((line, status))
     assert wrong == []
+
+
+def test_an_endpoint_names_its_role_and_one_without_is_for_admins():
+    with pytest.raises(TypeError, match="role"):
+        call("GET", "/tasks", "list_tasks", "List tasks")  # type: ignore[call-arg]
+    assert Endpoint(("GET",), "/tasks", _never, "list_tasks", "List tasks", "tasks").role is Role.ADMIN
+
+
+async def _never(request: Request) -> Response:
+    raise AssertionError(request)
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.WORKER, Role.OPERATOR])
@@ -99,8 +116,8 @@ async def test_the_cookie_of_a_session_changes_nothing_over_the_api(api: Api):
 
 
 def test_the_table_has_every_page_with_its_role_and_what_the_log_calls_it():
-    found = [page for pages in PAGES_OF_THE_DASHBOARD for page in pages(None)]  # type: ignore[arg-type]
-    there = {f"{page.method} {page.path}": (page.role, page.deed) for page in found}
+    found = PAGES_OF_THE_DASHBOARD
+    there = {f"{page.method} {page.path}": (page.role, page.action) for page in found}
     assert there == {line: tuple(rule) for line, rule in PAGES.items()}
     assert len(found) == len(PAGES)
 
@@ -120,7 +137,7 @@ async def test_the_matrix_of_pages_and_roles_is_the_table(api: Api, role: Role):
     assert wrong == []
 
 
-async def test_without_a_session_every_page_but_those_for_everyone_leads_to_the_door(api: Api):
+async def test_without_a_session_every_page_but_those_for_everyone_leads_to_the_login(api: Api):
     wrong = []
     for line, rule in PAGES.items():
         method, path = line.split(" ")
@@ -130,7 +147,7 @@ async def test_without_a_session_every_page_but_those_for_everyone_leads_to_the_
             headers={"Accept": "text/html", "Origin": api.root},
             allow_redirects=False,
         )
-        at_the_door = told.status == 401 if method == "POST" else "login?next=" in told.headers.get("location", "")
-        if at_the_door is (rule.role is None) and line != "POST /login":
+        is_refused = told.status == 401 if method == "POST" else "login?next=" in told.headers.get("location", "")
+        if is_refused is (rule.role is None) and line != "POST /login":
             wrong.append((line, told.status))
     assert wrong == []

@@ -15,7 +15,15 @@ from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer, is_sealed, read_keys
 from noonbell.service.secrets import opened, sealed
 
-OLD, NEW = sealing.new_line("old"), sealing.new_line("new")
+OLD, NEW = sealing.new_key_line("old"), sealing.new_key_line("new")
+
+KNOWN = "old:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+BY_EARLIER_CODE = {
+    "x": "sealed:v1:old:EeaviWetP/Ow2NbQ70Dg/Bq5brX5D/zMfbEU3xI=",
+    "Bearer abc": "sealed:v1:old:n4a7tomWby3NHKXjTPYZZJD4j0cceDkYLrKuacK0Wnq+Ql37Xks=",
+    "ключ 🔑": "sealed:v1:old:/uE5ZfqiwWCF2Mf4oQuWrWiiwMwD6CdJJZ174G4HYHsTWmTBvyJmun4=",
+}
+"""Sealed with KNOWN by the code that used AES-GCM."""
 
 
 def sealer(*lines: str) -> Sealer:
@@ -54,9 +62,45 @@ def test_without_its_key_nothing_opens():
         sealer(NEW).open(sealer(OLD).seal("x"))
 
 
-@pytest.mark.parametrize("place", range(0, 40, 3))
+@pytest.mark.parametrize(("text", "before"), BY_EARLIER_CODE.items())
+def test_what_earlier_code_sealed_opens_and_stays_until_a_rotation(text, before):
+    known = sealer(KNOWN)
+    assert known.open(before) == text
+    assert known.seal(text, before) == before, "an unchanged text is not written anew"
+    assert not known.is_current(before)
+    assert known.is_current(known.seal(text))
+    assert known.seal(known.open(before)) != before
+
+
+@pytest.mark.parametrize("place", range(0, 38, 3))
+def test_a_changed_byte_of_what_earlier_code_sealed_is_noticed(place):
+    head = "sealed:v1:old:"
+    whole = bytearray(base64.b64decode(BY_EARLIER_CODE["Bearer abc"].removeprefix(head)))
+    whole[place] ^= 1
+    with pytest.raises(InvalidState, match="not what key 'old' sealed"):
+        sealer(KNOWN).open(head + base64.b64encode(whole).decode())
+
+
+def test_the_two_forms_are_not_taken_for_each_other():
+    known = sealer(KNOWN)
+    for text in (
+        known.seal("x").replace(":siv.", ":"),
+        BY_EARLIER_CODE["x"].replace("sealed:v1:old:", "sealed:v1:old:siv."),
+    ):
+        with pytest.raises(InvalidState):
+            known.open(text)
+
+
+def test_a_sealed_text_is_bound_to_the_name_of_its_key():
+    material = KNOWN.partition(":")[2]
+    moved = sealer(KNOWN).seal("x").replace("sealed:v1:old:", "sealed:v1:other:")
+    with pytest.raises(InvalidState):
+        sealer(f"other:{material}").open(moved)
+
+
+@pytest.mark.parametrize("place", range(0, 39, 3))
 def test_a_byte_that_was_changed_is_noticed(place):
-    head, text = "sealed:v1:old:", sealer(OLD).seal("a secret of some length")
+    head, text = "sealed:v1:old:siv.", sealer(OLD).seal("a secret of some length")
     whole = bytearray(base64.b64decode(text.removeprefix(head)))
     whole[place] ^= 1
     with pytest.raises(InvalidState, match="not what key 'old' sealed"):
@@ -65,7 +109,7 @@ def test_a_byte_that_was_changed_is_noticed(place):
 
 def test_another_key_of_the_same_name_does_not_open():
     with pytest.raises(InvalidState):
-        sealer(sealing.new_line("old")).open(sealer(OLD).seal("x"))
+        sealer(sealing.new_key_line("old")).open(sealer(OLD).seal("x"))
 
 
 def test_without_any_key_texts_stay_as_they_are_and_sealed_ones_are_never_laid_open():

@@ -12,10 +12,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from noonbell.api import edge, patience
-from noonbell.api.patience import ConnectionLimits, patient_protocol, peer_of
-from noonbell.settings import Server, Settings
-from noonbell.settings import Store as StoreSettings
+from noonbell.api import connection_limits, middleware
+from noonbell.api.connection_limits import ConnectionLimits, limited_protocol, peer_of
+from noonbell.settings import ServerSettings, Settings, StoreSettings
 from noonbell.wiring import Listening, Stop, assembled, listen
 from noonbell.wiring.application import application
 
@@ -31,7 +30,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @contextlib.asynccontextmanager
 async def listening(**server) -> AsyncIterator[int]:
     """As `noonbell serve` listens."""
-    settings = Settings(store=StoreSettings(url="memory://"), server=Server(port=0, **server))
+    settings = Settings(store=StoreSettings(url="memory://"), server=ServerSettings(port=0, **server))
     with contextlib.closing(listen(settings)) as listener:
         port = listener.getsockname()[1]
         async with assembled(settings, port) as parts, application(parts, settings, lambda: {"ok": True}) as app:
@@ -44,7 +43,7 @@ async def listening(**server) -> AsyncIterator[int]:
 async def serving(app: Any, **limits) -> AsyncIterator[tuple[int, ServerState]]:
     """An application alone behind the limits, and what the server knows of its connections."""
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
-    protocol, state = patient_protocol(ConnectionLimits(**limits)), ServerState()
+    protocol, state = limited_protocol(ConnectionLimits(**limits)), ServerState()
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
     server = await asyncio.get_running_loop().create_server(lambda: protocol(config, state, {}), sock=listener)
@@ -97,7 +96,7 @@ async def rest(connection: Connection) -> bytes:
 
 async def test_bodies_that_never_end_are_closed_and_heartbeats_come_through_meanwhile(monkeypatch):
     """150 of them take all the connections that there are."""
-    monkeypatch.setattr(patience, "most_connections", lambda: 150)
+    monkeypatch.setattr(connection_limits, "most_connections", lambda: 150)
     async with listening(body_timeout=2) as port, opened(port, 150, UNENDED) as connections:
         for data in (LIVEZ, BEAT) * 3:
             assert (await answer_to(port, data)).startswith(b"HTTP/1.1 200 "), data
@@ -130,7 +129,7 @@ async def test_a_body_that_trickles_in_is_closed_and_one_that_flows_is_not():
 
 async def test_what_comes_after_an_early_answer_has_its_end(monkeypatch):
     """A body that is not wanted is read for a while, so that the caller hears the answer, and then cut off."""
-    monkeypatch.setattr(patience, "DISCARDED_BYTES", 200_000)
+    monkeypatch.setattr(connection_limits, "DISCARDED_BYTES", 200_000)
     async with listening() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /api/v1/callbacks/n HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -148,8 +147,8 @@ async def test_bodies_together_have_a_limit_and_small_ones_find_room(monkeypatch
     mib = 1024 * 1024
     large = b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (2 * mib)
     rooms = []
-    plain = edge._Room.__init__
-    monkeypatch.setattr(edge._Room, "__init__", lambda room, most: rooms.append(room) or plain(room, most))
+    plain = middleware._Room.__init__
+    monkeypatch.setattr(middleware._Room, "__init__", lambda room, most: rooms.append(room) or plain(room, most))
     async with listening(max_bodies_bytes=mib) as port, opened(port, 1, large + b" " * (mib // 2)) as (held,):
         async with asyncio.timeout(PATIENCE):
             while not any(room.used for room in rooms):  # noqa: ASYNC110 - nothing tells when it has been read
@@ -258,7 +257,7 @@ async def test_an_answer_that_is_not_read_is_given_up():
 
 async def test_a_head_that_the_server_does_not_read_is_not_late(monkeypatch):
     """The rest of a third request has been sent, while the server reads no more until the first is answered."""
-    monkeypatch.setattr(patience, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 1.0)
     asked = []
 
     async def slow(scope, receive, send):
@@ -340,4 +339,4 @@ def test_addresses_are_counted_by_who_may_stand_behind_them(address, counted, is
 
 
 def test_each_server_counts_its_own_peers():
-    assert patient_protocol(ConnectionLimits()).limits.peers is not patient_protocol(ConnectionLimits()).limits.peers
+    assert limited_protocol(ConnectionLimits()).limits.peers is not limited_protocol(ConnectionLimits()).limits.peers

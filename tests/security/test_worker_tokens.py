@@ -1,4 +1,7 @@
-"""S14: a worker's token is bound to queues. What it may call is in the table of roles; what it may touch is here."""
+"""S14: a worker's token is bound to queues. What it may call is in the table of roles; what it may touch is here.
+
+And tokens that were made before the role existed do what they did.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ import pytest
 
 from integration.api.conftest import url_of
 from integration.api.serving import JOB, Api, serving
+from integration.support import execute
 from integration.web.asking import get, post, signed_in
 from noonbell.cli import main
-from noonbell.model.access import Role
-from noonbell.settings import Auth
-from security.role_table import OPEN, ROUTES, WORKER
+from noonbell.model.access import Role, hash_of, new_secret
+from noonbell.settings import AuthSettings
+from noonbell.stores import open_store
+from noonbell.stores.migrations import STEPS
+from security.role_table import MAY, OPEN, PAGES, ROUTES, WORKER
+from security.routes import address_of, statuses
 
 MORE = {
     "settle": {"outcome": "success"},
@@ -25,7 +32,7 @@ MORE = {
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True, session_key="k" * 32)) as api:
         yield api
 
 
@@ -54,7 +61,7 @@ def held(run: Any, worker: str, verb: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "mariadb"])
 async def test_a_token_of_one_queue_does_all_of_a_workers_work_there(kind, request):
-    async with serving(url_of(kind, request), auth=Auth(enabled=True)) as api:
+    async with serving(url_of(kind, request), auth=AuthSettings(enabled=True)) as api:
         operator, image = await bearer(api, Role.OPERATOR), await bearer(api, Role.WORKER, "image")
         await waiting(api, operator, "image", "finance")
         # without a queue it is the token's own
@@ -108,24 +115,71 @@ async def test_it_does_not_speak_for_a_worker_of_other_queues(api: Api):
 
 
 async def test_over_the_whole_table_it_may_call_six_routes_and_those_that_are_open(api: Api):
-    image = await bearer(api, Role.WORKER, "default", "q")
-    let_in = set()
-    for line in ROUTES:
-        method, path = line.split(" ")
-        address = path.replace("{worker_id}", "w").replace("{run_id}", "1").replace("{name}", "q")
-        body = {"wait_seconds": 0} if path.endswith("/claim") else {}
-        told = await api.call(method, f"/{address}", body, headers=image)
-        if told.status not in (401, 403):
-            let_in.add(line)
+    """There is something behind the addresses: task 1, a run of it that worker `w` holds, and queue `q`."""
+    operator, image = await bearer(api, Role.OPERATOR), await bearer(api, Role.WORKER, "q")
+    await waiting(api, operator, "q")
+    run = await claimed(api, image, "w", "q")
+    assert run["task_id"] == 1
+    found = await statuses(api, image, run_id=str(run["run_id"]))
+    let_in = {line for line, status in found.items() if status not in (401, 403)}
+    assert len(ROUTES) > 90
     assert let_in == {*WORKER.split("\n"), *OPEN.split("\n")} - {""}
 
 
-async def test_an_operators_token_of_before_still_works(api: Api):
+@pytest.mark.parametrize("by", ["session", "header"])
+async def test_in_the_dashboard_it_opens_what_needs_no_token_and_nothing_else(api: Api, by):
     operator = await bearer(api, Role.OPERATOR)
-    await waiting(api, operator, "image", "finance")
-    for queue in ("image", "finance"):
-        run = await claimed(api, operator, "w", queue)
-        await api.good("POST", f"/runs/{run['run_id']}/settle", held(run, "w", "settle"), headers=operator)
+    await waiting(api, operator, "q")
+    headers = await signed_in(api, Role.WORKER) if by == "session" else await bearer(api, Role.WORKER, "q")
+    sent = {**headers, "Accept": "text/html", "Origin": api.root}
+    let_in = set()
+    for line in PAGES:
+        method, path = line.split(" ")
+        if line in ("POST /login", "POST /logout"):
+            continue  # one is 401 without a good token, the other would end the session
+        told = await api.call(method, f"/{address_of(path)}", headers=sent, allow_redirects=False)
+        leads_to_login = "login?next=" in told.headers.get("location", "")
+        if told.status not in (401, 403) and not leads_to_login:
+            let_in.add(line)
+    assert let_in == {"GET /login", "POST /preferences"}
+
+
+# Tokens of before
+
+BEFORE = max(step.number for step in STEPS if step.number < 11)
+"""The last step of the schema without the role: step 11 brought it."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mariadb"])
+async def test_tokens_of_a_store_from_before_the_role_do_what_they_did(kind, request):
+    """Written as the code of that schema wrote them, then the store is upgraded."""
+    url, roles = url_of(kind, request), (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+    secrets = {role: new_secret() for role in roles}
+    store = open_store(url)
+    await store.open()
+    await store.migrate(to=BEFORE)
+    for number, (role, secret) in enumerate(secrets.items(), 1):
+        values = f"{number}, '{role}', '{role}', '{role}', '{hash_of(secret)}', '{secret[:10]}', 1"
+        await execute(
+            store, f"insert into tokens (id, name, live_name, role, hash, shown, created_at) values ({values})"
+        )
+    await execute(store, "update counters set value = 3 where name = 'tokens'")
+    await store.close()
+    async with serving(url, auth=AuthSettings(enabled=True)) as api:
+        headers = {role: {"Authorization": f"Bearer {secret}"} for role, secret in secrets.items()}
+        for role in roles:
+            found = await statuses(api, headers[role])
+            assert {line for line, status in found.items() if status in (401, 403)} == {
+                line for line, needed in ROUTES.items() if needed not in MAY[role]
+            }
+        operator = headers[Role.OPERATOR]
+        await waiting(api, operator, "image", "finance")
+        for queue in ("image", "finance"):
+            run = await claimed(api, operator, "w", queue)
+            assert run["payload"] == {"of": queue}
+            await api.good("POST", f"/runs/{run['run_id']}/settle", held(run, "w", "settle"), headers=operator)
+        body = {"name": "new", "role": "worker", "queues": ["image"]}
+        assert (await api.good("POST", "/tokens", body, 201, headers=headers[Role.ADMIN]))["id"] == 4
 
 
 # How it is made

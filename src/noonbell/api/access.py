@@ -1,43 +1,50 @@
-"""Who may call what, asked before an endpoint answers; and a line in the audit log for every change.
+"""Who may call which endpoint, checked before it runs; and the line in the audit log after a change.
 
-An endpoint that the table of roles does not know is for admins: a forgotten line locks too much rather than too little.
-Without `auth` everybody may do everything, and changes are written down all the same.
+Without `auth` every caller may do everything, and changes are logged all the same.
+
+A task may have this API as its target if it sends a token. Without one, on a server that requires none, a target could make
+the node act on itself: the request comes from this machine, and only its `X-Noonbell-Run` shows that a run sent it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from noonbell.api.answers import request_id
 from noonbell.api.endpoint import Endpoint
 from noonbell.api.params import ACTOR, QUEUES
-from noonbell.api.roles import OPEN, ROLES, UNTOLD
+from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
-from noonbell.model.access import Deed, Role, Token
+from noonbell.model.access import AuditAction, Role, Token
 from noonbell.service.access import Access
 
 Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
 """Whose session in the dashboard a request belongs to: what a browser may read without a header of its own."""
 
 
-class Guard:
+class AccessGuard:
     def __init__(self, access: Access, *, enabled: bool, session: Session | None = None) -> None:
         self._access, self._enabled, self._session = access, enabled, session
 
     async def admit(self, request: Request, endpoint: Endpoint) -> None:
-        """Raises Unauthorized without a good token, Forbidden where its role does not reach."""
-        if not self._enabled or endpoint.name in OPEN:
+        """Raises Unauthorized without a good token, RateLimited for one that calls too often, Forbidden where its role does
+        not reach.
+        """
+        if not self._enabled or endpoint.role is None:
             return
         token = await self._who(request)
+        if endpoint.is_counted:
+            self._access.count(token)
         request.scope[ACTOR] = token.name
         request.scope[QUEUES] = token.queues if token.role is Role.WORKER else None
-        needed = ROLES.get(endpoint.name, Role.ADMIN)
-        if not token.role.includes(needed):
-            raise Forbidden(f"this call is for the role {needed}, and this token has {token.role}")
+        if not token.role.includes(endpoint.role):
+            raise Forbidden(f"this call is for the role {endpoint.role}, and this token has {token.role}")
 
     async def _who(self, request: Request) -> Token:
         secret = _bearer(request)
@@ -52,9 +59,9 @@ class Guard:
 
     async def note(self, request: Request, endpoint: Endpoint, answer: Response) -> None:
         """Write a change down, before its answer is sent."""
-        if request.method in ("GET", "HEAD") or answer.status_code >= 400 or endpoint.name in UNTOLD:
+        if request.method in ("GET", "HEAD") or answer.status_code >= 400 or not endpoint.is_audited:
             return
-        deed = Deed(
+        deed = AuditAction(
             actor=request.scope.get(ACTOR),
             action=endpoint.name,
             subject=answer.headers.get("location") or request.url.path,
@@ -72,3 +79,35 @@ def _bearer(request: Request) -> str | None:
 
 def _peer(request: Request) -> str:
     return request.client.host if request.client is not None else ""
+
+
+_HEADER: Final = "x-noonbell-run"
+_OPEN: Final = re.compile(r"/api/v1/(?:healthz|livez|readyz|callbacks(?:/[^/]+)?)")
+"""Change nothing, or name the run that they speak for: a target may send a callback with the headers that it was sent."""
+
+
+class OwnRunCheck:
+    """For servers that ask for no token."""
+
+    def __init__(self, app: ASGIApp, is_ours: Callable[[int], Awaitable[bool]], access: Access) -> None:
+        """`is_ours` says whether there is a run of that id."""
+        self._app, self._is_ours, self._access = app, is_ours, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not _OPEN.fullmatch(scope["path"]):
+            await self._check(scope, Headers(scope=scope))
+        await self._app(scope, receive, send)
+
+    async def _check(self, scope: Scope, headers: Headers) -> None:
+        run_id = headers.get(_HEADER, "")
+        if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 16 and await self._is_ours(int(run_id))):
+            return
+        kind, _, secret = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and secret.strip():
+            peer = scope.get("client")
+            await self._access.who(secret.strip(), peer[0] if peer else "")  # Unauthorized, if it is not a good one
+            return
+        raise Forbidden(
+            f"run {run_id} of this installation calls its own API without a token;"
+            " noonbell token create makes one, and the header Authorization of the task carries it"
+        )

@@ -5,90 +5,113 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import alert_papers as papers
+from noonbell.alerts.channels import ChannelBody, ChannelChange, ShownChannel
+from noonbell.alerts.service import (
+    Alerts,
+    AlertTested,
+    AllChannels,
+    AllDeliveries,
+    AllRules,
+    DeliveryList,
+    OpenAlerts,
+)
 from noonbell.api import params
-from noonbell.api.answers import json_answer
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
-from noonbell.service.alerts import Alerts
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import read_object
+from noonbell.api.responses import Deleted, json_response
+from noonbell.model.access import Role
+from noonbell.model.alert import Rule, RuleBody, RuleChange
 
 
 class AlertCalls:
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
 
+    @call("GET", "/alerts", "alerts", "What is wrong now", Role.VIEWER, answer=OpenAlerts)
     async def open_alerts(self, request: Request) -> Response:
         del request
-        return json_answer({"items": await self._alerts.open_alerts()})
+        return json_response({"items": await self._alerts.open_alerts()})
 
+    @call("GET", "/alerts/rules", "alert_rules", "All rules", Role.VIEWER, answer=AllRules)
     async def rules(self, request: Request) -> Response:
         del request
-        return json_answer({"items": await self._alerts.rules()})
+        return json_response({"items": await self._alerts.rules()})
 
+    @call(
+        "POST", "/alerts/rules", "create_alert_rule", "Make a rule", Role.OPERATOR,
+        status=201, body=RuleBody, body_required=True, answer=Rule, errors=("ALREADY_EXISTS", "INVALID_STATE"),
+    )  # fmt: skip
     async def create_rule(self, request: Request) -> Response:
-        return json_answer(await self._alerts.create_rule(await read_object(request, required=True)), 201)
+        return json_response(await self._alerts.create_rule(await read_object(request, required=True)), 201)
 
+    @call("GET", "/alerts/rules/{rule}", "alert_rule", "One rule", Role.VIEWER, answer=Rule)
     async def rule(self, request: Request) -> Response:
-        return json_answer(await self._alerts.rule(params.piece(request, "rule")))
+        return json_response(await self._alerts.rule(params.piece(request, "rule")))
 
+    @call(
+        "PUT", "/alerts/rules/{rule}", "change_alert_rule", "Replace a rule", Role.OPERATOR,
+        body=RuleChange, body_required=True, answer=Rule, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def change_rule(self, request: Request) -> Response:
         given = await read_object(request, required=True)
-        return json_answer(await self._alerts.change_rule(params.piece(request, "rule"), given))
+        return json_response(await self._alerts.change_rule(params.piece(request, "rule"), given))
 
+    @call(
+        "DELETE", "/alerts/rules/{rule}", "remove_alert_rule", "Remove a rule, and what it remembers", Role.OPERATOR,
+        answer=Deleted, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def remove_rule(self, request: Request) -> Response:
         await self._alerts.remove_rule(params.piece(request, "rule"))
-        return json_answer({"deleted": True})
+        return json_response({"deleted": True})
 
+    @call("GET", "/alerts/channels", "alert_channels", "All channels", Role.VIEWER, answer=AllChannels)
     async def channels(self, request: Request) -> Response:
         del request
-        return json_answer({"items": await self._alerts.channels()})
+        return json_response({"items": await self._alerts.channels()})
 
+    @call(
+        "POST", "/alerts/channels", "create_alert_channel", "Make a channel", Role.ADMIN,
+        status=201, body=ChannelBody, body_required=True, answer=ShownChannel, errors=("ALREADY_EXISTS", "INVALID_STATE"),
+    )  # fmt: skip
     async def create_channel(self, request: Request) -> Response:
-        return json_answer(await self._alerts.create_channel(await read_object(request, required=True)), 201)
+        return json_response(await self._alerts.create_channel(await read_object(request, required=True)), 201)
 
+    @call("GET", "/alerts/channels/{channel}", "alert_channel", "One channel", Role.VIEWER, answer=ShownChannel)
     async def channel(self, request: Request) -> Response:
-        return json_answer(await self._alerts.channel(params.piece(request, "channel")))
+        return json_response(await self._alerts.channel(params.piece(request, "channel")))
 
+    @call(
+        "PUT", "/alerts/channels/{channel}", "change_alert_channel", "Replace a channel", Role.ADMIN,
+        body=ChannelChange, body_required=True, answer=ShownChannel, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def change_channel(self, request: Request) -> Response:
         given = await read_object(request, required=True)
-        return json_answer(await self._alerts.change_channel(params.piece(request, "channel"), given))
+        return json_response(await self._alerts.change_channel(params.piece(request, "channel"), given))
 
+    @call(
+        "DELETE", "/alerts/channels/{channel}", "remove_alert_channel", "Remove a channel", Role.ADMIN,
+        answer=Deleted, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def remove_channel(self, request: Request) -> Response:
         await self._alerts.remove_channel(params.piece(request, "channel"))
-        return json_answer({"deleted": True})
+        return json_response({"deleted": True})
 
+    @call(
+        "POST", "/alerts/channels/{channel}/test", "test_alert_channel", "Send a test to a channel, now", Role.ADMIN,
+        answer=AlertTested,
+    )  # fmt: skip
     async def test_channel(self, request: Request) -> Response:
-        return json_answer(await self._alerts.test_channel(params.piece(request, "channel")))
+        return json_response(await self._alerts.test_channel(params.piece(request, "channel")))
 
+    @call(
+        "GET", "/alerts/deliveries", "alert_deliveries", "What was sent, and what came of it", Role.VIEWER,
+        query=DeliveryList, answer=AllDeliveries,
+    )  # fmt: skip
     async def deliveries(self, request: Request) -> Response:
-        reader = params.query(request)
-        limit = reader.integer("limit", 100, 1, 1_000)
-        before = reader.text("before", None, least=1, most=16)
-        if before is not None and not (before.isascii() and before.isdigit()):
-            reader.expected("before", "the id of a delivery")
-        channel = reader.text("channel", None, least=1, most=100)
-        reader.problems.finish()
-        items = await self._alerts.deliveries(
-            limit=limit, before=None if before is None else int(before), channel=channel
-        )
-        return json_answer({"items": items})
+        asked = params.read_query(request, DeliveryList)
+        items = await self._alerts.deliveries(limit=asked.limit, before=asked.before, channel=asked.channel)
+        return json_response({"items": items})
 
 
 def endpoints(alerts: Alerts) -> list[Endpoint]:
-    calls = AlertCalls(alerts)
-    rules, channels = "/alerts/rules", "/alerts/channels"
-    return [
-        Endpoint(("GET",), "/alerts", calls.open_alerts, **papers.OPEN),
-        Endpoint(("GET",), rules, calls.rules, **papers.RULES),
-        Endpoint(("POST",), rules, calls.create_rule, **papers.CREATE_RULE),
-        Endpoint(("GET",), f"{rules}/{{rule}}", calls.rule, **papers.RULE),
-        Endpoint(("PUT",), f"{rules}/{{rule}}", calls.change_rule, **papers.CHANGE_RULE),
-        Endpoint(("DELETE",), f"{rules}/{{rule}}", calls.remove_rule, **papers.REMOVE_RULE),
-        Endpoint(("GET",), channels, calls.channels, **papers.CHANNELS),
-        Endpoint(("POST",), channels, calls.create_channel, **papers.CREATE_CHANNEL),
-        Endpoint(("GET",), f"{channels}/{{channel}}", calls.channel, **papers.CHANNEL),
-        Endpoint(("PUT",), f"{channels}/{{channel}}", calls.change_channel, **papers.CHANGE_CHANNEL),
-        Endpoint(("DELETE",), f"{channels}/{{channel}}", calls.remove_channel, **papers.REMOVE_CHANNEL),
-        Endpoint(("POST",), f"{channels}/{{channel}}/test", calls.test_channel, **papers.TEST_CHANNEL),
-        Endpoint(("GET",), "/alerts/deliveries", calls.deliveries, **papers.DELIVERIES),
-    ]
+    return endpoints_of(AlertCalls(alerts), "alerts")

@@ -9,49 +9,29 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
-from noonbell.api import (
-    applying,
-    callbacks,
-    docs_page,
-    errors,
-    events,
-    explain,
-    jobs,
-    openapi,
-    plans,
-    protocol,
-    queues,
-    runs,
-    schedules,
-    system,
-    tasks,
-    timeline,
-    tokens,
-    workers,
-)
-from noonbell.api.access import Guard, Session
-from noonbell.api.answers import json_answer
-from noonbell.api.edge import Edge
+from noonbell.api import events, jobs, openapi, plans, queues, reports, responses, runs, system, tasks, tokens, workers
+from noonbell.api.access import AccessGuard, OwnRunCheck, Session
 from noonbell.api.endpoint import Endpoint, routes
-from noonbell.api.host_names import HostNames
-from noonbell.api.limits import MOST_BYTES
-from noonbell.api.own_runs import OwnRuns
-from noonbell.api.proxies import TrustedProxies
+from noonbell.api.middleware import RequestMiddleware
+from noonbell.api.params import MOST_BYTES
+from noonbell.api.request_origin import AllowedHosts, TrustedProxies
+from noonbell.api.responses import json_response
 from noonbell.api.system import Health, MetricsRender
-from noonbell.engine.listen import Hub
+from noonbell.engine.event_hub import Hub
+from noonbell.errors import NoonbellError
+from noonbell.model.access import Role
 from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.access import Access
-from noonbell.service.alerts import Alerts
-from noonbell.service.worker_bounds import WorkerBounds
 from noonbell.settings import Settings
-from noonbell.version import __version__
 
 
 def create_app(
@@ -65,56 +45,68 @@ def create_app(
     access: Access | None = None,
     asks_for_tokens: bool = False,
     session: Session | None = None,
-) -> FastAPI:
+) -> Starlette:
     """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
 
-    Nor are `/events` and `/alerts` without a `hub` and `alerts`. Without `access` nobody is asked who they are, and nothing
+    Nor are `/events` and `/alerts` without a `hub` and `alerts`. Without `access` no token is checked, and nothing
     is written into the audit log: for tests of something else.
     """
 
     async def is_ours(run_id: int) -> bool:
         return await services.store.run(RunId(run_id)) is not None
 
-    app = FastAPI(
-        title="Noonbell",
-        version=__version__,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+    app = Starlette(
         middleware=[
             Middleware(
-                Edge,
+                RequestMiddleware,
                 most_bytes=MOST_BYTES,
-                host_names=None if asks_for_tokens else HostNames.of(settings),
+                host_names=None if asks_for_tokens else AllowedHosts.of(settings),
                 proxies=TrustedProxies(settings.server.trusted_proxies),
                 bodies_bytes=settings.server.max_bodies_bytes,
             ),
-            *([] if asks_for_tokens or access is None else [Middleware(OwnRuns, is_ours=is_ours, access=access)]),
+            *([] if asks_for_tokens or access is None else [Middleware(OwnRunCheck, is_ours=is_ours, access=access)]),
         ],
+        exception_handlers={NoonbellError: responses.on_error, HTTPException: responses.on_error},
     )
-    errors.install(app)
-    endpoints = [
-        *applying.endpoints(services),
+    app.router.redirect_slashes = False
+    endpoints = all_endpoints(
+        services,
+        health=health,
+        metrics_render=metrics_render if settings.metrics.enabled else None,
+        hub=hub,
+        alerts=alerts,
+        access=access,
+        mints=asks_for_tokens,
+    )
+    guard = None if access is None else AccessGuard(access, enabled=asks_for_tokens, session=session)
+    app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
+    return app
+
+
+def all_endpoints(
+    services: Services,
+    *,
+    health: Health,
+    metrics_render: MetricsRender | None = None,
+    hub: Hub | None = None,
+    alerts: Alerts | None = None,
+    access: Access | None = None,
+    mints: bool = True,
+) -> list[Endpoint]:
+    """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
+    return [
         *tasks.endpoints(services),
-        *explain.endpoints(services),
-        *timeline.endpoints(services),
+        *reports.endpoints(services),
         *runs.endpoints(services),
-        *callbacks.endpoints(services),
         *queues.endpoints(services),
         *workers.endpoints(services),
-        *(protocol.endpoints(services.protocol, WorkerBounds(services.store)) if services.protocol is not None else ()),
-        *schedules.endpoints(services),
         *jobs.endpoints(services),
         *plans.endpoints(services),
         *(events.endpoints(hub) if hub is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
-        *(tokens.endpoints(access, mints=asks_for_tokens) if access is not None else ()),
-        *system.endpoints(health, metrics_render if settings.metrics.enabled else None),
+        *(tokens.endpoints(access, mints=mints) if access is not None else ()),
+        *system.endpoints(health, metrics_render),
     ]
-    guard = None if access is None else Guard(access, enabled=asks_for_tokens, session=session)
-    app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
-    return app
 
 
 def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
@@ -126,13 +118,22 @@ def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
 
     async def description(request: Request) -> Response:
         del request
-        return json_answer(document())
+        return json_response(document())
 
     async def page(request: Request) -> Response:
         del request
-        return docs_page.answer(document())
+        return openapi.docs_page(document())
 
     return [
-        Endpoint(("GET",), "/openapi.json", description, "description", "The API's description", "system", base=""),
-        Endpoint(("GET",), "/docs", page, "docs", "The API's description, for people", "system", base=""),
+        Endpoint(
+            ("GET",),
+            "/openapi.json",
+            description,
+            "description",
+            "The API's description",
+            "system",
+            Role.VIEWER,
+            base="",
+        ),
+        Endpoint(("GET",), "/docs", page, "docs", "The API's description, for people", "system", Role.VIEWER, base=""),
     ]

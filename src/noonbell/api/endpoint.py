@@ -1,32 +1,26 @@
-"""An endpoint: an address, who answers there, and what the API's description says of it."""
+"""An endpoint: an address, its handler, the role that may call it, and what the API's description says of it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from noonbell.api import params
-from noonbell.api.limits import LIMIT, USUAL_BYTES
+from noonbell.api.params import BODY_LIMIT, USUAL_BYTES
+from noonbell.fields import table
+from noonbell.fields.kinds import ListKind
+from noonbell.model.access import Role
 
 BASE: Final = "/api/v1"
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """One parameter of the query string."""
-
-    name: str
-    means: str
-    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"})
-    example: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +33,18 @@ class Endpoint:
     """Unique: the operation's id in the description, with the method behind it where there are several."""
     summary: str
     tag: str
-    answer: str | None = None
-    """The schema of a good answer; None for plain text."""
-    answer_example: Any = None
+    role: Role | None = Role.ADMIN
+    """Of the tokens that may call it, this one or a higher one; None: no token is needed."""
+    answer: type[msgspec.Struct] | None = None
+    """What a good answer is; None for plain text."""
+    answer_example: str = ""
+    """Of plain text."""
     status: int = 200
-    body: str | None = None
-    """The schema of the body; None where there is none."""
-    body_example: Any = None
+    body: type[msgspec.Struct] | None = None
+    """What the body is; None where there is none."""
     body_required: bool = False
-    query: tuple[Param, ...] = ()
+    query: type[msgspec.Struct] | None = None
+    """What the query string is."""
     errors: tuple[str, ...] = ()
     """Codes, besides those that every call may answer with."""
     notes: str = ""
@@ -56,18 +53,86 @@ class Endpoint:
     """The largest body that it takes."""
     versioned: bool = False
     """Takes `If-Match`."""
+    is_counted: bool = True
+    """Whether a call counts for `auth.calls_per_minute`. A worker that is held up loses its lease, and its work is done twice."""
+    is_audited: bool = True
+    """Whether a change is written into the audit log; not where the run itself records what was done."""
+
+    @property
+    def parameters(self) -> Mapping[str, bool]:
+        """The names of the query string, each with whether it may be there several times."""
+        fields = {} if self.query is None else table(self.query)
+        return {name: isinstance(each.kind, ListKind) for name, each in fields.items()}
 
 
-class Guards(Protocol):
-    """Who stands before an endpoint, and behind it."""
+H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
+
+
+class Described(TypedDict, total=False):
+    """What `call` takes besides the address, the name, the summary and the role: see `Endpoint`."""
+
+    answer: type[msgspec.Struct] | None
+    answer_example: str
+    status: int
+    body: type[msgspec.Struct] | None
+    body_required: bool
+    query: type[msgspec.Struct]
+    errors: tuple[str, ...]
+    notes: str
+    most_bytes: int
+    versioned: bool
+    is_counted: bool
+    is_audited: bool
+
+
+def call(
+    methods: str, path: str, name: str, summary: str, role: Role | None, **more: Unpack[Described]
+) -> Callable[[H], H]:
+    """Makes a method an endpoint: `GET` or `PATCH POST`, and where. Its docstring is the `notes` of the description.
+
+    A method may have several addresses, each with a line of its own.
+    """
+
+    def mark(handler: H) -> H:
+        found = handler.__dict__.setdefault("described", [])
+        found.insert(
+            0,
+            {
+                "notes": " ".join((handler.__doc__ or "").split()),
+                **more,
+                "at": (methods, path, name, summary),
+                "role": role,
+            },
+        )
+        return handler
+
+    return mark
+
+
+def endpoints_of(
+    calls: object, tag: str, *, base: str = BASE, wrap: Callable[[Handler], Handler] | None = None
+) -> list[Endpoint]:
+    """The endpoints of an object with methods that `call` has marked, in the order of the class. `tag` is their group."""
+    found = []
+    for name, method in vars(type(calls)).items():
+        for each in getattr(method, "described", ()):
+            methods, path, operation, summary = each["at"]
+            more = {key: value for key, value in each.items() if key != "at"}
+            handler = getattr(calls, name) if wrap is None else wrap(getattr(calls, name))
+            found.append(Endpoint(tuple(methods.split()), path, handler, operation, summary, tag, base=base, **more))
+    return found
+
+
+class EndpointGuard(Protocol):
+    """Called before each endpoint, and after it."""
 
     async def admit(self, request: Request, endpoint: Endpoint) -> None: ...
 
     async def note(self, request: Request, endpoint: Endpoint, answer: Response) -> None: ...
 
 
-def routes(endpoints: Sequence[Endpoint], guard: Guards | None = None) -> list[Route]:
-    """One route for each address, so that a wrong method is told all the right ones.
+def routes(endpoints: Sequence[Endpoint], guard: EndpointGuard | None = None) -> list[Route]:
+    """One route for each address, so that the answer to a wrong method lists all the right ones.
 
     A route takes every method: `GET /runs/batch` is a wrong method there, and not the run called batch.
     """
@@ -87,9 +152,8 @@ def _fixed_first(item: tuple[str, Any]) -> list[bool]:
     return [piece.startswith("{") for piece in item[0].split("/")]
 
 
-def _dispatch(here: Mapping[str, Endpoint], guard: Guards | None) -> Handler:
+def _dispatch(here: Mapping[str, Endpoint], guard: EndpointGuard | None) -> Handler:
     allowed = ", ".join([*here, *(["HEAD"] if "GET" in here else [])])
-    known = {method: frozenset(param.name for param in endpoint.query) for method, endpoint in here.items()}
 
     async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -98,9 +162,9 @@ def _dispatch(here: Mapping[str, Endpoint], guard: Guards | None) -> Handler:
             raise HTTPException(405, headers={"Allow": allowed})
         if guard is not None:
             await guard.admit(request, endpoint)
-        request.scope[LIMIT] = endpoint.most_bytes
+        request.scope[BODY_LIMIT] = endpoint.most_bytes
         if request.scope["query_string"]:
-            params.check_query(request, known[method])
+            params.check_query(request, endpoint.parameters)
         answer = await endpoint.handler(request)
         if guard is not None:
             await guard.note(request, endpoint, answer)

@@ -15,15 +15,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from noonbell.api import event_papers as papers
-from noonbell.api.edge import is_of_this_site
-from noonbell.api.endpoint import Endpoint
+from noonbell.api import params
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.request_origin import is_same_origin
 from noonbell.clock import rfc3339
-from noonbell.engine.listen import Hub, Listener
+from noonbell.engine.event_hub import Hub, Listener
 from noonbell.errors import Forbidden
-from noonbell.model.event import Event
-from noonbell.model.stream import Filter, Position
-from noonbell.service.events import event_json, read_filter
+from noonbell.model.access import Role
+from noonbell.model.event import Event, Filter, Position
+from noonbell.service.filters import EventList, event_json, read_filter
 
 KEEP_ALIVE: Final = 15.0
 HEAD: Final = b"retry: 1000\n: noonbell events\n\n"
@@ -33,13 +33,27 @@ _PIECE: Final = 256 * 1024
 """Bytes that are written at once: a slow reader is waited for between two of them."""
 
 
+_EXAMPLE: Final = (
+    "id: 17.0\nevent: run.failed\n"
+    'data: {"id":"17.0","time":"2026-11-15T12:00:00.5Z","type":"run.failed","topic":"sync_stats","subject":8123,'
+    '"task_id":1,"run_id":8123,"queue":"http","data":{"status":"FAILED"}}\n\n'
+)
+
+
 class EventCalls:
     def __init__(self, hub: Hub, keep_alive: float = KEEP_ALIVE) -> None:
         self._hub, self._keep_alive = hub, keep_alive
 
+    @call(
+        "GET", "/events", "events", "What happens, as it happens", Role.VIEWER,
+        query=EventList, answer_example=_EXAMPLE,
+    )  # fmt: skip
     async def stream(self, request: Request) -> Response:
+        """Server-sent events (`text/event-stream`). Come back with `Last-Event-ID` and nothing is missed, over a day and
+        over restarts. `event: reset` means that the stream does not reach back so far.
+        """
         _check_origin(request)
-        wanted = read_filter(request.query_params)
+        wanted = read_filter(params.query_of(request, EventList))
         last = request.headers.get("last-event-id") or request.query_params.get("after")
         after = None if last is None else Position.read(last)
         body = self._body(wanted, after) if request.method != "HEAD" else _nothing()
@@ -48,7 +62,7 @@ class EventCalls:
 
     async def _body(self, wanted: Filter, after: Position | None) -> AsyncIterator[bytes]:
         async with self._hub.listen(wanted, after) as listener:
-            yield HEAD  # whoever has read this hears of all that happens from now on
+            yield HEAD  # a reader of this receives every event from now on
             while not listener.is_cut:
                 async for piece in self._next(listener):
                     yield piece
@@ -106,10 +120,9 @@ def _names(topic: str, queue: str) -> tuple[str, str]:
 
 def _check_origin(request: Request) -> None:
     """A page of another site may not listen in."""
-    if "origin" in request.headers and not is_of_this_site(request.headers):
+    if "origin" in request.headers and not is_same_origin(request.headers):
         raise Forbidden("a page of another site may not listen here")
 
 
 def endpoints(hub: Hub, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:
-    calls = EventCalls(hub, keep_alive)
-    return [Endpoint(("GET",), "/events", calls.stream, **papers.EVENTS)]
+    return endpoints_of(EventCalls(hub, keep_alive), "events")

@@ -14,19 +14,32 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import jobs_papers as papers
 from noonbell.api import params
-from noonbell.api.answers import json_answer, page_answer
-from noonbell.api.endpoint import Endpoint, Handler
-from noonbell.api.limits import read_object
+from noonbell.api.endpoint import Endpoint, Handler, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import Deleted, json_response, page_response
+from noonbell.dialects.jobs import (
+    STATUSES,
+    ExecutionList,
+    ExecutionPage,
+    JobBody,
+    JobChange,
+    JobList,
+    JobPage,
+    JobsDialect,
+    SavedJob,
+    ShownJob,
+    shown_execution,
+)
 from noonbell.errors import InvalidArgument, NoonbellError
-from noonbell.model.request import Page, RunQuery, TaskQuery
+from noonbell.fields import read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
+from noonbell.model.request import Page, TaskQuery
 from noonbell.model.run import run_of_execution
-from noonbell.model.task import ExecType, Task, TaskId, TaskStatus
+from noonbell.model.task import ExecType, Task, TaskStatus
 from noonbell.service import Services
-from noonbell.service.filters import read_run_query, read_task_query
-from noonbell.service.jobs import STATUSES, shown_execution
-from noonbell.service.reader import Reader
+from noonbell.service.filters import run_query, task_query
 from noonbell.service.tasks import Removal
 
 BASE: Final = "/api/jobs"
@@ -45,103 +58,117 @@ NAMES: Final[Mapping[str, str]] = {
 class JobCalls:
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._jobs = services.jobs
+        self._jobs = JobsDialect(services)
 
+    @call(
+        "POST", "", "create_job", "Create a job", Role.OPERATOR,
+        status=201, body=JobBody, body_required=True, most_bytes=MOST_BYTES, answer=SavedJob,
+        errors=("ALREADY_EXISTS",),
+    )  # fmt: skip
     async def create(self, request: Request) -> Response:
+        """A job type that no worker knows yet is taken, and `notes` says so: its executions wait. A job's id is its task's
+        id.
+        """
         given = await read_object(request, required=True)
         job = await self._jobs.create(given, by=params.actor(request))
         return await self._saved(request, job, given, 201, {"location": f"{BASE}/{job.id}"})
 
+    @call("GET", "", "list_jobs", "List jobs", Role.VIEWER, query=JobList, answer=JobPage)
     async def page(self, request: Request) -> Response:
-        reader = params.query(request)
-        query = _job_query(reader)
-        reader.problems.finish()
+        at = ReadContext(Problems())
+        asked = read_into(JobList, params.query_of(request, JobList), at)
+        query = _job_query(asked, at)
+        at.problems.finish()
         page = await self._jobs.page(query)
-        return page_answer(page.items, page, query.page, query.page_size)
+        return page_response(page.items, page, query.page, query.page_size)
 
+    @call("GET", "/{id}", "get_job", "Read a job", Role.VIEWER, answer=ShownJob)
     async def get(self, request: Request) -> Response:
         job = await self._jobs.get(params.task_ref(request))
-        return json_answer(await self._jobs.show(job), headers=_etag(job))
+        return json_response(await self._jobs.show(job), headers=_etag(job))
 
+    @call(
+        "PUT", "/{id}", "change_job", "Change a job", Role.OPERATOR,
+        body=JobChange, body_required=True, most_bytes=MOST_BYTES, answer=SavedJob,
+        errors=("ALREADY_EXISTS", "VERSION_CONFLICT"), versioned=True,
+    )  # fmt: skip
     async def replace(self, request: Request) -> Response:
+        """What the body does not name stays. A job can be sent back as it was read."""
         ref, version = params.task_ref(request), params.expected_version(request)
         given = await read_object(request, required=True)
         job = await self._jobs.change(ref, given, by=params.actor(request), expect_version=version)
         return await self._saved(request, job, given, 200, {})
 
+    @call(
+        "DELETE", "/{id}", "delete_job", "Delete a job", Role.OPERATOR,
+        query=Removal, answer=Deleted, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        reader = params.query(request)
-        removal = Removal(
-            cancel_running=reader.flag("cancel_running", default=False), purge=reader.flag("purge", default=False)
-        )
-        reader.problems.finish()
+        """Its executions stay readable under its id until they are as old as the retention says."""
+        removal = params.read_query(request, Removal)
         await self._jobs.delete(params.task_ref(request), removal, by=params.actor(request))
-        return json_answer({"deleted": True})
+        return json_response({"deleted": True})
 
+    @call("POST", "/{id}/pause", "pause_job", "Pause a job", Role.OPERATOR, answer=ShownJob)
     async def pause(self, request: Request) -> Response:
+        """No further execution by its schedule; those under way finish."""
         return await self._show(await self._jobs.pause(params.task_ref(request), by=params.actor(request)))
 
+    @call("POST", "/{id}/resume", "resume_job", "Resume a job", Role.OPERATOR, answer=ShownJob)
     async def resume(self, request: Request) -> Response:
+        """From now on: what was missed while it was paused is not made up for."""
         return await self._show(await self._jobs.resume(params.task_ref(request), by=params.actor(request)))
 
+    @call(
+        "GET", "/{id}/executions", "list_executions", "The executions of a job", Role.VIEWER,
+        query=ExecutionList, answer=ExecutionPage,
+    )  # fmt: skip
     async def executions(self, request: Request) -> Response:
+        """Newest first. A retry belongs to the execution that it repeats: `retry_count` says how many there were."""
         # The history of a deleted job stays.
         job = await self._jobs.get(params.task_ref(request), deleted=True)
-        reader = params.query(request)
-        wanted = _execution_asked_for(reader)
-        query = await _execution_query(reader, self._services, job.id)
-        reader.problems.finish()
+        at = ReadContext(Problems())
+        asked = read_into(ExecutionList, params.query_of(request, ExecutionList), at)
+        wanted = _execution_asked_for(asked.execution_id, at)
+        statuses = tuple(status for status, word in STATUSES.items() if word in asked.status)
+        query = msgspec.structs.replace(await run_query(asked, self._services.store, at, job.id), status=statuses)
+        at.problems.finish()
         if wanted is not None:
             run_id = run_of_execution(wanted)
             run = None if run_id is None else await self._services.store.run(run_id)
             items = [] if run is None or run.task_id != job.id else [shown_execution(run)]
-            return page_answer(items, Page(items, len(items), None), 1, query.page_size)
+            return page_response(items, Page(items, len(items), None), 1, query.page_size)
         page = await self._jobs.executions(query)
-        return page_answer(page.items, page, query.page, query.page_size)
+        return page_response(page.items, page, query.page, query.page_size)
 
     async def _show(self, job: Task) -> Response:
-        return json_answer(await self._jobs.show(job), headers=_etag(job))
+        return json_response(await self._jobs.show(job), headers=_etag(job))
 
     async def _saved(
         self, request: Request, job: Task, given: Mapping[str, Any], status: int, headers: Mapping[str, str]
     ) -> Response:
         language = request.headers.get("accept-language", "en")[:100]
         notes = await self._jobs.notes(job, given, language)
-        return json_answer({**await self._jobs.show(job), "notes": notes}, status, {**headers, **_etag(job)})
+        return json_response({**await self._jobs.show(job), "notes": notes}, status, {**headers, **_etag(job)})
 
 
 def _etag(job: Task) -> dict[str, str]:
     return {"etag": f'"{job.version}"'}
 
 
-def _job_query(reader: Reader) -> TaskQuery:
-    enabled = reader.flag("enabled", default=False) if reader.get("enabled") is not None else None
-    job_type = reader.text("job_type", None, least=1)
-    given = {**reader.given, "name": reader.get("job_name")}
-    query = read_task_query(Reader(given, reader.problems))
+def _job_query(asked: JobList, at: ReadContext) -> TaskQuery:
+    enabled = asked.enabled
     wanted = () if enabled is None else tuple(each for each in TaskStatus if (each is TaskStatus.ENABLED) is enabled)
-    return msgspec.structs.replace(query, exec_type=ExecType.JOB, status_in=wanted, job_type=job_type)
+    query = msgspec.structs.replace(task_query(asked, at), name=asked.job_name)
+    return msgspec.structs.replace(query, exec_type=ExecType.JOB, status_in=wanted, job_type=asked.job_type)
 
 
-def _execution_asked_for(reader: Reader) -> uuid.UUID | None:
-    text = reader.text("execution_id", None, least=1)
-    if text is None:
-        return None
+def _execution_asked_for(text: str | None, at: ReadContext) -> uuid.UUID | None:
     try:
-        return uuid.UUID(text)
+        return None if text is None else uuid.UUID(text)
     except ValueError:
-        reader.expected("execution_id", "a UUID")
+        at.expected("execution_id", text, "a UUID")
         return None
-
-
-async def _execution_query(reader: Reader, services: Services, job_id: TaskId) -> RunQuery:
-    words = reader.given.get("status") or []
-    if any(word not in STATUSES.values() for word in words):
-        reader.expected("status", f"one or more of {', '.join(dict.fromkeys(STATUSES.values()))}")
-        words = []
-    statuses = [str(status) for status, word in STATUSES.items() if word in words]
-    rest = {name: value for name, value in reader.given.items() if name != "status"}
-    return await read_run_query(Reader({**rest, "status": statuses}, reader.problems), services.store, job_id)
 
 
 def _named(handler: Handler) -> Handler:
@@ -163,15 +190,4 @@ def _named(handler: Handler) -> Handler:
 
 
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = JobCalls(services)
-    table = (
-        ("POST", "", calls.create, papers.CREATE),
-        ("GET", "", calls.page, papers.LIST),
-        ("GET", "/{id}", calls.get, papers.GET),
-        ("PUT", "/{id}", calls.replace, papers.REPLACE),
-        ("DELETE", "/{id}", calls.delete, papers.DELETE),
-        ("POST", "/{id}/pause", calls.pause, papers.PAUSE),
-        ("POST", "/{id}/resume", calls.resume, papers.RESUME),
-        ("GET", "/{id}/executions", calls.executions, papers.EXECUTIONS),
-    )
-    return [Endpoint((method,), path, _named(call), base=BASE, **paper) for method, path, call, paper in table]
+    return endpoints_of(JobCalls(services), "jobs", base=BASE, wrap=_named)

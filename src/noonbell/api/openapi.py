@@ -1,25 +1,25 @@
-"""The description of the API, OpenAPI 3.1, made from the table of endpoints."""
+"""The description of the API, made from the table of endpoints: OpenAPI 3.1, and the same as the page `/docs`.
+
+The page has no script and loads nothing.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Annotated, Any, Final
 
-from noonbell.api import (
-    alert_papers,
-    applying,
-    explain_papers,
-    jobs_papers,
-    plan_papers,
-    queue_papers,
-    timeline_papers,
-    tokens,
-    worker_papers,
-)
-from noonbell.api.endpoint import Endpoint, Param
-from noonbell.api.errors import STATUS
-from noonbell.api.schemas import all_schemas, ref
+import msgspec
+from msgspec import UNSET
+from starlette.responses import HTMLResponse, Response
+
+from noonbell.api.endpoint import Endpoint
+from noonbell.errors import HTTP_STATUS
+from noonbell.fields import REF, component_of, example, meta, reached, schema, table
+from noonbell.fields.kinds import ListKind
 from noonbell.version import __version__
 
 EVERYWHERE: Final = ("UNAUTHORIZED", "FORBIDDEN", "PAYLOAD_TOO_LARGE", "RATE_LIMITED", "INTERNAL", "UNAVAILABLE")
@@ -59,6 +59,11 @@ _PATH_PARAMS: Final = {
     "token": ("The token's name.", {"type": "string"}, "ci"),
     "callback_token": ("The token that came with the request.", {"type": "string"}, "u2fsdGVkX1-9example"),
 }
+_PATH_ERRORS: Final = {
+    "name": ("INVALID_ID",),
+    **dict.fromkeys(("rule", "channel", "token", "callback_token"), ("NOT_FOUND",)),
+}
+"""By parameter of the path; any other one may be no id, or the id of nothing."""
 _TAGS: Final = {
     "tasks": "What to do, when, and under which policies.",
     "runs": "One piece of work, born from a slot or a trigger.",
@@ -75,6 +80,14 @@ _TAGS: Final = {
     "stats": "Figures.",
     "system": "Health, version, metrics.",
 }
+
+
+class Error(msgspec.Struct, frozen=True, kw_only=True):
+    code: str
+    message: str
+    request_id: str
+    details: Annotated[dict[str, Any], meta("Of INVALID_ARGUMENT: what is wrong with each field.")]
+    error: str
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -95,21 +108,31 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "tags": [{"name": name, "description": means} for name, means in _TAGS.items()],
         "paths": paths,
         "components": {
-            "schemas": {
-                **all_schemas(),
-                **applying.schemas(),
-                **tokens.schemas(),
-                **jobs_papers.schemas(),
-                **plan_papers.schemas(),
-                **worker_papers.schemas(),
-                **queue_papers.schemas(),
-                **explain_papers.schemas(),
-                **timeline_papers.schemas(),
-                **alert_papers.schemas(),
-            },
-            "responses": {code: _error(code) for code in STATUS},
+            "schemas": {**components(endpoints), "Error": schema(Error, is_body=False)},
+            "responses": {code: _error(code) for code in HTTP_STATUS},
         },
     }
+
+
+def components(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The schemas of all Structs that endpoints take and answer with. One that is a part of both is described as a body."""
+    bodies = {struct for each in endpoints for struct in _structs(each.body)}
+    answers = {struct for each in endpoints for struct in _structs(each.answer)}
+    return {
+        component_of(each): schema(each, is_body=each in bodies) for each in sorted(bodies | answers, key=component_of)
+    }
+
+
+def _ref(component: str) -> dict[str, Any]:
+    return {"$ref": REF + component}
+
+
+def _structs(given: type[msgspec.Struct] | None) -> Iterator[type[msgspec.Struct]]:
+    return iter(()) if given is None else reached(given)
+
+
+def _media(given: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"schema": _ref(component_of(given)), "example": example(given)}
 
 
 def _operation(endpoint: Endpoint, method: str) -> dict[str, Any]:
@@ -124,7 +147,7 @@ def _operation(endpoint: Endpoint, method: str) -> dict[str, Any]:
         operation["description"] = endpoint.notes
     parameters = [
         *(_path_param(name) for name in re.findall(r"\{(\w+)\}", endpoint.path)),
-        *(_query_param(param) for param in endpoint.query),
+        *_query_params(endpoint.query),
     ]
     if endpoint.versioned:
         parameters.append(_IF_MATCH)
@@ -133,7 +156,7 @@ def _operation(endpoint: Endpoint, method: str) -> dict[str, Any]:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": endpoint.body_required,
-            "content": {"application/json": {"schema": ref(endpoint.body), "example": endpoint.body_example}},
+            "content": {"application/json": _media(endpoint.body)},
         }
     return operation
 
@@ -155,16 +178,26 @@ def _good(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.answer is None:
         content = {"text/plain": {"schema": {"type": "string"}, "example": endpoint.answer_example}}
     else:
-        content = {"application/json": {"schema": ref(endpoint.answer), "example": endpoint.answer_example}}
+        content = {"application/json": _media(endpoint.answer)}
     return {"description": endpoint.summary, "headers": _REQUEST_ID, "content": content}
 
 
 def _bad(endpoint: Endpoint) -> dict[str, Any]:
     """By status; where two codes share one, both are there as examples."""
     codes: dict[str, list[str]] = {}
-    for code in dict.fromkeys((*endpoint.errors, *EVERYWHERE)):
-        codes.setdefault(str(STATUS[code]), []).append(code)
+    for code in dict.fromkeys((*_implied(endpoint), *endpoint.errors, *EVERYWHERE)):
+        codes.setdefault(str(HTTP_STATUS[code]), []).append(code)
     return {status: _ref_or_several(here) for status, here in sorted(codes.items())}
+
+
+def _implied(endpoint: Endpoint) -> Iterator[str]:
+    """The codes that follow from what an endpoint takes."""
+    for name in re.findall(r"\{(\w+)\}", endpoint.path):
+        yield from _PATH_ERRORS.get(name, ("INVALID_ID", "NOT_FOUND"))
+    if endpoint.body is not None:
+        yield "INVALID_JSON"
+    if endpoint.body is not None or endpoint.query is not None:
+        yield "INVALID_ARGUMENT"
 
 
 def _ref_or_several(codes: list[str]) -> dict[str, Any]:
@@ -174,7 +207,7 @@ def _ref_or_several(codes: list[str]) -> dict[str, Any]:
     return {
         "description": " ".join(f"{code}: {_MEANS[code]}" for code in codes),
         "headers": _REQUEST_ID,
-        "content": {"application/json": {"schema": ref("Error"), "examples": examples}},
+        "content": {"application/json": {"schema": _ref("Error"), "examples": examples}},
     }
 
 
@@ -182,7 +215,7 @@ def _error(code: str) -> dict[str, Any]:
     return {
         "description": f"{code}: {_MEANS[code]}",
         "headers": _REQUEST_ID,
-        "content": {"application/json": {"schema": ref("Error"), "example": _example(code)}},
+        "content": {"application/json": {"schema": _ref("Error"), "example": _example(code)}},
     }
 
 
@@ -201,14 +234,83 @@ def _path_param(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "description": means, "schema": schema, "example": example}
 
 
-def _query_param(param: Param) -> dict[str, Any]:
-    described = {
-        "name": param.name,
-        "in": "query",
-        "required": False,
-        "description": param.means,
-        "schema": dict(param.schema),
-    }
-    if param.schema.get("type") == "array":
-        described["explode"] = False
-    return described if param.example is None else {**described, "example": param.example}
+def _query_params(query: type[msgspec.Struct] | None) -> Iterator[dict[str, Any]]:
+    for name, each in ({} if query is None else table(query)).items():
+        described = each.kind.bounded()
+        if each.default is not None and each.default is not UNSET and each.default != ():
+            described["default"] = (
+                each.example() if not each.extra.get("examples") else msgspec.to_builtins(each.default)
+            )
+        found = {
+            "name": name,
+            "in": "query",
+            "required": each.is_required,
+            "description": each.extra.get("description", ""),
+            "schema": described,
+        }
+        if isinstance(each.kind, ListKind):
+            found["explode"] = False
+        examples = each.extra.get("examples")
+        yield {**found, "example": examples[0]} if examples else found
+
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+code, pre { font: 13px/1.45 ui-monospace, monospace; }
+pre { overflow-x: auto; padding: .75rem; border: 1px solid var(--line); border-radius: .4rem; }
+details { border-top: 1px solid var(--line); padding: .4rem 0; }
+summary { cursor: pointer; display: flex; gap: .75rem; align-items: baseline; flex-wrap: wrap; }
+.method { font-weight: 600; min-width: 4rem; }
+.said { opacity: .75; }
+table { border-collapse: collapse; }
+td { padding: .15rem .75rem .15rem 0; vertical-align: top; }
+"""
+_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def docs_page(document: dict[str, Any]) -> Response:
+    return HTMLResponse("".join(_page_html(document)), headers={"content-security-policy": _POLICY})
+
+
+def _page_html(document: dict[str, Any]) -> Iterator[str]:
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>Noonbell API</title><style>{_STYLE}</style></head><body><h1>Noonbell API</h1>"
+    yield f"<p>Version {escape(document['info']['version'])}. For programs: "
+    yield '<a href="/openapi.json">/openapi.json</a>.</p>'
+    for tag in document["tags"]:
+        yield f"<h2>{escape(tag['name'])}</h2><p class=said>{escape(tag['description'])}</p>"
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if tag["name"] in operation["tags"]:
+                    yield from _operation_html(path, method, operation)
+    yield "</body></html>"
+
+
+def _operation_html(path: str, method: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield f"<details id={escape(operation['operationId'])}><summary><span class=method>{method.upper()}</span>"
+    yield f"<code>{escape(path)}</code><span class=said>{escape(operation['summary'])}</span></summary>"
+    if "description" in operation:
+        yield f"<p>{escape(operation['description'])}</p>"
+    if "parameters" in operation:
+        yield "<table>"
+        for each in operation["parameters"]:
+            yield f"<tr><td><code>{escape(each['name'])}</code><td>{each['in']}<td>{escape(each['description'])}"
+        yield "</table>"
+    if "requestBody" in operation:
+        yield "<p>Body</p>" + _json_html(operation["requestBody"]["content"]["application/json"]["example"])
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            (content,) = response["content"].values()
+            yield f"<p>Answer {status}</p>" + _json_html(content["example"])
+    errors = [status for status in operation["responses"] if not status.startswith("2")]
+    yield f"<p class=said>Errors: {', '.join(errors)}</p></details>"
+
+
+def _json_html(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return f"<pre>{escape(text)}</pre>"

@@ -1,38 +1,35 @@
-"""What a request says outside its body: ids in the path, the query string, `If-Match`, who is asking."""
+"""Reading a request: ids in the path, the query string, headers, who calls, and the body within its limits."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
-from starlette.requests import Request
+import msgspec
+from starlette.requests import ClientDisconnect, Request
 
-from noonbell.api.edge import ENCODED_SLASH
+from noonbell import fields
+from noonbell.api.middleware import ENCODED_SLASH
 from noonbell.errors import InvalidArgument
+from noonbell.fields.problems import LocalTime, Problems, ReadContext
+from noonbell.json_text import decoded, joined, too_large
 from noonbell.model.run import RunId
-from noonbell.service import naming
-from noonbell.service.naming import TaskRef
-from noonbell.service.reader import Problems, Reader
+from noonbell.service import filters
+from noonbell.service.filters import TaskRef
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 ACTOR: Final = "noonbell.actor"
-"""Where the scope of a request holds who is asking, once somebody has found out."""
+"""Where the scope of a request holds the caller's name, once the token has been checked."""
 QUEUES: Final = "noonbell.queues"
 """Where it holds the queues that a worker's token is for; None for other tokens, and where no token is asked for."""
 
-MANY: Final = frozenset({"status"})
-"""May be given several times, or as a list parted by commas."""
-
-_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_INTEGERS: Final = frozenset({"page", "page_size", "parent_id", "count", "limit", "after"})
-_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
-_FLAG_NAMES: Final = frozenset({"enabled", "include_system", "cancel_running", "purge", "dry_run"})
-_MOMENTS: Final = frozenset({"from", "to", "at"})
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?', re.ASCII)
 
 
 def actor(request: Request) -> str | None:
-    """Who is asking; None while nobody has to say."""
+    """The name of the caller's token; None where no token is required."""
     found: str | None = request.scope.get(ACTOR)
     return found
 
@@ -44,29 +41,35 @@ def queues(request: Request) -> tuple[str, ...] | None:
 
 
 def task_ref(request: Request) -> TaskRef:
-    return naming.task_ref(request.path_params["id"].replace(ENCODED_SLASH, "/"))
+    return filters.task_ref(request.path_params["id"].replace(ENCODED_SLASH, "/"))
 
 
 def run_id(request: Request) -> RunId:
-    return naming.run_id(request.path_params["run_id"])
+    return filters.run_id(request.path_params["run_id"])
 
 
 def piece(request: Request, name: str) -> str:
     return str(request.path_params[name]).replace(ENCODED_SLASH, "/")
 
 
-def query(request: Request) -> Reader:
-    """The query string, its numbers and flags read. What is there twice, or is not known, is refused elsewhere."""
-    given: dict[str, Any] = {}
-    for name, text in request.query_params.multi_items():
-        if name in MANY:
-            given.setdefault(name, []).extend(part for part in text.split(",") if part)
-        elif text != "":
-            given[name] = _read(name, text)
-    return Reader(given, Problems())
+def read_query(request: Request, struct: type[S], zone: LocalTime | None = None) -> S:
+    """The query string as a Struct. InvalidArgument names every problem."""
+    problems = Problems()
+    found = fields.read_into(struct, query_of(request, struct), ReadContext(problems, zone=zone))
+    problems.finish()
+    return found
 
 
-def check_query(request: Request, known: Collection[str]) -> None:
+def query_of(request: Request, struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return fields.from_query(struct, request.query_params.multi_items())
+
+
+async def read_body(request: Request, struct: type[S], *, required: bool = False) -> S:
+    """The body as a Struct. InvalidArgument names every problem."""
+    return fields.read(struct, await read_object(request, required=required))
+
+
+def check_query(request: Request, known: Mapping[str, bool]) -> None:
     """A parameter that the call does not have is refused: a filter with a slip in its name would find everything."""
     problems = Problems()
     seen: set[str] = set()
@@ -74,7 +77,7 @@ def check_query(request: Request, known: Collection[str]) -> None:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             problems.add(name[:60], f"is not a parameter of this call; it has {listed}")
-        elif name in seen and name not in MANY:
+        elif name in seen and not known[name]:
             problems.add(name, "is there twice")
         seen.add(name)
     problems.finish()
@@ -91,12 +94,55 @@ def expected_version(request: Request) -> int | None:
     return int(found.group(1))
 
 
-def _read(name: str, text: str) -> Any:
-    if name in _INTEGERS and _INTEGER.fullmatch(text):
-        return int(text)
-    if name in _FLAG_NAMES:
-        return _FLAGS.get(text.lower(), text)
-    if name in _MOMENTS:
-        # An offset's plus sign that was not encoded arrives as a blank.
-        return re.sub(r" (\d\d:\d\d)$", r"+\1", text)
-    return text
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of one request's body. What says it is larger is refused before a byte of it is read.
+
+Half of what MariaDB takes in one statement by default: what comes in can be kept on every store.
+"""
+USUAL_BYTES: Final = 1024 * 1024
+"""Of the body of an endpoint that takes neither payloads of runs nor many things at once."""
+DISCARDED_BYTES: Final = 64 * 1024
+"""Of a body that is not looked at: a caller that has sent no more than this hears the answer on a whole connection."""
+
+BODY_LIMIT: Final = "noonbell.most_bytes"
+"""In a request's scope: the largest body that its endpoint takes."""
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The body; PayloadTooLarge if it is larger than the endpoint takes, unread if it says so itself."""
+    most_bytes: int = request.scope.get(BODY_LIMIT, USUAL_BYTES)
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) > most_bytes:
+        raise too_large(most_bytes)
+    return await joined(request.stream(), most_bytes)
+
+
+async def discard_body(request: Request) -> None:
+    """Read a body that is of no use, and stop after DISCARDED_BYTES of it."""
+    left = DISCARDED_BYTES
+    try:
+        async for piece in request.stream():
+            left -= len(piece)
+            if left <= 0:
+                return
+    except ClientDisconnect:
+        return
+
+
+async def read_json(request: Request) -> Any:
+    """The body as JSON; None if there is none. InvalidJson within milliseconds, for any input."""
+    body = await read_bytes(request)
+    return await decoded(body) if body.strip() else None
+
+
+async def read_object(request: Request, *, required: bool = False) -> dict[str, Any]:
+    """The body as an object; without a body, an empty one."""
+    return as_object(await read_json(request), required=required)
+
+
+def as_object(value: Any, *, required: bool = False) -> dict[str, Any]:
+    if value is None and not required:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArgument("the body is not an object; expected {…} with the fields that /docs lists")
+    return value

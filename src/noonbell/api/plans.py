@@ -2,127 +2,152 @@
 
 from __future__ import annotations
 
-import enum
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api import plan_papers as papers
-from noonbell.api.answers import json_answer, page_answer
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
-from noonbell.model.request import TaskQuery
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import json_response, page_response
+from noonbell.dialects.plans import INTERVALS, PlanBody, PlanPage, PlansDialect, PlanType, ShownPlan, WholePlan
+from noonbell.fields import meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
 from noonbell.model.task import Task, TaskStatus
 from noonbell.service import Services
-from noonbell.service.filters import read_task_query
-from noonbell.service.plan_fields import INTERVALS, PlanType
-from noonbell.service.reader import Problems, Reader
-
-DELAY: Final = "delay"
-"""Not a type of its own: the four that are intervals."""
-
-
-class View(enum.StrEnum):
-    ACTIVE = "active"
-    HISTORY = "history"
-    PAUSE = "pause"
-    ERROR = "error"
-
+from noonbell.service.filters import TaskList, Word, task_query
+from noonbell.service.tasks import SkipBody
 
 _STATUSES: Final = {
-    View.ACTIVE: (TaskStatus.ENABLED, TaskStatus.DISABLED, TaskStatus.ERROR),
-    View.HISTORY: (TaskStatus.COMPLETED,),
-    View.PAUSE: (TaskStatus.DISABLED,),
-    View.ERROR: (TaskStatus.ERROR,),
+    "active": (TaskStatus.ENABLED, TaskStatus.DISABLED, TaskStatus.ERROR),
+    "history": (TaskStatus.COMPLETED,),
+    "pause": (TaskStatus.DISABLED,),
+    "error": (TaskStatus.ERROR,),
 }
+
+
+_ACTION: Final = ("INVALID_JSON", "INVALID_STATE")
+
+
+class PlanList(TaskList, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("status", "name", "label", "queue", "managed_by", "include_system")
+
+    station: Annotated[Word | None, meta("Plans for this station.", examples=["billing"])] = None
+    plan_type: Annotated[
+        Literal["none", "time", "second", "minute", "hour", "day", "week", "month", "delay"] | None,
+        meta("Plans of this type; `delay` is all four intervals.", examples=["week"]),
+    ] = None
+    state: Annotated[
+        Literal["active", "history", "pause", "error"] | None,
+        meta("`history`: finished or closed. `active`: all others. `pause`, `error`: only those."),
+    ] = None
+
+
+class PlanRemoved(msgspec.Struct, frozen=True):
+    plan_id: Annotated[str, meta(examples=["1f4a"])]
+    deleted: Annotated[bool, meta(examples=[True])]
 
 
 class PlanCalls:
     def __init__(self, services: Services) -> None:
-        self._plans = services.plans
+        self._plans = PlansDialect(services)
 
+    @call(
+        "POST", "/plans", "publish_plan", "Publish a plan", Role.OPERATOR,
+        status=201, body=PlanBody, body_required=True, most_bytes=MOST_BYTES, answer=ShownPlan,
+        errors=("ALREADY_EXISTS",),
+    )  # fmt: skip
     async def publish(self, request: Request) -> Response:
+        """Every wrong field is named in `details`, and then nothing is saved. A `plan_id` that is taken is ALREADY_EXISTS,
+        so a publisher that is not sure may publish again. All times are UTC.
+        """
         given = await read_object(request, required=True)
         task = await self._plans.publish(given, by=params.actor(request))
         headers = {"location": f"{request.url.path}/{task.spec.external_id}"}
-        return json_answer(await self._plans.show(task), 201, headers)
+        return json_response(await self._plans.show(task), 201, headers)
 
+    @call("GET", "/plans", "list_plans", "List plans", Role.VIEWER, query=PlanList, answer=PlanPage)
     async def page(self, request: Request) -> Response:
-        reader = params.query(request)
-        query, types = _read_query(reader)
-        reader.problems.finish()
+        at = ReadContext(Problems())
+        asked = read_into(PlanList, params.query_of(request, PlanList), at)
+        query = msgspec.structs.replace(
+            task_query(asked, at), queue=asked.station, status_in=_STATUSES.get(asked.state or "", ())
+        )
+        at.problems.finish()
+        kind = asked.plan_type
+        types = () if kind is None else INTERVALS if kind == "delay" else (PlanType(kind),)
         page = await self._plans.page(query, types)
-        return page_answer(page.items, page, query.page, query.page_size)
+        return page_response(page.items, page, query.page, query.page_size)
 
+    @call("GET", "/plans/{plan_id}", "get_plan", "Read a plan, with its newest results", Role.VIEWER, answer=WholePlan)
     async def get(self, request: Request) -> Response:
-        return json_answer(await self._plans.show_whole(await self._plans.get(_plan_id(request))))
+        """`results` are its twenty newest runs, each with who took part. All of them are the runs of its task:
+        `GET /tasks/{task_id}/runs`.
+        """
+        return json_response(await self._plans.show_whole(await self._plans.get(_plan_id(request))))
 
+    @call("DELETE", "/plans/{plan_id}", "remove_plan", "Remove a plan", Role.OPERATOR, answer=PlanRemoved)
     async def remove(self, request: Request) -> Response:
+        """Its `plan_id` is free again. A run that waits is canceled, one that executes may end; their history stays."""
         plan_id = _plan_id(request)
         await self._plans.remove(plan_id, by=params.actor(request))
-        return json_answer({"plan_id": plan_id.lower(), "deleted": True})
+        return json_response(PlanRemoved(plan_id.lower(), True))
 
+    @call(
+        "POST", "/plans/{plan_id}/pause", "pause_plan", "Pause a plan", Role.OPERATOR,
+        answer=ShownPlan, errors=_ACTION,
+    )  # fmt: skip
     async def pause(self, request: Request) -> Response:
+        """No further slot until it is resumed."""
         await read_object(request)
         return await self._shown(await self._plans.pause(_plan_id(request), by=params.actor(request)))
 
+    @call(
+        "POST", "/plans/{plan_id}/resume", "resume_plan", "Resume a plan", Role.OPERATOR,
+        answer=ShownPlan, errors=_ACTION,
+    )  # fmt: skip
     async def resume(self, request: Request) -> Response:
+        """From now on; what lay in between is not caught up."""
         await read_object(request)
         return await self._shown(await self._plans.resume(_plan_id(request), by=params.actor(request)))
 
+    @call(
+        "POST", "/plans/{plan_id}/skip", "skip_plan", "Skip the next slots of a plan", Role.OPERATOR,
+        body=SkipBody, answer=ShownPlan,
+    )  # fmt: skip
+    async def skip(self, request: Request) -> Response:
+        """Skipped slots use up the count. 0 takes it back, -1 skips until it is taken back or the plan is reset."""
+        asked = await params.read_body(request, SkipBody)
+        return await self._shown(await self._plans.skip(_plan_id(request), asked.count, by=params.actor(request)))
+
+    @call(
+        "POST", "/plans/{plan_id}/reset", "reset_plan", "Reset a plan", Role.OPERATOR,
+        answer=ShownPlan, errors=_ACTION,
+    )  # fmt: skip
     async def reset(self, request: Request) -> Response:
+        """Back into the queue with its whole count, from error, pause and close too. A one-shot plan runs again, now."""
         await read_object(request)
         return await self._shown(await self._plans.reset(_plan_id(request), by=params.actor(request)))
 
+    @call(
+        "POST", "/plans/{plan_id}/close", "close_plan", "Close a plan", Role.OPERATOR,
+        answer=ShownPlan, errors=_ACTION,
+    )  # fmt: skip
     async def close(self, request: Request) -> Response:
+        """No further slot, for good. A run that waits is canceled, one that executes may end."""
         await read_object(request)
         return await self._shown(await self._plans.close(_plan_id(request), by=params.actor(request)))
 
-    async def skip(self, request: Request) -> Response:
-        problems = Problems()
-        reader = Reader(await read_object(request), problems)
-        count = reader.integer("count", 1, -1, 1_000_000)
-        reader.finish("a skip")
-        problems.finish()
-        return await self._shown(await self._plans.skip(_plan_id(request), count, by=params.actor(request)))
-
     async def _shown(self, task: Task) -> Response:
-        return json_answer(await self._plans.show(task))
+        return json_response(await self._plans.show(task))
 
 
 def _plan_id(request: Request) -> str:
     return params.piece(request, "plan_id")
 
 
-def _read_query(reader: Reader) -> tuple[TaskQuery, tuple[PlanType, ...]]:
-    view = reader.choice("state", View, View.ACTIVE) if reader.get("state") else None
-    types: tuple[PlanType, ...] = ()
-    if reader.get("plan_type") == DELAY:
-        types = INTERVALS
-    elif reader.get("plan_type") is not None:
-        types = (reader.choice("plan_type", PlanType, PlanType.NONE),)
-    paging: dict[str, Any] = {
-        name: reader.given[name] for name in ("page", "page_size", "cursor", "sort") if name in reader.given
-    }
-    if reader.get("station") is not None:
-        paging["queue"] = reader.text("station", None, least=1)
-    base = read_task_query(Reader(paging, reader.problems))
-    return (base if view is None else msgspec.structs.replace(base, status_in=_STATUSES[view])), types
-
-
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = PlanCalls(services)
-    return [
-        Endpoint(("POST",), "/plans", calls.publish, **papers.PUBLISH),
-        Endpoint(("GET",), "/plans", calls.page, **papers.LIST),
-        Endpoint(("GET",), "/plans/{plan_id}", calls.get, **papers.GET),
-        Endpoint(("DELETE",), "/plans/{plan_id}", calls.remove, **papers.REMOVE),
-        Endpoint(("POST",), "/plans/{plan_id}/pause", calls.pause, **papers.PAUSE),
-        Endpoint(("POST",), "/plans/{plan_id}/resume", calls.resume, **papers.RESUME),
-        Endpoint(("POST",), "/plans/{plan_id}/skip", calls.skip, **papers.SKIP),
-        Endpoint(("POST",), "/plans/{plan_id}/reset", calls.reset, **papers.RESET),
-        Endpoint(("POST",), "/plans/{plan_id}/close", calls.close, **papers.CLOSE),
-    ]
+    return endpoints_of(PlanCalls(services), "plans")

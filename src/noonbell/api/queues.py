@@ -6,85 +6,100 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api import queue_papers as papers
-from noonbell.api.answers import json_answer, page_answer
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import read_object
+from noonbell.api.responses import json_response, page_response
+from noonbell.fields import read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
+from noonbell.model.worker import QueueLimits
 from noonbell.service import Services
-from noonbell.service.filters import PAGING, RUN_FILTERS, read_run_query
-from noonbell.service.reader import Problems, Reader
-from noonbell.service.run_json import shown
+from noonbell.service.filters import read_run_query, run_query
+from noonbell.service.queues import AllQueues, Cleaning, DeadRunFilter, DeadRuns, QueueCleaned, Redriving, ShownQueue
+from noonbell.service.runs import RunPage, RunsCanceled, RunsRetried, shown
 
 
 class QueueCalls:
     def __init__(self, services: Services) -> None:
         self._services, self._queues = services, services.queues
 
+    @call("GET", "/queues", "list_queues", "The queues", Role.VIEWER, answer=AllQueues)
     async def all(self, request: Request) -> Response:
         del request
-        return json_answer({"items": await self._queues.all()})
+        return json_response({"items": await self._queues.all()})
 
+    @call("GET", "/queues/{name}", "get_queue", "Read a queue", Role.VIEWER, answer=ShownQueue)
     async def get(self, request: Request) -> Response:
-        return json_answer(await self._queues.get(params.piece(request, "name")))
+        return json_response(await self._queues.get(params.piece(request, "name")))
 
+    @call(
+        "PUT", "/queues/{name}", "limit_queue", "Limit a queue", Role.OPERATOR,
+        body=QueueLimits, body_required=True, answer=ShownQueue,
+    )  # fmt: skip
     async def limit(self, request: Request) -> Response:
+        """What is left out is no limit. Held over all nodes, from the next claim on."""
         given = await read_object(request, required=True)
-        return json_answer(await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request)))
+        return json_response(await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request)))
 
+    @call(
+        "POST", "/queues/{name}/pause", "pause_queue", "Let nothing start from a queue", Role.OPERATOR,
+        answer=ShownQueue,
+    )  # fmt: skip
     async def pause(self, request: Request) -> Response:
+        """What executes goes on."""
         await read_object(request)
-        return json_answer(await self._queues.pause(params.piece(request, "name"), by=params.actor(request)))
+        return json_response(await self._queues.pause(params.piece(request, "name"), by=params.actor(request)))
 
+    @call("POST", "/queues/{name}/resume", "resume_queue", "Let runs start again", Role.OPERATOR, answer=ShownQueue)
     async def resume(self, request: Request) -> Response:
         await read_object(request)
-        return json_answer(await self._queues.resume(params.piece(request, "name"), by=params.actor(request)))
+        return json_response(await self._queues.resume(params.piece(request, "name"), by=params.actor(request)))
 
+    @call(
+        "POST", "/queues/{name}/drain", "drain_queue", "Cancel what waits on a queue", Role.OPERATOR,
+        answer=RunsCanceled,
+    )  # fmt: skip
     async def drain(self, request: Request) -> Response:
+        """Delayed runs and retries too; what executes goes on. At most 10,000 in one call."""
         await read_object(request)
-        done = await self._queues.drain(params.piece(request, "name"), by=params.actor(request))
-        return json_answer({"matched": done.matched, "canceled": done.changed, "more": done.more})
+        return json_response(await self._queues.drain(params.piece(request, "name"), by=params.actor(request)))
 
+    @call(
+        "POST", "/queues/{name}/clean", "clean_queue", "Remove the final runs of a queue", Role.OPERATOR,
+        body=Cleaning, body_required=True, answer=QueueCleaned,
+    )  # fmt: skip
     async def clean(self, request: Request) -> Response:
+        """Those that ended longer ago, all or of some statuses. At most about 10,000 in one call."""
         given = await read_object(request, required=True)
-        return json_answer(await self._queues.clean(params.piece(request, "name"), given))
+        return json_response(await self._queues.clean(params.piece(request, "name"), given))
 
+    @call(
+        "GET", "/queues/{name}/dead", "list_dead_runs", "The runs of a queue that failed for good", Role.VIEWER,
+        query=DeadRuns, answer=RunPage,
+    )  # fmt: skip
     async def dead(self, request: Request) -> Response:
-        reader = params.query(request)
-        asked = await read_run_query(reader, self._services.store)
-        reader.problems.finish()
+        asked = await read_run_query(params.query_of(request, DeadRuns), self._services.store, struct=DeadRuns)
         query = self._queues.dead(params.piece(request, "name"), asked)
         page = await self._services.runs.page(query)
-        return page_answer([shown(run) for run in page.items], page, query.page, query.page_size)
+        return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
 
+    @call(
+        "POST", "/queues/{name}/redrive", "redrive_queue", "Run again what failed for good", Role.OPERATOR,
+        body=Redriving, answer=RunsRetried,
+    )  # fmt: skip
     async def redrive(self, request: Request) -> Response:
+        """New runs beside the old ones, with what they carried. Each dead run is run again once, however often this is
+        called. At most 10,000 in one call.
+        """
         problems = Problems()
-        outer = Reader(await read_object(request), problems)
-        reader = outer.object("filter") or Reader({}, problems, "filter")
-        dry_run = outer.flag("dry_run", default=False)
-        outer.finish("a redrive")
-        asked = await read_run_query(reader, self._services.store)
-        for name in (*PAGING, "queue"):
-            if name in reader.given:
-                others = (each for each in RUN_FILTERS if each != "queue")
-                reader.wrong(name, f"is not a filter here; there are {', '.join(others)}")
-        reader.finish("a filter of runs")
+        asked = read_into(Redriving, await read_object(request), ReadContext(problems))
+        query = await run_query(asked.filter or DeadRunFilter(), self._services.store, ReadContext(problems, "filter"))
         problems.finish()
         done = await self._queues.redrive(
-            params.piece(request, "name"), asked, by=params.actor(request), dry_run=dry_run
+            params.piece(request, "name"), query, by=params.actor(request), dry_run=asked.dry_run
         )
-        return json_answer({"matched": done.matched, "retried": done.changed, "more": done.more})
+        return json_response(done)
 
 
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = QueueCalls(services)
-    return [
-        Endpoint(("GET",), "/queues", calls.all, **papers.LIST),
-        Endpoint(("GET",), "/queues/{name}", calls.get, **papers.GET),
-        Endpoint(("PUT",), "/queues/{name}", calls.limit, **papers.LIMIT),
-        Endpoint(("POST",), "/queues/{name}/pause", calls.pause, **papers.PAUSE),
-        Endpoint(("POST",), "/queues/{name}/resume", calls.resume, **papers.RESUME),
-        Endpoint(("POST",), "/queues/{name}/drain", calls.drain, **papers.DRAIN),
-        Endpoint(("POST",), "/queues/{name}/clean", calls.clean, **papers.CLEAN),
-        Endpoint(("GET",), "/queues/{name}/dead", calls.dead, **papers.DEAD),
-        Endpoint(("POST",), "/queues/{name}/redrive", calls.redrive, **papers.REDRIVE),
-    ]
+    return endpoints_of(QueueCalls(services), "queues")

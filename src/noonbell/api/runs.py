@@ -1,4 +1,4 @@
-"""Endpoints of runs."""
+"""Endpoints of runs, and of the callbacks by which a target reports how a run ended."""
 
 from __future__ import annotations
 
@@ -7,19 +7,47 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import params, queue_papers
-from noonbell.api import run_papers as papers
-from noonbell.api.answers import json_answer, page_answer, request_id
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
+from noonbell.api import params
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, as_object, discard_body, read_bytes, read_object
+from noonbell.api.responses import json_response, page_response, request_id
 from noonbell.clock import rfc3339
-from noonbell.errors import InvalidArgument
+from noonbell.fields import read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.json_text import decoded
+from noonbell.model.access import Role
 from noonbell.model.request import RunQuery
 from noonbell.service import Services
-from noonbell.service.filters import PAGING, RUN_FILTERS, read_run_query
-from noonbell.service.reader import Problems, Reader
-from noonbell.service.run_json import shown, shown_attempt, shown_callback
-from noonbell.service.runs import Bulk
+from noonbell.service.callbacks import (
+    CallbackAnswer,
+    CallbackBody,
+    CallbackByIds,
+    CallbackList,
+    CallbackRecords,
+    CallbackSource,
+)
+from noonbell.service.filters import RunFilter, RunList, check_bulk, read_run_query, run_query
+from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
+from noonbell.service.runs import (
+    AttemptList,
+    Attempts,
+    BulkRuns,
+    CancelBody,
+    LogLines,
+    LogList,
+    Retried,
+    RunPage,
+    RunsCanceled,
+    RunsRetried,
+    ShownCancel,
+    ShownPromotion,
+    WholeRun,
+    shown,
+    shown_attempt,
+    shown_callback,
+)
+from noonbell.service.secrets import masked
+from noonbell.service.task_fields import Proof
 
 
 class RunCalls:
@@ -27,100 +55,149 @@ class RunCalls:
         self._services = services
         self._runs = services.runs
 
+    @call("GET", "/runs", "list_runs", "The runs of all tasks", Role.VIEWER, query=RunList, answer=RunPage)
     async def page(self, request: Request) -> Response:
-        reader = params.query(request)
-        query = await read_run_query(reader, self._services.store)
-        reader.problems.finish()
+        """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its size:
+        `GET /runs/{run_id}` shows it.
+        """
+        query = await read_run_query(params.query_of(request, RunList), self._services.store)
         page = await self._runs.page(query)
-        return page_answer([shown(run) for run in page.items], page, query.page, query.page_size)
+        return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
 
-    async def get(self, request: Request) -> Response:
-        return json_answer(await self._runs.show(params.run_id(request)))
-
-    async def cancel(self, request: Request) -> Response:
-        run_id = params.run_id(request)
+    @call(
+        "POST", "/runs/batch", "publish_runs", "Publish up to 10,000 runs in one transaction", Role.OPERATOR,
+        body=PublishBatch, body_required=True, most_bytes=MOST_BYTES, answer=BatchAnswer,
+        errors=("NOT_FOUND", "INVALID_STATE"),
+    )  # fmt: skip
+    async def batch(self, request: Request) -> Response:
+        """All or nothing; answers in the order of the requests. A task at its limit that does not queue gives `refused`
+        and no run.
+        """
+        given = await read_object(request, required=True)
         problems = Problems()
-        reader = Reader(await read_object(request), problems)
-        reason = reader.text("reason", "", most=1_000)
-        reader.finish("a cancel")
+        wanted = given.get("runs")
+        for name in given.keys() - {"runs"}:
+            problems.add(str(name)[:60], "is not a field of a batch")
+        if not isinstance(wanted, list):
+            ReadContext(problems).expected("runs", wanted, "a list of runs to publish")
         problems.finish()
-        answer = await self._runs.cancel(run_id, by=params.actor(request), reason=reason)
-        return json_answer({"run_id": answer.run_id, "status": answer.status, "canceled": answer.canceled})
+        published = await self._services.publishing.publish_batch(wanted or [], trace_id=request_id(request.scope))
+        return json_response({"runs": [_outcome(each) for each in published]})
 
-    async def retry(self, request: Request) -> Response:
+    @call(
+        "POST", "/runs/cancel", "cancel_runs", "Cancel every run that a filter finds", Role.OPERATOR,
+        body=BulkRuns, body_required=True, answer=RunsCanceled,
+    )  # fmt: skip
+    async def cancel_where(self, request: Request) -> Response:
+        """At most 10,000 in one call; `more` says that there are others. `dry_run` only counts."""
+        query, dry_run = await self._bulk(request)
+        return json_response(await self._runs.cancel_where(query, by=params.actor(request), dry_run=dry_run))
+
+    @call(
+        "POST", "/runs/retry", "retry_runs", "Run again every run that a filter finds", Role.OPERATOR,
+        body=BulkRuns, body_required=True, answer=RunsRetried,
+    )  # fmt: skip
+    async def retry_where(self, request: Request) -> Response:
+        """Those that failed or were canceled, unless `status` says otherwise."""
+        query, dry_run = await self._bulk(request)
+        return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
+
+    @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, answer=WholeRun)
+    async def get(self, request: Request) -> Response:
+        """With the request and the response of its newest attempt, and its payload."""
+        return json_response(await self._runs.show(params.run_id(request)))
+
+    @call(
+        "POST", "/runs/{run_id}/cancel", "cancel_run", "Cancel a run", Role.OPERATOR,
+        body=CancelBody, answer=ShownCancel,
+    )  # fmt: skip
+    async def cancel(self, request: Request) -> Response:
+        """From any status that is not final. A final run stays as it is: `canceled` is false, `status` the true one."""
         run_id = params.run_id(request)
-        fresh = await self._runs.retry(run_id, by=params.actor(request))
-        return json_answer({"run_id": fresh, "retry_of_run_id": run_id})
+        asked = await params.read_body(request, CancelBody)
+        answer = await self._runs.cancel(run_id, by=params.actor(request), reason=asked.reason)
+        return json_response(ShownCancel(answer.run_id, answer.status, answer.canceled))
 
+    @call(
+        "POST", "/runs/{run_id}/retry", "retry_run", "Run again what has ended", Role.OPERATOR,
+        answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
+    )  # fmt: skip
+    async def retry(self, request: Request) -> Response:
+        """A new run beside the old one, with its payload."""
+        run_id = params.run_id(request)
+        return json_response(Retried(await self._runs.retry(run_id, by=params.actor(request)), run_id))
+
+    @call(
+        "POST", "/runs/{run_id}/promote", "promote_run", "Let a delayed or retrying run start now", Role.OPERATOR,
+        answer=ShownPromotion, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def promote(self, request: Request) -> Response:
         run = await self._runs.promote(params.run_id(request))
-        return json_answer({"run_id": run.id, "status": run.status, "run_at": rfc3339(run.run_at)})
+        return json_response({"run_id": run.id, "status": run.status, "run_at": rfc3339(run.run_at)})
 
+    @call(
+        "GET", "/runs/{run_id}/attempts", "list_attempts", "The attempts of a run, oldest first", Role.VIEWER,
+        query=AttemptList, answer=Attempts,
+    )  # fmt: skip
     async def attempts(self, request: Request) -> Response:
-        found = await self._runs.attempts(params.run_id(request))
-        return json_answer({"items": [shown_attempt(attempt) for attempt in found]})
+        """In a list of n attempts, a result, error details, headers or a body of more than 4 MiB / n is null, and `omitted`
+        has its size. One attempt alone is whole: ask with `limit=1`, and `after` one less than its number.
+        """
+        asked = params.read_query(request, AttemptList)
+        found, next_after = await self._runs.attempts(params.run_id(request), asked.after, asked.limit)
+        answer = {"items": [shown_attempt(attempt) for attempt in found]}
+        return json_response(answer if next_after is None else {**answer, "next_after": next_after})
 
+    @call(
+        "GET", "/runs/{run_id}/log", "read_log", "The log lines of a run", Role.VIEWER,
+        query=LogList, answer=LogLines,
+    )  # fmt: skip
     async def log(self, request: Request) -> Response:
-        reader = params.query(request)
-        after = reader.integer("after", 0, 0, 2**53 - 1)
-        limit = reader.integer("limit", 1_000, 1, 10_000)
-        reader.problems.finish()
-        lines = await self._runs.log(params.run_id(request), after, limit)
+        asked = params.read_query(request, LogList)
+        lines = await self._runs.log(params.run_id(request), asked.after, asked.limit)
         items = [
             {"seq": line.seq, "at": rfc3339(line.at), "level": line.level, "message": line.message} for line in lines
         ]
-        return json_answer({"items": items, "next_after": lines[-1].seq if lines else after})
+        return json_response({"items": items, "next_after": lines[-1].seq if lines else asked.after})
 
+    @call(
+        "GET", "/runs/{run_id}/callbacks", "list_callbacks_of_run", "The callbacks of a run, newest first", Role.VIEWER,
+        query=CallbackList, answer=CallbackRecords,
+    )  # fmt: skip
     async def callbacks(self, request: Request) -> Response:
-        reader = params.query(request)
-        limit = reader.integer("limit", 100, 1, 1_000)
-        reader.problems.finish()
-        found = await self._services.callbacks.of_run(params.run_id(request), limit)
-        return json_answer({"items": [shown_callback(callback) for callback in found]})
-
-    async def batch(self, request: Request) -> Response:
-        given = await read_object(request, required=True)
-        problems = Problems()
-        outer = Reader(given, problems)
-        wanted = outer.get("runs")
-        outer.finish("a batch")
-        if not isinstance(wanted, list):
-            outer.expected("runs", "a list of runs to publish")
-            wanted = []
-        problems.finish()
-        published = await self._services.publishing.publish_batch(wanted, trace_id=request_id(request.scope))
-        return json_answer({"runs": [_outcome(each) for each in published]})
-
-    async def cancel_where(self, request: Request) -> Response:
-        query, dry_run = await self._bulk(request)
-        done = await self._runs.cancel_where(query, by=params.actor(request), dry_run=dry_run)
-        return json_answer(_told(done, "canceled"))
-
-    async def retry_where(self, request: Request) -> Response:
-        query, dry_run = await self._bulk(request)
-        done = await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run)
-        return json_answer(_told(done, "retried"))
-
-    async def backfill(self, request: Request) -> Response:
-        ref, given = params.task_ref(request), await read_object(request, required=True)
-        return json_answer(await self._services.backfills.fill(ref, given, trace_id=request_id(request.scope)))
+        """The ignored ones too, each with its reason. In a list of n callbacks, headers or a body of more than 4 MiB / n
+        are empty, and `omitted` has their size. One callback alone is whole: ask with `limit=1`, and `before` one more than
+        its id.
+        """
+        asked = params.read_query(request, CallbackList)
+        found = await self._services.callbacks.of_run(params.run_id(request), asked.limit, asked.before)
+        return json_response({"items": [shown_callback(callback) for callback in found]})
 
     async def _bulk(self, request: Request) -> tuple[RunQuery, bool]:
+        given = await read_object(request, required=True)
         problems = Problems()
-        outer = Reader(await read_object(request, required=True), problems)
-        inner = outer.object("filter")
-        everything, dry_run = outer.flag("all", default=False), outer.flag("dry_run", default=False)
-        outer.finish("a bulk change")
-        if not everything and (inner is None or not inner.given):
-            raise InvalidArgument.field("filter", 'is missing; expected a filter, or "all": true for every run')
-        reader = inner or Reader({}, problems, "filter")
-        query = await read_run_query(reader, self._services.store)
-        for name in PAGING:
-            if name in reader.given:
-                reader.wrong(name, f"is not a filter; there are {', '.join(RUN_FILTERS)}")
-        reader.finish("a filter of runs")
+        asked = read_into(BulkRuns, given, ReadContext(problems))
+        if not problems.found:
+            check_bulk(given, everything=asked.all, what="run")
+        query = await run_query(asked.filter or RunFilter(), self._services.store, ReadContext(problems, "filter"))
         problems.finish()
-        return query, dry_run
+        return query, asked.dry_run
+
+
+class BackfillCalls:
+    def __init__(self, services: Services) -> None:
+        self._backfills = services.backfills
+
+    @call(
+        "POST", "/tasks/{id}/backfill", "backfill_task", "Run a task for slots of the past", Role.OPERATOR,
+        body=Backfill, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def backfill(self, request: Request) -> Response:
+        """One run for each slot from `from` to `to`, both included, beside what the slot became then. A slot that was
+        filled before is not filled again, unless `if_finished` says so. At most 10,000 slots in one call.
+        """
+        ref, given = params.task_ref(request), await read_object(request, required=True)
+        return json_response(await self._backfills.fill(ref, given, trace_id=request_id(request.scope)))
 
 
 def _outcome(published: Any) -> dict[str, Any]:
@@ -128,23 +205,68 @@ def _outcome(published: Any) -> dict[str, Any]:
     return answer if published.reason is None else {**answer, "reason": published.reason}
 
 
-def _told(done: Bulk, what: str) -> dict[str, Any]:
-    return {"matched": done.matched, what: done.changed, "more": done.more}
+_LONGEST_TOKEN = 256
+
+
+class CallbackCalls:
+    def __init__(self, services: Services) -> None:
+        self._callbacks = services.callbacks
+
+    @call(
+        "POST PUT PATCH", "/callbacks/{callback_token}", "callback", "A target says how a run ended", None,
+        body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
+    )  # fmt: skip
+    async def by_token(self, request: Request) -> Response:
+        """The address is the `X-Callback-Url` that came with the request. A repeat on a final run is answered with the
+        standing status and recorded as IGNORED. `{"status": "RUNNING"}` moves the deadline.
+        """
+        # A token that belongs to no run is refused before its body is read: anyone can send one.
+        token = params.piece(request, "callback_token")[:_LONGEST_TOKEN]
+        if not await self._callbacks.knows(token):
+            await discard_body(request)
+            await self._callbacks.refuse(token, CallbackSource(*_sender(request)))
+        return json_response(await self._callbacks.by_token(token, *await _read_callback(request)))
+
+    @call(
+        "POST PUT PATCH", "/callbacks", "callback_by_ids", "A target says how a run ended, without a token",
+        Role.OPERATOR, body=CallbackByIds, body_required=True, answer=CallbackAnswer,
+        errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
+    )  # fmt: skip
+    async def by_ids(self, request: Request) -> Response:
+        """Can be switched off with `callback.allow_id_mode`."""
+        return json_response(await self._callbacks.by_ids(*await _read_callback(request)))
+
+    @call(
+        "GET", "/callbacks", "list_rejected_callbacks", "Callbacks that found no run, newest first", Role.VIEWER,
+        query=CallbackList, answer=CallbackRecords,
+    )  # fmt: skip
+    async def rejected(self, request: Request) -> Response:
+        """Long headers and bodies are left out as in the list of a run."""
+        asked = params.read_query(request, CallbackList)
+        found = await self._callbacks.rejected(asked.limit, asked.before)
+        return json_response({"items": [shown_callback(callback) for callback in found]})
+
+
+async def _read_callback(request: Request) -> tuple[dict[str, Any], CallbackSource]:
+    """What it says, and where it comes from."""
+    sent = await read_bytes(request)
+    given = as_object(await decoded(sent) if sent.strip() else None, required=True)
+    body = sent.decode("utf-8", "replace").replace("\x00", "")
+    return given, CallbackSource(*_sender(request), body, Proof(request.headers, sent))
+
+
+def _sender(request: Request) -> tuple[dict[str, str], str]:
+    """The headers that are recorded, and the address that the callback came from."""
+    headers = masked({name: value.replace("\x00", "") for name, value in request.headers.items()})
+    peer = "" if request.client is None else request.client.host
+    if peer:  # as a proxy would: the sender of a refused one is recorded like all others
+        headers["x-forwarded-for"] = ", ".join(filter(None, (headers.get("x-forwarded-for"), peer)))
+    return headers, peer
 
 
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = RunCalls(services)
     return [
-        Endpoint(("GET",), "/runs", calls.page, **papers.LIST),
-        Endpoint(("POST",), "/runs/batch", calls.batch, **papers.BATCH),
-        Endpoint(("POST",), "/runs/cancel", calls.cancel_where, **papers.CANCEL_WHERE),
-        Endpoint(("POST",), "/runs/retry", calls.retry_where, **papers.RETRY_WHERE),
-        Endpoint(("GET",), "/runs/{run_id}", calls.get, **papers.GET),
-        Endpoint(("POST",), "/runs/{run_id}/cancel", calls.cancel, **papers.CANCEL),
-        Endpoint(("POST",), "/runs/{run_id}/retry", calls.retry, **papers.RETRY),
-        Endpoint(("POST",), "/runs/{run_id}/promote", calls.promote, **papers.PROMOTE),
-        Endpoint(("GET",), "/runs/{run_id}/attempts", calls.attempts, **papers.ATTEMPTS),
-        Endpoint(("GET",), "/runs/{run_id}/log", calls.log, **papers.LOG),
-        Endpoint(("GET",), "/runs/{run_id}/callbacks", calls.callbacks, **papers.CALLBACKS),
-        Endpoint(("POST",), "/tasks/{id}/backfill", calls.backfill, **queue_papers.BACKFILL),
+        *endpoints_of(RunCalls(services), "runs"),
+        *endpoints_of(BackfillCalls(services), "tasks"),
+        *endpoints_of(CallbackCalls(services), "callbacks"),
     ]

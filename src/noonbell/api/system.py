@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import system_papers as papers
-from noonbell.api.answers import json_answer, text_answer
-from noonbell.api.endpoint import Endpoint
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
+from noonbell.model.access import Role
 from noonbell.version import __version__
 
 Health: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -25,32 +26,67 @@ MetricsRender: TypeAlias = Callable[[], bytes | str | Awaitable[bytes | str]]
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class SystemCalls:
-    def __init__(self, health: Health, metrics_render: MetricsRender | None) -> None:
-        self._health = health
-        self._metrics_render = metrics_render
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """`ok`, and what stands behind it, part by part."""
 
+    component: ClassVar[str] = "Health"
+    example: ClassVar[dict[str, Any]] = {
+        "ok": True,
+        "reason": None,
+        "store": {"ok": True, "since": "2026-11-15T02:00:00Z", "error": None},
+        "planner": {"last_at": "2026-11-15T02:30:00Z", "lag_seconds": 0.002},
+        "workers": [],
+        "stalled": [],
+        "errors": {},
+    }
+
+    ok: bool
+
+
+class SystemCalls:
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    @call("GET", "/healthz", "healthz", "Whether the service is well: `ok`, or 503", None, answer_example="ok")
     async def healthz(self, request: Request) -> Response:
         del request
         health = self._health()
-        return text_answer("ok") if health.get("ok", True) else text_answer("unavailable", 503)
+        return text_response("ok") if health.get("ok", True) else text_response("unavailable", 503)
 
+    @call("GET", "/version", "version", "The version", Role.VIEWER, answer_example="v0.1.0")
     async def version(self, request: Request) -> Response:
         del request
-        return text_answer(f"v{__version__}")
+        return text_response(f"v{__version__}")
 
+    @call("GET", "/livez", "livez", "Whether the process is alive", None, answer_example="ok")
     async def livez(self, request: Request) -> Response:
         del request
-        return text_answer("ok")
+        return text_response("ok")
 
+    @call(
+        "GET", "/readyz", "readyz", "Whether the service can do its work, part by part; 503 if not", None,
+        answer=Readiness,
+    )  # fmt: skip
     async def readyz(self, request: Request) -> Response:
+        """Not ready: the store does not answer, or a loop (planner, sweeper, claim, heartbeat) has made no progress for
+        5 s. Then `code` and `message` say why, and `stalled` has each such loop with `since` and its last `error`.
+        """
         del request
         health = self._health()
         if health.get("ok", True):
-            return json_answer(health)
+            return json_response(health)
         error = {"code": StoreUnavailable.code, "message": health.get("reason") or "not ready"}
-        return json_answer({**error, **health}, 503)
+        return json_response({**error, **health}, 503)
 
+
+class MetricsCalls:
+    def __init__(self, metrics_render: MetricsRender | None) -> None:
+        self._metrics_render = metrics_render
+
+    @call(
+        "GET", "/metrics", "metrics", "Metrics for Prometheus", Role.VIEWER,
+        answer_example="cronjob_callback_pending 0.0\n",
+    )  # fmt: skip
     async def metrics(self, request: Request) -> Response:
         del request
         if self._metrics_render is None:
@@ -62,11 +98,7 @@ class SystemCalls:
 
 
 def endpoints(health: Health, metrics_render: MetricsRender | None) -> list[Endpoint]:
-    calls = SystemCalls(health, metrics_render)
     return [
-        Endpoint(("GET",), "/healthz", calls.healthz, **papers.HEALTHZ),
-        Endpoint(("GET",), "/version", calls.version, **papers.VERSION),
-        Endpoint(("GET",), "/livez", calls.livez, **papers.LIVEZ),
-        Endpoint(("GET",), "/readyz", calls.readyz, **papers.READYZ),
-        Endpoint(("GET",), "/metrics", calls.metrics, base="", **papers.METRICS),
+        *endpoints_of(SystemCalls(health), "system"),
+        *endpoints_of(MetricsCalls(metrics_render), "system", base=""),
     ]

@@ -1,23 +1,84 @@
-"""Endpoints of tasks."""
+"""Endpoints of tasks, and of files of tasks."""
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar, Final
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api import task_papers as papers
-from noonbell.api.answers import json_answer, page_answer, request_id
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
+from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import Deleted, json_response, page_response, request_id
 from noonbell.errors import InvalidArgument
-from noonbell.model.request import Published, TaskQuery
-from noonbell.model.task import TaskStatus
+from noonbell.fields import meta, read, read_into
+from noonbell.fields.problems import Problems, ReadContext, shown
+from noonbell.model.access import Role
+from noonbell.model.request import PublishResult, TaskQuery
+from noonbell.model.task import TaskId, TaskStatus
 from noonbell.service import Services
-from noonbell.service.filters import PAGING, TASK_FILTERS, read_run_query, read_task_query
-from noonbell.service.reader import Problems, Reader
-from noonbell.service.run_json import shown as shown_run
-from noonbell.service.tasks import Removal
+from noonbell.service.filters import (
+    PageNumbers,
+    TaskFilter,
+    TaskList,
+    check_bulk,
+    read_run_query,
+    read_task_query,
+    task_query,
+)
+from noonbell.service.preview import Fire, PreviewAnswer, ShownNote
+from noonbell.service.publishing import Trigger, Triggered
+from noonbell.service.runs import RunPage
+from noonbell.service.runs import shown as shown_run
+from noonbell.service.task_fields import ShownTask, TaskBody, TaskPatch, TaskReplacement
+from noonbell.service.task_files import Applied, Apply, Applying
+from noonbell.service.tasks import BulkTasks, NextList, Removal, RunsOfTask, SkipBody
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    next_fires: list[Fire]
+    notes: Annotated[list[ShownNote], meta(examples=[[]])]
+
+
+class TaskCreated(Saved, frozen=True, kw_only=True):
+    id: Annotated[TaskId, meta(examples=[1])]
+    name: Annotated[str, meta(examples=["sync_stats"])]
+
+
+class TaskUpdated(Saved, frozen=True, kw_only=True):
+    updated: Annotated[bool, meta(examples=[True])]
+    version: Annotated[int, meta(examples=[2])]
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
+
+    items: list[ShownTask]
+
+
+class StatusOfTask(msgspec.Struct, frozen=True):
+    status: TaskStatus
+
+
+class SkipAnswer(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Skip"
+
+    skip_next: Annotated[int, meta(examples=[2])]
+
+
+class TasksChanged(msgspec.Struct, frozen=True):
+    status: TaskStatus
+    changed: Annotated[int, meta(examples=[3])]
+
+
+_CHANGED: Final = ("ALREADY_EXISTS", "INVALID_STATE", "VERSION_CONFLICT")
+_TURNED: Final[Described] = {
+    "answer": StatusOfTask,
+    "errors": ("INVALID_STATE", "VERSION_CONFLICT"),
+    "versioned": True,
+}
 
 
 class TaskCalls:
@@ -25,34 +86,149 @@ class TaskCalls:
         self._services = services
         self._tasks = services.tasks
 
+    @call(
+        "POST", "/tasks", "create_task", "Create a task", Role.OPERATOR,
+        status=201, body=TaskBody, body_required=True, most_bytes=MOST_BYTES, answer=TaskCreated,
+        errors=("ALREADY_EXISTS",),
+    )  # fmt: skip
     async def create(self, request: Request) -> Response:
+        """`schedule` or its short form `cron_expr`, not both; neither means on demand only. Every wrong field is named in
+        `details`, and fields that a task does not have are refused.
+        """
         given = await read_object(request, required=True)
         task = await self._tasks.create(given, by=params.actor(request))
         saved = await self._services.previews.on_save(task, _language(request))
         headers = {"location": f"{request.url.path}/{task.id}", "etag": _etag(task.version)}
-        return json_answer({"id": task.id, "name": task.name, **saved}, 201, headers)
+        return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
+    @call("GET", "/tasks", "list_tasks", "List tasks", Role.VIEWER, query=TaskList, answer=TaskPage)
     async def page(self, request: Request) -> Response:
-        reader = params.query(request)
-        statuses = reader.given.get("status")
-        if statuses is not None:
-            if len(statuses) > 1:
-                raise InvalidArgument.field("status", "is there twice; a task has one status")
-            reader = Reader({**reader.given, "status": statuses[0] if statuses else None}, reader.problems)
-        query = read_task_query(reader)
-        reader.problems.finish()
+        query = read_task_query(params.query_of(request, TaskList))
         page = await self._tasks.page(query)
-        return page_answer(page.items, page, query.page, query.page_size)
+        return page_response(page.items, page, query.page, query.page_size)
 
+    @call(
+        "POST", "/tasks/enable", "enable_tasks", "Enable every task that a filter finds", Role.OPERATOR,
+        body=BulkTasks, body_required=True, answer=TasksChanged,
+    )  # fmt: skip
+    async def enable_where(self, request: Request) -> Response:
+        return await self._set_where(request, TaskStatus.ENABLED)
+
+    @call(
+        "POST", "/tasks/disable", "disable_tasks", "Disable every task that a filter finds", Role.OPERATOR,
+        body=BulkTasks, body_required=True, answer=TasksChanged,
+    )  # fmt: skip
+    async def disable_where(self, request: Request) -> Response:
+        return await self._set_where(request, TaskStatus.DISABLED)
+
+    @call("GET", "/tasks/{id}", "get_task", "Read a task", Role.VIEWER, answer=ShownTask)
     async def get(self, request: Request) -> Response:
+        """Its `ETag` is its version, for `If-Match`. Secrets show as `"***"`; written back so, they stay as they are."""
         task = await self._tasks.get(params.task_ref(request))
-        return json_answer(await self._tasks.show(task), headers={"etag": _etag(task.version)})
+        return json_response(await self._tasks.show(task), headers={"etag": _etag(task.version)})
 
+    @call(
+        "PUT", "/tasks/{id}", "replace_task", "Change a task: what is left out gets its default", Role.OPERATOR,
+        body=TaskReplacement, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
+        versioned=True,
+    )  # fmt: skip
     async def replace(self, request: Request) -> Response:
         return await self._change(request, partial=False)
 
+    @call(
+        "PATCH", "/tasks/{id}", "patch_task", "Change a task: what is left out stays", Role.OPERATOR,
+        body=TaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED, versioned=True,
+    )  # fmt: skip
     async def patch(self, request: Request) -> Response:
+        """`retry_policy`, `circuit`, `rate_limit` and `fanout` are changed field by field; any other field is replaced
+        whole. `null` sets a field to its default.
+        """
         return await self._change(request, partial=True)
+
+    @call(
+        "DELETE", "/tasks/{id}", "delete_task", "Delete a task", Role.OPERATOR,
+        query=Removal, answer=Deleted, errors=("INVALID_STATE", "VERSION_CONFLICT"), versioned=True,
+    )  # fmt: skip
+    async def delete(self, request: Request) -> Response:
+        """Its history stays and its name becomes free. Waiting runs are canceled."""
+        await self._tasks.delete(
+            params.task_ref(request),
+            params.read_query(request, Removal),
+            by=params.actor(request),
+            expect_version=params.expected_version(request),
+        )
+        return json_response({"deleted": True})
+
+    @call("PATCH POST", "/tasks/{id}/enable", "enable_task", "Enable a task", Role.OPERATOR, **_TURNED)
+    @call("POST", "/tasks/{id}/resume", "resume_task", "Another word for enable", Role.OPERATOR, **_TURNED)
+    async def enable(self, request: Request) -> Response:
+        """It starts from now: what was missed while it was off is not made up for."""
+        await read_object(request)
+        task = await self._tasks.enable(
+            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
+        )
+        return json_response({"status": task.status})
+
+    @call("PATCH POST", "/tasks/{id}/disable", "disable_task", "Disable a task", Role.OPERATOR, **_TURNED)
+    @call("POST", "/tasks/{id}/pause", "pause_task", "Another word for disable", Role.OPERATOR, **_TURNED)
+    async def disable(self, request: Request) -> Response:
+        """No further slot; what runs finishes."""
+        await read_object(request)
+        task = await self._tasks.disable(
+            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
+        )
+        return json_response({"status": task.status})
+
+    @call(
+        "POST", "/tasks/{id}/reset", "reset_task", "Let a task in ERROR or COMPLETED start afresh", Role.OPERATOR,
+        answer=StatusOfTask,
+    )  # fmt: skip
+    async def reset(self, request: Request) -> Response:
+        task = await self._tasks.reset(params.task_ref(request), by=params.actor(request))
+        return json_response({"status": task.status})
+
+    @call(
+        "POST", "/tasks/{id}/skip", "skip_slots", "Skip the next slots of a task", Role.OPERATOR,
+        body=SkipBody, answer=SkipAnswer,
+    )  # fmt: skip
+    async def skip(self, request: Request) -> Response:
+        """Each becomes a SKIPPED run with the reason `operator`. 0 takes it back, -1 skips until it is taken back."""
+        asked = await params.read_body(request, SkipBody)
+        task = await self._tasks.skip(params.task_ref(request), asked.count, by=params.actor(request))
+        return json_response({"skip_next": task.skip_next})
+
+    @call(
+        "GET", "/tasks/{id}/next", "next_slots", "The next slots of a task", Role.VIEWER,
+        query=NextList, answer=PreviewAnswer,
+    )  # fmt: skip
+    async def next(self, request: Request) -> Response:
+        asked = params.read_query(request, NextList)
+        task = await self._tasks.get(params.task_ref(request))
+        return json_response(await self._services.previews.next(task, asked.count, _language(request)))
+
+    @call(
+        "POST", "/tasks/{id}/trigger", "trigger_task", "Run a task now", Role.OPERATOR,
+        body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
+    )  # fmt: skip
+    async def trigger(self, request: Request) -> Response:
+        """Works on a disabled task too. Without a `key` it always makes a run; with one, `outcome` says whether it did."""
+        ref = params.task_ref(request)
+        given = await read_object(request)
+        published = await self._services.publishing.trigger(ref, given, trace_id=request_id(request.scope))
+        return json_response(_published(published, with_outcome=given.get("key") is not None))
+
+    @call(
+        "GET", "/tasks/{id}/runs", "list_runs_of_task", "The runs of a task", Role.VIEWER,
+        query=RunsOfTask, answer=RunPage,
+    )  # fmt: skip
+    async def runs(self, request: Request) -> Response:
+        # The history of a deleted task stays.
+        task = await self._tasks.get(params.task_ref(request), deleted=True)
+        query = await read_run_query(
+            params.query_of(request, RunsOfTask), self._services.store, task.id, struct=RunsOfTask
+        )
+        page = await self._services.runs.page(query)
+        return page_response([shown_run(run) for run in page.items], page, query.page, query.page_size)
 
     async def _change(self, request: Request, *, partial: bool) -> Response:
         ref, version = params.task_ref(request), params.expected_version(request)
@@ -60,84 +236,15 @@ class TaskCalls:
         task = await self._tasks.change(ref, given, partial=partial, expect_version=version, by=params.actor(request))
         saved = await self._services.previews.on_save(task, _language(request))
         body = {"updated": True, "version": task.version, **saved}
-        return json_answer(body, headers={"etag": _etag(task.version)})
-
-    async def delete(self, request: Request) -> Response:
-        reader = params.query(request)
-        removal = Removal(
-            cancel_running=reader.flag("cancel_running", default=False), purge=reader.flag("purge", default=False)
-        )
-        reader.problems.finish()
-        await self._tasks.delete(
-            params.task_ref(request),
-            removal,
-            by=params.actor(request),
-            expect_version=params.expected_version(request),
-        )
-        return json_answer({"deleted": True})
-
-    async def enable(self, request: Request) -> Response:
-        await read_object(request)
-        task = await self._tasks.enable(
-            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
-        )
-        return json_answer({"status": task.status})
-
-    async def disable(self, request: Request) -> Response:
-        await read_object(request)
-        task = await self._tasks.disable(
-            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
-        )
-        return json_answer({"status": task.status})
-
-    async def reset(self, request: Request) -> Response:
-        task = await self._tasks.reset(params.task_ref(request), by=params.actor(request))
-        return json_answer({"status": task.status})
-
-    async def skip(self, request: Request) -> Response:
-        problems = Problems()
-        reader = Reader(await read_object(request), problems)
-        count = reader.integer("count", 1, -1, 1_000_000)
-        reader.finish("a skip")
-        problems.finish()
-        task = await self._tasks.skip(params.task_ref(request), count, by=params.actor(request))
-        return json_answer({"skip_next": task.skip_next})
-
-    async def next(self, request: Request) -> Response:
-        reader = params.query(request)
-        count = reader.integer("count", 5, 1, 1_000)
-        reader.problems.finish()
-        task = await self._tasks.get(params.task_ref(request))
-        return json_answer(await self._services.previews.next(task, count, _language(request)))
-
-    async def trigger(self, request: Request) -> Response:
-        ref = params.task_ref(request)
-        given = await read_object(request)
-        published = await self._services.publishing.trigger(ref, given, trace_id=request_id(request.scope))
-        return json_answer(_published(published, with_outcome=given.get("key") is not None))
-
-    async def runs(self, request: Request) -> Response:
-        # The history of a deleted task stays.
-        task = await self._tasks.get(params.task_ref(request), deleted=True)
-        reader = params.query(request)
-        query = await read_run_query(reader, self._services.store, task.id)
-        reader.problems.finish()
-        page = await self._services.runs.page(query)
-        return page_answer([shown_run(run) for run in page.items], page, query.page, query.page_size)
-
-    async def enable_where(self, request: Request) -> Response:
-        return await self._set_where(request, TaskStatus.ENABLED)
-
-    async def disable_where(self, request: Request) -> Response:
-        return await self._set_where(request, TaskStatus.DISABLED)
+        return json_response(body, headers={"etag": _etag(task.version)})
 
     async def _set_where(self, request: Request, status: TaskStatus) -> Response:
         query = _bulk_query(await read_object(request, required=True))
         changed = await self._tasks.set_status_where(query, status, by=params.actor(request))
-        return json_answer({"status": status, "changed": changed})
+        return json_response({"status": status, "changed": changed})
 
 
-def _published(published: Published, *, with_outcome: bool) -> dict[str, object]:
+def _published(published: PublishResult, *, with_outcome: bool) -> dict[str, object]:
     """A trigger without a key always makes a run: there is nothing more to say of it."""
     if with_outcome:
         return {"run_id": published.run_id, "outcome": published.outcome}
@@ -145,21 +252,12 @@ def _published(published: Published, *, with_outcome: bool) -> dict[str, object]
 
 
 def _bulk_query(given: dict[str, object]) -> TaskQuery:
-    problems = Problems()
-    outer = Reader(given, problems)
-    inner = outer.object("filter")
-    everything = outer.flag("all", default=False)
-    outer.finish("a bulk change")
-    if not everything and (inner is None or not inner.given):
-        outer.wrong("filter", 'is missing; expected a filter, or "all": true for every task')
-    reader = inner or Reader({}, problems, "filter")
-    query = read_task_query(reader)
-    for name in PAGING:
-        if name in reader.given:
-            reader.wrong(name, f"is not a filter; there are {', '.join(TASK_FILTERS)}")
-    reader.finish("a filter of tasks")
-    problems.finish()
-    return query
+    at = ReadContext(Problems())
+    asked = read_into(BulkTasks, given, at)
+    if not at.problems.found:
+        check_bulk(given, everything=asked.all, what="task")
+    at.problems.finish()
+    return task_query(asked.filter or TaskFilter(), at)
 
 
 def _etag(version: int) -> str:
@@ -170,24 +268,34 @@ def _language(request: Request) -> str:
     return request.headers.get("accept-language", "en")[:100]
 
 
+class ApplyCalls:
+    def __init__(self, services: Services) -> None:
+        self._applying = Applying(services)
+
+    @call(
+        "POST", "/tasks/apply", "apply_tasks", "Bring the tasks of one owner to what a file says", Role.OPERATOR,
+        body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
+        errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
+    )  # fmt: skip
+    async def apply(self, request: Request) -> Response:
+        """Everything is checked before anything is written. A `version` in a task is the one that its writer saw; another
+        one is 412. A task of another owner is 409, unless `adopt`. `prune` deletes what the owner has and no longer names.
+        """
+        given = await read_object(request, required=True)
+        asked = read(Apply, given)
+        for index, task in enumerate(given["tasks"]):
+            if not isinstance(task, dict):
+                raise InvalidArgument.field(f"tasks[{index}]", f"is {shown(task)}; expected an object")
+        done = await self._applying.apply(
+            f"file:{asked.owner}",
+            given["tasks"],
+            by=params.actor(request),
+            prune=asked.prune,
+            adopt=asked.adopt,
+            dry_run=asked.dry_run,
+        )
+        return json_response(done)
+
+
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = TaskCalls(services)
-    return [
-        Endpoint(("POST",), "/tasks", calls.create, **papers.CREATE),
-        Endpoint(("GET",), "/tasks", calls.page, **papers.LIST),
-        Endpoint(("POST",), "/tasks/enable", calls.enable_where, **papers.ENABLE_WHERE),
-        Endpoint(("POST",), "/tasks/disable", calls.disable_where, **papers.DISABLE_WHERE),
-        Endpoint(("GET",), "/tasks/{id}", calls.get, **papers.GET),
-        Endpoint(("PUT",), "/tasks/{id}", calls.replace, **papers.REPLACE),
-        Endpoint(("PATCH",), "/tasks/{id}", calls.patch, **papers.PATCH),
-        Endpoint(("DELETE",), "/tasks/{id}", calls.delete, **papers.DELETE),
-        Endpoint(("PATCH", "POST"), "/tasks/{id}/enable", calls.enable, **papers.ENABLE),
-        Endpoint(("PATCH", "POST"), "/tasks/{id}/disable", calls.disable, **papers.DISABLE),
-        Endpoint(("POST",), "/tasks/{id}/resume", calls.enable, **papers.RESUME),
-        Endpoint(("POST",), "/tasks/{id}/pause", calls.disable, **papers.PAUSE),
-        Endpoint(("POST",), "/tasks/{id}/reset", calls.reset, **papers.RESET),
-        Endpoint(("POST",), "/tasks/{id}/skip", calls.skip, **papers.SKIP),
-        Endpoint(("GET",), "/tasks/{id}/next", calls.next, **papers.NEXT),
-        Endpoint(("POST",), "/tasks/{id}/trigger", calls.trigger, **papers.TRIGGER),
-        Endpoint(("GET",), "/tasks/{id}/runs", calls.runs, **papers.RUNS),
-    ]
+    return [*endpoints_of(ApplyCalls(services), "tasks"), *endpoints_of(TaskCalls(services), "tasks")]

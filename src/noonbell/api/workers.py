@@ -1,55 +1,195 @@
-"""Endpoints of workers, for operators."""
+"""Endpoints of workers: what operators call, and the protocol that a worker calls (claim, heartbeat, settle, progress, log, extend)."""
 
 from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api import worker_papers as papers
-from noonbell.api.answers import json_answer
-from noonbell.api.endpoint import Endpoint
-from noonbell.api.limits import read_object
-from noonbell.model.worker import WorkerState
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import json_response
+from noonbell.model.access import Role
+from noonbell.model.run import RunId
+from noonbell.model.worker import LeaseOrder, WorkerState
 from noonbell.service import Services
+from noonbell.service.workers import (
+    AllWorkers,
+    Claim,
+    ClaimBody,
+    ExtendBody,
+    HeartbeatBody,
+    LogBody,
+    ProgressBody,
+    SettleBody,
+    SettledRun,
+    ShownClaim,
+    ShownHeartbeat,
+    ShownWorker,
+    WorkerBounds,
+    WorkerChange,
+    WorkerProtocol,
+    WorkerStateSet,
+)
 
 
 class WorkerCalls:
     def __init__(self, services: Services) -> None:
         self._workers = services.workers
 
+    @call("GET", "/workers", "list_workers", "The workers", Role.VIEWER, answer=AllWorkers)
     async def all(self, request: Request) -> Response:
         del request
-        return json_answer({"items": await self._workers.all()})
+        return json_response({"items": await self._workers.all(), "has_scheduler": await self._workers.has_scheduler()})
 
+    @call("GET", "/workers/{worker_id}", "get_worker", "Read a worker", Role.VIEWER, answer=ShownWorker)
     async def get(self, request: Request) -> Response:
-        return json_answer(await self._workers.get(params.piece(request, "worker_id")))
+        return json_response(await self._workers.get(params.piece(request, "worker_id")))
 
+    @call(
+        "PATCH", "/workers/{worker_id}", "change_worker", "Set how many runs a worker may hold", Role.OPERATOR,
+        body=WorkerChange, body_required=True, answer=ShownWorker,
+    )  # fmt: skip
     async def change(self, request: Request) -> Response:
+        """The worker hears of it with its next heartbeat. 0: it takes no more."""
         given = await read_object(request, required=True)
-        return json_answer(await self._workers.change(params.piece(request, "worker_id"), given))
+        return json_response(await self._workers.change(params.piece(request, "worker_id"), given))
 
+    @call(
+        "POST", "/workers/{worker_id}/drain", "drain_worker", "Let a worker take no more runs", Role.OPERATOR,
+        answer=WorkerStateSet,
+    )  # fmt: skip
     async def drain(self, request: Request) -> Response:
+        """What it holds, it finishes."""
         return await self._set(request, WorkerState.DRAINING)
 
+    @call(
+        "POST", "/workers/{worker_id}/stop", "stop_worker", "Let a worker end", Role.OPERATOR,
+        answer=WorkerStateSet, errors=("INVALID_STATE",),
+    )  # fmt: skip
     async def stop(self, request: Request) -> Response:
+        """It takes no more, finishes what it can, hands back the rest, and goes. One inside `noonbell serve` is 409: drain
+        it.
+        """
         return await self._set(request, WorkerState.STOPPING)
 
+    @call(
+        "POST", "/workers/{worker_id}/resume", "resume_worker", "Let a worker take runs again", Role.OPERATOR,
+        answer=WorkerStateSet,
+    )  # fmt: skip
     async def resume(self, request: Request) -> Response:
         return await self._set(request, WorkerState.RUNNING)
 
     async def _set(self, request: Request, state: WorkerState) -> Response:
         await read_object(request)
-        return json_answer(await self._workers.set_state(params.piece(request, "worker_id"), state))
+        return json_response(await self._workers.set_state(params.piece(request, "worker_id"), state))
+
+
+class ProtocolCalls:
+    def __init__(self, protocol: WorkerProtocol, bounds: WorkerBounds) -> None:
+        self._protocol, self._bounds = protocol, bounds
+
+    @call(
+        "POST", "/workers/{worker_id}/claim", "claim_runs", "A worker asks for runs", Role.WORKER,
+        body=ClaimBody, most_bytes=MOST_BYTES, answer=ShownClaim, errors=("ALREADY_EXISTS", "RATE_LIMITED"),
+        is_audited=False,
+    )  # fmt: skip
+    async def claim(self, request: Request) -> Response:
+        """Answers at once if there is something, else as soon as there is, or with none after `wait_seconds`. The first
+        claim registers the worker. A connection that breaks while it waits loses nothing.
+        """
+        # The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back.
+        worker_id, given = params.piece(request, "worker_id"), await read_object(request)
+        if (queues := params.queues(request)) is not None:
+            given = await self._bounds.claim(queues, worker_id, given)
+        claiming = asyncio.create_task(self._protocol.claim(worker_id, given))
+        leaving = asyncio.create_task(_hung_up(request))
+        try:
+            await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if claiming.done() and not leaving.done():
+                return json_response(claiming.result().shown())
+            return json_response({"runs": []})  # the caller has gone
+        finally:
+            leaving.cancel()
+            if leaving.done() or not claiming.done():
+                await _let_go(claiming)
+
+    @call(
+        "POST", "/workers/{worker_id}/heartbeat", "heartbeat", "A worker renews its leases and hears orders",
+        Role.WORKER, body=HeartbeatBody, most_bytes=MOST_BYTES, answer=ShownHeartbeat, is_counted=False,
+        is_audited=False,
+    )  # fmt: skip
+    async def heartbeat(self, request: Request) -> Response:
+        """`cancel`: stop it; with a `lease_expires_at`, hand it back too. `lost`: another worker has it, or it is over."""
+        worker_id, given = params.piece(request, "worker_id"), await read_object(request)
+        if (queues := params.queues(request)) is not None:
+            await self._bounds.worker(queues, worker_id)
+        return json_response(await self._protocol.heartbeat(worker_id, given))
+
+    @call(
+        "POST", "/runs/{run_id}/settle", "settle_run", "A worker says how an attempt ended", Role.WORKER,
+        body=SettleBody, body_required=True, most_bytes=MOST_BYTES, answer=SettledRun, errors=("LEASE_LOST",),
+        is_counted=False, is_audited=False,
+    )  # fmt: skip
+    async def settle(self, request: Request) -> Response:
+        """`fail` is final, `error` follows the retry policy, `release` hands the run back, not counted as an attempt.
+        Only the current token is heard; an old one is LEASE_LOST, with the standing `status` in `details`.
+        """
+        return json_response(await self._protocol.settle(*await self._told(request)))
+
+    @call(
+        "POST", "/runs/{run_id}/progress", "report_progress", "A worker says how far it has come", Role.WORKER,
+        body=ProgressBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
+        is_audited=False,
+    )  # fmt: skip
+    async def progress(self, request: Request) -> Response:
+        return json_response(await self._protocol.progress(*await self._told(request)))
+
+    @call(
+        "POST", "/runs/{run_id}/log", "write_log", "A worker writes to the log of a run", Role.WORKER,
+        body=LogBody, body_required=True, most_bytes=MOST_BYTES, answer=LeaseOrder, errors=("LEASE_LOST",),
+        is_counted=False, is_audited=False,
+    )  # fmt: skip
+    async def log(self, request: Request) -> Response:
+        """One line, or several in `lines`."""
+        return json_response(await self._protocol.log(*await self._told(request)))
+
+    @call(
+        "POST", "/runs/{run_id}/extend", "extend_run", "A worker asks for more time", Role.WORKER,
+        body=ExtendBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
+        is_audited=False,
+    )  # fmt: skip
+    async def extend(self, request: Request) -> Response:
+        """Lease and timeout of the attempt end `seconds` from now. The next heartbeat renews the lease as ever."""
+        return json_response(await self._protocol.extend(*await self._told(request)))
+
+    async def _told(self, request: Request) -> tuple[RunId, dict[str, Any]]:
+        """The run, and what the worker says of it. A worker's token speaks of runs of its queues alone."""
+        run_id, given = params.run_id(request), await read_object(request, required=True)
+        if (queues := params.queues(request)) is not None:
+            await self._bounds.run(queues, run_id, given.get("worker_id"))
+        return run_id, given
+
+
+async def _hung_up(request: Request) -> None:
+    """Returns when the caller has gone. Its body has been read: nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _let_go(claiming: asyncio.Task[Claim]) -> None:
+    claiming.cancel()
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        (await claiming).hand_back()
 
 
 def endpoints(services: Services) -> list[Endpoint]:
-    calls = WorkerCalls(services)
-    return [
-        Endpoint(("GET",), "/workers", calls.all, **papers.LIST),
-        Endpoint(("GET",), "/workers/{worker_id}", calls.get, **papers.GET),
-        Endpoint(("PATCH",), "/workers/{worker_id}", calls.change, **papers.CHANGE),
-        Endpoint(("POST",), "/workers/{worker_id}/drain", calls.drain, **papers.DRAIN),
-        Endpoint(("POST",), "/workers/{worker_id}/stop", calls.stop, **papers.STOP),
-        Endpoint(("POST",), "/workers/{worker_id}/resume", calls.resume, **papers.RESUME),
-    ]
+    found = endpoints_of(WorkerCalls(services), "workers")
+    if services.protocol is not None:
+        calls = ProtocolCalls(services.protocol, WorkerBounds(services.store))
+        found += endpoints_of(calls, "worker protocol")
+    return found

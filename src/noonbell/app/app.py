@@ -11,22 +11,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from noonbell.app import declaring, listening, opening
-from noonbell.app.connection import Connection
-from noonbell.app.job import Job, handler_of
-from noonbell.app.listening import Events
-from noonbell.app.opening import Opening
-from noonbell.app.options import JobOptions, declared
-from noonbell.app.published import Published
-from noonbell.app.request import OPTIONS, Request
-from noonbell.app.resources import Provided
-from noonbell.app.signature import signature_of
+from noonbell.app import listening
+from noonbell.app.connection import AppConnection, Opening, check_owner, declare_jobs, opened, settings_for
+from noonbell.app.job import OPTIONS, Job, JobOptions, Published, PublishRequest, declared, handler_of
+from noonbell.app.listening import EventStream
+from noonbell.app.signature import Provided, signature_of
 from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.model.event import Position
 from noonbell.model.run import Run, RunId
-from noonbell.model.stream import Position
 from noonbell.service import Services
-from noonbell.targets.jobs.context import Context
-from noonbell.targets.jobs.handler import Handlers
+from noonbell.targets.jobs.handler import Context, Handlers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,18 +59,18 @@ class App:
 
     def __init__(self, name: str = ANY_NAME) -> None:
         self.name = name
-        self.owner: Final = declaring.check_owner(name)
+        self.owner: Final = check_owner(name)
         self.handlers: Final = Handlers()
         self._jobs: dict[str, Job[..., Any]] = {}
         self._provided = Provided()
         self._lifespans: list[Lifespan] = []
-        self._connection: Connection | None = None
+        self._connection: AppConnection | None = None
         self.opening: Opening | None = None
         """What was entered to connect it; None where that is over services that were open already."""
         self._is_forked = False
         self._open_again: Callable[[], None] | None = None
         self._opening_again = threading.Lock()
-        self._left_behind: list[Connection] = []
+        self._left_behind: list[AppConnection] = []
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self._jobs) or 'no jobs'}>"
@@ -151,14 +145,18 @@ class App:
 
     # Publishing
 
-    async def publish_many(self, requests: Iterable[Request[Any]], *, transaction: Any = None) -> list[Published[Any]]:
+    async def publish_many(
+        self, requests: Iterable[PublishRequest[Any]], *, transaction: Any = None
+    ) -> list[Published[Any]]:
         """Up to 10,000 runs in one transaction, all of them or none; answers in the order of the requests.
 
         A run that a task at its limit does not take has the outcome `refused`.
         """
         return await self.connection.publish_many(requests, transaction)
 
-    def publish_many_sync(self, requests: Iterable[Request[Any]], *, transaction: Any = None) -> list[Published[Any]]:
+    def publish_many_sync(
+        self, requests: Iterable[PublishRequest[Any]], *, transaction: Any = None
+    ) -> list[Published[Any]]:
         return self.connection.publish_many_sync(requests, transaction)
 
     # Listening
@@ -171,21 +169,21 @@ class App:
         run_id: int | None = None,
         queue: str | None = None,
         after: str | None = None,
-    ) -> Events:
+    ) -> EventStream:
         """What happens on the store, for `async for`: from now on, or after the event whose id is given.
 
         `types` are such as `run.failed`, or `run` for all of them. Entered with `async with` first, it begins there. One of
         type `reset` says that the stream does not reach back so far.
         """
         position = None if after is None else Position.read(after, "after")
-        return Events(self.connection, listening.wanted(types, job, run_id, queue), position)
+        return EventStream(self.connection, listening.wanted(types, job, run_id, queue), position)
 
     async def wait_for(self, run_id: int, timeout: float | None = None) -> Run:  # noqa: ASYNC109 - its meaning, not a guard
         """The run, as soon as it is final, however it ended. TimeoutError after `timeout` seconds; NotFound without one."""
         return await self.connection.on_its_loop(self.connection.wait(RunId(run_id), timeout, must_exist=True))
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> AppConnection:
         """InvalidState outside of `connected` and `running`."""
         if self._open_again is not None:
             with self._opening_again:
@@ -220,11 +218,11 @@ class App:
 
         @contextlib.asynccontextmanager
         async def enter(first: bool) -> AsyncIterator[None]:
-            settings = opening.settings_for(url, schema=schema, table_prefix=table_prefix)
+            settings = settings_for(url, schema=schema, table_prefix=table_prefix)
             if not first and settings.store.url.startswith("sqlite:"):
                 raise InvalidState(FORKED_SQLITE)
             async with (
-                opening.opened(settings) as services,
+                opened(settings) as services,
                 # The parent has declared its jobs: not once more in each of its children.
                 self.attached(services, declare=declare and first, prune=prune and first, works=False),
             ):
@@ -237,7 +235,7 @@ class App:
         url: str | None = None,
         *,
         queues: Sequence[str] | None = None,
-        concurrency: int = 10,
+        concurrency: int | None = None,
         worker_id: str | None = None,
         worker_version: int = 0,
         scheduler: bool = True,
@@ -249,18 +247,26 @@ class App:
     ) -> Opening:
         """Planner, sweeper and worker in this process, until it is left: then running work may take `graceful_timeout`.
 
-        `queues` are by default those of the jobs. Without `scheduler`, some other node plans. `schema` and `table_prefix` as
+        `queues` are by default those of the jobs, `concurrency` is `jobs.worker_concurrency` of the settings. Without `scheduler`, some other node plans. `schema` and `table_prefix` as
         for `connected`.
         """
 
         @contextlib.asynccontextmanager
         async def enter(_first: bool) -> AsyncIterator[None]:
-            from noonbell.app import working
+            from noonbell.app import embedded
 
-            settings = opening.settings_for(url, schema=schema, table_prefix=table_prefix)
-            async with opening.opened(settings) as services, self.attached(services, declare=declare, prune=prune):
-                work = working.Work(self.handlers, queues, concurrency, worker_id, worker_version, graceful_timeout)
-                async with working.working(settings, services, work, scheduler=scheduler):
+            settings = settings_for(url, schema=schema, table_prefix=table_prefix)
+            async with opened(settings) as services, self.attached(services, declare=declare, prune=prune):
+                options = embedded.WorkerOptions(
+                    worker_id=worker_id,
+                    version=worker_version,
+                    queues=(self.handlers.queues() if queues is None else queues) or (embedded.DEFAULT_QUEUE,),
+                    concurrency=concurrency,
+                    poll=settings.scheduler.poll_interval,
+                )
+                async with embedded.working(
+                    settings, services, self.handlers, options, scheduler=scheduler, graceful_timeout=graceful_timeout
+                ):
                     yield
 
         return Opening(self, enter)
@@ -280,8 +286,8 @@ class App:
                 "prune", 'needs an App with a name of its own, such as App("shop"): others here may have none either'
             )
         if declare:
-            await declaring.declare(services, self.owner, list(self._jobs.values()), prune=prune)
-        self._connection = connection = Connection(services)
+            await declare_jobs(services, self.owner, list(self._jobs.values()), prune=prune)
+        self._connection = connection = AppConnection(services)
         self._is_forked = False
         _connected.add(self)
         try:

@@ -1,4 +1,4 @@
-"""An App's way to a store while it has one: publishing, and looking after what was published.
+"""An App's way to a store: opened from an address, publishing, looking after what was published; its jobs written as tasks.
 
 It lives in one event loop. Other loops and threads may publish too: their call is carried out in that loop.
 """
@@ -6,33 +6,194 @@ It lives in one event loop. Other loops and threads may publish too: their call 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import itertools
+import logging
+import os
+import threading
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from noonbell.app.listening import Endings
-from noonbell.app.published import Published
+from noonbell.app.job import Published
+from noonbell.app.listening import CompletionWatcher
 from noonbell.engine import publish as engine
-from noonbell.engine.know import Tasks
-from noonbell.engine.listen import Hub
-from noonbell.engine.tell import EVENTS
-from noonbell.errors import InvalidArgument, InvalidState, NotFound, StoreUnavailable
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.event_hub import Hub, signal_events
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, StoreUnavailable
 from noonbell.model import request as model
 from noonbell.model.request import Publication
 from noonbell.model.run import FINAL, Run, RunId
 from noonbell.model.task import TaskId
-from noonbell.ports import EventStore
-from noonbell.service import Services
+from noonbell.ports import EVENTS
+from noonbell.service import Rules, Services, build
 from noonbell.service.publishing import MOST_RUNS
-from noonbell.sinks import traces
+from noonbell.service.task_files import ReconcileReport, reconcile
+from noonbell.settings import Settings, load
+from noonbell.stores import store_of, wakeup_of
+from noonbell.targets.http import template
+from noonbell.telemetry import traces
 
 if TYPE_CHECKING:
-    from noonbell.app.job import Job
-    from noonbell.app.request import Request
+    from collections.abc import Collection
+
+    from noonbell.app.app import App
+    from noonbell.app.job import Job, PublishRequest
+
+Enter = Callable[[bool], AbstractAsyncContextManager[None]]
+
+
+_AT_EXIT: Final = 15.0
+"""Seconds that an exiting interpreter waits for an Opening that was never left."""
+
+
+class Opening:
+    """Entered with `async with` in an application's own event loop, or with `with` where there is none.
+
+    The latter runs an event loop in a thread of its own until it is left, or until the interpreter exits.
+
+    A child process after `fork()` has neither that thread nor connections that it may use. What was entered by `with` and
+    only publishes is opened again in the child when it is first used; anything else says what to do instead.
+    """
+
+    def __init__(self, app: App, enter: Enter, *, publishes_only: bool = False) -> None:
+        """`enter` gets whether it is for the first time, or again in a child process."""
+        self._app, self._enter, self._publishes_only = app, enter, publishes_only
+        self._inside: AbstractAsyncContextManager[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._left_behind: list[object] = []
+        """In a child process, what is the parent's: never closed here, because the parent goes on with it."""
+
+    async def __aenter__(self) -> App:
+        await self._open(first=True)
+        return self._app
+
+    async def _open(self, *, first: bool) -> None:
+        self._inside = self._enter(first)
+        await self._inside.__aenter__()
+        self._app.opening = self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._app.opening = None
+        inside, self._inside = self._inside, None
+        if inside is not None:
+            await inside.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> App:
+        self._open_in_thread(first=True)
+        return self._app
+
+    def _open_in_thread(self, *, first: bool) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="noonbell app", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._open(first=first), self._loop).result()
+        except BaseException:
+            self._end_loop()
+            raise
+        # A script that ends without leaving it has published all the same: its last signals are sent.
+        atexit.register(self._leave_at_exit)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        atexit.unregister(self._leave_at_exit)
+        self._leave(None)
+
+    def _leave_at_exit(self) -> None:
+        # RuntimeError: what closes by way of a pool of threads cannot any longer. Signals need none.
+        with contextlib.suppress(RuntimeError, TimeoutError):
+            self._leave(_AT_EXIT)
+
+    def _leave(self, patience: float | None) -> None:
+        if self._loop is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self.__aexit__(None, None, None), self._loop).result(patience)
+        finally:
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def forked(self) -> Callable[[], None] | None:
+        """In a child process: nothing of the parent's is used or closed here. What opens it again, where that may be."""
+        is_by_thread = self._loop is not None
+        self._left_behind += [self._inside, self._loop, self._thread]
+        self._inside = self._loop = self._thread = None
+        return functools.partial(self._open_in_thread, first=False) if is_by_thread and self._publishes_only else None
+
+
+def settings_for(url: str | None, *, schema: str | None = None, table_prefix: str | None = None) -> Settings:
+    """As a server in this environment would have them, on that store."""
+    given = {"store.url": url, "store.schema": schema, "store.table_prefix": table_prefix}
+    return load((), os.environ, given).settings
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Services]:
+    """The services over the store, open; closed again in the opposite order."""
+    async with contextlib.AsyncExitStack() as parts:
+        store = store_of(settings)
+        parts.push_async_callback(store.close)
+        await store.open()
+        wakeup = wakeup_of(settings)
+        parts.push_async_callback(wakeup.close)
+        await wakeup.open()
+        parts.callback(signal_events(store, wakeup))
+        yield build(store, wakeup, Rules.of(settings, template.check))
+
+
+log = logging.getLogger("noonbell.app")
+
+
+async def declare_jobs(
+    services: Services, owner: str, jobs: Collection[Job[..., Any]], *, prune: bool = False
+) -> ReconcileReport:
+    """Bring the tasks of `owner` to what the code says. With `prune`, those that it no longer says are deleted.
+
+    A task of the same name that another owner manages is used as it is, if it runs this job; otherwise AlreadyExists.
+    """
+    for job in jobs:
+        missing = sorted(job.signature.required)
+        if job.declared.has_schedule and job.declared.task.get("payload") is None and missing:
+            log.warning(
+                "job %s has a schedule but no payload=; its scheduled runs will fail, for they lack %s",
+                *(job.name, ", ".join(missing)),
+            )
+    report = await reconcile(services, owner, [job.declared.task for job in jobs], by=owner, prune=prune, path="jobs")
+    for name, other in report.foreign.items():
+        task = await services.tasks.get(name)
+        if task.spec.job_type != name:
+            raise AlreadyExists(
+                f"a task {name!r} that does something else is there already, managed by {other};"
+                " give the job another name: @app.job(name=…)",
+                details={"name": name},
+            )
+        log.warning("task %s is managed by %s, not by %s: it is used as it is", name, other, owner)
+    return report
+
+
+def check_owner(name: str) -> str:
+    """What `managed_by` says of the tasks of an App with this name."""
+    if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
+        raise InvalidArgument.field("name", f"is {name!r}; expected 1 to 200 printable characters")
+    return f"code:{name}"
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,35 +203,35 @@ _QUICK_LOOKS: Final = 3
 """Looks at a run before its end is listened for: many end within a few milliseconds, and listening has its price."""
 _FIRST_LOOK: Final = 0.01
 _LAST_LOOK: Final = 2.0
-"""Seconds between two looks at a run that somebody waits for, growing. Its end is told sooner; this is the net."""
+"""Seconds between two looks at a run that a caller waits for, growing. An event brings its end sooner; this is the net."""
 
 
-class Connection:
+class AppConnection:
     def __init__(self, services: Services) -> None:
         """Made in the event loop that `services` were opened in."""
         self._services = services
         self._store = services.store
-        self._known = Tasks(services.store)
+        self._known = TaskCache(services.store)
         self._loop = asyncio.get_running_loop()
         self._task_ids: dict[str, TaskId] = {}
-        self.hub: Final = Hub(cast("EventStore", services.store), services.wakeup)
-        self._endings = Endings(self.hub)
+        self.hub: Final = Hub(services.store, services.wakeup)
+        self._endings = CompletionWatcher(self.hub)
         self._caller = traces.caller()
         self.is_open = True
 
     # Publishing
 
-    async def publish(self, request: Request[R]) -> Published[R]:
+    async def publish(self, request: PublishRequest[R]) -> Published[R]:
         """ConcurrencyLimit if the task is at its limit and does not queue: then there is no run."""
         (published,) = await self.publish_many([request], request.transaction, alone=True)
         return _not_refused(published)
 
-    def publish_sync(self, request: Request[R]) -> Published[R]:
+    def publish_sync(self, request: PublishRequest[R]) -> Published[R]:
         (published,) = self.publish_many_sync([request], request.transaction, alone=True)
         return _not_refused(published)
 
     async def publish_many(
-        self, requests: Iterable[Request[Any]], transaction: Any = None, *, alone: bool = False
+        self, requests: Iterable[PublishRequest[Any]], transaction: Any = None, *, alone: bool = False
     ) -> list[Published[Any]]:
         listed = _listed(requests, alone=alone)
         if not listed:
@@ -83,7 +244,7 @@ class Connection:
         return self._published(listed, answers)
 
     def publish_many_sync(
-        self, requests: Iterable[Request[Any]], transaction: Any = None, *, alone: bool = False
+        self, requests: Iterable[PublishRequest[Any]], transaction: Any = None, *, alone: bool = False
     ) -> list[Published[Any]]:
         listed = _listed(requests, alone=alone)
         if not listed:
@@ -97,24 +258,26 @@ class Connection:
             answers = asyncio.run(self._publish_within(listed, transaction))
         return self._published(listed, answers)
 
-    async def _publish(self, requests: Sequence[Request[Any]]) -> list[model.Published]:
+    async def _publish(self, requests: Sequence[PublishRequest[Any]]) -> list[model.PublishResult]:
         publications = await self._publications(requests)
         try:
             return await engine.publish(self._store, self._services.wakeup, publications, self._known)
         except NotFound:
-            # A task was deleted since it was looked up. Somebody may have made it anew.
+            # A task was deleted since it was looked up. It may have been made anew.
             for request in requests:
                 self._task_ids.pop(request.job.name, None)
             publications = await self._publications(requests)
             return await engine.publish(self._store, self._services.wakeup, publications, self._known)
 
-    async def _publish_within(self, requests: Sequence[Request[Any]], transaction: Any) -> list[model.Published]:
+    async def _publish_within(
+        self, requests: Sequence[PublishRequest[Any]], transaction: Any
+    ) -> list[model.PublishResult]:
         """In the caller's thread or loop; the tasks are looked up in ours."""
         publications = await self.on_its_loop(self._publications(requests))
         topics = await self.on_its_loop(engine.topics_of(publications, self._known))
         return await self._store.publish_within(transaction, publications, [*topics, EVENTS])
 
-    async def _publications(self, requests: Sequence[Request[Any]]) -> list[Publication]:
+    async def _publications(self, requests: Sequence[PublishRequest[Any]]) -> list[Publication]:
         made = [request.publication(await self._task_id(request.job)) for request in requests]
         span = None if self._caller is None else self._caller()
         return made if span is None else [msgspec.structs.replace(each, trace_id=span) for each in made]
@@ -130,7 +293,9 @@ class Connection:
             found = self._task_ids[job.name] = task.id
         return found
 
-    def _published(self, requests: Sequence[Request[Any]], answers: Sequence[model.Published]) -> list[Published[Any]]:
+    def _published(
+        self, requests: Sequence[PublishRequest[Any]], answers: Sequence[model.PublishResult]
+    ) -> list[Published[Any]]:
         return [Published(request.job, answer, self) for request, answer in zip(requests, answers, strict=True)]
 
     # Runs
@@ -195,7 +360,7 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def close(self) -> None:
-        """The store is about to be closed: listeners end, and whoever still holds something published is told so."""
+        """The store is about to be closed: listeners end, and callers that still hold something published get an error."""
         self.is_open = False
         await self.hub.close()
 
@@ -226,7 +391,7 @@ class Connection:
             )
 
 
-def _listed(requests: Iterable[Request[Any]], *, alone: bool) -> list[Request[Any]]:
+def _listed(requests: Iterable[PublishRequest[Any]], *, alone: bool) -> list[PublishRequest[Any]]:
     listed = list(requests)
     if len(listed) > MOST_RUNS:
         raise InvalidArgument.field("requests", f"are {len(listed)}; expected at most {MOST_RUNS} in one transaction")

@@ -1,9 +1,9 @@
-"""Listening: what happens on the store, told to the application as it happens; and waiting for a run to end.
+"""Events of the store for the application, and waiting for a run to end.
 
-    Events     an application's own stream, as `GET /api/v1/events` has it: it goes on where it was, and says if it missed something
-    Endings    one listener for all who wait for a run here, so that a thousand of them cost no more than one
+    EventStream         an application's own stream, as `GET /api/v1/events`: it resumes where it was and reports a gap
+    CompletionWatcher   one listener for all callers that wait for a run, so that a thousand of them cost no more than one
 
-A hub reads for them only while somebody listens. Endings are news, never the truth: whoever waits reads the run again.
+A hub reads only while there are listeners. A completion is a hint, never the truth: the caller reads the run again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from noonbell.clock import Instant
-from noonbell.engine.listen import Batch, Hub, Listener
+from noonbell.engine.event_hub import EventBatch, Hub, Listener
 from noonbell.errors import InvalidState, StoreUnavailable
-from noonbell.model.event import Event
+from noonbell.model.event import Event, Filter, Position
 from noonbell.model.run import RunId
-from noonbell.model.stream import Filter, Position
-from noonbell.service.events import read_filter
+from noonbell.service.filters import read_filter
 
 if TYPE_CHECKING:
-    from noonbell.app.connection import Connection
+    from noonbell.app.connection import AppConnection
     from noonbell.app.job import Job
 
 RESET: Final = "reset"
@@ -34,13 +33,13 @@ _AGAIN: Final = 1.0
 """Seconds after which a store that did not answer is asked again."""
 
 
-class Events:
+class EventStream:
     """`async for` over it; entered with `async with` first, it begins there, and nothing after that is missed.
 
     It ends when the App is no longer connected.
     """
 
-    def __init__(self, connection: Connection, wanted: Filter, after: Position | None) -> None:
+    def __init__(self, connection: AppConnection, wanted: Filter, after: Position | None) -> None:
         self._connection, self._wanted, self._after = connection, wanted, after
         self._inside: AbstractAsyncContextManager[Listener] | None = None
         self._listener: Listener | None = None
@@ -64,7 +63,7 @@ class Events:
                 for event in batch.chosen(self._wanted):
                     yield event
 
-    async def _next(self) -> Batch | None:
+    async def _next(self) -> EventBatch | None:
         """None when there will be no more."""
         while self._listener is not None and self._connection.is_open:
             listener = self._listener
@@ -102,7 +101,7 @@ class Events:
             await self._connection.on_its_loop(_left(inside))
 
 
-class Endings:
+class CompletionWatcher:
     """Lives in the event loop of the hub."""
 
     def __init__(self, hub: Hub) -> None:
@@ -158,14 +157,14 @@ def wanted(
     given = {
         "type": types if isinstance(types, str) else ",".join(types),
         "task": None if name is None else f"name:{name}",
-        "run": None if run_id is None else str(run_id),
+        "run": run_id,
         "queue": queue,
     }
     return read_filter({field: value for field, value in given.items() if value is not None})
 
 
-def _reset(batch: Batch) -> Event:
-    """Its id is right before the first event of the batch: whoever goes on after it misses none of those."""
+def _reset(batch: EventBatch) -> Event:
+    """Its id is right before the first event of the batch: a listener that goes on after it misses none of those."""
     message = "the stream does not reach back so far; read the state anew"
     seq, at = (batch.events[0].seq - 1, batch.events[0].at) if batch.events else (batch.end.seq, Instant(0))
     return Event(seq=seq, index=0, at=at, type=RESET, data={"message": message})

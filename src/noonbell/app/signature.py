@@ -15,10 +15,10 @@ from typing import Any, Final, Union
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from noonbell.errors import InvalidArgument
-from noonbell.service.reader import Problems, unfit_json
-from noonbell.targets.jobs.context import Context
-from noonbell.when.schedule import shown
+from noonbell.errors import InvalidArgument, NotFound
+from noonbell.fields.kinds import unfit_json
+from noonbell.fields.problems import Problems, shown
+from noonbell.targets.jobs.handler import Context
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
 """A first parameter of this name without an annotation is the Context."""
@@ -245,3 +245,33 @@ def _misfit(value: Any, type_: Any) -> Iterator[tuple[str, str]]:
         text = (found["text"] if found is not None else str(error)).replace("`", "")
         problem = text[:1].lower() + text[1:]
         yield place, problem if place else f"is {shown(value)}; {problem}"
+
+
+class Provided:
+    """Called with a type or a name, it answers with what was provided under it: what `ctx.resource` asks."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Any] = {}
+        self._unnamed: dict[type[Any], Any] = {}
+
+    def add(self, value: Any, name: str | None) -> None:
+        """What had the name, or the very type, before is replaced: a pool is opened anew at each start."""
+        if name is None:
+            self._unnamed[type(value)] = value
+        else:
+            self._by_name[name] = value
+
+    def __call__(self, wanted: Any) -> Any:
+        if isinstance(wanted, str):
+            if wanted in self._by_name:
+                return self._by_name[wanted]
+        elif wanted in self._unnamed:
+            return self._unnamed[wanted]
+        else:
+            for value in (*self._unnamed.values(), *self._by_name.values()):
+                if isinstance(value, wanted):
+                    return value
+        said = repr(wanted) if isinstance(wanted, str) else getattr(wanted, "__name__", str(wanted))
+        raise NotFound(
+            f"nothing was provided as {said}; app.provide(…) does that, before the app runs or in its lifespan"
+        )

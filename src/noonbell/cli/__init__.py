@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from noonbell.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, say_error
-from noonbell.errors import InvalidArgument, NoonbellError
+from noonbell.errors import NoonbellError
 
 __all__ = ["main"]
 
@@ -15,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code. Errors are lines on stderr that say what to do."""
     import click
 
-    from noonbell.cli.root import root
+    from noonbell.cli.root import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, root, say_error, say_problems
 
     given = _as_written_elsewhere(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -33,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say_error(error.format_message())
         sys.exit(error.exit_code)
     except NoonbellError as error:
-        _tell(error)
+        say_problems(error)
         sys.exit(exit_code(error))
     except BrokenPipeError:
-        # Whoever read our output has left, as `head` does: nothing to say, and nobody to say it to.
+        # The reader of our output has left, as `head` does: that is no error.
         sys.stderr.close()
         sys.exit(0)
     sys.exit(answer if isinstance(answer, int) else 0)
@@ -45,12 +44,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _as_written_elsewhere(arguments: Sequence[str]) -> list[str]:
     """`-config=FILE`, as Go programs have it, is `--config=FILE`."""
     return [f"-{word}" if word == "-config" or word.startswith("-config=") else word for word in arguments]
-
-
-def _tell(error: NoonbellError) -> None:
-    """A line for each field that is wrong, or one line."""
-    if isinstance(error, InvalidArgument) and len(error.details) > 1:
-        for name, problem in error.details.items():
-            say_error(f"{name}: {problem}")
-    else:
-        say_error(error.message)

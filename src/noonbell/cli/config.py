@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import noonbell
 from noonbell.cli.options import config_option, load_settings, store_option
 
 if TYPE_CHECKING:
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.group("config")
-def command() -> None:
+def config_command() -> None:
     """Show and check the settings."""
 
 
-@command.command("show")
+@config_command.command("show")
 @config_option
 @store_option
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
@@ -32,7 +35,7 @@ def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -
         click.echo(_whole(loaded, output), nl=False)
 
 
-@command.command("check")
+@config_command.command("check")
 @config_option
 @store_option
 def check(files: tuple[str, ...], store: str | None) -> None:
@@ -42,10 +45,42 @@ def check(files: tuple[str, ...], store: str | None) -> None:
     click.echo(f"the settings are sound: {chosen} chosen, the rest by default", err=True)
 
 
-@command.command("reference")
+@config_command.command("reference")
 def reference() -> None:
     """Print every key with its default and meaning, as a page of Markdown."""
     click.echo(reference_table(), nl=False)
+
+
+@config_command.command("systemd")
+@click.argument("unit", type=click.Choice(["node", "worker"]), default="node")
+def systemd(unit: str) -> None:
+    """Print the systemd unit of a node, or of a worker: docs/how-to/run-under-systemd.md has the steps.
+
+    It starts this installation's own command.
+    """
+    name = "noonbell.service" if unit == "node" else "noonbell-worker@.service"
+    text = _units().joinpath(name).read_text(encoding="utf-8")
+    click.echo(text.replace(_IN_THE_UNIT, str(_own_command())), nl=False)
+
+
+_IN_THE_UNIT = "/opt/noonbell/bin/noonbell"
+
+
+def _units() -> Path:
+    """In the package; in a source tree beside `src`."""
+    package = Path(noonbell.__file__).parent
+    inside = package / "deploy"
+    return inside if inside.is_dir() else package.parents[1] / "deploy"
+
+
+def _own_command() -> Path:
+    """The command that is running; where it has no file, as in `python -c`, the one beside Python."""
+    called = Path(sys.argv[0])
+    return (
+        called.absolute()
+        if called.name == "noonbell" and called.is_file()
+        else Path(sys.executable).with_name("noonbell")
+    )
 
 
 def _with_origins(loaded: Loaded, output: str) -> str:
@@ -66,10 +101,9 @@ def _whole(loaded: Loaded, output: str) -> str:
     nested = _nested(plain(loaded.settings))
     if output == "json":
         return json.dumps(nested, ensure_ascii=False, indent=2) + "\n"
-    import yaml
+    from noonbell import yaml_text
 
-    text: str = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
-    return text
+    return yaml_text.write(nested)
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noonbell.cli.options import interval
+
 if TYPE_CHECKING:
-    from noonbell.when.preview import Preview
+    from noonbell.when.due import Preview
     from noonbell.when.zones import Zone
 
 _LANGUAGES = {
@@ -36,26 +38,41 @@ _LANGUAGES = {
 
 
 @click.command("next")
-@click.argument("expr")
+@click.argument("expr", required=False)
+@click.option("--every", metavar="SPAN", help="Instead of EXPR: an interval such as 10s, 5m, 2h, 1d.")
 @click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
 @click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
 @click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
 @click.option("--dialect", type=click.Choice(["standard", "cronjob", "quartz"]), help="How cron fields are read.")
 @click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
 @click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
-def command(
-    expr: str, tz: str | None, count: int, start: str | None, dialect: str | None, lang: str | None, output: str
+def next_command(
+    expr: str | None,
+    every: str | None,
+    tz: str | None,
+    count: int,
+    start: str | None,
+    dialect: str | None,
+    lang: str | None,
+    output: str,
 ) -> None:
     """Show the next slots of EXPR, a cron expression or a schedule as JSON."""
+    if (expr is None) is (every is None):
+        said = "Missing argument 'EXPR', or --every" if expr is None else "takes EXPR or --every, not both"
+        raise click.UsageError(said, click.get_current_context())
     from noonbell.clock import SystemClock, slot_of
-    from noonbell.when.preview import preview
+    from noonbell.when.due import preview
     from noonbell.when.zones import find
 
     language = _language(lang)
     zone = find(tz or os.environ.get("NOONBELL_TZ") or "UTC")
     after = slot_of(SystemClock().now()) if start is None else _moment(start, zone)
-    shown = preview(_spec(expr, dialect), zone.name, count, after, language)
-    click.echo(_as_json(shown) if output == "json" else _as_table(shown, zone, after, language))
+    spec = _spec(expr, dialect) if expr is not None else interval(str(every))
+    shown = preview(spec, zone.name, count, after, language)
+    if output == "json":
+        click.echo(json.dumps(shown.as_json(), ensure_ascii=False, indent=2))
+    else:
+        click.echo(_as_table(shown, zone, after, language))
 
 
 def _language(asked: str | None) -> str:
@@ -85,16 +102,6 @@ def _moment(text: str, zone: Zone) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone.tzinfo)
     return int(moment.timestamp())
-
-
-def _as_json(shown: Preview) -> str:
-    """The answer of `POST /api/v1/schedules/preview`."""
-    answer = {
-        "next_fires": [{"utc": utc, "local": local} for utc, local in shown.next_fires],
-        "description": shown.description,
-        "notes": [{"code": note.code, "message": note.message} for note in shown.notes],
-    }
-    return json.dumps(answer, ensure_ascii=False, indent=2)
 
 
 def _as_table(shown: Preview, zone: Zone, after: int, lang: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from noonbell.model.access import Head
     from noonbell.settings import Loaded
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +30,53 @@ new_option: Callable[[F], F] = click.option(
     "--new",
     is_flag=True,
     help="Make a store under store.table_prefix or store.schema beside the one that the database holds.",
+)
+
+
+log_level_option: Callable[[F], F] = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="How much is logged: logging.level of the settings [info].",
+)
+
+
+def interval(text: str) -> dict[str, Any]:
+    """`--every 10s` as a schedule."""
+    from noonbell.when.interval import from_short
+
+    found = from_short(text)
+    if found is None:
+        raise click.BadParameter(f"is {text!r}; takes a number and a unit: 10s, 5m, 2h, 1d", param_hint="--every")
+    return found
+
+
+def text_of(file: str, hint: str = "-f") -> str:
+    """What a file holds; `-` is stdin. BadParameter names the option `hint`."""
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise click.BadParameter(f"cannot read {file}: {said}", param_hint=hint) from None
+
+
+def _heads(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[Head]:
+    from noonbell.model.access import Head
+
+    try:
+        return [Head.read(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+expect_head_option: Callable[[F], F] = click.option(
+    "--expect-head",
+    "heads",
+    multiple=True,
+    metavar="N:HASH",
+    callback=_heads,
+    help="An entry that the audit log must have, from `audit log head` in the server's log; may be given again.",
 )
 
 

@@ -91,6 +91,12 @@ def fields(value: Mapping[str, Any]) -> list[str]:
     return [f"{key:<{wide}}  {_plain(each)}" for key, each in said.items()]
 
 
+def explained(answer: Mapping[str, Any]) -> list[str]:
+    """The answer of `explain`, for tasks and runs: its sentence, then what else it has."""
+    rest = {name: value for name, value in answer.items() if name not in ("message", "cause")}
+    return [f"{answer['cause']}: {answer['message']}", *fields(rest)]
+
+
 def shown_safely(value: Any, *, lines: bool = False) -> Any:
     """What tasks and targets said, as a terminal may show it: nothing in it moves the cursor, sets a title or turns text
     around. `lines` lets line breaks and tabs stand.
@@ -171,7 +177,6 @@ def _plain(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    import yaml
+    from noonbell import yaml_text
 
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    return text
+    return yaml_text.write(value)

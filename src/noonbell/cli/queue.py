@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from noonbell.cli.api import Named, Remote, post_for_each, segment
 from noonbell.cli.output import ago, output_option, show_list, talk
-from noonbell.cli.remote import Remote, segment
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
@@ -14,43 +14,32 @@ COLUMNS = {
     "delayed": lambda queue: str(queue["delayed"]),
     "running": lambda queue: str(queue["running"]),
     "oldest": lambda queue: ago(queue["oldest_at"]),
+    "no worker for": lambda queue: ", ".join(
+        f"{one['job_type'] or 'HTTP'} ({one['count']})" for one in queue["unserved"]
+    ),
 }
 
 
 @click.group("queue")
-def command() -> None:
+def queue_command() -> None:
     """List, pause, resume, drain and clean queues."""
 
 
-@command.command("list")
+@queue_command.command("list")
 @output_option
 def list_queues(output: str) -> None:
     """List queues with what is in them."""
     show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
 
 
-@command.command("pause")
-@click.argument("names", nargs=-1, required=True)
-def pause(names: tuple[str, ...]) -> None:
-    """Let nothing start from these queues."""
-    _each(names, "pause", "paused")
+_QUEUES = Named("names", lambda name: f"/queues/{segment(name)}")
+post_for_each(
+    queue_command, "pause", "Let nothing start from these queues.", _QUEUES, lambda name, _: talk(f"paused {name}")
+)
+post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
 
 
-@command.command("resume")
-@click.argument("names", nargs=-1, required=True)
-def resume(names: tuple[str, ...]) -> None:
-    """Let runs start again."""
-    _each(names, "resume", "resumed")
-
-
-def _each(names: tuple[str, ...], verb: str, done: str) -> None:
-    remote = Remote.of_environment()
-    for name in names:
-        remote.post(f"/queues/{segment(name)}/{verb}")
-        talk(f"{done} {name}")
-
-
-@command.command("drain")
+@queue_command.command("drain")
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def drain(name: str, yes: bool) -> None:
@@ -61,7 +50,7 @@ def drain(name: str, yes: bool) -> None:
     click.echo(f"{answer['canceled']} canceled")
 
 
-@command.command("clean")
+@queue_command.command("clean")
 @click.argument("name")
 @click.option("--older-than", default=30.0, metavar="DAYS", show_default=True, help="Runs that ended longer ago.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -1,48 +1,110 @@
-"""`noonbell` itself: the table of commands, each imported when it is called and not before."""
+"""`noonbell` itself: the table of commands, each imported when it is called; `completion`, `help` and `version`; exit codes, and
+how an error is said. docs/reference/cli.md has the table for readers.
+"""
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from typing import NamedTuple
+import os
+import sys
+from typing import Final, NamedTuple
 
 import click
 
+from noonbell import errors
+from noonbell.errors import NoonbellError
 from noonbell.version import __version__
 
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NOT_FOUND: Final = 3
+EXIT_FORBIDDEN: Final = 4
+EXIT_CONFLICT: Final = 5
+EXIT_WITHOUT_SUCCESS: Final = 6
+EXIT_STILL_GOING: Final = 7
+EXIT_UNREACHABLE: Final = 8
+EXIT_INTERRUPTED: Final = 130
 
-class Entry(NamedTuple):
+MEANINGS: Final = {
+    0: "done",
+    EXIT_FAILED: "failed; for a comparison: differences found",
+    EXIT_USAGE: "wrong usage, or a setting that cannot be",
+    EXIT_NOT_FOUND: "not found",
+    EXIT_FORBIDDEN: "authentication or permission",
+    EXIT_CONFLICT: "conflict: the version changed, a name or an address is taken",
+    EXIT_WITHOUT_SUCCESS: "the awaited run ended without success",
+    EXIT_STILL_GOING: "waiting timed out, the run is still going",
+    EXIT_UNREACHABLE: "the server or the store is unreachable",
+    EXIT_INTERRUPTED: "interrupted",
+}
+
+_CODES: Final[dict[type[NoonbellError], int]] = {
+    errors.SettingsError: EXIT_USAGE,
+    errors.NotFound: EXIT_NOT_FOUND,
+    errors.Unauthorized: EXIT_FORBIDDEN,
+    errors.Forbidden: EXIT_FORBIDDEN,
+    errors.AlreadyExists: EXIT_CONFLICT,
+    errors.ConcurrencyLimit: EXIT_CONFLICT,
+    errors.InvalidState: EXIT_CONFLICT,
+    errors.LeaseLost: EXIT_CONFLICT,
+    errors.VersionConflict: EXIT_CONFLICT,
+    errors.SchemaMismatch: EXIT_FAILED,
+    errors.StoreUnavailable: EXIT_UNREACHABLE,
+}
+
+
+def exit_code(error: NoonbellError) -> int:
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), EXIT_FAILED)
+
+
+def say_error(message: str) -> None:
+    """One line on stderr; line breaks and control characters of the message are replaced."""
+    line = "".join(char if char.isprintable() else " " for char in message.replace("\n", "; "))
+    mark = "\x1b[31merror:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "error:"
+    print(f"{mark} {line}", file=sys.stderr)
+
+
+def say_problems(error: NoonbellError) -> None:
+    """A line for each field that is wrong, or one line."""
+    if isinstance(error, errors.InvalidArgument) and len(error.details) > 1:
+        for name, problem in error.details.items():
+            say_error(f"{name}: {problem}")
+    else:
+        say_error(error.message)
+
+
+class CommandEntry(NamedTuple):
     module: str
-    """Under `noonbell.cli`; the command in it has the name of the command."""
+    """Under `noonbell.cli`; it defines NAME_command."""
     does: str
     """The line in `noonbell --help`, known without importing the command."""
 
 
 COMMANDS = {
-    "serve": Entry("serve", "Start scheduler, worker and API in one process."),
-    "worker": Entry("worker", "Execute the jobs of an App; list, drain and stop workers."),
-    "dev": Entry("dev", "Try an App: everything in one process, reloaded when it changes."),
-    "demo": Entry("demo", "Show a dozen tasks of every temper, with a week of history."),
-    "next": Entry("next", "Show the next slots of a schedule; needs no server."),
-    "task": Entry("task", "List, read, make and change tasks."),
-    "trigger": Entry("trigger", "Make one run of a task now; --wait tells how it went."),
-    "run": Entry("run", "List, read, cancel, retry and follow runs."),
-    "queue": Entry("queue", "List, pause, resume, drain and clean queues."),
-    "api": Entry("api", "Call any endpoint of the API."),
-    "validate": Entry("validate", "Check tasks in files; needs no server."),
-    "diff": Entry("diff", "Show what applying files would change."),
-    "apply": Entry("apply", "Make the tasks of a server as files say."),
-    "export": Entry("export", "Write the tasks of a server as a file."),
-    "import": Entry("import_", "Turn a crontab or a cronjob service's tasks into a file of tasks."),
-    "migrate": Entry("migrate", "Bring the store's schema to a step, or show where it is."),
-    "audit": Entry("audit", "Check a whole store for holes and doubles; needs no server."),
-    "config": Entry("config", "Show and check the settings."),
-    "doctor": Entry("doctor", "Look the installation over, and say what to do."),
-    "token": Entry("token", "Make, list and revoke API tokens."),
-    "secrets": Entry("secrets", "Make a key for secrets in the store; seal them all anew."),
-    "completion": Entry("completion", "Print the completion script of a shell."),
-    "version": Entry("version", "Print the version."),
-    "help": Entry("help", "Explain a topic: exit-codes."),
+    "serve": CommandEntry("serve", "Start scheduler, worker and API in one process."),
+    "worker": CommandEntry("worker", "Execute the jobs of an App; list, drain and stop workers."),
+    "dev": CommandEntry("serve", "Try an App: everything in one process, reloaded when it changes."),
+    "demo": CommandEntry("serve", "Show a dozen tasks of every temper, with a week of history."),
+    "next": CommandEntry("next", "Show the next slots of a schedule; needs no server."),
+    "task": CommandEntry("task", "List, read, make and change tasks."),
+    "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
+    "run": CommandEntry("run", "List, read, cancel, retry and follow runs."),
+    "queue": CommandEntry("queue", "List, pause, resume, drain and clean queues."),
+    "api": CommandEntry("api", "Call any endpoint of the API."),
+    "validate": CommandEntry("task_files", "Check tasks in files; needs no server."),
+    "diff": CommandEntry("task_files", "Show what applying files would change."),
+    "apply": CommandEntry("task_files", "Make the tasks of a server as files say."),
+    "export": CommandEntry("task_files", "Write the tasks of a server as a file."),
+    "import": CommandEntry("import_", "Turn a crontab or a cronjob service's tasks into a file of tasks."),
+    "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
+    "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
+    "config": CommandEntry("config", "Show and check the settings."),
+    "doctor": CommandEntry("store", "Look the installation over, and say what to do."),
+    "token": CommandEntry("access", "Make, list and revoke API tokens."),
+    "secrets": CommandEntry("access", "Make a key for secrets in the store; seal them all anew."),
+    "completion": CommandEntry("root", "Print the completion script of a shell."),
+    "version": CommandEntry("root", "Print the version."),
+    "help": CommandEntry("root", "Explain a topic: exit-codes."),
 }
 
 
@@ -54,7 +116,7 @@ class Table(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"noonbell.cli.{COMMANDS[cmd_name].module}")
-        command: click.Command = module.command
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def resolve_command(
@@ -62,10 +124,19 @@ class Table(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            import difflib
+
+            near = self._in_groups(ctx, name) or difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _in_groups(self, ctx: click.Context, name: str) -> list[str]:
+        """`task explain` for `explain`. Imports every command, which an error may."""
+        groups = ((group, self.get_command(ctx, group)) for group in COMMANDS)
+        return [
+            f"{group} {name}" for group, found in groups if isinstance(found, click.Group) and name in found.commands
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -79,3 +150,34 @@ def root() -> None:
 
     Exit codes: noonbell help exit-codes
     """
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the completion script: `eval "$(noonbell completion bash)"`."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.BadParameter(f"{shell} is not known", param_hint="SHELL")
+    click.echo(kind(root, {}, "noonbell", "_NOONBELL_COMPLETE").source())
+
+
+@click.command("help")
+@click.argument("topic", required=False, type=click.Choice(["exit-codes"]))
+@click.pass_context
+def help_command(ctx: click.Context, topic: str | None) -> None:
+    """Explain a topic."""
+    if topic is None:
+        assert ctx.parent is not None  # noqa: S101 - a command of the group has one
+        click.echo(ctx.parent.get_help())
+    else:
+        for code, meaning in MEANINGS.items():
+            click.echo(f"{code:>3}  {meaning}")
+
+
+@click.command("version")
+def version_command() -> None:
+    """Print the version."""
+    click.echo(f"noonbell {__version__}")

@@ -1,17 +1,124 @@
-"""`noonbell run …`: runs on a server."""
+"""`noonbell run …`: runs on a server; and `noonbell trigger TASK`: one run now, and how it went."""
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
-from noonbell.cli.output import ago, coloured, duration, fields, output_option, show_list, show_one
-from noonbell.cli.remote import Remote, segment, task_segment
-from noonbell.cli.trigger import await_run, complete, ended
+from noonbell.cli.api import Remote, segment, task_segment
+from noonbell.cli.output import ago, coloured, duration, explained, fields, output_option, show_list, show_one, talk
+from noonbell.cli.root import EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS
 from noonbell.clock import SystemClock, to_datetime
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from noonbell.cli.task import complete as names
+
+    return names(ctx, param, incomplete)
+
+
+@click.command("trigger")
+@click.argument("task", shell_complete=complete)
+@click.option("--data", metavar="JSON", help="The payload.")
+@click.option(
+    "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="One field of the payload; may be repeated."
+)
+@click.option("--body", metavar="TEXT", help="HTTP tasks: this body instead of the task's.")
+@click.option("--key", metavar="KEY", help="Publish under this key: at most one run has it.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Not before so many seconds from now.")
+@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
+@click.option("--timeout", default=300.0, metavar="SECONDS", show_default=True, help="Wait no longer than that.")
+@output_option
+def trigger_command(
+    task: str,
+    data: str | None,
+    arguments: tuple[str, ...],
+    body: str | None,
+    key: str | None,
+    delay: float | None,
+    priority: int | None,
+    wait: bool,
+    timeout: float,
+    output: str,
+) -> int:
+    """Make one run of TASK now, independent of its schedule."""
+    remote = Remote.of_environment()
+    given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
+    given = {name: value for name, value in given.items() if value is not None}
+    payload = _payload(data, arguments)
+    if payload is not None:
+        given["payload"] = payload
+    answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
+    if not wait:
+        show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
+        return 0
+    return await_run(remote, answer["run_id"], timeout, output)
+
+
+_SILENT = 2.0
+"""Seconds that a run may wait for its start before the command says why."""
+
+
+def await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
+    """Ask until the run is final: often at first, then less. One that does not start says why, on stderr."""
+    began = time.monotonic()
+    pause = 0.05
+    said = ""
+    while True:
+        run = remote.get(f"/runs/{run_id}")
+        if run["final_status"] is not None:
+            break
+        waited = time.monotonic() - began
+        if run["status"] == "SCHEDULED" and waited > min(_SILENT, timeout):
+            said = _say_why(remote, run_id, said)
+        if waited > timeout:
+            talk(f"run {run_id} is still {run['status']} after {timeout:g} s; noonbell run tail {run_id} follows it")
+            return EXIT_STILL_GOING
+        time.sleep(pause)
+        pause = min(1.0, pause * 1.5)
+    show_one(run, output, name="id", lines=lambda run: [ended(run)])
+    return 0 if run["final_status"] == "SUCCESS" else EXIT_WITHOUT_SUCCESS
+
+
+def _say_why(remote: Remote, run_id: int, said: str) -> str:
+    """What a run waits for, once for each cause; the cause that was said last."""
+    answer = remote.get(f"/runs/{run_id}/explain")
+    if answer["cause"] != said:
+        talk(str(answer["message"]))
+    return str(answer["cause"])
+
+
+def ended(run: dict[str, Any]) -> str:
+    """One line for a run that is over."""
+    good = run["final_status"] == "SUCCESS"
+    parts = [f"{'✔' if good else '✖'} run {run['id']} {coloured(run['status'])} in {duration(run['duration_ms'])}"]
+    if run["response_code"] is not None:
+        parts.append(f"HTTP {run['response_code']}")
+    if run["result"] is not None:
+        parts.append(json.dumps(run["result"], ensure_ascii=False)[:200])
+    if not good and run["error_message"]:
+        parts.append(run["error_message"])
+    if run["skip_reason"]:
+        parts.append(run["skip_reason"])
+    return "  ".join(parts)
+
+
+def _payload(data: str | None, arguments: tuple[str, ...]) -> Any:
+    from noonbell.cli.task import value_of
+
+    payload = None if data is None else value_of(data)
+    for item in arguments:
+        name, equals, value = item.partition("=")
+        if not equals or not (payload is None or isinstance(payload, dict)):
+            raise click.BadParameter(f"is {item!r}; takes NAME=VALUE, with --data an object", param_hint="--arg")
+        payload = {**(payload or {}), name: value_of(value)}
+    return payload
+
 
 COLUMNS = {
     "id": lambda run: str(run["id"]),
@@ -25,11 +132,11 @@ COLUMNS = {
 
 
 @click.group("run")
-def command() -> None:
-    """List, read, cancel, retry and follow runs."""
+def run_command() -> None:
+    """List, read, explain, cancel, retry and follow runs."""
 
 
-@command.command("list")
+@run_command.command("list")
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only runs of this task.")
 @click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
 @click.option("--queue", metavar="QUEUE")
@@ -60,7 +167,7 @@ def list_runs(
     show_list(runs, COLUMNS, output, name="id")
 
 
-@command.command("get")
+@run_command.command("get")
 @click.argument("run_id")
 @output_option
 def get(run_id: str, output: str) -> None:
@@ -71,7 +178,16 @@ def get(run_id: str, output: str) -> None:
     show_one(run, output, name="id", lines=_lines)
 
 
-@command.command("cancel")
+@run_command.command("explain")
+@click.argument("run_id")
+@output_option
+def explain(run_id: str, output: str) -> None:
+    """Say why a run ended as it did, or what it waits for."""
+    answer = Remote.of_environment().get(f"/runs/{segment(run_id)}/explain")
+    show_one(answer, output, name="cause", lines=explained)
+
+
+@run_command.command("cancel")
 @click.argument("run_ids", nargs=-1, required=True)
 @click.option("--reason", default="", help="Kept with the run.")
 def cancel(run_ids: tuple[str, ...], reason: str) -> None:
@@ -83,7 +199,7 @@ def cancel(run_ids: tuple[str, ...], reason: str) -> None:
         click.echo(f"{answer['run_id']}  {coloured(answer['status'])}{done}")
 
 
-@command.command("retry")
+@run_command.command("retry")
 @click.argument("run_id")
 @click.option("--wait", is_flag=True, help="Wait until the new run has ended; its outcome is the exit code.")
 @click.option("--timeout", default=300.0, metavar="SECONDS", show_default=True, help="Wait no longer than that.")
@@ -98,7 +214,7 @@ def retry(run_id: str, wait: bool, timeout: float, output: str) -> int:
     return 0
 
 
-@command.command("tail")
+@run_command.command("tail")
 @click.argument("run_id", required=False)
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only events of this task.")
 @output_option

@@ -1,10 +1,18 @@
-"""`noonbell serve`: a node in one process."""
+"""`noonbell serve`: a node in one process; `dev`: the same, to try an App; `demo`: a dozen tasks with a week of history."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import socket
+import sys
+from typing import Self
+
 import click
 
-from noonbell.cli.options import config_option, load_settings, new_option, store_option
+from noonbell.cli.options import config_option, load_settings, log_level_option, new_option, store_option
+from noonbell.cli.output import talk
+from noonbell.fields import counted
 
 
 @click.command("serve")
@@ -18,8 +26,9 @@ from noonbell.cli.options import config_option, load_settings, new_option, store
 @click.option("--no-scheduler", is_flag=True, help="Do not plan: other nodes turn slots into runs.")
 @click.option("--no-worker", is_flag=True, help="Do not execute: other nodes carry the runs out.")
 @click.option("--no-api", is_flag=True, help="Do not listen: only plan and execute.")
+@log_level_option
 @new_option
-def command(
+def serve_command(
     files: tuple[str, ...],
     store: str | None,
     host: str | None,
@@ -28,10 +37,119 @@ def command(
     no_scheduler: bool,
     no_worker: bool,
     no_api: bool,
+    log_level: str | None,
     new: bool,
 ) -> int:
     """Start scheduler, worker and API in one process; SIGTERM or Ctrl-C stops them gracefully."""
-    settings = load_settings(files, store__url=store, server__host=host, server__port=port).settings
+    flags = {"server__host": host, "server__port": port, "logging__level": log_level}
+    settings = load_settings(files, store__url=store, **flags).settings
     from noonbell.wiring import run
 
     return run(settings, scheduler=not no_scheduler, worker=not no_worker, api=not no_api, location=location, new=new)
+
+
+_USUAL = 8080
+
+
+@click.command("dev")
+@click.argument("location", metavar="[APP]", required=False)
+@click.option("--store", metavar="URL", help="Keep everything there [a folder that is removed at the end].")
+@click.option(
+    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is taken]."
+)
+@click.option("--no-reload", is_flag=True, help="Do not start anew when a file changes.")
+@click.option("--own-store", is_flag=True, hidden=True, help="The store is nobody else's.")
+def dev_command(location: str | None, store: str | None, port: str | None, no_reload: bool, own_store: bool) -> int:
+    """Try an App: server, worker and targets to call, reloaded when its files change.
+
+    APP is a file such as app.py, or MODULE:APP. Without one, two samples run.
+    """
+    port = port or _free_port()
+    if not no_reload:
+        from noonbell.wiring.dev import watched
+
+        return watched(location, store, port)
+    settings = load_settings((), store__url=store, server__port=port, logging__level="warning").settings
+    from noonbell.wiring.dev import run_dev
+
+    return run_dev(settings, location, prune=own_store)
+
+
+def _free_port() -> str:
+    """8080; where that is taken, one that stays the same over reloads."""
+    host = load_settings(()).settings.server.host
+    try:
+        socket.create_server((host, _USUAL)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            return str(_USUAL)  # the server says what is wrong
+        with socket.create_server((host, 0)) as free:
+            port = free.getsockname()[1]
+        talk(f"port {_USUAL} is taken: listening on {port}")
+        return str(port)
+    return str(_USUAL)
+
+
+STORE = "sqlite:///noonbell-demo.db"
+
+
+@click.command("demo")
+@click.option("--store", metavar="URL", default=STORE, show_default=True, help="Where it is kept.")
+@click.option(
+    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is taken]."
+)
+@click.option("--no-serve", is_flag=True, help="Only fill the store; targets answer while the demo serves.")
+@click.option(
+    "--clean", is_flag=True, help="Delete the tasks with the label demo=true and their history, nothing else."
+)
+@click.option("-y", "--yes", is_flag=True, help="Add the tasks to a store that is in use, without a history.")
+def demo_command(store: str, port: str | None, no_serve: bool, clean: bool, yes: bool) -> int:
+    """Show a dozen tasks of every temper, with a week of history.
+
+    Healthy, flaky, slow, overlapping, with callbacks and without, paused: all of them labelled demo=true.
+    """
+    quiet = {"logging__level": "error", "server__graceful_timeout": "1s"}
+    settings = load_settings((), store__url=store, server__port=port or "8080", **quiet).settings
+    from noonbell.demo import show
+
+    if clean:
+        count = asyncio.run(show.clean(settings))
+        click.echo(f"deleted {counted(count, 'task')} with the label demo=true")
+        return 0
+    with _Bar() as bar:
+        return show.show(settings, yes=yes, serves=not no_serve, any_port=port is None, say=bar.say, progress=bar.move)
+
+
+class _Bar:
+    """How far it is, on stderr: a bar that moves on a terminal, else a line for each quarter."""
+
+    def __init__(self) -> None:
+        self._on_terminal, self._shown = sys.stderr.isatty(), -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def move(self, part: float) -> None:
+        percent = int(part * 100)
+        if not self._on_terminal:
+            percent -= percent % 25
+        if percent == self._shown or (not self._on_terminal and percent == 0):
+            return
+        self._shown = percent
+        if self._on_terminal:
+            click.echo(f"\r  {percent:>3} %  [{'#' * (percent // 4):<25}]", nl=False, err=True)
+        else:
+            click.echo(f" {percent:>3} %", err=True)
+
+    def say(self, line: str) -> None:
+        self._clear()
+        click.echo(line)
+        sys.stdout.flush()
+
+    def _clear(self) -> None:
+        if self._on_terminal and self._shown >= 0:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        self._shown = -1

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from noonbell.cli.output import ago, coloured, fields, output_option, show_list, show_one, talk
-from noonbell.cli.remote import Remote, task_segment
-from noonbell.cli.trigger import trigger
+from noonbell.cli.api import Named, Remote, post_for_each, task_segment
+from noonbell.cli.options import interval, text_of
+from noonbell.cli.output import ago, coloured, explained, fields, output_option, show_list, show_one, talk
+from noonbell.cli.run import trigger_command
 
 COLUMNS = {
     "id": lambda task: str(task["id"]),
@@ -24,11 +23,11 @@ COLUMNS = {
 
 
 @click.group("task")
-def command() -> None:
+def task_command() -> None:
     """List, read, make and change tasks."""
 
 
-command.add_command(trigger)
+task_command.add_command(trigger_command)
 
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -41,7 +40,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [task["name"] for task in found["items"] if task["name"].startswith(incomplete)]
 
 
-@command.command("list")
+@task_command.command("list")
 @click.option("--status", type=click.Choice(["ENABLED", "DISABLED", "COMPLETED", "ERROR"], case_sensitive=False))
 @click.option("--name", metavar="TEXT", help="Only names with this in them.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
@@ -56,7 +55,7 @@ def list_tasks(
     show_list(Remote.of_environment().pages("/tasks", query, None if everything else limit), COLUMNS, output)
 
 
-@command.command("get")
+@task_command.command("get")
 @click.argument("task", shell_complete=complete)
 @output_option
 def get(task: str, output: str) -> None:
@@ -65,7 +64,7 @@ def get(task: str, output: str) -> None:
     show_one(found, output, lines=_lines)
 
 
-@command.command("create")
+@task_command.command("create")
 @click.argument("name", required=False)
 @click.option("--cron", metavar="EXPR", help="When: a cron expression.")
 @click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 2h, 1d.")
@@ -75,6 +74,13 @@ def get(task: str, output: str) -> None:
 @click.option("--method", metavar="METHOD", help="How it is called [GET].")
 @click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker.")
 @click.option("--data", metavar="JSON", help="The job's payload, or the body of the call.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
+)
+@click.option(
+    "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="The most that it may take."
+)
+@click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails.")
 @click.option("--set", "more", multiple=True, metavar="FIELD=VALUE", help="Any other field; the value as JSON or text.")
 @click.option("-f", "--file", "file", metavar="FILE", help="The whole task as JSON or YAML; - reads stdin.")
 @output_option
@@ -82,11 +88,24 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
     """Make a task, from options or from a file."""
     task = read_file(file) if file else {}
     task.update(_given(name, **given))
-    made = Remote.of_environment().post("/tasks", task)
+    remote = Remote.of_environment()
+    made: Any = remote.post("/tasks", task)
     show_one(made, output, lines=_made)
+    if job_type := task.get("job_type"):
+        _warn_of_no_worker(remote, made["id"], job_type)
 
 
-@command.command("edit")
+def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
+    queue: str = remote.get(f"/tasks/{task_id}")["queue"]
+    for worker in remote.get("/workers")["items"]:
+        knows = worker["job_types"] is None or job_type in worker["job_types"]
+        if worker["state"] == "running" and queue in worker["queues"] and knows:
+            return
+    talk(f"no living worker of queue {queue} knows job type {job_type}: its runs wait for one")
+    talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue}")
+
+
+@task_command.command("edit")
 @click.argument("task", shell_complete=complete)
 @click.option("--set", "more", multiple=True, metavar="FIELD=VALUE", help="A field and its new value, as JSON or text.")
 @click.option("-f", "--file", "file", metavar="FILE", help="The changed fields as JSON or YAML; - reads stdin.")
@@ -106,28 +125,16 @@ def edit(task: str, more: tuple[str, ...], file: str | None, output: str) -> Non
     show_one(changed, output, name="version", lines=_changed)
 
 
-@command.command("enable")
-@click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
-def enable(tasks: tuple[str, ...]) -> None:
-    """Let tasks fire again, from now on."""
-    _each(tasks, "enable")
+def _tell_status(task: str, answer: Any) -> None:
+    click.echo(f"{task}  {coloured(answer['status'])}")
 
 
-@command.command("disable")
-@click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
-def disable(tasks: tuple[str, ...]) -> None:
-    """Stop tasks from firing."""
-    _each(tasks, "disable")
+_TASKS = Named("tasks", lambda task: f"/tasks/{task_segment(task)}", complete)
+post_for_each(task_command, "enable", "Let tasks fire again, from now on.", _TASKS, _tell_status)
+post_for_each(task_command, "disable", "Stop tasks from firing.", _TASKS, _tell_status)
 
 
-def _each(tasks: tuple[str, ...], verb: str) -> None:
-    remote = Remote.of_environment()
-    for task in tasks:
-        answer = remote.post(f"/tasks/{task_segment(task)}/{verb}")
-        click.echo(f"{task}  {coloured(answer['status'])}")
-
-
-@command.command("delete")
+@task_command.command("delete")
 @click.argument("task", shell_complete=complete)
 @click.option("--cancel-running", is_flag=True, help="Cancel what executes, too.")
 @click.option("--purge", is_flag=True, help="Remove its whole history.")
@@ -144,40 +151,27 @@ def delete(task: str, cancel_running: bool, purge: bool, yes: bool) -> None:
     talk(f"deleted {found['name']}")
 
 
-@command.command("explain")
+@task_command.command("explain")
 @click.argument("task", shell_complete=complete)
 @click.option("--at", metavar="TIME", help="The slot, such as 2026-03-26T12:00:00Z [the newest].")
 @output_option
 def explain(task: str, at: str | None, output: str) -> None:
     """Say why a task did, or did not, run."""
     answer = Remote.of_environment().get(f"/tasks/{task_segment(task)}/explain", {"at": at})
-    show_one(answer, output, name="cause", lines=_explained)
-
-
-def _explained(answer: dict[str, Any]) -> list[str]:
-    rest = {name: value for name, value in answer.items() if name not in ("message", "cause")}
-    return [f"{answer['cause']}: {answer['message']}", *fields(rest)]
+    show_one(answer, output, name="cause", lines=explained)
 
 
 def read_file(name: str) -> dict[str, Any]:
     """One object from a file, JSON or YAML; `-` is stdin."""
-    import yaml
+    from noonbell import yaml_text
 
-    text = sys.stdin.read() if name == "-" else _text(name)
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise click.BadParameter(f"{name} is neither JSON nor YAML: {error}", param_hint="-f") from None
+        found = yaml_text.read(text_of(name))
+    except ValueError as error:
+        raise click.BadParameter(f"{name} {error}", param_hint="-f") from None
     if not isinstance(found, dict):
         raise click.BadParameter(f"{name} holds no object", param_hint="-f")
     return found
-
-
-def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise click.BadParameter(f"cannot read {name}: {error.strerror}", param_hint="-f") from None
 
 
 def _given(name: str | None, **given: Any) -> dict[str, Any]:
@@ -185,20 +179,28 @@ def _given(name: str | None, **given: Any) -> dict[str, Any]:
     plain = {"cron": "cron_expr", "tz": "timezone", "url": "target_url", "method": "http_method", "job": "job_type"}
     task.update({field: given[option] for option, field in plain.items() if given[option] is not None})
     if given["every"] is not None:
-        task["schedule"] = _interval(given["every"])
+        task["schedule"] = interval(given["every"])
     if given["at"] is not None:
         task["schedule"] = {"type": "once", "at": given["at"]}
     if given["data"] is not None:
         task.update({"payload": value_of(given["data"])} if given["job"] else {"body_template": given["data"]})
+    if given["headers"]:
+        task["headers"] = _headers(given["headers"])
+    if given["timeout"] is not None:
+        task["timeout_seconds"] = given["timeout"]
+    if given["retries"] is not None:
+        task["retry_policy"] = {"max_retries": given["retries"]}
     return task | _fields(given["more"])
 
 
-def _interval(text: str) -> dict[str, Any]:
-    units = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in units:
-        raise click.BadParameter(f"is {text!r}; takes a number and a unit: 10s, 5m, 2h, 1d", param_hint="--every")
-    return {"type": "interval", "every": int(number), "unit": units[unit]}
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in given:
+        name, colon, value = item.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter(f"is {item!r}; takes 'NAME: VALUE'", param_hint="--header")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _fields(more: tuple[str, ...]) -> dict[str, Any]:
@@ -219,12 +221,10 @@ def value_of(text: str) -> Any:
         return text
 
 
-def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
-    """What somebody changed in an editor; the version that they saw goes along, so that nobody is overwritten."""
-    import yaml
-
-    read_only = (
+_READ_ONLY: Final = frozenset(
+    [
         "id",
+        "version",
         "created_at",
         "updated_at",
         "created_by",
@@ -233,14 +233,20 @@ def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
         "queued_runs",
         "cron_expr",
         "cron_dialect",
-    )
-    shown = {
-        name: value
-        for name, value in task.items()
-        if name not in read_only and not name.startswith("last_run") and name != "version"
-    }
-    written = click.edit(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), extension=".yaml")
-    after = yaml.safe_load(written) if written else None
+    ]
+)
+
+
+def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields that were changed in the editor, with the version that was shown: a newer one is not overwritten."""
+    from noonbell import yaml_text
+
+    shown = {name: value for name, value in task.items() if name not in _READ_ONLY and not name.startswith("last_run")}
+    written = click.edit(yaml_text.write(shown), extension=".yaml")
+    try:
+        after = yaml_text.read(written) if written else None
+    except ValueError as error:
+        raise click.UsageError(f"what was written {error}") from None
     if not isinstance(after, dict):
         return None
     changes = {name: value for name, value in after.items() if name not in shown or shown[name] != value}
@@ -254,7 +260,8 @@ def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
         case "cron":
             text = schedule.get("source") or schedule["expr"]
         case "interval":
-            text = f"every {schedule['every']} {schedule['unit']}"
+            count, unit = schedule["every"], schedule["unit"]
+            text = f"every {unit}" if count == 1 else f"every {count} {unit}s"
         case kind:
             text = f"{kind} {schedule.get('day', schedule.get('weekday', ''))} {schedule.get('time') or schedule.get('at')}"
     return str(text) if zone == "UTC" else f"{text} {zone}"

@@ -6,18 +6,27 @@ from typing import Any
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.api import Named, Remote, post_for_each, segment
+from noonbell.cli.options import config_option, load_settings, log_level_option, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
-from noonbell.cli.remote import Remote, segment
 
 COLUMNS = {
     "id": lambda worker: worker["id"],
     "state": lambda worker: worker["state"],
     "version": lambda worker: str(worker["version"]),
     "queues": lambda worker: ",".join(worker["queues"]),
+    "job types": lambda worker: _types(worker["job_types"]),
     "running": lambda worker: f"{worker['running']}/{worker['concurrency']}",
     "heartbeat": lambda worker: ago(worker["last_heartbeat_at"]),
 }
+
+_WIDEST = 40
+
+
+def _types(job_types: list[str] | None) -> str:
+    """Those that it knows, cut to a column."""
+    text = "any" if job_types is None else ",".join(job_types)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
 @click.group("worker", invoke_without_command=True, subcommand_metavar="[list | drain | resume | stop | set]")
@@ -28,16 +37,18 @@ COLUMNS = {
 @click.option("--concurrency", metavar="N", help="How many jobs to execute side by side [4].")
 @click.option("--worker-id", metavar="ID", help="Its name; no two may have the same [host-pid-random].")
 @click.option("--version", "version", type=click.IntRange(0), default=0, help="What `min_worker_version` asks for [0].")
+@log_level_option
 @store_option
 @config_option
 @click.pass_context
-def command(
+def worker_command(
     context: click.Context,
     location: str | None,
     queues: str | None,
     concurrency: str | None,
     worker_id: str | None,
     version: int,
+    log_level: str | None,
     store: str | None,
     files: tuple[str, ...],
 ) -> int | None:
@@ -50,52 +61,37 @@ def command(
         return None
     if location is None:
         raise click.UsageError("a worker needs --app MODULE:APP", context)
-    settings = load_settings(files, store__url=store, jobs__worker_concurrency=concurrency).settings
-    from noonbell.wiring import Badge, run_worker
+    flags = {"jobs__worker_concurrency": concurrency, "logging__level": log_level}
+    settings = load_settings(files, store__url=store, **flags).settings
+    from noonbell.wiring import WorkerOptions, run_worker
 
     names = tuple(name for name in (part.strip() for part in (queues or "").split(",")) if name)
-    return run_worker(settings, location, Badge(worker_id=worker_id, version=version, queues=names))
+    return run_worker(settings, location, WorkerOptions(worker_id=worker_id, version=version, queues=names))
 
 
-@command.command("list")
+@worker_command.command("list")
 @output_option
 def list_workers(output: str) -> None:
     """List workers with what they do."""
-    show_list(Remote.of_environment().get("/workers")["items"], COLUMNS, output, name="id")
+    found = Remote.of_environment().get("/workers")
+    show_list(found["items"], COLUMNS, output, name="id")
+    if not found.get("has_scheduler", True):
+        talk("no scheduler is running on this store: schedules do not fire; start one with `noonbell serve`")
 
 
-@command.command("drain")
-@click.argument("worker_ids", nargs=-1, required=True)
-def drain(worker_ids: tuple[str, ...]) -> None:
-    """Let these workers finish what they have and take no more."""
-    _each(worker_ids, "drain", "draining")
+_WORKERS = Named("worker_ids", lambda worker_id: f"/workers/{segment(worker_id)}")
+_STOP = "End these workers: gracefully, as SIGTERM does. Those inside `noonbell serve` are drained instead."
+_DRAIN = "Let these workers finish what they have and take no more."
+_RESUME = "Let drained workers take runs again."
+post_for_each(worker_command, "drain", _DRAIN, _WORKERS, lambda worker_id, _: talk(f"draining {worker_id}"))
+post_for_each(worker_command, "resume", _RESUME, _WORKERS, lambda worker_id, _: talk(f"resumed {worker_id}"))
+post_for_each(worker_command, "stop", _STOP, _WORKERS, lambda worker_id, _: talk(f"stopping {worker_id}"))
 
 
-@command.command("resume")
-@click.argument("worker_ids", nargs=-1, required=True)
-def resume(worker_ids: tuple[str, ...]) -> None:
-    """Let drained workers take runs again."""
-    _each(worker_ids, "resume", "resumed")
-
-
-@command.command("stop")
-@click.argument("worker_ids", nargs=-1, required=True)
-def stop(worker_ids: tuple[str, ...]) -> None:
-    """End these workers: gracefully, as SIGTERM does. Those inside `noonbell serve` are drained instead."""
-    _each(worker_ids, "stop", "stopping")
-
-
-@command.command("set")
+@worker_command.command("set")
 @click.argument("worker_id")
 @click.option("--concurrency", type=click.IntRange(0), required=True, help="How many runs side by side; 0 takes none.")
 def set_worker(worker_id: str, concurrency: int) -> None:
     """Change how much a worker takes, while it works."""
-    changed: Any = Remote.of_environment().call("PATCH", f"/workers/{segment(worker_id)}", {"concurrency": concurrency})
+    changed: Any = Remote.of_environment().call("PATCH", _WORKERS.address(worker_id), {"concurrency": concurrency})
     talk(f"{worker_id} takes {changed['concurrency']} at a time")
-
-
-def _each(worker_ids: tuple[str, ...], verb: str, done: str) -> None:
-    remote = Remote.of_environment()
-    for worker_id in worker_ids:
-        remote.post(f"/workers/{segment(worker_id)}/{verb}")
-        talk(f"{done} {worker_id}")

@@ -9,56 +9,50 @@ An error of the server is raised as the error that it was: `NotFound`, `InvalidA
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Any
 
-from noonbell.client.calls import Calls
-from noonbell.client.wire import BASE, Ask, Stream, Wire
+from noonbell.client.calls import ApiCalls
+from noonbell.client.transport import DEFAULT_URL, PATIENCE, ClientRequest, ServerSentEvents, Transport, listening
 
 __all__ = ["AsyncClient", "Client"]
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
-PATIENCE: Final = 60.0
-"""Seconds that an answer may take."""
 
-
-def _wire(url: str | None, token: str | None, timeout: float) -> Wire:
+def _wire(url: str | None, token: str | None, timeout: float) -> Transport:
     address = url or os.environ.get("NOONBELL_URL") or DEFAULT_URL
-    return Wire(address, token or os.environ.get("NOONBELL_TOKEN") or None, timeout)
+    return Transport(address, token or os.environ.get("NOONBELL_TOKEN") or None, timeout)
 
 
-def _listening(after: str | None, filters: Mapping[str, Any]) -> Ask:
-    headers = {"accept": "text/event-stream", **({"last-event-id": after} if after else {})}
-    return Ask("GET", f"{BASE}/events", filters, headers=headers)
-
-
-class Client(Calls):
+class Client(ApiCalls):
     """`url` and `token` are by default those of NOONBELL_URL and NOONBELL_TOKEN. Threads may share it."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = PATIENCE) -> None:
         self._wire = _wire(url, token, timeout)
 
-    def _carry_out(self, ask: Ask) -> Any:
+    def _carry_out(self, ask: ClientRequest) -> Any:
         return self._wire.call(ask)
 
-    def events(self, *, after: str | None = None, **filters: Any) -> Stream:
+    def events(self, *, after: str | None = None, **filters: Any) -> ServerSentEvents:
         """What happens, as it happens. With the id of the last event seen as `after`, nothing in between is missed."""
-        return self._wire.stream(_listening(after, filters))
+        return self._wire.stream(listening(after, filters))
 
 
-class AsyncClient(Calls):
+class AsyncClient(ApiCalls):
     """The same, awaited. Each call is made in a thread."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = PATIENCE) -> None:
         self._wire = _wire(url, token, timeout)
 
-    async def _carry_out(self, ask: Ask) -> Any:
+    async def _carry_out(self, ask: ClientRequest) -> Any:
+        import asyncio  # not at the top: the command line comes through here, and starts without it
+
         return await asyncio.to_thread(self._wire.call, ask)
 
     async def events(self, *, after: str | None = None, **filters: Any) -> AsyncIterator[dict[str, Any]]:
-        stream = await asyncio.to_thread(self._wire.stream, _listening(after, filters))
+        import asyncio
+
+        stream = await asyncio.to_thread(self._wire.stream, listening(after, filters))
         try:
             while (event := await asyncio.to_thread(next, stream, None)) is not None:
                 yield event

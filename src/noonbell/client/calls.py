@@ -1,4 +1,6 @@
-"""Every call of the API, by the name that its description has for it. A new endpoint is one line here.
+"""Every call of the API, by the name that its description has for it.
+
+`tools/reference.py --write` makes the table from the endpoints.
 
 Arguments without a name fill the path. Named ones are the query of a GET or DELETE and the body of anything else; `body=`
 is a whole body, `query=` a query beside it, `if_match=` the version that a change expects. `from` is written `from_`.
@@ -11,7 +13,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from noonbell.client.wire import BASE, Ask
+from noonbell.client.transport import BASE, ClientRequest
 from noonbell.errors import InvalidArgument
 
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -19,10 +21,10 @@ _QUERIED: Final = ("GET", "DELETE")
 
 
 class Asker(Protocol):
-    def _carry_out(self, ask: Ask) -> Any: ...
+    def _carry_out(self, ask: ClientRequest) -> Any: ...
 
 
-class Call:
+class ApiCall:
     """A method of the client, told by an address."""
 
     def __init__(self, method: str, path: str, *, base: str = BASE) -> None:
@@ -44,7 +46,7 @@ class Call:
         call.__doc__ = f"{self.method} {self.base}{self.path}"
         return call
 
-    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> Ask:
+    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
         if len(places) != len(self._places):
             what = ", ".join(self._places) or "no argument without a name"
             raise InvalidArgument(f"{self._name} takes {what}; {len(places)} were given")
@@ -58,7 +60,7 @@ class Call:
         elif rest:
             body = {**(body or {}), **rest}
         headers = {} if version is None else {"if-match": f'"{version}"'}
-        return Ask(self.method, self.base + path, query, body, headers)
+        return ClientRequest(self.method, self.base + path, query, body, headers)
 
 
 def _plain(value: Any) -> Any:
@@ -66,122 +68,133 @@ def _plain(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-class Calls:
+class ApiCalls:
+    """A method for each endpoint."""
+
+    # Endpoints: made by tools/reference.py
     # Tasks
-    create_task = Call("POST", "/tasks")
-    list_tasks = Call("GET", "/tasks")
-    get_task = Call("GET", "/tasks/{id}")
-    replace_task = Call("PUT", "/tasks/{id}")
-    patch_task = Call("PATCH", "/tasks/{id}")
-    delete_task = Call("DELETE", "/tasks/{id}")
-    enable_task = Call("POST", "/tasks/{id}/enable")
-    disable_task = Call("POST", "/tasks/{id}/disable")
-    enable_tasks = Call("POST", "/tasks/enable")
-    disable_tasks = Call("POST", "/tasks/disable")
-    pause_task = Call("POST", "/tasks/{id}/pause")
-    resume_task = Call("POST", "/tasks/{id}/resume")
-    reset_task = Call("POST", "/tasks/{id}/reset")
-    skip_slots = Call("POST", "/tasks/{id}/skip")
-    next_slots = Call("GET", "/tasks/{id}/next")
-    trigger_task = Call("POST", "/tasks/{id}/trigger")
-    list_runs_of_task = Call("GET", "/tasks/{id}/runs")
-    list_slots = Call("GET", "/tasks/{id}/slots")
-    explain_task = Call("GET", "/tasks/{id}/explain")
-    backfill_task = Call("POST", "/tasks/{id}/backfill")
-    apply_tasks = Call("POST", "/tasks/apply")
-    preview_schedule = Call("POST", "/schedules/preview")
-    timeline = Call("GET", "/timeline")
+    apply_tasks = ApiCall("POST", "/tasks/apply")
+    create_task = ApiCall("POST", "/tasks")
+    list_tasks = ApiCall("GET", "/tasks")
+    enable_tasks = ApiCall("POST", "/tasks/enable")
+    disable_tasks = ApiCall("POST", "/tasks/disable")
+    get_task = ApiCall("GET", "/tasks/{id}")
+    replace_task = ApiCall("PUT", "/tasks/{id}")
+    patch_task = ApiCall("PATCH", "/tasks/{id}")
+    delete_task = ApiCall("DELETE", "/tasks/{id}")
+    enable_task = ApiCall("POST", "/tasks/{id}/enable")
+    resume_task = ApiCall("POST", "/tasks/{id}/resume")
+    disable_task = ApiCall("POST", "/tasks/{id}/disable")
+    pause_task = ApiCall("POST", "/tasks/{id}/pause")
+    reset_task = ApiCall("POST", "/tasks/{id}/reset")
+    skip_slots = ApiCall("POST", "/tasks/{id}/skip")
+    next_slots = ApiCall("GET", "/tasks/{id}/next")
+    trigger_task = ApiCall("POST", "/tasks/{id}/trigger")
+    list_runs_of_task = ApiCall("GET", "/tasks/{id}/runs")
+    list_slots = ApiCall("GET", "/tasks/{id}/slots")
+    explain_task = ApiCall("GET", "/tasks/{id}/explain")
+    timeline = ApiCall("GET", "/timeline")
+    backfill_task = ApiCall("POST", "/tasks/{id}/backfill")
 
     # Runs
-    list_runs = Call("GET", "/runs")
-    get_run = Call("GET", "/runs/{run_id}")
-    publish_runs = Call("POST", "/runs/batch")
-    cancel_run = Call("POST", "/runs/{run_id}/cancel")
-    retry_run = Call("POST", "/runs/{run_id}/retry")
-    promote_run = Call("POST", "/runs/{run_id}/promote")
-    cancel_runs = Call("POST", "/runs/cancel")
-    retry_runs = Call("POST", "/runs/retry")
-    list_attempts = Call("GET", "/runs/{run_id}/attempts")
-    read_log = Call("GET", "/runs/{run_id}/log")
-    explain_run = Call("GET", "/runs/{run_id}/explain")
+    explain_run = ApiCall("GET", "/runs/{run_id}/explain")
+    list_runs = ApiCall("GET", "/runs")
+    publish_runs = ApiCall("POST", "/runs/batch")
+    cancel_runs = ApiCall("POST", "/runs/cancel")
+    retry_runs = ApiCall("POST", "/runs/retry")
+    get_run = ApiCall("GET", "/runs/{run_id}")
+    cancel_run = ApiCall("POST", "/runs/{run_id}/cancel")
+    retry_run = ApiCall("POST", "/runs/{run_id}/retry")
+    promote_run = ApiCall("POST", "/runs/{run_id}/promote")
+    list_attempts = ApiCall("GET", "/runs/{run_id}/attempts")
+    read_log = ApiCall("GET", "/runs/{run_id}/log")
+    list_callbacks_of_run = ApiCall("GET", "/runs/{run_id}/callbacks")
 
-    # Queues
-    list_queues = Call("GET", "/queues")
-    get_queue = Call("GET", "/queues/{name}")
-    limit_queue = Call("PUT", "/queues/{name}")
-    pause_queue = Call("POST", "/queues/{name}/pause")
-    resume_queue = Call("POST", "/queues/{name}/resume")
-    drain_queue = Call("POST", "/queues/{name}/drain")
-    clean_queue = Call("POST", "/queues/{name}/clean")
-    list_dead_runs = Call("GET", "/queues/{name}/dead")
-    redrive_queue = Call("POST", "/queues/{name}/redrive")
+    # Schedules
+    preview_schedule = ApiCall("POST", "/schedules/preview")
 
-    # Workers, and what a worker calls itself
-    list_workers = Call("GET", "/workers")
-    get_worker = Call("GET", "/workers/{worker_id}")
-    change_worker = Call("PATCH", "/workers/{worker_id}")
-    drain_worker = Call("POST", "/workers/{worker_id}/drain")
-    stop_worker = Call("POST", "/workers/{worker_id}/stop")
-    resume_worker = Call("POST", "/workers/{worker_id}/resume")
-    claim_runs = Call("POST", "/workers/{worker_id}/claim")
-    heartbeat = Call("POST", "/workers/{worker_id}/heartbeat")
-    settle_run = Call("POST", "/runs/{run_id}/settle")
-    report_progress = Call("POST", "/runs/{run_id}/progress")
-    write_log = Call("POST", "/runs/{run_id}/log")
-    extend_run = Call("POST", "/runs/{run_id}/extend")
+    # Stats
+    stats = ApiCall("GET", "/stats")
 
     # Callbacks
-    callback = Call("POST", "/callbacks/{callback_token}")
-    callback_by_ids = Call("POST", "/callbacks")
-    list_callbacks_of_run = Call("GET", "/runs/{run_id}/callbacks")
-    list_rejected_callbacks = Call("GET", "/callbacks")
+    callback = ApiCall("POST", "/callbacks/{callback_token}")
+    callback_by_ids = ApiCall("POST", "/callbacks")
+    list_rejected_callbacks = ApiCall("GET", "/callbacks")
 
-    # Alerts
-    alerts = Call("GET", "/alerts")
-    alert_rules = Call("GET", "/alerts/rules")
-    alert_rule = Call("GET", "/alerts/rules/{rule}")
-    create_alert_rule = Call("POST", "/alerts/rules")
-    change_alert_rule = Call("PUT", "/alerts/rules/{rule}")
-    remove_alert_rule = Call("DELETE", "/alerts/rules/{rule}")
-    alert_channels = Call("GET", "/alerts/channels")
-    alert_channel = Call("GET", "/alerts/channels/{channel}")
-    create_alert_channel = Call("POST", "/alerts/channels")
-    change_alert_channel = Call("PUT", "/alerts/channels/{channel}")
-    remove_alert_channel = Call("DELETE", "/alerts/channels/{channel}")
-    test_alert_channel = Call("POST", "/alerts/channels/{channel}/test")
-    alert_deliveries = Call("GET", "/alerts/deliveries")
+    # Queues
+    list_queues = ApiCall("GET", "/queues")
+    get_queue = ApiCall("GET", "/queues/{name}")
+    limit_queue = ApiCall("PUT", "/queues/{name}")
+    pause_queue = ApiCall("POST", "/queues/{name}/pause")
+    resume_queue = ApiCall("POST", "/queues/{name}/resume")
+    drain_queue = ApiCall("POST", "/queues/{name}/drain")
+    clean_queue = ApiCall("POST", "/queues/{name}/clean")
+    list_dead_runs = ApiCall("GET", "/queues/{name}/dead")
+    redrive_queue = ApiCall("POST", "/queues/{name}/redrive")
+
+    # Workers
+    list_workers = ApiCall("GET", "/workers")
+    get_worker = ApiCall("GET", "/workers/{worker_id}")
+    change_worker = ApiCall("PATCH", "/workers/{worker_id}")
+    drain_worker = ApiCall("POST", "/workers/{worker_id}/drain")
+    stop_worker = ApiCall("POST", "/workers/{worker_id}/stop")
+    resume_worker = ApiCall("POST", "/workers/{worker_id}/resume")
+
+    # Worker protocol
+    claim_runs = ApiCall("POST", "/workers/{worker_id}/claim")
+    heartbeat = ApiCall("POST", "/workers/{worker_id}/heartbeat")
+    settle_run = ApiCall("POST", "/runs/{run_id}/settle")
+    report_progress = ApiCall("POST", "/runs/{run_id}/progress")
+    write_log = ApiCall("POST", "/runs/{run_id}/log")
+    extend_run = ApiCall("POST", "/runs/{run_id}/extend")
+
+    # Jobs
+    create_job = ApiCall("POST", "", base="/api/jobs")
+    list_jobs = ApiCall("GET", "", base="/api/jobs")
+    get_job = ApiCall("GET", "/{id}", base="/api/jobs")
+    change_job = ApiCall("PUT", "/{id}", base="/api/jobs")
+    delete_job = ApiCall("DELETE", "/{id}", base="/api/jobs")
+    pause_job = ApiCall("POST", "/{id}/pause", base="/api/jobs")
+    resume_job = ApiCall("POST", "/{id}/resume", base="/api/jobs")
+    list_executions = ApiCall("GET", "/{id}/executions", base="/api/jobs")
 
     # Plans
-    publish_plan = Call("POST", "/plans")
-    list_plans = Call("GET", "/plans")
-    get_plan = Call("GET", "/plans/{plan_id}")
-    remove_plan = Call("DELETE", "/plans/{plan_id}")
-    pause_plan = Call("POST", "/plans/{plan_id}/pause")
-    resume_plan = Call("POST", "/plans/{plan_id}/resume")
-    skip_plan = Call("POST", "/plans/{plan_id}/skip")
-    reset_plan = Call("POST", "/plans/{plan_id}/reset")
-    close_plan = Call("POST", "/plans/{plan_id}/close")
+    publish_plan = ApiCall("POST", "/plans")
+    list_plans = ApiCall("GET", "/plans")
+    get_plan = ApiCall("GET", "/plans/{plan_id}")
+    remove_plan = ApiCall("DELETE", "/plans/{plan_id}")
+    pause_plan = ApiCall("POST", "/plans/{plan_id}/pause")
+    resume_plan = ApiCall("POST", "/plans/{plan_id}/resume")
+    skip_plan = ApiCall("POST", "/plans/{plan_id}/skip")
+    reset_plan = ApiCall("POST", "/plans/{plan_id}/reset")
+    close_plan = ApiCall("POST", "/plans/{plan_id}/close")
 
-    # Jobs, in the words of another service
-    create_job = Call("POST", "", base="/api/jobs")
-    list_jobs = Call("GET", "", base="/api/jobs")
-    get_job = Call("GET", "/{id}", base="/api/jobs")
-    change_job = Call("PUT", "/{id}", base="/api/jobs")
-    delete_job = Call("DELETE", "/{id}", base="/api/jobs")
-    pause_job = Call("POST", "/{id}/pause", base="/api/jobs")
-    resume_job = Call("POST", "/{id}/resume", base="/api/jobs")
-    list_executions = Call("GET", "/{id}/executions", base="/api/jobs")
+    # Alerts
+    alerts = ApiCall("GET", "/alerts")
+    alert_rules = ApiCall("GET", "/alerts/rules")
+    create_alert_rule = ApiCall("POST", "/alerts/rules")
+    alert_rule = ApiCall("GET", "/alerts/rules/{rule}")
+    change_alert_rule = ApiCall("PUT", "/alerts/rules/{rule}")
+    remove_alert_rule = ApiCall("DELETE", "/alerts/rules/{rule}")
+    alert_channels = ApiCall("GET", "/alerts/channels")
+    create_alert_channel = ApiCall("POST", "/alerts/channels")
+    alert_channel = ApiCall("GET", "/alerts/channels/{channel}")
+    change_alert_channel = ApiCall("PUT", "/alerts/channels/{channel}")
+    remove_alert_channel = ApiCall("DELETE", "/alerts/channels/{channel}")
+    test_alert_channel = ApiCall("POST", "/alerts/channels/{channel}/test")
+    alert_deliveries = ApiCall("GET", "/alerts/deliveries")
 
-    # Who may, and who did
-    create_token = Call("POST", "/tokens")
-    list_tokens = Call("GET", "/tokens")
-    revoke_token = Call("DELETE", "/tokens/{token}")
-    audit_log = Call("GET", "/audit")
+    # Access
+    create_token = ApiCall("POST", "/tokens")
+    list_tokens = ApiCall("GET", "/tokens")
+    revoke_token = ApiCall("DELETE", "/tokens/{token}")
+    audit_log = ApiCall("GET", "/audit")
+    check_audit_log = ApiCall("GET", "/audit/check")
 
-    # The server
-    stats = Call("GET", "/stats")
-    healthz = Call("GET", "/healthz")
-    livez = Call("GET", "/livez")
-    readyz = Call("GET", "/readyz")
-    version = Call("GET", "/version")
-    metrics = Call("GET", "/metrics", base="")
+    # System
+    healthz = ApiCall("GET", "/healthz")
+    version = ApiCall("GET", "/version")
+    livez = ApiCall("GET", "/livez")
+    readyz = ApiCall("GET", "/readyz")
+    metrics = ApiCall("GET", "/metrics", base="")
+    # End of what is made

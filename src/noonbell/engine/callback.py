@@ -1,6 +1,6 @@
 """Callbacks: what an ASYNC target says of a run that it has taken on, and what follows from it.
 
-    K9   died before the commit   nothing is recorded; the caller sees a broken connection, repeats, and is heard once
+    K9   died before the commit   nothing is recorded; the caller sees a broken connection and repeats; one of them counts
     K10  died after the commit    the repeat finds the run final and gets the standing status
 
 The store records and settles in one transaction, so a callback is never settled without a record of it.
@@ -17,18 +17,16 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.engine.execute import failure
-from noonbell.engine.know import Tasks
-from noonbell.engine.settle import Subject, failed
-from noonbell.engine.wake import ORDERS, PLAN, queue_topic
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.settle import Subject, failed, failure
+from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
-from noonbell.model.request import CallbackIn, CallbackSubject
+from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
-from noonbell.ports import Store, Wakeup
+from noonbell.ports import ORDERS, PLAN, Store, Wakeup, queue_topic
 
 _FRESH_ENOUGH = 5.0
 """Seconds for which a task's policies are taken as known."""
@@ -50,7 +48,7 @@ class CallbackStatus(enum.StrEnum):
     """Not done yet: the deadline moves."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class CallbackMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A callback's body."""
 
     status: CallbackStatus
@@ -68,16 +66,16 @@ def decide(
         token=subject.token,
         retry_count=subject.retry_count,
         lost_count=subject.lost_count,
-        expect=Expect.ANSWERED,
+        precondition=Precondition.ANSWERED,
     )
     match status:
         case CallbackStatus.SUCCESS:
             return Settlement(
                 run_id=who.run_id,
                 token=who.token,
-                move=Move.FINISH,
+                transition=Transition.FINISH,
                 status=RunStatus.CALLBACK_SUCCESS,
-                expect=who.expect,
+                precondition=who.precondition,
                 result=data,
             )
         case CallbackStatus.FAILED:
@@ -92,7 +90,7 @@ def decide(
 
 
 def is_stale(spec: TaskSpec, subject: CallbackSubject, token_ttl: float) -> bool:
-    """Whether the token is too old to be heard.
+    """Whether the token is too old to count.
 
     The token of the attempt that is under way, or awaits its callback, never is: that attempt has a deadline of its own,
     which a callback may move. One of an earlier attempt is good for `token_ttl`, and at least for as long as that attempt
@@ -115,14 +113,14 @@ class _Unknown(Exception):
 async def receive(
     store: Store,
     wakeup: Wakeup,
-    tasks: Tasks,
-    given: CallbackIn,
-    message: Message,
+    tasks: TaskCache,
+    given: IncomingCallback,
+    message: CallbackMessage,
     draw: Callable[[], float] = random.random,
     token_ttl: float = float("inf"),
     objection: Objection | None = None,
 ) -> tuple[CallbackSubject | None, Callback]:
-    """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found.
+    """Record a callback and do what it asks for. The subject, as it stands afterwards, is None if there is no such run.
 
     `token_ttl`: the longest that a token is good for, in seconds, where `is_stale` asks. What meets an `objection` is
     recorded as IGNORED, with the objection as its reason.
@@ -151,7 +149,9 @@ async def receive(
     return subject, recorded
 
 
-async def _follow(store: Store, wakeup: Wakeup, tasks: Tasks, subject: CallbackSubject, message: Message) -> None:
+async def _follow(
+    store: Store, wakeup: Wakeup, tasks: TaskCache, subject: CallbackSubject, message: CallbackMessage
+) -> None:
     task = tasks.recent(subject.task_id, float("inf"))
     if task is None:
         return

@@ -1,4 +1,4 @@
-"""Publish: runs outside the schedule, and a word to whoever waits for them.
+"""Publish: create runs outside the schedule, then signal the workers of their queues.
 
 Died between the commit and the signal: the runs are there, and a poll finds them.
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from noonbell.engine.know import Tasks
-from noonbell.engine.wake import ANY_QUEUE, ORDERS, PLAN, queue_topic
-from noonbell.model.request import Canceled, Outcome, Publication, Published
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.model.request import Canceled, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskId
-from noonbell.ports import Store, Wakeup
+from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 
 _FRESH_ENOUGH = 5.0
 """Seconds for which a task's queue is taken as known: a signal on the wrong queue costs a poll, no more."""
 
 
 async def publish(
-    store: Store, wakeup: Wakeup, publications: Sequence[Publication], tasks: Tasks | Mapping[TaskId, Task]
-) -> list[Published]:
+    store: Store, wakeup: Wakeup, publications: Sequence[Publication], tasks: TaskCache | Mapping[TaskId, Task]
+) -> list[PublishResult]:
     """As the store's `publish`; then workers of these queues are woken, or the planner if it is for later.
 
     `tasks`: those that the caller has read anyway, or the cache to find them in.
@@ -29,7 +28,7 @@ async def publish(
     born = [
         publication
         for publication, answer in zip(publications, answers, strict=True)
-        if answer.outcome in (Outcome.CREATED, Outcome.UPDATED)
+        if answer.outcome in (PublishOutcome.CREATED, PublishOutcome.UPDATED)
     ]
     for topic in await topics_of(born, tasks):
         wakeup.signal(topic)
@@ -47,7 +46,7 @@ async def cancel(
     return answers
 
 
-async def topics_of(publications: Sequence[Publication], tasks: Tasks | Mapping[TaskId, Task]) -> list[str]:
+async def topics_of(publications: Sequence[Publication], tasks: TaskCache | Mapping[TaskId, Task]) -> list[str]:
     """Who is to be woken once these are born."""
     topics: set[str] = set()
     queued: set[TaskId] = set()
@@ -61,6 +60,6 @@ async def topics_of(publications: Sequence[Publication], tasks: Tasks | Mapping[
     return sorted(topics)
 
 
-async def _topic_of(task_id: TaskId, tasks: Tasks | Mapping[TaskId, Task]) -> str:
-    task = await tasks.newest(task_id, _FRESH_ENOUGH) if isinstance(tasks, Tasks) else tasks.get(task_id)
+async def _topic_of(task_id: TaskId, tasks: TaskCache | Mapping[TaskId, Task]) -> str:
+    task = await tasks.newest(task_id, _FRESH_ENOUGH) if isinstance(tasks, TaskCache) else tasks.get(task_id)
     return ANY_QUEUE if task is None else queue_topic(task.spec.queue)

@@ -9,9 +9,8 @@ from typing import Any, assert_never
 
 import msgspec
 
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
 from noonbell.model.run import Lease, RunId, RunStatus
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Decision, Failure, Final, Lose, Retry
@@ -28,7 +27,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     task_version: int | None = None
     plain: bool = False
     counted: bool = False
-    expect: Expect = Expect.HELD
+    precondition: Precondition = Precondition.HELD
 
 
 def subject_of(lease: Lease, task_version: int | None = None) -> Subject:
@@ -51,7 +50,7 @@ def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Sett
         return Settlement(
             run_id=lease.run_id,
             token=lease.token,
-            move=Move.FINISH,
+            transition=Transition.FINISH,
             status=RunStatus.SUCCESS,
             worker_id=lease.worker_id,
             task_version=assignment.task.version,
@@ -70,7 +69,7 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
         case OutcomeKind.SUCCESS:
             return _written(
                 subject,
-                Move.FINISH,
+                Transition.FINISH,
                 status=RunStatus.SUCCESS,
                 response_code=outcome.response_code,
                 result=outcome.result,
@@ -80,7 +79,7 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
         case OutcomeKind.ACCEPTED:
             return _written(
                 subject,
-                Move.PARK,
+                Transition.PARK,
                 status=RunStatus.CALLBACK_PENDING,
                 delay_seconds=spec.callback_timeout_sec,
                 response_code=outcome.response_code,
@@ -110,23 +109,23 @@ def failed(subject: Subject, decision: Decision, outcome: Outcome) -> Settlement
     match decision:
         case Retry(delay_seconds):
             status = RunStatus.TIMEOUT if kind == "timeout" else RunStatus.FAILED
-            move, more = Move.RETRY, {"status": status, "delay_seconds": delay_seconds}
+            transition, more = Transition.RETRY, {"status": status, "delay_seconds": delay_seconds}
         case Lose():
-            move, more = Move.LOSE, {}
+            transition, more = Transition.LOSE, {}
         case Final(status, final_kind):
-            move, more, kind = Move.FINISH, {"status": status}, final_kind
+            transition, more, kind = Transition.FINISH, {"status": status}, final_kind
         case _:
             assert_never(decision)
-    return _written(subject, move, error_details={"kind": kind, **_more(outcome)}, **fields, **more)
+    return _written(subject, transition, error_details={"kind": kind, **_more(outcome)}, **fields, **more)
 
 
 def released(subject: Subject, *, begun: bool) -> Settlement:
     """Handed back by a worker that stops or may not go on. At most once forbids that for what has begun."""
     if not begun:
-        return _written(subject, Move.RELEASE)
+        return _written(subject, Transition.RELEASE)
     return _written(
         subject,
-        Move.FINISH,
+        Transition.FINISH,
         status=RunStatus.FAILED,
         error_message="the worker had to stop; at most once forbids another attempt",
         error_details={"kind": "unknown"},
@@ -138,7 +137,7 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
     return Settlement(
         run_id=settlement.run_id,
         token=settlement.token,
-        move=Move.FINISH,
+        transition=Transition.FINISH,
         status=RunStatus.FAILED,
         worker_id=settlement.worker_id,
         task_version=settlement.task_version,
@@ -153,15 +152,24 @@ def _more(outcome: Outcome) -> dict[str, Any]:
     return {name: value for name, value in (outcome.error_details or {}).items() if name != "kind"}
 
 
-def _written(subject: Subject, move: Move, **fields: Any) -> Settlement:
+def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlement:
     return Settlement(
         run_id=subject.run_id,
         token=subject.token,
-        move=move,
+        transition=transition,
         worker_id=subject.worker_id,
         task_version=subject.task_version,
         plain=subject.plain,
         counted=subject.counted,
-        expect=subject.expect,
+        precondition=subject.precondition,
         **fields,
     )
+
+
+def failure(kind: str, message: str) -> Outcome:
+    return Outcome(kind=OutcomeKind.FAILURE, failure=kind, error_message=message, error_details={"kind": kind})
+
+
+def described(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import re
 import secrets
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +14,8 @@ from noonbell.clock import Instant
 
 PREFIX: Final = "nb_"
 SHOWN: Final = 10
-"""So many characters of a token tell it from others, and are of no use to anybody else."""
+"""Characters of a token that lists show: enough to recognise it, and useless without the rest."""
+_HEAD: Final = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
 
 
 class Role(enum.StrEnum):
@@ -63,8 +65,8 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that somebody did, about to be written down."""
+class AuditAction(msgspec.Struct, frozen=True, kw_only=True):
+    """One change that a caller made, before it is written to the audit log."""
 
     actor: str | None
     action: str
@@ -77,15 +79,51 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A deed in the log. `hash` covers it and the entry before it, so that no entry can be changed or taken out unseen."""
+    """An action in the log. `hash` covers it and the entry before it, and so everything up to here."""
 
     id: int
     at: Instant
-    deed: Deed
+    deed: AuditAction
+    hash: str
+    signature: str | None = None
+    """Of `hash`, as `KEYID:HEX`: what the store alone cannot make. None: written by a process without a key."""
+
+    @property
+    def key_id(self) -> str | None:
+        return None if self.signature is None else self.signature.partition(":")[0]
+
+
+class Head(NamedTuple):
+    """The newest entry at some moment. Kept outside the store, it tells whether the log still has all that it had then."""
+
+    number: int
     hash: str
 
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
 
-def chained(before: str, number: int, at: int, deed: Deed) -> str:
+    @classmethod
+    def read(cls, text: str) -> Head:
+        """ValueError for what is none."""
+        found = _HEAD.fullmatch(text.strip())
+        if found is None:
+            raise ValueError("expected NUMBER:HASH, the hash with 64 hexadecimal digits")
+        return cls(int(found[1]), found[2])
+
+
+class AuditEnd(NamedTuple):
+    """Where the log ends, seen at one moment."""
+
+    entry: AuditEntry | None
+    counted: int
+    """How many entries were ever written, by the counter that gives their numbers."""
+
+    @property
+    def head(self) -> Head | None:
+        return None if self.entry is None else Head(self.entry.id, self.entry.hash)
+
+
+def chained(before: str, number: int, at: int, deed: AuditAction) -> str:
     """The hash of an entry that follows the one whose hash is `before`."""
     text = msgspec.json.encode([before, number, at, msgspec.to_builtins(deed)], order="deterministic")
     return hashlib.sha256(text).hexdigest()

@@ -22,8 +22,8 @@ class SlotRun(msgspec.Struct, frozen=True, kw_only=True):
     end_time: Instant | None = None
 
 
-class Cleaned(msgspec.Struct, frozen=True):
-    """Runs of slots that retention has removed: so many, none of them later than `last`."""
+class CleanedSlots(msgspec.Struct, frozen=True):
+    """`count` runs of slots that retention has removed, none of them later than `last`."""
 
     last: Instant = Instant(0)
     count: int = 0
@@ -38,7 +38,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
     """Since when a task has the status that it has, and who gave it."""
 
     at: Instant
@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """A label that so many tasks have."""
+    """A label, and the number of tasks that have it."""
 
     name: str
     value: str
@@ -80,6 +80,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     min_version: int = 0
     workers: tuple[str, ...] = ()
     """Only these may have it; empty = any."""
+    had: tuple[str, ...] = ()
+    """A part of a fan-out: these have had another part of it, and may not have this one."""
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ class Activity(msgspec.Struct, frozen=True):
     queued_runs: int = 0
 
 
-class FlawKind(enum.StrEnum):
+class InconsistencyKind(enum.StrEnum):
     """What may be wrong in a store. None of it may ever be found."""
 
     HOLE = "hole"
@@ -112,8 +114,8 @@ class FlawKind(enum.StrEnum):
     """An entry of the audit log was changed, or taken out."""
 
 
-class Flaw(msgspec.Struct, frozen=True, kw_only=True):
-    kind: FlawKind
+class Inconsistency(msgspec.Struct, frozen=True, kw_only=True):
+    kind: InconsistencyKind
     message: str
     task_id: TaskId | None = None
     run_id: RunId | None = None

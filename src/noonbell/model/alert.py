@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 
@@ -16,16 +17,16 @@ class RuleKind(enum.StrEnum):
     FAILED = "failed"
     """A run ended in failure, its retries used up."""
     FAILURES = "failures"
-    """So many runs of a task in a row did."""
+    """`count` runs of a task in a row did."""
     CALLBACK_TIMEOUT = "callback_timeout"
     LOST = "lost"
     """A worker was lost with a run in its hands."""
     NO_WORKER = "no_worker"
     MISFIRE = "misfire"
     LATE_START = "late_start"
-    """A run is due and nobody has taken it."""
+    """A run is due and no worker has claimed it."""
     OVERDUE = "overdue"
-    """A slot is due and nobody has planned it."""
+    """A slot is due and no planner has planned it."""
     SLOW = "slow"
     """A run takes longer than is usual for its task."""
     STORE = "store_unreachable"
@@ -45,46 +46,106 @@ AFTER_SECONDS = {
 """How long it has to be so, where a rule does not say."""
 
 
+MOST_RULES = 100
+MOST_CHANNELS = 100
+"""Made by API. All rules are read every second and asked about each event, and all channels go with them."""
+MOST_NAMES = 1_000
+"""Of tasks, in one rule."""
+MOST_PATTERNS = 100
+"""Of those names that have `*`, `?` or `[` in them, in one rule."""
+MONTH = 30 * 86_400.0
+Name = Annotated[
+    str,
+    meta(
+        "Unique.",
+        min_length=1,
+        max_length=100,
+        pattern="[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+        expected="1 to 100 letters, digits, dots, dashes and underscores, a letter or digit first",
+    ),
+]
+ManagedBy = Annotated[str, meta("`settings` where they declare it.", read_only=True)]
+ReadOnlyMoment = Annotated[Moment, meta(read_only=True)]
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    kind: RuleKind
-    enabled: bool = True
-    tasks: tuple[str, ...] = ()
-    """Patterns of task names, `*` and `?` in them; none means every task."""
-    channels: tuple[str, ...] = ()
-    """None means every channel."""
-    count: int = 3
-    """`failures`: how many in a row."""
-    after_seconds: float | None = None
-    """Kinds of AFTER_SECONDS: how long it has to be so. `slow`: nothing shorter is called slow."""
-    factor: float = 3.0
-    """`slow`: how many times as long as usual."""
-    repeat_seconds: float | None = None
-    """Tell again after so long, while it lasts; None: once."""
-    managed_by: str = "api"
-    created_at: Instant = Instant(0)
-    updated_at: Instant = Instant(0)
+    component: ClassVar[str] = "AlertRule"
+    noun: ClassVar[str] = "an alert rule"
+
+    name: Annotated[Name, meta(examples=["billing-fails"])]
+    kind: Annotated[RuleKind, meta("What it watches for.")]
+    enabled: Annotated[bool, meta("False: as if it were not there.")] = True
+    tasks: Annotated[
+        tuple[str, ...],
+        meta(
+            "Names of tasks; `*` and `?` may be in 100 of them. None: every task.",
+            max_length=MOST_NAMES,
+            examples=[["billing-*"]],
+        ),
+    ] = ()
+    channels: Annotated[
+        tuple[Annotated[str, meta(max_length=100)], ...], meta("None: every channel.", max_length=100)
+    ] = ()
+    count: Annotated[int, meta("`failures`: how many in a row.", ge=1, le=10_000)] = 3
+    after_seconds: Annotated[
+        float | None,
+        meta(
+            "`overdue` (10), `late_start` (60), `slow` (60), `store_unreachable` (5): how long it has to be so.",
+            ge=0,
+            le=MONTH,
+        ),
+    ] = None
+    factor: Annotated[float, meta("`slow`: how many times as long as usual.", ge=1, le=1_000)] = 3.0
+    repeat_seconds: Annotated[float | None, meta("Tell again after so long; null: once.", ge=60, le=MONTH)] = None
+    managed_by: ManagedBy = "api"
+    created_at: ReadOnlyMoment = Instant(0)
+    updated_at: ReadOnlyMoment = Instant(0)
 
     @property
     def patience(self) -> float:
         return AFTER_SECONDS.get(self.kind, 0.0) if self.after_seconds is None else self.after_seconds
 
 
-ChannelKind = Literal["webhook", "apprise"]
+class RuleBody(Rule, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertRuleWrite"
+    example: ClassVar[dict[str, Any]] = {"name": "billing-fails", "kind": "failed", "tasks": ["billing-*"]}
+
+    kind: Annotated[
+        RuleKind | None, meta("What it watches for; by default the kind that it is named after.", default=None)
+    ] = None  # type: ignore[assignment]
+
+
+class RuleChange(RuleBody, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertRuleChange"
+    example: ClassVar[dict[str, Any]] = {"kind": "failed", "tasks": ["billing-*"]}
+
+    name: Annotated[str, meta("As the path says.", read_only=True, default=None)] = ""
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    kind: ChannelKind = "webhook"
-    url: str
-    """Secret as a whole where `apprise` reads it: its addresses carry passwords."""
+    noun: ClassVar[str] = "an alert channel"
+
+    name: Annotated[Name, meta(examples=["ops"])]
+    kind: str = "webhook"
+    """One of `alerts.channels.KINDS`."""
+    url: Annotated[
+        str,
+        meta(
+            "Shown without its secrets; what was shown may be written back.",
+            min_length=1,
+            max_length=4_000,
+            examples=["https://hooks.example.com/noonbell"],
+        ),
+    ]
     secret: str | None = None
-    """`webhook`: signs as Standard Webhooks."""
-    headers: dict[str, str] = {}
-    enabled: bool = True
-    managed_by: str = "api"
-    created_at: Instant = Instant(0)
-    updated_at: Instant = Instant(0)
+    headers: Annotated[
+        dict[str, Annotated[str, meta(max_length=8_000)]],
+        meta("Sent with each notice.", max_length=50, expected="an object of at most 50 headers"),
+    ] = {}
+    enabled: Annotated[bool, meta("False: as if it were not there.")] = True
+    managed_by: ManagedBy = "api"
+    created_at: ReadOnlyMoment = Instant(0)
+    updated_at: ReadOnlyMoment = Instant(0)
 
 
 class AlertState(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +156,9 @@ class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     """How often it was seen since it began."""
     raised_at: Instant | None = None
-    """When it was told; None while it has not gone far enough."""
+    """When its first message was made; None while the rule's bound is not reached."""
     told_at: Instant | None = None
-    """When it was told last."""
+    """When its last message was made."""
     since: Instant
     task_id: TaskId | None = None
     task_name: str | None = None
@@ -105,17 +166,17 @@ class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class What(enum.StrEnum):
+class AlertMessageType(enum.StrEnum):
     RAISED = "alert.raised"
     REPEATED = "alert.repeated"
     RECOVERED = "alert.recovered"
     TEST = "alert.test"
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel is told. As JSON it is a webhook's body."""
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent to a channel. As JSON it is a webhook's body."""
 
-    type: What
+    type: AlertMessageType
     time: str
     rule: str
     kind: str
@@ -135,7 +196,7 @@ class DeliveryStatus(enum.StrEnum):
     FAILED = "FAILED"
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class AlertDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One notice to one channel."""
 
     id: int
@@ -152,7 +213,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     notice: dict[str, Any]
 
 
-class Duty(msgspec.Struct, frozen=True, kw_only=True):
+class LeaderLease(msgspec.Struct, frozen=True, kw_only=True):
     """Work that one node does for all, held for a while."""
 
     name: str
@@ -167,14 +228,14 @@ class AlertStep(msgspec.Struct, kw_only=True):
     states: list[AlertState] = []
     closed: list[tuple[str, str]] = []
     """Rule and subject of states that are over."""
-    notices: list[tuple[str, Notice]] = []
-    """Channel and what it is told."""
-    told: list[tuple[What, AlertState]] = []
+    notices: list[tuple[str, AlertMessage]] = []
+    """Each message, with the name of the channel that gets it."""
+    told: list[tuple[AlertMessageType, AlertState]] = []
     """For the stream itself."""
 
 
-class Late(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that something of is late: a slot, a waiting run, or a run that takes long."""
+class OverdueTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task with something overdue: a slot, a queued run, or a slow run."""
 
     task_id: TaskId
     task_name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
-from noonbell.model.settlement import Expect
 from noonbell.model.task import ExecType, TaskId, TaskSpec, TaskStatus
-from noonbell.model.worker import LeaseOrder, WorkerState
+from noonbell.model.worker import Lack, LeaseOrder, WorkerState
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
 
 
-class Outcome(enum.StrEnum):
+class PublishOutcome(enum.StrEnum):
     CREATED = "created"
     EXISTS = "exists"
     RUNNING = "running"
@@ -55,9 +55,9 @@ class Outcome(enum.StrEnum):
     """The task is at its limit and does not queue; no run was made."""
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishResult(msgspec.Struct, frozen=True):
     run_id: RunId | None
-    outcome: Outcome
+    outcome: PublishOutcome
     reason: str | None = None
 
 
@@ -90,7 +90,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     misfires: tuple[tuple[TaskId, int], ...] = ()
     """Each task of which slots were dropped, and how many."""
     canceled: tuple[RunId, ...] = ()
-    told: int = 0
+    event_only: int = 0
     """Runs that needed no worker, and are over already."""
     queues: tuple[str, ...] = ()
     """Queues that something was put on."""
@@ -109,19 +109,19 @@ class Canceled(msgspec.Struct, frozen=True):
     canceled: bool
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     orders: list[LeaseOrder]
     state: WorkerState
     concurrency: int | None
 
 
-class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiredRun(msgspec.Struct, frozen=True, kw_only=True):
     """Something that time has run out on. What follows is decided outside and written by `settle`."""
 
     run_id: RunId
     task_id: TaskId
     token: int
-    expect: Expect
+    precondition: Precondition
     attempt: int
     retry_count: int
     lost_count: int
@@ -130,7 +130,7 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """At most once: its attempt was marked as begun."""
 
 
-class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+class UnservedTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task whose due runs no worker alive could take; or, with `is_over`, one that is taken care of again."""
 
     task_id: TaskId
@@ -139,7 +139,21 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool = False
 
 
-class Input(msgspec.Struct, frozen=True):
+class UnclaimableRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of a queue that are due and that no worker alive could take, for the same reason."""
+
+    queue: str
+    job_type: str | None
+    lack: Lack
+    count: int
+    """How many there are, of those that were looked at."""
+    run_id: RunId
+    """The one that has waited longest."""
+    task_id: TaskId
+    since: Instant
+
+
+class RunInput(msgspec.Struct, frozen=True):
     """What a run carries."""
 
     payload: Any
@@ -148,7 +162,7 @@ class Input(msgspec.Struct, frozen=True):
     """`override_body`, `force_async`: what was changed for this run alone."""
 
 
-class CallbackIn(msgspec.Struct, frozen=True, kw_only=True):
+class IncomingCallback(msgspec.Struct, frozen=True, kw_only=True):
     """A callback at the door: by token, or by task and run."""
 
     token: str | None = None
@@ -176,6 +190,8 @@ class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
     """When the newest attempt was claimed, while that is under way or its callback is awaited."""
     token_made_at: Instant | None = None
     """When the callback's token was made; None if it came without one, or with one that does not say."""
+    settlement: Settlement | None = None
+    """How the callback settled the run; None before it is decided, and where it did not."""
 
 
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +219,15 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+MOST_LISTED: Final = 4 * 1024 * 1024
+"""Bytes of one long field (results, bodies) over all items of a list."""
+
+
+def share_of(count: int) -> int:
+    """The bytes that a long field of each item may have in a list of `count` items. One item alone is whole."""
+    return MOST_LISTED // count if count > 1 else 2**31 - 1
+
+
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A page of runs, newest first unless `sort` says otherwise. Parts of a fan-out only with `parent_id`."""
 
@@ -224,7 +249,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int = 20
     cursor: str | None = None
     look: int | None = None
-    """Look at about so many runs for this page; if they are not enough, it is short and its cursor leads on. None: at all.
+    """How many runs to look at for this page, roughly; if they are not enough, it is short and its cursor leads on. None: all.
 
     Only in the order of ids.
     """
@@ -238,7 +263,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     """None where counting was not asked for (cursor paging)."""
     next_cursor: str | None
     is_least: bool = False
-    """There may be more than `total`: counting stopped at `RunQuery.count_to`, or where nobody looked further."""
+    """There may be more than `total`: counting stopped at `RunQuery.count_to`, or where the search did."""
     looked_to: Instant | None = None
     """When `RunQuery.look` ended the search: about when the oldest run was born that was looked at."""
 
@@ -249,6 +274,6 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
     spec: TaskSpec
     status: TaskStatus
     recount: bool = False
-    """Start the repeat count anew, whatever else changes."""
+    """Start the repeat count anew, even if nothing else changes."""
     skip_next: int | None = None
     """See `Store.skip_next`; None leaves it as it is."""

@@ -1,6 +1,13 @@
 """A run: one piece of work, from birth to its one ending; and the table of the changes that are allowed.
 
 The docs' diagram is made from TRANSITIONS (`tools/diagram.py`), and the stores' conformance suite walks it.
+
+Idempotency keys are how a target recognises one piece of work, even after the store was restored. A run's key is made when
+the run is created, is stored with it, and is the same for all its attempts. The key of a run that a slot made depends on
+the installation, the task and the slot alone: a slot that is run again, because the store was restored or a replica without
+the newest writes took over, reaches its target under the same key. The key of a run that was asked for is the
+installation's id and the run's; the row holds the first half, and the run's id is in the row already. What is hashed, and
+how, never changes: a key must be the same in every version.
 """
 
 from __future__ import annotations
@@ -10,11 +17,12 @@ import hashlib
 import re
 import uuid
 from functools import lru_cache
-from typing import Any, Final, NewType
+from typing import Annotated, Any, ClassVar, Final, Literal, NewType
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
+from noonbell.fields import Moment, meta
 from noonbell.model.task import TaskId
 
 RunId = NewType("RunId", int)
@@ -73,13 +81,18 @@ FAILURES = frozenset({_S.FAILED, _S.TIMEOUT, _S.FAILED_TIMEOUT, _S.CANCELED})
 OVERLAPPING = frozenset({_S.RUNNING, _S.RETRYING, _S.CALLBACK_PENDING})
 
 
-def final_status(status: RunStatus) -> str | None:
-    """SUCCESS, FAILED, CANCELED or SKIPPED; None while the run is not final."""
-    if status not in FINAL:
-        return None
-    if status in SUCCEEDED:
-        return "SUCCESS"
-    return "FAILED" if status in (_S.TIMEOUT, _S.FAILED_TIMEOUT) else str(status)
+FinalStatus = Literal["SUCCESS", "FAILED", "CANCELED", "SKIPPED"]
+_FINAL_STATUSES: Final[dict[RunStatus, FinalStatus]] = {
+    **dict.fromkeys(SUCCEEDED, "SUCCESS"),
+    **dict.fromkeys((_S.FAILED, _S.TIMEOUT, _S.FAILED_TIMEOUT), "FAILED"),
+    _S.CANCELED: "CANCELED",
+    _S.SKIPPED: "SKIPPED",
+}
+
+
+def final_status(status: RunStatus) -> FinalStatus | None:
+    """None while the run is not final."""
+    return _FINAL_STATUSES.get(status)
 
 
 _TRACE_ID = re.compile(r"(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?")
@@ -132,47 +145,65 @@ class DropReason(enum.StrEnum):
     CATCHUP_CAP = "catchup_cap"
 
 
+Omitted = Annotated[
+    dict[str, int] | msgspec.UnsetType,
+    meta("Where a list left out long fields: their names, each with its size in bytes.", examples=[{}]),
+]
+"""Unset where nothing was left out. Each item by itself is whole."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    id: RunId
-    task_id: TaskId
-    task_name: str
-    task_version: int
-    origin: Origin
-    status: RunStatus
-    scheduled_time: Instant
-    """The slot it was born from, or when it was asked for."""
-    run_at: Instant
-    """Not before this."""
-    created_at: Instant
-    updated_at: Instant
-    queue: str
+    id: Annotated[RunId, meta("Below 2^53, roughly in the order of time.", examples=[7340033])]
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["sync_stats"])]
+    task_version: Annotated[int, meta(examples=[1])]
+    origin: Annotated[Origin, meta("What it was made from.")]
+    status: Annotated[RunStatus, meta(examples=["SUCCESS"])]
+    scheduled_time: Annotated[Moment, meta("The slot, or when it was asked for.")]
+    run_at: Annotated[Moment, meta("Not before this.")]
+    created_at: Moment
+    updated_at: Moment
+    queue: Annotated[str, meta(examples=["http"])]
     priority: int = 0
     key: str | None = None
-    attempt: int = 0
-    retry_count: int = 0
-    lost_count: int = 0
-    retry_of_run_id: RunId | None = None
-    parent_id: RunId | None = None
+    attempt: Annotated[int, meta("How often it was tried, the current attempt included.", examples=[1])] = 0
+    retry_count: Annotated[int, meta("Retries so far.")] = 0
+    lost_count: Annotated[int, meta("How often its worker was lost.")] = 0
+    retry_of_run_id: Annotated[RunId | None, meta("The run that this one is a retry of.")] = None
+    parent_id: Annotated[RunId | None, meta("The fan-out that it is a part of.")] = None
     shard_index: int | None = None
     shard_total: int | None = None
-    skip_reason: SkipReason | None = None
-    start_time: Instant | None = None
-    end_time: Instant | None = None
-    next_retry_time: Instant | None = None
-    callback_deadline: Instant | None = None
-    worker_id: str | None = None
-    lease_expires_at: Instant | None = None
-    response_code: int | None = None
-    result: Any = None
+    skip_reason: Annotated[SkipReason | None, meta("Why a policy decided against it.")] = None
+    start_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.004Z"])] = None
+    end_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.184Z"])] = None
+    next_retry_time: Moment | None = None
+    callback_deadline: Annotated[Moment | None, meta("When the callback must have come.")] = None
+    worker_id: Annotated[str | None, meta(examples=["host-1-4711-a3f0"])] = None
+    lease_expires_at: Moment | None = None
+    response_code: Annotated[int | None, meta("The HTTP status of the response.", examples=[200])] = None
+    result: Annotated[Any, meta("What the handler returned, or the callback's data.")] = None
     error_message: str | None = None
-    error_details: dict[str, Any] | None = None
+    error_details: Annotated[dict[str, Any] | None, meta("`kind` says what sort of error it was.")] = None
     progress: dict[str, Any] | None = None
-    trace_id: str | None = None
-    idempotency_key: str | None = None
-    """As it is stored; None for a run from before keys were stored: see `model.idempotency`."""
+    trace_id: Annotated[
+        str | None,
+        meta(
+            "The same from the trigger's request_id to the target's traceparent.",
+            examples=["4bf92f3577b34da6a3ce929d0e0e4736"],
+        ),
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        meta(
+            "What its target knows it by: the same for every attempt, and for a slot that is run again.",
+            examples=["5f0c1d7ab3e94c28a6d1e0f27b84c935"],
+        ),
+    ] = None
+    """As it is stored; None for a run from before keys were stored: see `idempotency_key_of`."""
+    omitted: Omitted = msgspec.UNSET
 
     @property
-    def final_status(self) -> str | None:
+    def final_status(self) -> FinalStatus | None:
         return final_status(self.status)
 
     @property
@@ -185,32 +216,41 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class RunBodies(msgspec.Struct, frozen=True, kw_only=True):
     """The large texts of one attempt, kept apart from the rows that claims and lists read."""
 
-    request_headers: dict[str, str] | None = None
-    request_body: str | None = None
-    response_headers: dict[str, str] | None = None
-    response_body: str | None = None
+    without: ClassVar[tuple[str, ...]] = ("omitted",)
+    """Answers show it with that of the attempt."""
+
+    request_headers: Annotated[dict[str, str] | None, meta(examples=[{"Content-Type": "application/json"}])] = None
+    request_body: Annotated[str | None, meta(examples=['{"run_id": "7340033"}'])] = None
+    response_headers: Annotated[dict[str, str] | None, meta(examples=[{"Content-Type": "application/json"}])] = None
+    response_body: Annotated[str | None, meta(examples=['{"rows": 42}'])] = None
     truncated: bool = False
+    omitted: Omitted = msgspec.UNSET
 
 
 RESENT: Final = "resent"
 """In `error_details`: the request of the attempt was sent a second time, because its first connection was lost."""
 
 
+MOST_ATTEMPTS: Final = 1_000
+"""In one list."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One execution inside a run. The newest lives in the run's own row; older ones have rows of their own."""
 
-    run_id: RunId
-    attempt: int
-    status: str
-    """How it ended: a RunStatus, `LOST`, or RUNNING."""
-    worker_id: str | None = None
-    start_time: Instant | None = None
-    end_time: Instant | None = None
-    response_code: int | None = None
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    attempt: Annotated[int, meta("From 1 on.", examples=[1])]
+    status: Annotated[str, meta("How it ended: a status of a run, `LOST`, or RUNNING.", examples=["SUCCESS"])]
+    worker_id: Annotated[str | None, meta(examples=["host-1-4711-a3f0"])] = None
+    start_time: Moment | None = None
+    end_time: Moment | None = None
+    response_code: Annotated[int | None, meta(examples=[200])] = None
     result: Any = None
     error_message: str | None = None
     error_details: dict[str, Any] | None = None
     bodies: RunBodies | None = None
+    omitted: Omitted = msgspec.UNSET
+    """Without what was left out of `bodies`, which has its own."""
 
     @property
     def is_resent(self) -> bool:
@@ -256,8 +296,38 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     shard_total: int | None = None
     trace_id: str | None = None
     idempotency_key: str | None = None
-    """As it is stored: see `model.idempotency`."""
+    """As it is stored: see `idempotency_key_of`."""
     plain: bool = False
     """No limit, no follow-up: settling it touches no other row."""
     counted: bool = False
     """A limit counts it, and nothing else follows from its end."""
+
+
+def key_of_slot(installation: str, task_uid: str, slot: int) -> str:
+    """Of the run that a slot makes; `slot` in microseconds since 1970."""
+    return _digest(f"slot {installation} {task_uid} {slot}")
+
+
+def key_of_part(parent_key: str, shard_index: int, shard_total: int) -> str:
+    """Of one part of a fan-out. The parent's key stands for all that the parent's is made of."""
+    return _digest(f"part {parent_key} {shard_index} {shard_total}")
+
+
+def key_of_asked(installation: str) -> str:
+    """Of a run that was asked for (a trigger, a publish, a backfill, a run done again), as far as it is stored."""
+    return f"{installation}-"
+
+
+def idempotency_key_of(run_id: int, scheduled_time: int, stored: str | None) -> str:
+    """The key of a run, from what is stored of it.
+
+    A run from before keys were stored keeps the form that its target may have seen already.
+    """
+    if not stored:
+        return f"noonbell-{run_id}-{scheduled_time // SECOND}"
+    return f"{stored}{run_id}" if stored.endswith("-") else stored
+
+
+def _digest(text: str) -> str:
+    """32 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

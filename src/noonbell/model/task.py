@@ -1,17 +1,20 @@
 """A task: what to do, when, and under which policies.
 
-`TaskSpec` is what somebody writes; `Task` is that spec with the state the store keeps for it. The field names are those
+`TaskSpec` is what a user writes; `Task` is that spec with the state the store keeps for it. The field names are those
 of the API, of the columns and of the command line.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, NewType
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, NewType
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.fields import Moment
+from noonbell.fields import meta as described
 
 TaskId = NewType("TaskId", int)
 
@@ -28,13 +31,96 @@ class TaskStatus(enum.StrEnum):
     COMPLETED = "COMPLETED"
     """The schedule names no further slot."""
     ERROR = "ERROR"
-    """The task lost its right to run, until somebody resets it."""
+    """The task lost its right to run, until an operator resets it."""
 
 
 class ExecType(enum.StrEnum):
     SYNC = "SYNC"
     ASYNC = "ASYNC"
     JOB = "JOB"
+
+
+class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of target, as far as tasks and services know it. What carries its runs out is made by `targets.MAKERS`."""
+
+    name: str
+    exec_types: tuple[ExecType, ...]
+    """Those of its tasks, the default first."""
+    named_by: str
+    """The field that says what is called: a task with it and without an `exec_type` is of this kind."""
+    fields: Mapping[str, Any]
+    """Fields that tasks of other kinds cannot have, each with its default."""
+    not_for_others: str
+    """What is wrong with such a field in a task of another kind."""
+    queue: str
+    """Where its runs wait, unless a task names another queue."""
+    has_own_queue: bool
+    """Only workers of the server claim from `queue`: no task names another one, and no other kind's task names this one."""
+    timeout_seconds: float
+    max_retries: int
+    max_concurrency: int | None
+    takes_overrides: bool
+    """A run may bring a body of its own, or ask for a callback."""
+    is_message: bool
+    """A run is a message that a handler processes; else it is a call of a server."""
+    kill_point: str
+    """The failpoint between the end of an attempt and its settlement."""
+
+
+HTTP: Final = TargetKind(
+    name="HTTP",
+    exec_types=(ExecType.SYNC, ExecType.ASYNC),
+    named_by="target_url",
+    fields={
+        "http_method": "GET",
+        "target_url": None,
+        "headers": {},
+        "body_template": None,
+        "follow_redirects": False,
+        "secret": None,
+        "callback_method": "POST",
+        "callback_timeout_sec": 300,
+    },
+    not_for_others="is for HTTP targets, and this task is a {exec_type}; leave it out",
+    queue=HTTP_QUEUE,
+    has_own_queue=True,
+    timeout_seconds=10,
+    max_retries=0,
+    max_concurrency=1,
+    takes_overrides=True,
+    is_message=False,
+    kill_point="K6",
+)
+JOBS: Final = TargetKind(
+    name="JOB",
+    exec_types=(ExecType.JOB,),
+    named_by="job_type",
+    fields={"job_type": None},
+    not_for_others="is for tasks of exec_type JOB, and this one is {exec_type}; leave one of the two out",
+    queue="default",
+    has_own_queue=False,
+    timeout_seconds=300,
+    max_retries=3,
+    max_concurrency=None,
+    takes_overrides=False,
+    is_message=True,
+    kill_point="K12",
+)
+TARGET_KINDS: Final = (JOBS, HTTP)
+"""The first whose `named_by` a task has is its kind; the last where it has none."""
+
+OWN_QUEUES: Final = {kind.queue: kind for kind in TARGET_KINDS if kind.has_own_queue}
+"""The queues that only workers of the server claim from, each with its kind."""
+
+_KIND_OF: Final = {exec_type: kind for kind in TARGET_KINDS for exec_type in kind.exec_types}
+
+
+def target_kind(exec_type: object, given: Mapping[str, Any]) -> TargetKind:
+    """The kind of a task's target: by its `exec_type`; without one, by what it names. An unknown exec_type counts as none."""
+    if isinstance(exec_type, str) and exec_type in _KIND_OF:
+        return _KIND_OF[ExecType(exec_type)]
+    found = (kind for kind in TARGET_KINDS if isinstance(given.get(kind.named_by), str) and given[kind.named_by])
+    return next(found, TARGET_KINDS[-1])
 
 
 class OverlapAction(enum.StrEnum):
@@ -85,40 +171,99 @@ class OnExhausted(enum.StrEnum):
     ERROR = "ERROR"
 
 
+class Method(enum.StrEnum):
+    """Of a request to a target."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+    HEAD = "HEAD"
+    OPTIONS = "OPTIONS"
+
+
+CALLBACK_METHODS = (Method.POST, Method.PUT, Method.PATCH)
+
 RETRY_ON_DEFAULT = ("network", "timeout", "5xx", "429", "error")
 RETRY_ON = (*RETRY_ON_DEFAULT, "callback_failed", "callback_timeout")
+YEAR = 31_536_000
+INT32 = 2**31 - 1
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Delays are seconds. `max_retries` counts what comes after the first attempt."""
 
-    max_retries: int = 0
-    strategy: RetryStrategy = RetryStrategy.EXPONENTIAL
-    local: bool = False
-    initial_delay: float = 5
-    max_delay: float = 300
-    jitter: float = 0
-    retry_on: tuple[str, ...] = RETRY_ON_DEFAULT
+    noun: ClassVar[str] = "a retry policy"
+
+    max_retries: Annotated[
+        int, described("After the first attempt. Default 0 for HTTP, 3 for JOB.", ge=0, le=100_000, default=None)
+    ] = 0
+    strategy: Annotated[RetryStrategy, described("The delay before each retry: the same, or twice the one before.")] = (
+        RetryStrategy.EXPONENTIAL
+    )
+    local: Annotated[bool, described("The worker that has the run tries again itself, and keeps it meanwhile.")] = False
+    initial_delay: Annotated[float, described("Seconds before the first retry.", ge=0, le=YEAR)] = 5
+    max_delay: Annotated[float, described("Seconds; no delay is longer.", ge=0, le=YEAR)] = 300
+    jitter: Annotated[float, described("The part of each delay that is left to chance.", ge=0, le=1)] = 0
+    retry_on: Annotated[
+        tuple[Annotated[str, described(choices=RETRY_ON)], ...],
+        described("The failures that are retried.", max_length=len(RETRY_ON) * 2),
+    ] = RETRY_ON_DEFAULT
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True):
-    failures: int = 3
-    cool_down_seconds: int = 300
+    noun: ClassVar[str] = "a circuit"
+
+    failures: Annotated[int, described("In a row, before slots are skipped.", ge=1, le=1_000_000)] = 3
+    cool_down_seconds: Annotated[int, described("Then one run is tried again after this.", ge=0, le=YEAR)] = 300
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
     """At most `max` starts in any stretch of `per_seconds`; with `key`, for each value of that payload field."""
 
-    max: int
-    per_seconds: float
-    key: str | None = None
+    noun: ClassVar[str] = "a rate limit"
+
+    max: Annotated[int, described("Starts.", ge=1, le=1_000_000, missing="the number of starts", examples=[100])]
+    per_seconds: Annotated[
+        float,
+        described(
+            "In any stretch of this length.",
+            ge=0.001,
+            le=2_592_000,
+            missing="the length of the stretch in seconds",
+            examples=[60.0],
+        ),
+    ]
+    key: Annotated[
+        str | None,
+        described("Of a task: the field of the payload whose values are limited each for itself.", min_length=1),
+    ] = None
+
+
+MOST_WORKERS = 10_000
+_Workers = Annotated[int, described(ge=1, le=MOST_WORKERS)]
 
 
 class Fanout(msgspec.Struct, frozen=True, kw_only=True):
-    workers: int | str
-    """How many different workers, or "all"."""
-    success: int | str = "all"
-    """How many of the parts must succeed, "all" or "any"."""
+    noun: ClassVar[str] = "a fan-out"
+
+    workers: Annotated[
+        _Workers | Annotated[str, described(choices=("all",))],
+        described(
+            'How many different workers, or "all".',
+            expected=f'a number from 1 to {MOST_WORKERS}, or "all"',
+            missing='a number of workers, or "all"',
+            examples=["all"],
+        ),
+    ]
+    success: Annotated[
+        _Workers | Annotated[str, described(choices=("all", "any"))],
+        described(
+            'How many of the parts must succeed, "all" or "any".',
+            expected=f'a number from 1 to {MOST_WORKERS}, or "all", "any"',
+        ),
+    ] = "all"
 
 
 NEVER = Instant(0)
@@ -127,84 +272,190 @@ _BY_KIND = -1
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wrote, complete: a default that depends on the kind of target is filled in on construction.
+    """What a task is asked to do, complete: a default that depends on the kind of target is filled in on construction.
 
-    Checked where it comes in (`service.tasks`); the store takes it as it is.
+    Checked where it comes in (`service.task_fields`); the store takes it as it is. What `meta` says here is what the API
+    enforces and describes, what files of tasks are checked by, and what the form and `App.job` take.
     """
 
-    name: str
-    description: str = ""
-    labels: dict[str, str] = {}
-    managed_by: str = "api"
-    external_id: str | None = None
-    meta: dict[str, Any] = {}
+    noun: ClassVar[str] = "a task"
 
-    schedule: dict[str, Any] | None = None
-    """In the normal form of `when.normalise`; None = on demand only."""
-    timezone: str = "UTC"
-    start_at: Instant | None = None
-    end_at: Instant | None = None
-    jitter_seconds: int = 0
+    name: Annotated[
+        str,
+        described(
+            "1 to 255 characters, unique among tasks that are not deleted.", min_length=1, examples=["sync_stats"]
+        ),
+    ]
+    description: Annotated[str, described("For people.", max_length=4_000, lines=True)] = ""
+    labels: Annotated[
+        dict[str, Annotated[str, described(max_length=255)]],
+        described("Names and values to find tasks by.", examples=[{"team": "billing"}]),
+    ] = {}
+    managed_by: Annotated[
+        str,
+        described(
+            "Who looks after it: api, file:NAME or code:NAME.",
+            min_length=1,
+            pattern="api|(file|code):.{1,200}",
+            expected="api, file:NAME or code:NAME",
+        ),
+    ] = "api"
+    external_id: Annotated[str | None, described("The caller's own id for it; unique.", min_length=1)] = None
+    meta: Annotated[
+        dict[str, Any],
+        described("Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept."),
+    ] = {}
 
-    exec_type: ExecType = ExecType.SYNC
-    http_method: str = "GET"
-    target_url: str | None = None
-    headers: dict[str, str] = {}
-    body_template: str | None = None
-    follow_redirects: bool = False
-    secret: str | None = None
-    callback_method: str = "POST"
-    callback_timeout_sec: int = 300
-    job_type: str | None = None
-    payload: Any = None
-    queue: str = ""
-    """Filled in: `http` for HTTP targets, `default` for jobs."""
+    schedule: Annotated[dict[str, Any] | None, described("When. Null: on demand only.")] = None
+    """In the normal form of `when.normalise`."""
+    timezone: Annotated[
+        str, described("An IANA name or an offset such as +08:00.", anything=True, examples=["Asia/Shanghai"])
+    ] = "UTC"
+    start_at: Annotated[Moment | None, described("No slot before this.")] = None
+    end_at: Annotated[Moment | None, described("No slot after this.")] = None
+    jitter_seconds: Annotated[
+        int,
+        described("Runs start up to so much after their slot; the same slot always by the same amount.", ge=0, le=YEAR),
+    ] = 0
 
-    timeout_seconds: float = 0
-    """Zero and below mean the default of the kind: 10 for HTTP, 300 for jobs."""
-    retry_policy: RetryPolicy | None = None
-    """Filled in: no retry for HTTP targets, 3 for jobs."""
-    max_concurrency: int | None = _BY_KIND
-    """None = no limit, 0 = admit nothing. Filled in: 1 for HTTP targets, none for jobs."""
-    concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.QUEUE
-    queue_depth: int | None = None
-    overlap_action: OverlapAction = OverlapAction.ALLOW
-    failure_action: FailureAction = FailureAction.RUN_NEW
-    circuit: Circuit = Circuit()
-    misfire_policy: MisfirePolicy = MisfirePolicy.FIRE_NOW
-    catchup_limit: int = 0
-    misfire_grace_seconds: int = 10
+    exec_type: Annotated[
+        ExecType,
+        described(
+            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. Default JOB with a"
+            " `job_type`, else SYNC.",
+            default=None,
+        ),
+    ] = ExecType.SYNC
+    http_method: Annotated[str, described("Of the request.", choices=tuple(Method))] = "GET"
+    target_url: Annotated[
+        str | None,
+        described(
+            "An http or https URL; placeholders allowed.",
+            max_length=4_096,
+            examples=["http://svc.internal/api/sync"],
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
+        described(
+            "Sent with the request; placeholders allowed in values. All but harmless ones are masked in answers.",
+            max_length=100,
+            expected="an object of at most 100 headers",
+            examples=[{"Content-Type": "application/json"}],
+        ),
+    ] = {}
+    body_template: Annotated[
+        str | None, described("The body; {{placeholders}} are filled in.", max_length=1_048_576, lines=True)
+    ] = None
+    follow_redirects: Annotated[bool, described("Whether a redirect is followed.")] = False
+    secret: Annotated[
+        str | None,
+        described("Signs the requests as Standard Webhooks. Masked in answers.", min_length=1, max_length=1_024),
+    ] = None
+    callback_method: Annotated[str, described("How the target calls back.", choices=CALLBACK_METHODS)] = "POST"
+    callback_timeout_sec: Annotated[int, described("ASYNC: how long to wait for the callback.", ge=1, le=YEAR)] = 300
+    job_type: Annotated[str | None, described("JOB: the name of the handler.", min_length=1, examples=["resize"])] = (
+        None
+    )
+    payload: Annotated[Any, described("Any JSON: a job's arguments, or {{payload.x}} of an HTTP call.")] = None
+    queue: Annotated[
+        str, described('JOB: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None)
+    ] = ""
 
-    priority: int = 0
-    rate_limit: RateLimit | None = None
-    worker_timeout_ms: int = 15_000
-    ping_interval_ms: int = 5_000
-    specific_worker_ids: tuple[str, ...] = ()
-    min_worker_version: int = 0
-    fanout: Fanout | None = None
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    on_lost: OnLost = OnLost.RETRY
-    max_lost: int = 3
-    on_exhausted: OnExhausted = OnExhausted.KEEP
-    delete_on_complete: bool = False
+    timeout_seconds: Annotated[
+        float,
+        described(
+            "Of one attempt. 0 and below: the default, 10 for HTTP and 300 for JOB.",
+            ge=-YEAR,
+            le=2_592_000,
+            expected="seconds, at most 2592000 (30 days)",
+            default=None,
+            examples=[10],
+        ),
+    ] = 0
+    retry_policy: Annotated[
+        RetryPolicy | None,
+        described("Retries after the first attempt: none for HTTP, 3 for JOB by default.", default=None),
+    ] = None
+    max_concurrency: Annotated[
+        int | None,
+        described(
+            "Runs side by side. Null: no limit; 0: none. Default 1 for HTTP, null for JOB.",
+            ge=0,
+            le=1_000_000,
+            expected="0 to 1000000, or null for no limit",
+            default=None,
+            examples=[1],
+        ),
+    ] = _BY_KIND
+    concurrency_policy: Annotated[ConcurrencyPolicy, described("At the limit: wait, be skipped, or go on.")] = (
+        ConcurrencyPolicy.QUEUE
+    )
+    queue_depth: Annotated[
+        int | None,
+        described(
+            "How many may wait at the limit; null: no limit.",
+            ge=0,
+            le=INT32,
+            expected="0 or more, or null for no limit",
+        ),
+    ] = None
+    overlap_action: Annotated[OverlapAction, described("A slot while the round before still runs.")] = (
+        OverlapAction.ALLOW
+    )
+    failure_action: Annotated[FailureAction, described("A slot after a round that failed.")] = FailureAction.RUN_NEW
+    circuit: Annotated[Circuit, described("For HALF_OPEN.")] = Circuit()
+    misfire_policy: Annotated[MisfirePolicy, described("Slots that are late.")] = MisfirePolicy.FIRE_NOW
+    catchup_limit: Annotated[
+        int, described("With CATCH_UP_LIMITED: how many late slots run, 1 or more.", ge=0, le=100_000)
+    ] = 0
+    misfire_grace_seconds: Annotated[int, described("A slot older than this is late.", ge=0, le=YEAR)] = 10
+
+    priority: Annotated[int, described("Higher first.", ge=-1_000_000_000, le=1_000_000_000)] = 0
+    rate_limit: Annotated[RateLimit | None, described("At most `max` starts in any stretch of `per_seconds`.")] = None
+    worker_timeout_ms: Annotated[int, described("The lease.", ge=100, le=86_400_000)] = 15_000
+    ping_interval_ms: Annotated[
+        int, described("The heartbeat: 5000 by default, or a third of a shorter lease.", ge=10, le=28_800_000)
+    ] = 5_000
+    specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
+    min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
+    fanout: Annotated[Fanout | None, described("Carried out by several workers.")] = None
+    delivery: Annotated[Delivery, described("at_most_once: an attempt that may have begun is never repeated.")] = (
+        Delivery.AT_LEAST_ONCE
+    )
+    on_lost: Annotated[
+        OnLost,
+        described(
+            "When a worker dies: run it again, or fail. Default as `recovery.orphaned_runs` says: RETRY.", default=None
+        ),
+    ] = OnLost.RETRY
+    max_lost: Annotated[int, described("Losses before it fails all the same.", ge=0, le=1_000_000)] = 3
+    on_exhausted: Annotated[OnExhausted, described("What becomes of the task when a run fails for good.")] = (
+        OnExhausted.KEEP
+    )
+    delete_on_complete: Annotated[bool, described("Delete the task after its last slot.")] = False
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
         if self.job_type is not None and self.exec_type is not ExecType.JOB:
             put(self, "exec_type", ExecType.JOB)
-        is_job = self.exec_type is ExecType.JOB
+        kind = self.target_kind
         if not self.queue:
-            put(self, "queue", "default" if is_job else HTTP_QUEUE)
+            put(self, "queue", kind.queue)
         if self.timeout_seconds <= 0:
-            put(self, "timeout_seconds", 300 if is_job else 10)
+            put(self, "timeout_seconds", kind.timeout_seconds)
         if self.retry_policy is None:
-            put(self, "retry_policy", RetryPolicy(max_retries=3 if is_job else 0))
+            put(self, "retry_policy", RetryPolicy(max_retries=kind.max_retries))
         if self.max_concurrency == _BY_KIND:
-            put(self, "max_concurrency", None if is_job else 1)
+            put(self, "max_concurrency", kind.max_concurrency)
+
+    @property
+    def target_kind(self) -> TargetKind:
+        return _KIND_OF[self.exec_type]
 
     @property
     def retries(self) -> RetryPolicy:
-        """The retry policy; at most once means no retry, whatever the policy says."""
+        """The retry policy; at most once means no retry, against the policy."""
         assert self.retry_policy is not None  # noqa: S101 - filled in on construction
         if self.delivery is Delivery.AT_MOST_ONCE:
             return msgspec.structs.replace(self.retry_policy, max_retries=0)
@@ -230,7 +481,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     skip_next: int = 0
     """How many of the coming slots an operator wants skipped."""
     accounted_to: Instant = NEVER
-    """The last slot that is accounted for: no cursor goes back to it, whatever the clock does."""
+    """The last slot that is accounted for: no cursor goes back to it, even if the clock does."""
 
     @property
     def name(self) -> str:
@@ -253,7 +504,7 @@ class TaskVersion(msgspec.Struct, frozen=True, kw_only=True):
     """What the repeat count stood at."""
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     """How the last started round of a task went, and the row of failures behind it.
 
     Kept with the task, and only where a policy asks for it, so that retention cannot erase it.

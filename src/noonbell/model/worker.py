@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
+from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId
 from noonbell.model.task import RateLimit
 
@@ -19,15 +20,37 @@ class WorkerState(enum.StrEnum):
     LOST = "lost"
 
 
+class Lack(enum.StrEnum):
+    """What no worker has of what a run asks for."""
+
+    QUEUE = "queue"
+    """No worker that takes runs listens to its queue."""
+    JOB_TYPE = "job_type"
+    VERSION = "version"
+    """Those that know the job type are too old."""
+    NAMED = "named"
+    """It names workers, and none of them could take it."""
+    PART = "part"
+    """A part of a fan-out: each worker has had another part of it."""
+
+
 PART_OF = "part_of"
 """In a worker's `meta`: the command whose process it is a part of, and cannot be stopped without. Missing: it stands alone."""
 SERVE = "serve"
 
+SCHEDULER_SILENCE: Final = 30 * SECOND
+"""A node that plans says so every ten seconds. After this long without a word, no scheduler is running."""
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+
+def is_scheduler_alive(seen_at: Instant | None, now: Instant) -> bool:
+    """`seen_at`: when a node last said that it plans, on any machine."""
+    return seen_at is not None and seen_at > now - SCHEDULER_SILENCE
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     incarnation: str
-    """Random, made at start: two processes that call themselves the same are told apart by it."""
+    """Random, made at start: it distinguishes two processes of the same name."""
     version: int = 0
     queues: tuple[str, ...] = ("default",)
     job_types: tuple[str, ...] | None = None
@@ -38,7 +61,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker that comes by the API says of itself."""
 
     queues: tuple[str, ...]
@@ -64,20 +87,41 @@ class Order(enum.StrEnum):
 class LeaseOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a heartbeat brings back for one run."""
 
-    run_id: RunId
-    order: Order
-    lease_expires_at: Instant | None = None
-    ping_interval_ms: int | None = None
+    component: ClassVar[str] = "OrderAnswer"
+
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    order: Annotated[Order, meta("`cancel`: stop it; `lost`: another worker has it, or it is over.")]
+    lease_expires_at: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:15Z"])] = None
+    ping_interval_ms: Annotated[int | None, meta(examples=[5000])] = None
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
+    name: Annotated[str, meta(examples=["default"])]
     paused: bool = False
-    concurrency: int | None = None
-    rate_limit: RateLimit | None = None
-    waiting: int = 0
-    """Due and not claimed."""
-    delayed: int = 0
-    running: int = 0
-    oldest_at: Instant | None = None
-    """`run_at` of the run that has waited longest."""
+    concurrency: Annotated[int | None, meta("Runs side by side; null: no limit.", examples=[20])] = None
+    rate_limit: Annotated[RateLimit | None, meta(examples=[{"max": 100, "per_seconds": 60.0, "key": None}])] = None
+    waiting: Annotated[int, meta("Due and not claimed.", examples=[12])] = 0
+    delayed: Annotated[int, meta("Not due yet.", examples=[3])] = 0
+    running: Annotated[int, meta(examples=[20])] = 0
+    oldest_at: Annotated[
+        Moment | None, meta("`run_at` of the run that has waited longest.", examples=["2026-11-15T02:29:58Z"])
+    ] = None
+
+
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits the starts of a queue. What is left out is no limit."""
+
+    component: ClassVar[str] = "QueueWrite"
+    noun: ClassVar[str] = "a queue"
+
+    rate_limit: Annotated[RateLimit | None, meta(examples=[{"max": 100, "per_seconds": 60}])] = None
+    concurrency: Annotated[
+        int | None,
+        meta(
+            "Runs side by side; null: no limit.",
+            ge=0,
+            le=2**31 - 1,
+            expected="0 or more, or null for no limit",
+            examples=[20],
+        ),
+    ] = None

@@ -1,27 +1,94 @@
 """The account of one task: what becomes of each of its due slots, and where its cursor goes.
 
 Every store calls this inside the transaction that reads the facts and writes the answer. Each due slot ends in exactly
-one place: a birth, a skip, or a range of dropped slots.
+one place: a run, a skip, or a range of dropped slots. The misfire policy comes first: it decides which of the due slots
+still count, when more than one is due or the only one is late.
 
-    due slots ──misfire──▶ those that count ──operator──▶ ──overlap──▶ ──failure──▶ ──concurrency──▶ birth
+    due slots ──misfire──▶ those that count ──operator──▶ ──overlap──▶ ──failure──▶ ──concurrency──▶ run
                   │                              └────────────┴────────────┴──────────────┴────────▶ skip
                   └──▶ dropped range
+
+A slot that counts is asked in this order: `overlap`, whether the previous round is still under way; `failure`, whether it
+failed; `concurrency`, whether the task has as many runs as it may. The first that decides against a run names the reason,
+and the next slot sees it. A slot's own time is compared, not the planner's: a late pass decides as a punctual one would have.
 """
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass
+from typing import assert_never
+
 import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
-from noonbell.model.run import DropReason, SkipReason
-from noonbell.model.task import FailureAction, OverlapAction, Task, TaskSpec
-from noonbell.policy import concurrency, misfire
-from noonbell.policy.misfire import Dropped
-from noonbell.policy.slot import Birth, Facts, Skip, decide
-from noonbell.when.due import Bounds, due
+from noonbell.model.run import FAILURES, OVERLAPPING, SUCCEEDED, DropReason, RunStatus, SkipReason
+from noonbell.model.task import ConcurrencyPolicy, FailureAction, LastRun, MisfirePolicy, OverlapAction, Task, TaskSpec
+from noonbell.when.due import Bounds, Due, due, jitter
 from noonbell.when.schedule import Schedule
 
-__all__ = ["Account", "Birth", "Dropped", "Facts", "Needs", "Skip", "account", "bounds_of", "cursor_after_run", "needs"]
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A row of slots that do not count: `count` of them, from `first` to `last`, in epoch seconds."""
+
+    first: int
+    last: int
+    count: int
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True)
+class Misfire:
+    kept: tuple[int, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def most_kept(spec: TaskSpec, schedule: Schedule, cap: int) -> int:
+    """How many of the newest due slots can count at most. `cap` is what FIRE_NOW is held to."""
+    if schedule.kind == "once" or schedule.is_fixed_delay:
+        return 1
+    match spec.misfire_policy:
+        case MisfirePolicy.FIRE_NOW:
+            return max(1, cap)
+        case MisfirePolicy.FIRE_ONCE | MisfirePolicy.SKIP:
+            return 1
+        case MisfirePolicy.CATCH_UP_LIMITED:
+            return max(1, spec.catchup_limit)
+        case _:
+            assert_never(spec.misfire_policy)
+
+
+def decide_misfire(spec: TaskSpec, schedule: Schedule, due: Due, now_slot: int) -> Misfire:
+    """`due` lists the newest slots, as many as `keep` allows, and sums up the older ones: those are dropped."""
+    older: tuple[Dropped, ...] = ()
+    if due.dropped and due.first_dropped is not None and due.last_dropped is not None:
+        older = (Dropped(due.first_dropped, due.last_dropped, due.dropped, _reason(spec)),)
+    if not due.newest or now_slot - due.newest[-1] <= spec.misfire_grace_seconds or _runs_late(spec, schedule):
+        return Misfire(due.newest, older)
+    # Only one slot can be here: a policy that minds lateness keeps no more than the newest.
+    late = due.newest[-1]
+    first = older[0].first if older else late
+    return Misfire((), (Dropped(first, late, due.dropped + 1, DropReason.MISFIRE),))
+
+
+def all_dropped(due: Due) -> Misfire:
+    """Nothing of it counts: a node that starts and wants to know nothing of the time before."""
+    if due.first_dropped is None or due.last_dropped is None:
+        return Misfire((), ())
+    return Misfire((), (Dropped(due.first_dropped, due.last_dropped, due.dropped, DropReason.MISFIRE),))
+
+
+def _runs_late(spec: TaskSpec, schedule: Schedule) -> bool:
+    """Whether the newest due slot runs however late it is."""
+    if schedule.kind == "once":
+        return schedule.run_if_late
+    return schedule.is_fixed_delay or spec.misfire_policy is not MisfirePolicy.SKIP
+
+
+def _reason(spec: TaskSpec) -> DropReason:
+    return DropReason.CATCHUP_CAP if spec.misfire_policy is MisfirePolicy.FIRE_NOW else DropReason.MISFIRE
+
 
 BUDGET = 100_000
 """Steps that one account may take over slots that can only be counted one by one: a fraction of a second."""
@@ -36,7 +103,7 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    outcomes: tuple[Birth | Skip, ...] = ()
+    outcomes: tuple[DueRun | Skip, ...] = ()
     """One for each slot that counts, in the order of the slots."""
     dropped: tuple[Dropped, ...] = ()
     next_fire_at: Instant | None
@@ -55,7 +122,7 @@ _NO_NEEDS = Needs(round=False, occupied=False)
 def needs(spec: TaskSpec) -> Needs:
     by_round = spec.overlap_action is not OverlapAction.ALLOW or spec.failure_action is not FailureAction.RUN_NEW
     by_waiting = spec.overlap_action is OverlapAction.SKIP or spec.failure_action is FailureAction.HALF_OPEN
-    by_count = by_waiting or concurrency.counts(spec)
+    by_count = by_waiting or needs_counts(spec)
     return Needs(round=by_round, occupied=by_count) if by_round or by_count else _NO_NEEDS
 
 
@@ -72,16 +139,16 @@ def account(
     """Account for the slots from the task's cursor up to `now`, as far as `budget` goes.
 
     `cap` is the most that FIRE_NOW catches up. Where the budget runs out, the cursor stays due: come again. With `skip`
-    they are all dropped, whatever the misfire policy; but a fixed delay has one slot at a time, as late as it is.
+    they are all dropped under any misfire policy; but a fixed delay has one slot at a time, as late as it is.
     """
     cursor = task.next_fire_at
     if cursor is None or cursor > now:
         return Account(next_fire_at=cursor, fired=task.fired, skip_next=task.skip_next)
     spec, now_slot, bounds = task.spec, slot_of(now), bounds_of(task.spec)
     forget = skip and not schedule.is_fixed_delay
-    keep = 0 if forget else misfire.keep(spec, schedule, cap)
+    keep = 0 if forget else most_kept(spec, schedule, cap)
     found = due(schedule, bounds, slot_of(cursor), now_slot, keep, _remaining(task, schedule), budget)
-    verdict = misfire.forget(found) if forget else misfire.decide(spec, schedule, found, now_slot)
+    verdict = all_dropped(found) if forget else decide_misfire(spec, schedule, found, now_slot)
     outcomes, facts, skip_next = _decide_each(task, verdict.kept, facts, task.skip_next)
     fired = task.fired + found.used
     if schedule.is_fixed_delay and outcomes:
@@ -107,7 +174,7 @@ def cursor_after_run(task: Task, schedule: Schedule, end_time: Instant) -> Insta
 
 
 def _account_fixed_delay(
-    task: Task, schedule: Schedule, now_slot: int, outcomes: tuple[Birth | Skip, ...], facts: Facts, skip_next: int
+    task: Task, schedule: Schedule, now_slot: int, outcomes: tuple[DueRun | Skip, ...], facts: Facts, skip_next: int
 ) -> Account:
     """After a birth, the run's end names the next slot. After a skip it is one step on.
 
@@ -125,7 +192,7 @@ def _account_fixed_delay(
         more, facts, skip_next = _decide_each(task, (newest,), facts, skip_next)
         outcomes, slot, fired = outcomes + more, newest, fired + behind
     used_up = schedule.repeat is not None and fired >= schedule.repeat
-    born = isinstance(outcomes[-1], Birth)
+    born = isinstance(outcomes[-1], DueRun)
     following = None if born or used_up or not bounds.admit(slot + step) else instant_of(slot + step)
     return Account(
         outcomes=outcomes,
@@ -145,14 +212,14 @@ def _steps_behind(slot: int, step: int, now_slot: int, bounds: Bounds, remaining
 
 def _decide_each(
     task: Task, slots: tuple[int, ...], facts: Facts, skip_next: int
-) -> tuple[tuple[Birth | Skip, ...], Facts, int]:
-    outcomes: list[Birth | Skip] = []
+) -> tuple[tuple[DueRun | Skip, ...], Facts, int]:
+    outcomes: list[DueRun | Skip] = []
     for slot in slots:
         if skip_next != 0:
             outcomes.append(Skip(slot=slot, reason=SkipReason.OPERATOR))
-            skip_next -= skip_next > 0  # below zero: until somebody takes it back
+            skip_next -= skip_next > 0  # below zero: until an operator takes it back
             continue
-        outcome, facts = decide(task, slot, facts)
+        outcome, facts = decide_slot(task, slot, facts)
         outcomes.append(outcome)
     return tuple(outcomes), facts, skip_next
 
@@ -170,3 +237,249 @@ def bounds_of(spec: TaskSpec) -> Bounds:
 
 
 _UNBOUNDED = Bounds()
+
+
+class Overlap(enum.Enum):
+    GO_ON = enum.auto()
+    SKIP = enum.auto()
+    REPLACE = enum.auto()
+    """Cancel every started run of the task that is not final, and go on."""
+    BYPASS = enum.auto()
+    """Go on, past the concurrency limit."""
+
+
+def decide_overlap(spec: TaskSpec, previous: LastRun | None, waiting: int) -> Overlap:
+    """`waiting`: runs of the task that are due and not claimed yet. Only SKIP minds them."""
+    under_way = previous is not None and previous.status in OVERLAPPING
+    match spec.overlap_action:
+        case OverlapAction.ALLOW:
+            return Overlap.GO_ON
+        case OverlapAction.SKIP:
+            return Overlap.SKIP if under_way or waiting > 0 else Overlap.GO_ON
+        case OverlapAction.CANCEL_PREV:
+            return Overlap.REPLACE if under_way else Overlap.GO_ON
+        case OverlapAction.PARALLEL:
+            return Overlap.BYPASS if under_way else Overlap.GO_ON
+        case _:
+            assert_never(spec.overlap_action)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A new round, from attempt 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A new round that goes on counting where a failed one stopped."""
+
+    attempt_base: int
+    of_run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """No run for this slot."""
+
+    reason: SkipReason
+    answers_run_id: int | None = None
+    """The failed round that has been answered with this skip, so that it is not answered twice."""
+
+
+FRESH = Fresh()
+CIRCUIT_OPEN = Hold(SkipReason.CIRCUIT_OPEN)
+
+
+def failed(previous: LastRun | None) -> bool:
+    """An operator's cancel counts as a failure; making room for the next round does not."""
+    return previous is not None and previous.status in FAILURES and not previous.replaced
+
+
+def decide_failure(spec: TaskSpec, previous: LastRun | None, slot: int, waiting: int) -> Fresh | Again | Hold:
+    """`waiting`: runs of the task that are due and not claimed yet; one of them may be the probe of an open circuit."""
+    if previous is None:
+        return FRESH
+    match spec.failure_action:
+        case FailureAction.RUN_NEW:
+            return FRESH
+        case FailureAction.RETRY:
+            return Again(previous.attempt, previous.run_id) if failed(previous) else FRESH
+        case FailureAction.SKIP:
+            unanswered = failed(previous) and previous.skipped_run_id != previous.run_id
+            return Hold(SkipReason.FAILURE, answers_run_id=previous.run_id) if unanswered else FRESH
+        case FailureAction.BACKOFF:
+            held = failed(previous) and _within(_backoff_seconds(spec, previous), previous, slot)
+            return Hold(SkipReason.BACKOFF) if held else FRESH
+        case FailureAction.HALF_OPEN:
+            return _circuit(spec, previous, slot, waiting)
+        case _:
+            assert_never(spec.failure_action)
+
+
+def _circuit(spec: TaskSpec, previous: LastRun, slot: int, waiting: int) -> Fresh | Hold:
+    if previous.failures < spec.circuit.failures or previous.status in SUCCEEDED:
+        return FRESH
+    if previous.status in OVERLAPPING or waiting > 0:
+        return CIRCUIT_OPEN  # the probe is on its way, and one is enough
+    if failed(previous) and _within(spec.circuit.cool_down_seconds, previous, slot):
+        return CIRCUIT_OPEN
+    return FRESH
+
+
+def _within(seconds: float, previous: LastRun, slot: int) -> bool:
+    return previous.end_time is not None and instant_of(slot) < previous.end_time + seconds * SECOND
+
+
+def _backoff_seconds(spec: TaskSpec, previous: LastRun) -> float:
+    policy = spec.retries
+    doublings = min(max(previous.failures, 1) - 1, 64)  # more would only overflow on the way to the cap
+    return min(policy.initial_delay * 2.0**doublings, policy.max_delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    gated: bool
+    """It starts only when the gate has a place for it. False: no limit, or one that it passes by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    reason: SkipReason
+
+
+def needs_counts(spec: TaskSpec) -> bool:
+    """Whether `admit` looks at `occupied` and `waiting`; if not, pass zeros and spare the query."""
+    if spec.max_concurrency is None:
+        return False
+    match spec.concurrency_policy:
+        case ConcurrencyPolicy.SKIP:
+            return True
+        case ConcurrencyPolicy.QUEUE:
+            return spec.queue_depth is not None
+        case ConcurrencyPolicy.PARALLEL:
+            return False
+        case _:
+            assert_never(spec.concurrency_policy)
+
+
+def admit(spec: TaskSpec, occupied: int, waiting: int, *, bypass: bool = False) -> Admit | Refuse:
+    """`occupied`: runs that execute, await their callback, or are due and wait; `waiting`: the last of these alone.
+
+    `bypass` is the overlap policy's PARALLEL. A limit of 0 stops everything, that one too.
+    """
+    limit = spec.max_concurrency
+    if limit is None or (bypass and limit > 0):
+        return Admit(gated=False)
+    match spec.concurrency_policy:
+        case ConcurrencyPolicy.PARALLEL:
+            return Admit(gated=False) if limit > 0 else Refuse(SkipReason.CONCURRENCY)
+        case ConcurrencyPolicy.SKIP:
+            # Gated all the same: a retry or a run delayed by jitter may take the place that is free now.
+            return Admit(gated=True) if occupied < limit else Refuse(SkipReason.CONCURRENCY)
+        case ConcurrencyPolicy.QUEUE:
+            full = spec.queue_depth is not None and occupied >= limit
+            if full and _queued(limit, occupied, waiting) >= (spec.queue_depth or 0):
+                return Refuse(SkipReason.QUEUE_FULL)
+            return Admit(gated=True)
+        case _:
+            assert_never(spec.concurrency_policy)
+
+
+def _queued(limit: int, occupied: int, waiting: int) -> int:
+    """How many of the waiting find no place: the others are only waiting to be claimed, which may be a moment away."""
+    free = max(0, limit - (occupied - waiting))
+    return waiting - free
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the decisions rest on, as of the same transaction. Left at rest where `needs` says so."""
+
+    round: LastRun | None = None
+    """The previous round: the newest started run born of schedule or trigger."""
+    occupied: int = 0
+    """Runs RUNNING or CALLBACK_PENDING, plus the waiting."""
+    waiting: int = 0
+    """Runs SCHEDULED and due."""
+
+
+class DueRun(msgspec.Struct, frozen=True, kw_only=True):
+    slot: int
+    run_at: Instant
+    """The slot, moved by the task's jitter."""
+    attempt_base: int = 0
+    """The first claim makes it one more."""
+    retry_of_run_id: int | None = None
+    gated: bool = False
+    """Waits at the task's gate. False where there is no limit, or the run passes it by."""
+    cancel_previous: bool = False
+    """First cancel every started run of the task that is not final, as replaced."""
+
+
+class Skip(msgspec.Struct, frozen=True, kw_only=True):
+    slot: int
+    reason: SkipReason
+    answers_run_id: int | None = None
+    """The failed round that this skip answers: its `skipped_run_id` from now on."""
+    blocking_run_id: int | None = None
+    """The round that stood in the way, where a round did: a count has no run."""
+
+
+def decide_slot(task: Task, slot: int, facts: Facts) -> tuple[DueRun | Skip, Facts]:
+    """One slot, and the facts as the next one finds them."""
+    spec, seen, replace, bypass = task.spec, facts, False, False
+    match decide_overlap(spec, facts.round, facts.waiting):
+        case Overlap.GO_ON:
+            pass
+        case Overlap.SKIP:
+            return Skip(slot=slot, reason=SkipReason.OVERLAP, blocking_run_id=_under_way(facts.round)), facts
+        case Overlap.REPLACE:
+            # Decide as if they were gone already. They are canceled only if this run is really born.
+            replace, seen = True, _without_started(facts)
+        case Overlap.BYPASS:
+            bypass = True
+        case other:
+            assert_never(other)
+
+    answer = decide_failure(spec, seen.round, slot, seen.waiting)
+    if isinstance(answer, Hold):
+        skip = Skip(
+            slot=slot,
+            reason=answer.reason,
+            answers_run_id=answer.answers_run_id,
+            blocking_run_id=None if seen.round is None else seen.round.run_id,
+        )
+        return skip, _answered(facts, answer)
+
+    place = admit(spec, seen.occupied, seen.waiting, bypass=bypass)
+    if isinstance(place, Refuse):
+        return Skip(slot=slot, reason=place.reason), facts
+
+    again = answer if isinstance(answer, Again) else None
+    birth = DueRun(
+        slot=slot,
+        run_at=Instant(instant_of(slot) + round(jitter(task.id, slot, spec.jitter_seconds) * SECOND)),
+        attempt_base=again.attempt_base if again else 0,
+        retry_of_run_id=again.of_run_id if again else None,
+        gated=place.gated,
+        cancel_previous=replace,
+    )
+    return birth, Facts(round=seen.round, occupied=seen.occupied + 1, waiting=seen.waiting + 1)
+
+
+def _under_way(previous: LastRun | None) -> int | None:
+    return previous.run_id if previous is not None and previous.status in OVERLAPPING else None
+
+
+def _without_started(facts: Facts) -> Facts:
+    """Every started run of the task is canceled to make room: those that wait are all that is left."""
+    if facts.round is None:
+        return facts
+    replaced = msgspec.structs.replace(facts.round, status=RunStatus.CANCELED, replaced=True)
+    return Facts(round=replaced, occupied=facts.waiting, waiting=facts.waiting)
+
+
+def _answered(facts: Facts, hold: Hold) -> Facts:
+    if facts.round is None or hold.answers_run_id is None:
+        return facts
+    answered = msgspec.structs.replace(facts.round, skipped_run_id=hold.answers_run_id)
+    return msgspec.structs.replace(facts, round=answered)

@@ -2,21 +2,34 @@
 
     a rule sees something bad     it is counted; enough of it, and the alert is raised: told once
     it goes on                    counted, not told; told again after `repeat_seconds`, where the rule says so
-    all is well again             the state goes; what was raised is told to be over
+    all is well again             the state goes; an alert that was raised sends that it is over
 
 A rule remembers one state for each task. So a task that fails every minute alerts once, and says when it is well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
-from noonbell.model.alert import BY_EVENT, AlertState, AlertStep, Late, Notice, Rule, RuleKind, What
+from noonbell.fields import counted
+from noonbell.model.alert import (
+    BY_EVENT,
+    MOST_RULES,
+    AlertMessage,
+    AlertMessageType,
+    AlertState,
+    AlertStep,
+    OverdueTask,
+    Rule,
+    RuleKind,
+)
 from noonbell.model.event import Event
 
 _BAD: Mapping[RuleKind, frozenset[str]] = {
@@ -34,7 +47,7 @@ _GOOD: Mapping[RuleKind, frozenset[str]] = {
 _END = "task.deleted"
 
 _TOGETHER = 5
-"""More than so many notices of one rule in one pass are told as one."""
+"""More messages than this of one rule in one pass become one."""
 _NAMED = 20
 
 _LOST_KINDS = frozenset({"lost", "unknown"})
@@ -59,14 +72,14 @@ class Pass:
     """Names of those that are in use."""
     states: dict[tuple[str, str], AlertState]
     _changed: set[tuple[str, str]] = field(default_factory=set)
-    _told: list[tuple[What, Rule, AlertState]] = field(default_factory=list)
+    _told: list[tuple[AlertMessageType, Rule, AlertState]] = field(default_factory=list)
     _before: frozenset[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._before = frozenset(self.states)
         known = {rule.name for rule in self.rules}
         for key in [key for key in self.states if key[0] not in known]:
-            del self.states[key]  # its rule is switched off: nobody will say when it is over
+            del self.states[key]  # its rule is switched off, and would never end it
 
     def hear(self, event: Event) -> None:
         if event.task_id is None:
@@ -83,7 +96,7 @@ class Pass:
             elif event.type in _GOOD[rule.kind]:
                 self._better(rule, key, event.at)
 
-    def read(self, rule: Rule, late: Sequence[Late], now: Instant, *, is_whole: bool) -> None:
+    def read(self, rule: Rule, late: Sequence[OverdueTask], now: Instant, *, is_whole: bool) -> None:
         """What a rule that looks for itself has found. `is_whole`: there is nothing else that it could have found."""
         found = {f"task:{one.task_id}": one for one in late if concerns(rule, one.task_name)}
         for subject, one in found.items():
@@ -104,8 +117,8 @@ class Pass:
 
     def step(self) -> AlertStep:
         """All that has to be written."""
-        notices: list[tuple[str, Notice]] = []
-        groups: dict[tuple[What, str], list[tuple[Rule, AlertState]]] = {}
+        notices: list[tuple[str, AlertMessage]] = []
+        groups: dict[tuple[AlertMessageType, str], list[tuple[Rule, AlertState]]] = {}
         for what, rule, state in self._told:
             groups.setdefault((what, rule.name), []).append((rule, state))
         for (what, _), members in groups.items():
@@ -134,10 +147,10 @@ class Pass:
         )
         if state.raised_at is None and (rule.kind is not RuleKind.FAILURES or count >= rule.count):
             state = msgspec.structs.replace(state, raised_at=moment, told_at=moment)
-            self._told.append((What.RAISED, rule, state))
+            self._told.append((AlertMessageType.RAISED, rule, state))
         elif is_to_repeat(rule, state, moment):
             state = msgspec.structs.replace(state, told_at=moment)
-            self._told.append((What.REPEATED, rule, state))
+            self._told.append((AlertMessageType.REPEATED, rule, state))
         elif at is not None and known is not None:
             return  # nothing new: a reading that says the same is not worth a write
         self.states[key] = state
@@ -149,7 +162,7 @@ class Pass:
             return
         self._forget(key)
         if state.raised_at is not None:
-            self._told.append((What.RECOVERED, rule, msgspec.structs.replace(state, told_at=at)))
+            self._told.append((AlertMessageType.RECOVERED, rule, msgspec.structs.replace(state, told_at=at)))
 
     def _forget(self, key: tuple[str, str]) -> None:
         self.states.pop(key, None)
@@ -173,7 +186,22 @@ def is_bad(rule: Rule, event: Event) -> bool:
 
 
 def concerns(rule: Rule, task_name: str) -> bool:
-    return not rule.tasks or any(fnmatchcase(task_name, pattern) for pattern in rule.tasks)
+    """The first question about a rule compiles its patterns, which may take 0.2 s; all further ones take microseconds."""
+    return not rule.tasks or _matcher(rule.tasks)(task_name)
+
+
+def is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
+
+
+@lru_cache(maxsize=2 * MOST_RULES)
+def _matcher(tasks: tuple[str, ...]) -> Callable[[str], bool]:
+    names = frozenset(text for text in tasks if not is_pattern(text))
+    patterns = [translate(text) for text in tasks if is_pattern(text)]
+    if not patterns:
+        return names.__contains__
+    match = re.compile("|".join(patterns)).match
+    return lambda name: name in names or match(name) is not None
 
 
 def _seen(key: tuple[str, str], event: Event) -> AlertState:
@@ -203,12 +231,12 @@ def _said(event: Event) -> str:
             return f"run {event.run_id} ended {status}" + (f": {data['error']}" if data.get("error") else "")
 
 
-def _said_of(rule: Rule, late: Late, now: Instant) -> str:
+def _said_of(rule: Rule, late: OverdueTask, now: Instant) -> str:
     seconds = max(0, now - late.since) // SECOND
     if rule.kind is RuleKind.OVERDUE:
         return f"its slot of {rfc3339(late.since)} was due {seconds} s ago, and nobody has planned it"
     if rule.kind is RuleKind.LATE_START:
-        return f"{late.count} runs are due and not started, the first for {seconds} s"
+        return f"{counted(late.count, 'run is', 'runs are')} due and not started, the first for {seconds} s"
     return f"run {late.run_id} has taken {seconds} s so far; usual are {late.usual_seconds or 0:.1f} s"
 
 
@@ -226,18 +254,20 @@ _TITLES: Mapping[RuleKind, tuple[str, str]] = {
 }
 
 
-def notice(what: What, rule: Rule, state: AlertState) -> Notice:
+def notice(what: AlertMessageType, rule: Rule, state: AlertState) -> AlertMessage:
     bad, good = _TITLES[rule.kind]
     name = state.task_name or state.subject
-    title = (good if what is What.RECOVERED else bad).format(name, count=state.count)
-    return Notice(
+    title = (good if what is AlertMessageType.RECOVERED else bad).format(name, count=state.count)
+    return AlertMessage(
         type=what,
         time=rfc3339(state.told_at or state.since),
         rule=rule.name,
         kind=rule.kind,
         subject=state.subject,
         title=title,
-        message=f"it began at {rfc3339(state.since)}; {state.message}" if what is What.RECOVERED else state.message,
+        message=f"it began at {rfc3339(state.since)}; {state.message}"
+        if what is AlertMessageType.RECOVERED
+        else state.message,
         since=rfc3339(state.since),
         count=state.count,
         task_id=state.task_id,
@@ -246,7 +276,7 @@ def notice(what: What, rule: Rule, state: AlertState) -> Notice:
     )
 
 
-def grouped(what: What, rule: Rule, states: Sequence[AlertState]) -> Notice:
+def grouped(what: AlertMessageType, rule: Rule, states: Sequence[AlertState]) -> AlertMessage:
     """One notice for many tasks, so that a fault of everything is not told a thousand times."""
     one = notice(what, rule, states[0])
     names = [state.task_name or state.subject for state in states]

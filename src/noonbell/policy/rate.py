@@ -7,12 +7,12 @@ Two rules, both kept in one small state that a store holds in one row per limite
   both of their ends.
 - **The pace** keeps a backlog flowing instead of stopping after one burst per stretch. It applies from `max` 20 on.
   Each start moves the theoretical arrival time (`tat`) by one step; it may be ahead of now by a sixteenth of `max`, the
-  burst. As long as somebody waits, `tat` moves by whole steps and nothing else, so a caller who comes a little late
+  burst. As long as callers wait, `tat` moves by whole steps and nothing else, so a caller who comes a little late
   finds what it missed still there. The step is 1/64 longer than per_seconds / max: a flow that keeps just clear of the
   log is not thrown out of step by it each time a caller is late. The price is a steady flow of 98.5 % of the limit.
 
 Lock the row, then read the clock, then ask. If the clock was set back, the log is moved back with it: the limit still
-holds, and nobody waits longer than one stretch.
+holds, and no caller waits longer than one stretch.
 """
 
 from __future__ import annotations

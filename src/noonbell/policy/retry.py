@@ -34,7 +34,7 @@ _WORD = {
     "lost": None,
     "unknown": None,
 }
-"""The word of `retry_on` that covers each kind of failure; None = never retried. 429 is told by its code."""
+"""The word of `retry_on` that covers each kind of failure; None = never retried. 429 is recognised by its code."""
 
 _ENDS_AS = {
     "timeout": RunStatus.TIMEOUT,
@@ -108,8 +108,8 @@ def delay(policy: RetryPolicy, retry_count: int, unit: float, retry_after: float
 def lost(spec: TaskSpec, lost_count: int, *, started: bool) -> Lose | Final:
     """What follows a lost lease after `lost_count` earlier losses.
 
-    `started` matters to at-most-once tasks alone: what was begun there is never sent again, and nobody knows how far it
-    came; what was not begun is handed on, whatever `on_lost` says, because no work can have been done.
+    `started` matters to at-most-once tasks alone: what was begun there is never sent again, and it is unknown how far it
+    came; what was not begun is handed on, also where `on_lost` says FAIL, because no work can have been done.
     """
     if spec.delivery is Delivery.AT_MOST_ONCE:
         if started:

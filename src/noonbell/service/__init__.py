@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
 from noonbell.ports import Store, Wakeup
-from noonbell.service.backfill import Backfills
-from noonbell.service.callbacks import Callbacks, Receive
+from noonbell.service.account import Slots
+from noonbell.service.callbacks import Callbacks
 from noonbell.service.explain import Explain
-from noonbell.service.jobs import Jobs
-from noonbell.service.plans import Plans
 from noonbell.service.preview import Previews
-from noonbell.service.protocol import Desk, WorkerProtocol
-from noonbell.service.publishing import Publishing
+from noonbell.service.publishing import Backfills, Publishing
 from noonbell.service.queues import Queues
-from noonbell.service.rules import Rules
 from noonbell.service.runs import Runs
-from noonbell.service.slots import Slots
 from noonbell.service.stats import Stats
+from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
-from noonbell.service.workers import Workers
+from noonbell.service.timeline import Timelines
+from noonbell.service.workers import WorkerProtocol, Workers
 
 __all__ = ["Rules", "Services", "build"]
 
@@ -31,16 +30,16 @@ __all__ = ["Rules", "Services", "build"]
 class Services:
     store: Store
     wakeup: Wakeup
+    rules: Rules
     tasks: Tasks
     runs: Runs
     publishing: Publishing
     callbacks: Callbacks
     previews: Previews
     stats: Stats
+    timelines: Timelines
     explain: Explain
     slots: Slots
-    jobs: Jobs
-    plans: Plans
     workers: Workers
     queues: Queues
     backfills: Backfills
@@ -48,28 +47,28 @@ class Services:
     """None where no worker can come by the API."""
 
 
-def build(store: Store, wakeup: Wakeup, rules: Rules, receive: Receive, desk: Desk | None = None) -> Services:
-    """`receive` is what a callback does: `engine.callback.receive`, bound to store, wake-up and known tasks.
-
-    `desk` is what serves workers that come by the API: `engine.protocol.Protocol`.
-    """
+def build(
+    store: Store, wakeup: Wakeup, rules: Rules, cache: TaskCache | None = None, long_poll: LongPoll | None = None
+) -> Services:
+    """`cache`: the node's, if it has one. `long_poll`: where workers that come by the API wait, if they may come."""
+    cache = cache or TaskCache(store)
     tasks, previews = Tasks(store, wakeup, rules), Previews(store, rules)
-    runs = Runs(store, wakeup)
+    runs = Runs(store, wakeup, cache)
     return Services(
         store=store,
         wakeup=wakeup,
+        rules=rules,
         tasks=tasks,
         runs=runs,
-        publishing=Publishing(store, wakeup),
-        callbacks=Callbacks(store, rules, receive),
+        publishing=Publishing(store, wakeup, cache),
+        callbacks=Callbacks(store, wakeup, rules, cache),
         previews=previews,
         stats=Stats(store),
+        timelines=Timelines(store),
         explain=Explain(store),
         slots=Slots(store),
-        jobs=Jobs(store, tasks, previews, rules),
-        plans=Plans(store, wakeup, rules),
         workers=Workers(store, wakeup),
         queues=Queues(store, wakeup, runs),
         backfills=Backfills(store, wakeup, tasks),
-        protocol=None if desk is None else WorkerProtocol(desk),
+        protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),
     )

@@ -1,27 +1,27 @@
-"""Access: tokens made, shown once, revoked; who a token belongs to; and the audit log."""
+"""Access: tokens made, shown once, revoked; who a token belongs to, how often it may call, how often a wrong one may be tried."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
+import ipaddress
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from noonbell.clock import rfc3339
-from noonbell.errors import InvalidArgument, NoonbellError, RateLimited, Unauthorized
-from noonbell.model.access import SHOWN, AuditEntry, Deed, Role, Token, hash_of, new_secret
-from noonbell.model.task import HTTP_QUEUE
-from noonbell.ports import AccessStore
-from noonbell.service.peers import group_of
-from noonbell.service.reader import unfit
+import msgspec
 
-log = logging.getLogger("noonbell")
+from noonbell.errors import RateLimited, Unauthorized
+from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import SHOWN, AuditAction, Role, Token, hash_of, new_secret
+from noonbell.model.task import OWN_QUEUES
+from noonbell.ports import Store
+from noonbell.sealing import Sealer
+from noonbell.service.audit_log import AuditLog, AuditWriter, shown_entry
 
-_MOST_TOGETHER: Final = 500
-_NAME: Final = re.compile(r"[\w.@ -]{1,100}")
 _FRESH: Final = 5.0
 """Seconds that a token is known for without asking the store: so long does a revoked one stay good, at most."""
 _MOST_KNOWN: Final = 1_000
@@ -35,14 +35,81 @@ NOT_MINTED: Final = (
 )
 
 
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "TokenWrite"
+    noun: ClassVar[str] = "a token"
+    example: ClassVar[dict[str, Any]] = {"name": "ci", "role": "operator"}
+
+    name: Annotated[
+        str,
+        meta(
+            "Unique.",
+            min_length=1,
+            max_length=100,
+            pattern=r"[\w.@ -]{1,100}",
+            expected="up to 100 letters, digits, spaces and . _ - @",
+        ),
+    ]
+    role: Annotated[Role, meta("What it may do.")]
+    queues: Annotated[
+        tuple[str, ...] | None, meta("Role worker: the queues that it may claim from.", max_length=_MOST_QUEUES)
+    ] = None
+    expires_in: Annotated[
+        float | None,
+        meta("Seconds; null: never.", ge=0.001, le=_MOST_SECONDS, expected="seconds, up to ten years"),
+    ] = None
+
+
+class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Token"
+
+    id: Annotated[int, meta(examples=[1])]
+    name: Annotated[str, meta(examples=["ci"])]
+    role: Annotated[Role, meta(examples=["operator"])]
+    queues: Annotated[list[str] | None, meta(examples=[None])]
+    token: Annotated[str, meta("How it begins; whole only where it is made.", examples=["nb_Y1kbhna…"])]
+    created_at: Moment
+    created_by: Annotated[str | None, meta(examples=["ada"])]
+    expires_at: Annotated[Moment | None, meta(examples=[None])]
+    revoked_at: Annotated[Moment | None, meta(examples=[None])]
+    used_at: Annotated[Moment | None, meta("Roughly: noted once a minute.")]
+
+
+class TokenList(msgspec.Struct, frozen=True):
+    items: list[ShownToken]
+
+
+class TokenRevoked(msgspec.Struct, frozen=True):
+    name: Annotated[str, meta(examples=["ci"])]
+    revoked: Annotated[bool, meta(examples=[True])]
+
+
 class Access:
-    def __init__(self, store: AccessStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sealer: Sealer | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        calls_per_minute: int | None = None,
+    ) -> None:
+        """`sealer` signs the audit log; without a key it is not signed. Close it: the log may owe a line.
+
+        `calls_per_minute`: of one token; None for any number.
+        """
+        sealer = sealer or Sealer()
         self._store, self._monotonic = store, monotonic
+        self._rate = CallRate(calls_per_minute, monotonic)
         self._known: OrderedDict[str, tuple[float, Token]] = OrderedDict()
         self._by_id: dict[int, tuple[float, Token]] = {}
         self._lookups = asyncio.Semaphore(_LOOKUPS)
-        self._doubt = Doubt(monotonic)
-        self._scribe = Scribe(store)
+        self._throttle = LoginThrottle(monotonic)
+        self._writer = AuditWriter(store, sealer.sign)
+        self.audit_log = AuditLog(store, sealer)
+
+    async def close(self) -> None:
+        """Lines that could not be written are tried once more. The store is still open."""
+        await self._writer.close()
 
     # Tokens
 
@@ -56,20 +123,15 @@ class Access:
         queues: Sequence[str] = (),
     ) -> tuple[Token, str]:
         """The token and its secret, which is shown here and nowhere else."""
-        problems: dict[str, str] = {}
-        if not _NAME.fullmatch(name):
-            problems["name"] = f"is {name!r}; expected up to 100 letters, digits, spaces and . _ - @"
-        if role not in list(Role):
-            problems["role"] = f"is {role!r}; expected {', '.join(Role)}"
-        if seconds is not None and not 0 < seconds <= _MOST_SECONDS:
-            problems["expires_in"] = f"is {seconds!r}; expected seconds, up to ten years"
-        if found := _queues_problem(role, queues):
-            problems["queues"] = found
-        if problems:
-            raise InvalidArgument.fields(problems)
+        at = ReadContext(Problems())
+        given = {"name": name, "role": role, "expires_in": seconds, "queues": list(queues) or None}
+        asked = read_into(TokenBody, given, at)
+        if "role" not in at.problems.found and (found := _queues_problem(asked.role, queues)):
+            at.wrong("queues", found)
+        at.problems.finish()
         secret = new_secret()
         token = await self._store.create_token(
-            name, Role(role), hash_of(secret), shown=secret[:SHOWN], by=by, seconds=seconds, queues=queues
+            name, asked.role, hash_of(secret), shown=secret[:SHOWN], by=by, seconds=seconds, queues=queues
         )
         return token, secret
 
@@ -83,9 +145,9 @@ class Access:
         return token
 
     async def who(self, secret: str, peer: str) -> Token:
-        """Whose secret it is. Unauthorized if nobody's; RateLimited for a peer that has guessed too often.
+        """The token of a secret. Unauthorized if there is none; RateLimited for a peer that has guessed too often.
 
-        A good secret is good whatever its peer has sent before: others may share the address.
+        A good secret stays good even if its peer has sent wrong ones before: others may share the address.
         """
         hashed = hash_of(secret)
         at, token = self._known.get(hashed, (0.0, None))
@@ -95,10 +157,14 @@ class Access:
         elif self._monotonic() - at > _FRESH:
             token = await self._learn(hashed)
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):
-            self._doubt.check(peer)
-            self._doubt.failed(peer)
+            self._throttle.check(peer)
+            self._throttle.failed(peer)
             raise Unauthorized("the token is not known, revoked or has expired")
         return token
+
+    def count(self, token: Token) -> None:
+        """A call with this token. RateLimited, if the token has called too often."""
+        self._rate.count(token.id)
 
     async def _learn(self, hashed: str) -> Token | None:
         token = await self._store.token_of(hashed)
@@ -111,7 +177,7 @@ class Access:
         return token
 
     async def by_id(self, token_id: int) -> Token | None:
-        """The token, if it is good: what somebody who has shown it before is asked again. Known for a few seconds."""
+        """The token, if it is still good: for a session that showed it before. Cached for a few seconds."""
         at, token = self._by_id.get(token_id, (0.0, None))
         if token is None or self._monotonic() - at > _FRESH:
             now = self._monotonic()
@@ -123,14 +189,14 @@ class Access:
 
     # The audit log
 
-    async def note(self, deed: Deed) -> None:
-        """Returns when it is written."""
-        await self._scribe.write(deed)
+    async def note(self, deed: AuditAction) -> bool:
+        """Returns when it is written. False: it could not be, and will be tried again."""
+        return await self._writer.write(deed)
 
     async def log(
         self, before: int | None, limit: int, actor: str | None = None, **narrowed: Any
     ) -> list[dict[str, Any]]:
-        """Newest first. `narrowed` is what else `AccessStore.audit_log` takes."""
+        """Newest first. `narrowed` is what else `Store.audit_log` takes."""
         return [shown_entry(entry) for entry in await self._store.audit_log(before, limit, actor=actor, **narrowed)]
 
 
@@ -141,52 +207,12 @@ def _queues_problem(role: str, queues: Sequence[str]) -> str | None:
         return "are missing; expected the queues that the worker may claim from"
     if len(queues) > _MOST_QUEUES or len(set(queues)) != len(queues):
         return f"are {len(queues)}; expected at most {_MOST_QUEUES}, each of them once"
-    wrong = [name for name in queues if name == HTTP_QUEUE or not 1 <= len(name) <= 255 or unfit(name) is not None]
+    wrong = [name for name in queues if name in OWN_QUEUES or not 1 <= len(name) <= 255 or unfit(name) is not None]
     return f"name {wrong[0][:100]!r}, which no worker can claim from" if wrong else None
 
 
-class Scribe:
-    """Writes deeds down, those of the same moment together: however many change something, the log is one line."""
-
-    def __init__(self, store: AccessStore) -> None:
-        self._store = store
-        self._waiting: list[tuple[Deed, asyncio.Future[None]]] = []
-        self._writer: asyncio.Task[None] | None = None
-
-    async def write(self, deed: Deed) -> None:
-        """Returns when it is written. A log that cannot be written is said, and the change stands."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((deed, done))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write_all())
-        try:
-            await done
-        except NoonbellError as error:
-            log.warning("the audit log could not be written: %s by %s: %s", deed.action, deed.actor, error)
-
-    async def _write_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-            try:
-                await self._store.write_audit([deed for deed, _ in batch])
-            except Exception as error:
-                _tell(batch, error)
-            else:
-                _tell(batch, None)
-
-
-def _tell(batch: Sequence[tuple[Deed, asyncio.Future[None]]], error: Exception | None) -> None:
-    for _, done in batch:
-        if done.done():
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-
-class Doubt:
-    """Peers that come with wrong tokens: after a few they wait, however many they try. An IPv6 peer is its /64."""
+class LoginThrottle:
+    """Slows down peers that come with wrong tokens: after a few they wait. An IPv6 peer is its /64."""
 
     FREE: Final = 10
     """Wrong tokens that cost nothing, in every `PER` seconds."""
@@ -216,33 +242,48 @@ class Doubt:
 
 
 def shown(token: Token) -> dict[str, Any]:
-    def moment(instant: int | None) -> str | None:
-        return None if instant is None else rfc3339(instant)
-
-    return {
-        "id": token.id,
-        "name": token.name,
-        "role": token.role,
-        "queues": list(token.queues) or None,
-        "token": f"{token.shown}…",
-        "created_at": moment(token.created_at),
-        "created_by": token.created_by,
-        "expires_at": moment(token.expires_at),
-        "revoked_at": moment(token.revoked_at),
-        "used_at": moment(token.used_at),
-    }
+    return plain(filled(ShownToken, token, queues=list(token.queues) or None, token=f"{token.shown}…"))
 
 
-def shown_entry(entry: AuditEntry) -> dict[str, Any]:
-    deed = entry.deed
-    return {
-        "id": entry.id,
-        "at": rfc3339(entry.at),
-        "actor": deed.actor,
-        "action": deed.action,
-        "subject": deed.subject,
-        "peer": deed.peer,
-        "request_id": deed.request_id,
-        "details": deed.details,
-        "hash": entry.hash,
-    }
+_MOST_COUNTED: Final = 10_000
+"""Tokens that are counted at once; the one that has been quiet for longest is forgotten first."""
+
+
+class CallRate:
+    """A bucket for each token: it holds `per_minute` calls, and fills up evenly in a minute. This process counts alone."""
+
+    def __init__(self, per_minute: int | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """None: any number."""
+        self._per_minute, self._monotonic = per_minute, monotonic
+        self._left: dict[int, tuple[float, float]] = {}
+
+    def count(self, token_id: int) -> None:
+        """RateLimited for a call beyond the limit, which costs nothing."""
+        if self._per_minute is None:
+            return
+        now, per_second = self._monotonic(), self._per_minute / 60
+        at, left = self._left.pop(token_id, (now, float(self._per_minute)))
+        left = min(self._per_minute, left + (now - at) * per_second)
+        self._left[token_id] = (now, left if left < 1 else left - 1)
+        while len(self._left) > _MOST_COUNTED:
+            del self._left[next(iter(self._left))]
+        if left < 1:
+            wait = math.ceil((1 - left) / per_second)
+            raise RateLimited(
+                f"this token has made its {self._per_minute} calls of a minute (auth.calls_per_minute);"
+                f" try again in {wait} s",
+                details={"retry_after": wait},
+            )
+
+
+def group_of(peer: str) -> str:
+    """What the peer is counted as: its address; of an IPv6 address the /64, all of which one caller usually has."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

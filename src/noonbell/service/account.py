@@ -1,6 +1,6 @@
-"""The account of a task over a stretch of time: what became of each slot that its versions named.
+"""The account of a task over a stretch of time: the outcome of each slot that its versions named, and a page of them.
 
-Runs come one by one; slots that share a fate (dropped, off, removed by retention) come as ranges, counted and not listed.
+Runs come one by one; slots that share an outcome (dropped, off, removed by retention) come as ranges, counted and not listed.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ import enum
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
-from noonbell.clock import Instant, instant_of, slot_of
-from noonbell.model.account import Cleaned, SlotRun
-from noonbell.model.run import DroppedRange, RunStatus
+import msgspec
+
+from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
+from noonbell.fields import Moment, meta, plain
+from noonbell.model.account import CleanedSlots, SlotRun
+from noonbell.model.run import DroppedRange, RunId, RunStatus
 from noonbell.model.task import Task
-from noonbell.policy.past import State, Stretch, stretches
+from noonbell.policy.slot_history import State, VersionSpan, version_spans
 from noonbell.ports import Store
+from noonbell.when import zones
 from noonbell.when.due import first
 
 BATCH: Final = 1_000
 """Runs that are read at once."""
 
 
-class Fate(enum.StrEnum):
+class SlotOutcome(enum.StrEnum):
     """What became of a slot."""
 
     RAN = "ran"
@@ -38,7 +42,7 @@ class Fate(enum.StrEnum):
     ERROR = "error"
     DELETED = "deleted"
     DUE = "due"
-    """Nobody has planned it yet, though its time has come."""
+    """No node has planned it yet, though its time has come."""
     PLANNED = "planned"
     """It is to come."""
     CLEANED = "cleaned"
@@ -48,33 +52,33 @@ class Fate(enum.StrEnum):
 
 
 _OFF = {
-    State.OFF: Fate.DISABLED,
-    State.COMPLETED: Fate.COMPLETED,
-    State.ERROR: Fate.ERROR,
-    State.DELETED: Fate.DELETED,
+    State.OFF: SlotOutcome.DISABLED,
+    State.COMPLETED: SlotOutcome.COMPLETED,
+    State.ERROR: SlotOutcome.ERROR,
+    State.DELETED: SlotOutcome.DELETED,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """`count` slots from `first` to `last`, in epoch seconds, that share a fate."""
+class SlotEntry:
+    """`count` slots from `first` to `last`, in epoch seconds, that share an outcome."""
 
     first: int
     last: int
     count: int
-    fate: Fate
-    stretch: Stretch
+    outcome: SlotOutcome
+    stretch: VersionSpan
     run: SlotRun | None = None
     dropped: DroppedRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class TaskHistory:
     """A task with all that its account rests on, read together."""
 
     task: Task
-    stretches: tuple[Stretch, ...]
-    cleaned: Cleaned
+    stretches: tuple[VersionSpan, ...]
+    cleaned: CleanedSlots
     now: Instant
 
     @property
@@ -84,29 +88,29 @@ class Life:
             return int(slot_of(self.task.next_fire_at)) - 1
         return max(int(slot_of(self.task.accounted_to)), int(slot_of(self.now)))
 
-    def at(self, slot: int) -> Stretch | None:
-        """The stretch of the task's life that a moment falls into; None before there was one."""
+    def at(self, slot: int) -> VersionSpan | None:
+        """The stretch of the task's history that a moment falls into; None before there was one."""
         for stretch in reversed(self.stretches):
             if stretch.names(slot):
                 return stretch
         return next((one for one in reversed(self.stretches) if one.after < slot <= one.until), None)
 
 
-async def life_of(store: Store, task: Task) -> Life:
+async def task_history(store: Store, task: Task) -> TaskHistory:
     """The task is read again, first: what is planned meanwhile lies beyond its cursor."""
     fresh = await store.task(task.id) or task
     versions = await store.task_versions(task.id)
-    return Life(fresh, tuple(stretches(fresh, versions)), await store.cleaned(task.id), await store.now())
+    return TaskHistory(fresh, tuple(version_spans(fresh, versions)), await store.cleaned(task.id), await store.now())
 
 
-async def entries(store: Store, life: Life, since: int, until: int) -> AsyncIterator[Entry]:
+async def entries(store: Store, history: TaskHistory, since: int, until: int) -> AsyncIterator[SlotEntry]:
     """Every slot in since <= slot <= until, in order, each in one entry."""
     done = since - 1
-    for stretch in life.stretches:
+    for stretch in history.stretches:
         low, high = max(stretch.after, since - 1), min(stretch.until, until)
         if stretch.state is State.ON:
             if low < high:
-                async for entry in _on(store, life, stretch, low, high):
+                async for entry in _on(store, history, stretch, low, high):
                     yield entry
         else:
             for entry in _off(stretch, max(low, done), high):
@@ -114,12 +118,14 @@ async def entries(store: Store, life: Life, since: int, until: int) -> AsyncIter
         done = max(done, high)
 
 
-def _off(stretch: Stretch, low: int, high: int) -> Iterator[Entry]:
+def _off(stretch: VersionSpan, low: int, high: int) -> Iterator[SlotEntry]:
     """The slots that the schedule would have named, in one piece."""
     yield from _gap(stretch, low, high, _OFF[stretch.state])
 
 
-def _gap(stretch: Stretch, low: int, high: int, fate: Fate, most: int | None = None) -> Iterator[Entry]:
+def _gap(
+    stretch: VersionSpan, low: int, high: int, outcome: SlotOutcome, most: int | None = None
+) -> Iterator[SlotEntry]:
     """The slots in low < slot <= high as one entry, if there are any; `most` is what a repeat count leaves."""
     if low >= high or stretch.schedule is None or stretch.is_chained:
         return
@@ -131,48 +137,54 @@ def _gap(stretch: Stretch, low: int, high: int, fate: Fate, most: int | None = N
     begin = first(stretch.schedule, stretch.bounds, max(low, stretch.after))
     end = stretch.previous(high + 1)
     if begin is not None and end is not None:
-        yield Entry(begin, end, count, fate, stretch)
+        yield SlotEntry(begin, end, count, outcome, stretch)
 
 
-async def _on(store: Store, life: Life, stretch: Stretch, low: int, high: int) -> AsyncIterator[Entry]:
-    """What was recorded, with whatever lies between; then what is due or to come."""
-    accounted = min(high, life.planned_to) if stretch is life.stretches[-1] else high
+async def _on(
+    store: Store, history: TaskHistory, stretch: VersionSpan, low: int, high: int
+) -> AsyncIterator[SlotEntry]:
+    """What was recorded, and the gaps between; then what is due or to come."""
+    accounted = min(high, history.planned_to) if stretch is history.stretches[-1] else high
     at = low
     async for entry in _recorded(store, stretch, low, accounted):
-        if _is_anothers(life, stretch, entry.first):
+        if _is_anothers(history, stretch, entry.first):
             continue
-        for gap in _unrecorded(life, stretch, at, entry.first - 1):
+        for gap in _unrecorded(history, stretch, at, entry.first - 1):
             yield gap
         yield entry
         at = max(at, entry.last)
     left = None if stretch.remaining is None else max(0, stretch.remaining - stretch.count(stretch.after, at))
-    for gap in _unrecorded(life, stretch, at, accounted, left):
+    for gap in _unrecorded(history, stretch, at, accounted, left):
         yield gap
-    if stretch is life.stretches[-1] and accounted < high:
-        for slot in _coming(life, stretch, max(accounted, low)):
+    if stretch is history.stretches[-1] and accounted < high:
+        for slot in _coming(history, stretch, max(accounted, low)):
             if slot > high:
                 return
-            yield Entry(slot, slot, 1, Fate.PLANNED if slot > slot_of(life.now) else Fate.DUE, stretch)
+            yield SlotEntry(
+                slot, slot, 1, SlotOutcome.PLANNED if slot > slot_of(history.now) else SlotOutcome.DUE, stretch
+            )
 
 
-def _is_anothers(life: Life, stretch: Stretch, slot: int) -> bool:
+def _is_anothers(history: TaskHistory, stretch: VersionSpan, slot: int) -> bool:
     """After a step back of the clock, a later version may have slots before the end of an earlier one."""
     if stretch.is_chained or stretch.names(slot):
         return False
-    return any(one.counts and one.names(slot) for one in life.stretches if one is not stretch)
+    return any(one.counts and one.names(slot) for one in history.stretches if one is not stretch)
 
 
-def _unrecorded(life: Life, stretch: Stretch, low: int, high: int, most: int | None = None) -> Iterator[Entry]:
-    edge = min(high, int(slot_of(life.cleaned.last))) if life.cleaned.count else low
-    for begin, end, fate in ((low, edge, Fate.CLEANED), (max(low, edge), high, Fate.MISSING)):
-        for gap in _gap(stretch, begin, end, fate, most):
+def _unrecorded(
+    history: TaskHistory, stretch: VersionSpan, low: int, high: int, most: int | None = None
+) -> Iterator[SlotEntry]:
+    edge = min(high, int(slot_of(history.cleaned.last))) if history.cleaned.count else low
+    for begin, end, outcome in ((low, edge, SlotOutcome.CLEANED), (max(low, edge), high, SlotOutcome.MISSING)):
+        for gap in _gap(stretch, begin, end, outcome, most):
             most = None if most is None else most - gap.count
             yield gap
 
 
-def _coming(life: Life, stretch: Stretch, after: int) -> Iterator[int]:
-    """From the cursor on: only the first for a fixed delay, whose next slots nobody can know."""
-    cursor = life.task.next_fire_at
+def _coming(history: TaskHistory, stretch: VersionSpan, after: int) -> Iterator[int]:
+    """From the cursor on: only the first for a fixed delay, whose next slots depend on runs to come."""
+    cursor = history.task.next_fire_at
     if cursor is None:
         return
     if stretch.is_chained:
@@ -182,7 +194,7 @@ def _coming(life: Life, stretch: Stretch, after: int) -> Iterator[int]:
     yield from stretch.slots(max(after, int(slot_of(cursor)) - 1))
 
 
-async def _recorded(store: Store, stretch: Stretch, low: int, high: int) -> AsyncIterator[Entry]:
+async def _recorded(store: Store, stretch: VersionSpan, low: int, high: int) -> AsyncIterator[SlotEntry]:
     """Runs and dropped ranges in low < slot <= high, in the order of time."""
     if low >= high or stretch.schedule is None:
         return
@@ -195,7 +207,7 @@ async def _recorded(store: Store, stretch: Stretch, low: int, high: int) -> Asyn
         for run in runs:
             while waiting and waiting[0].first < slot_of(run.slot):
                 yield waiting.popleft()
-            yield Entry(slot_of(run.slot), slot_of(run.slot), 1, fate_of(run), stretch, run=run)
+            yield SlotEntry(slot_of(run.slot), slot_of(run.slot), 1, slot_outcome(run), stretch, run=run)
         if len(runs) < BATCH:
             break
         since = Instant(runs[-1].slot + 1)
@@ -203,20 +215,113 @@ async def _recorded(store: Store, stretch: Stretch, low: int, high: int) -> Asyn
         yield entry
 
 
-def _dropped(stretch: Stretch, one: DroppedRange, low: int, high: int) -> Entry | None:
+def _dropped(stretch: VersionSpan, one: DroppedRange, low: int, high: int) -> SlotEntry | None:
     """The part of a range that lies in low < slot <= high."""
     begin, end = int(slot_of(one.first)), int(slot_of(one.last))
     if begin > low and end <= high:
-        return Entry(begin, end, one.count, Fate.DROPPED, stretch, dropped=one)
-    part = next(_gap(stretch, max(low, begin - 1), min(high, end), Fate.DROPPED), None)
-    return None if part is None else Entry(part.first, part.last, part.count, Fate.DROPPED, stretch, dropped=one)
+        return SlotEntry(begin, end, one.count, SlotOutcome.DROPPED, stretch, dropped=one)
+    part = next(_gap(stretch, max(low, begin - 1), min(high, end), SlotOutcome.DROPPED), None)
+    return (
+        None
+        if part is None
+        else SlotEntry(part.first, part.last, part.count, SlotOutcome.DROPPED, stretch, dropped=one)
+    )
 
 
-def fate_of(run: SlotRun) -> Fate:
+def slot_outcome(run: SlotRun) -> SlotOutcome:
     if run.status is RunStatus.SKIPPED:
-        return Fate.SKIPPED
+        return SlotOutcome.SKIPPED
     if run.status is RunStatus.CANCELED:
-        return Fate.CANCELED
+        return SlotOutcome.CANCELED
     if run.status is RunStatus.SCHEDULED:
-        return Fate.WAITING
-    return Fate.RAN if run.end_time is not None else Fate.RUNNING
+        return SlotOutcome.WAITING
+    return SlotOutcome.RAN if run.end_time is not None else SlotOutcome.RUNNING
+
+
+LARGEST_PAGE: Final = 1_000
+DAY: Final = 86_400 * SECOND
+
+
+class SlotList(msgspec.Struct, frozen=True, kw_only=True):
+    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then, the future too; now if left out.")] = msgspec.field(
+        name="to", default=None
+    )
+    limit: Annotated[int, meta("How many items, at most.", ge=1, le=LARGEST_PAGE)] = 100
+
+
+class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Slot"
+
+    slot: Annotated[Moment, meta("The first of them.")]
+    local: Annotated[str, meta("The same in the task's zone.", examples=["2026-11-15T10:30:00+08:00"])]
+    last: Moment
+    count: Annotated[int, meta(examples=[1])]
+    outcome: Annotated[SlotOutcome, meta(examples=["skipped"])]
+    reason: Annotated[str | None, meta("Why it was skipped or dropped.", examples=["overlap"])]
+    run_id: Annotated[RunId | None, meta(examples=[7340033])]
+    status: Annotated[RunStatus | None, meta(examples=["SKIPPED"])]
+    actor: Annotated[str | None, meta("Who turned the task off.", examples=[None])]
+    since: Annotated[Moment | None, meta(examples=[None])]
+    task_version: Annotated[int, meta(examples=[1])]
+
+
+class SlotPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[ShownSlot]
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    next_from: Annotated[Moment | None, meta("Ask again from here for more.", examples=[None])]
+
+
+class Slots:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def page(
+        self, task: Task, since: Instant | None = None, until: Instant | None = None, limit: int = 100
+    ) -> dict[str, Any]:
+        """Oldest first. Slots that share an outcome are one item with a count; `next_from` is where the next page begins.
+
+        Left out, `until` is now, and `since` a day before it.
+        """
+        history = await task_history(self._store, task)
+        until = history.now if until is None else until
+        since = Instant(until - DAY) if since is None else since
+        first, last = -(-since // SECOND), int(slot_of(until))
+        found: list[SlotEntry] = []
+        more = False
+        async for entry in entries(self._store, history, first, last):
+            if len(found) == limit:
+                more = True
+                break
+            found.append(entry)
+        return {
+            "items": [shown(entry) for entry in found],
+            "from": rfc3339(since),
+            "to": rfc3339(until),
+            "next_from": rfc3339(instant_of(found[-1].last + 1)) if more else None,
+        }
+
+
+def shown(entry: SlotEntry) -> dict[str, Any]:
+    run, dropped, stretch = entry.run, entry.dropped, entry.stretch
+    zone = zones.find(stretch.spec.timezone)
+    reason = None if run is None else run.skip_reason
+    is_off = stretch.state is not State.ON
+    return plain(
+        ShownSlot(
+            slot=instant_of(entry.first),
+            local=zone.local(entry.first).isoformat(),
+            last=instant_of(entry.last),
+            count=entry.count,
+            outcome=entry.outcome,
+            reason=reason if dropped is None else dropped.reason,
+            run_id=None if run is None else run.run_id,
+            status=None if run is None else run.status,
+            actor=stretch.by if is_off else None,
+            since=stretch.since if is_off else None,
+            task_version=stretch.version,
+        )
+    )

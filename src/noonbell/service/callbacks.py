@@ -1,27 +1,30 @@
-"""Callbacks: what a target says of a run after it has accepted it.
+"""Callbacks: what a target says of a run after it has accepted it. Here it is read and answered.
 
-Here it is read and answered. What it does to the run is the engine's business (`engine.callback.receive`), which wiring
-hands in as `Receive`: a service does not import its neighbour.
+What it does to the run is decided by `engine.callback.receive`. Callbacks that belong to no run are counted by sender:
+forged ones must fill neither a table nor a log.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
 
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
+from noonbell.fields import meta, read
 from noonbell.model.event import Callback
-from noonbell.model.request import CallbackIn, CallbackSubject
-from noonbell.model.run import FINAL, RunId, RunStatus, final_status
+from noonbell.model.request import CallbackSubject, IncomingCallback
+from noonbell.model.run import FINAL, FinalStatus, RunId, RunStatus, final_status
 from noonbell.model.task import ExecType, TaskId
-from noonbell.ports import Store
-from noonbell.service.reader import Problems, Reader
-from noonbell.service.rules import Rules
-from noonbell.service.strangers import Strangers
+from noonbell.ports import Store, Wakeup
+from noonbell.service.access import group_of
+from noonbell.service.task_fields import Proof, Rules
 
 LONGEST_MESSAGE: Final = 10_000
 """A longer one is cut: a result must not be lost over it."""
@@ -29,133 +32,127 @@ LONGEST_MESSAGE: Final = 10_000
 _NO_RUN: Final = "there is no run for this callback"
 
 
-class Word(enum.StrEnum):
-    SUCCESS = "SUCCESS"
-    FAILED = "FAILED"
-    RUNNING = "RUNNING"
-    """Not done yet: give me more time."""
+class CallbackBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target says of its run.
+
+    Other fields are let in, and kept with the body: what calls back is often a program that cannot be changed, and its
+    result must not be lost over a field more.
+    """
+
+    component: ClassVar[str] = "CallbackWrite"
+    noun: ClassVar[str] = "a callback"
+    takes_more: ClassVar[bool] = True
+
+    status: Annotated[CallbackStatus, meta("RUNNING: not done yet, the deadline moves.")]
+    data: Annotated[Any, meta("The result.", examples=[{"rows": 42}])] = None
+    error_message: Annotated[
+        Any, meta(f"A text; what is longer than {LONGEST_MESSAGE} characters is cut.", anything=True)
+    ] = None
+    progress: Annotated[Any, meta("With RUNNING: how far it has come.")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What a signature is made of, and stands in: bytes and headers as they came. Looked at once, and kept nowhere."""
+class CallbackByIds(CallbackBody, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CallbackByIdsWrite"
 
-    headers: Mapping[str, str]
-    """By their names in small letters."""
-    body: bytes
+    task_id: Annotated[
+        TaskId, meta("The run's task.", ge=1, le=2**53 - 1, expected="the id of the run's task", examples=[1])
+    ]
+    run_id: Annotated[RunId, meta("The run.", ge=1, le=2**53 - 1, expected="the id of the run", examples=[7340033])]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a callback says."""
+class CallbackAnswer(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    final_status: Annotated[FinalStatus | None, meta("Null while the run is not final.", examples=["SUCCESS"])]
 
-    status: Word
-    data: Any = None
-    error_message: str = ""
-    progress: dict[str, Any] | None = None
-    proof: Proof | None = None
+
+class CallbackRecords(msgspec.Struct, frozen=True):
+    items: list[Callback]
+
+
+class CallbackList(msgspec.Struct, frozen=True):
+    limit: Annotated[int, meta("How many, at most.", ge=1, le=1_000)] = 100
+    before: Annotated[int | None, meta("Callbacks with an id below this one.", ge=1, le=2**53 - 1)] = None
 
 
 Received: TypeAlias = tuple[CallbackSubject | None, Callback]
-Receive: TypeAlias = Callable[[CallbackIn, Said], Awaitable[Received]]
-"""Record a callback and do what it asks for. The subject, as it stands afterwards, is None if nobody was found."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    run_id: RunId
-    final_status: str | None
-    """None while the run is not final."""
+class CallbackSource:
+    """Where a callback comes from, and what is recorded of it: headers without their secrets, the body as it came."""
+
+    headers: dict[str, str]
+    peer: str
+    body: str = ""
+    proof: Proof | None = None
 
 
 class Callbacks:
-    def __init__(self, store: Store, rules: Rules, receive: Receive) -> None:
-        self._store = store
-        self._rules = rules
-        self._receive = receive
-        self._strangers = Strangers()
+    def __init__(self, store: Store, wakeup: Wakeup, rules: Rules, tasks: TaskCache) -> None:
+        self._store, self._wakeup, self._rules, self._tasks = store, wakeup, rules, tasks
+        self._unknown = UnknownCallbacks()
 
     async def knows(self, token: str) -> bool:
         """Whether the token was given to a run: asked before the body of a callback is read."""
         return await self._store.callback_run(token) is not None
 
-    async def refuse(self, token: str, *, headers: Mapping[str, str], peer: str = "") -> NoReturn:
+    async def refuse(self, token: str, source: CallbackSource) -> NoReturn:
         """Record a callback whose token belongs to no run, without its body, and raise what `by_token` raises for it."""
-        keep = not self._strangers.is_tiresome(peer)
-        came = CallbackIn(token=token, headers=dict(headers), keep_unknown=keep)
-        _, recorded = await self._store.callback(came, lambda _: "unknown token")
-        self._noted(peer, keep, (None, recorded))
+        came = self._incoming(source, token=token)
+        self._noted(source, came, await self._store.callback(came, lambda _: "unknown token"))
         raise NotFound(_NO_RUN)
 
-    async def by_token(
-        self,
-        token: str,
-        given: Mapping[str, Any],
-        *,
-        headers: Mapping[str, str],
-        body: str,
-        peer: str = "",
-        proof: Proof | None = None,
-    ) -> Answer:
-        """NotFound for a token that nobody was given; it is recorded all the same.
+    async def by_token(self, token: str, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
+        """NotFound for a token that was given to no run; it is recorded all the same.
 
-        A `peer` that sends many of those is told RateLimited, and they are no longer recorded.
+        A peer that sends many of those gets RateLimited, and they are no longer recorded.
         """
-        problems = Problems()
-        said = _read(Reader(given, problems), proof)
-        problems.finish()
-        keep = not self._strangers.is_tiresome(peer)
-        came = CallbackIn(token=token, headers=dict(headers), body=body, keep_unknown=keep)
-        return _answer(self._noted(peer, keep, await self._receive(came, said)))
+        message = _message_of(read(CallbackBody, given))
+        return _answer(await self._receive(self._incoming(source, token=token), message, source))
 
-    async def by_ids(
-        self,
-        given: Mapping[str, Any],
-        *,
-        headers: Mapping[str, str],
-        body: str,
-        peer: str = "",
-        proof: Proof | None = None,
-    ) -> Answer:
+    async def by_ids(self, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
         """NotFound unless the run is one of the task's."""
         if not self._rules.allow_id_mode:
             raise Forbidden("callbacks by task and run are switched off here (callback.allow_id_mode); use the token")
-        problems = Problems()
-        reader = Reader(given, problems)
-        for name in ("task_id", "run_id"):
-            if reader.get(name) is None:
-                reader.wrong(name, "is missing; expected a number")
-        task_id = TaskId(reader.integer("task_id", 0, 1, 2**53 - 1, "the id of the run's task"))
-        run_id = RunId(reader.integer("run_id", 0, 1, 2**53 - 1, "the id of the run"))
-        said = _read(reader, proof)
-        problems.finish()
-        keep = not self._strangers.is_tiresome(peer)
-        came = CallbackIn(task_id=task_id, run_id=run_id, headers=dict(headers), body=body, keep_unknown=keep)
-        if await self._awaits_none(task_id, run_id):
+        asked = read(CallbackByIds, given)
+        came = self._incoming(source, task_id=asked.task_id, run_id=asked.run_id)
+        if await self._awaits_none(asked.task_id, asked.run_id):
             reason = "the run awaits no callback: its task is not ASYNC"
             return _answer(await self._store.callback(came, lambda _: reason))
-        return _answer(self._noted(peer, keep, await self._receive(came, said)))
+        return _answer(await self._receive(came, _message_of(asked), source))
 
-    def _noted(self, peer: str, is_kept: bool, received: Received) -> Received:
+    def _incoming(self, source: CallbackSource, **names: Any) -> IncomingCallback:
+        """`names` the run. One that finds none is not kept where its sender has sent too many of those."""
+        keep = not self._unknown.is_over_limit(source.peer)
+        return IncomingCallback(headers=source.headers, body=source.body, keep_unknown=keep, **names)
+
+    async def _receive(self, came: IncomingCallback, message: CallbackMessage, source: CallbackSource) -> Received:
+        objection = partial(self._rules.callback_objection, source.proof)
+        ttl = self._rules.callback_token_ttl
+        store, wakeup, tasks = self._store, self._wakeup, self._tasks
+        received = await receive(store, wakeup, tasks, came, message, token_ttl=ttl, objection=objection)
+        return self._noted(source, came, received)
+
+    def _noted(self, source: CallbackSource, came: IncomingCallback, received: Received) -> Received:
         """What finds no run is counted for its sender."""
         if received[0] is None:
-            self._strangers.note(peer)
-            if not is_kept:
+            self._unknown.note(source.peer)
+            if not came.keep_unknown:
                 raise RateLimited("too many callbacks from here found no run; wait a minute, and mind the token")
         return received
 
-    async def of_run(self, run_id: RunId, limit: int = 100) -> list[Callback]:
-        """Those of a run, newest first, the ignored ones included."""
+    async def of_run(self, run_id: RunId, limit: int = 100, before: int | None = None) -> list[Callback]:
+        """Those of a run, newest first, the ignored ones included; those with a lower id than `before`."""
         if await self._store.run(run_id) is None:
             raise NotFound("there is no such run")
-        return await self._store.callbacks(run_id, limit)
+        return await self._store.callbacks(run_id, limit, before)
 
-    async def rejected(self, limit: int = 100) -> list[Callback]:
+    async def rejected(self, limit: int = 100, before: int | None = None) -> list[Callback]:
         """Those that found no run, newest first: an unknown token, a run of another task."""
-        return await self._store.callbacks(None, limit)
+        return await self._store.callbacks(None, limit, before)
 
     async def _awaits_none(self, task_id: TaskId, run_id: RunId) -> bool:
-        """A token proves that the run was sent out to be called back. Two numbers prove nothing: nobody may end a
+        """A token proves that the run was sent out to be called back. Two numbers prove nothing: a caller must not end a
         job, or a request that is still under way, by guessing them.
         """
         run = await self._store.run(run_id)
@@ -165,31 +162,51 @@ class Callbacks:
         return task is None or task.spec.exec_type is not ExecType.ASYNC
 
 
-def _read(reader: Reader, proof: Proof | None) -> Said:
-    if reader.get("status") is None:
-        reader.wrong("status", f"is missing; expected one of {', '.join(Word)}")
-    progress = reader.json("progress")
-    # Other fields are let in, and kept with the body: what calls back is somebody else's program, often one that
-    # cannot be changed, and to lose its result over a field more would serve nobody.
-    return Said(
-        status=reader.choice("status", Word, Word.RUNNING),
-        data=reader.json("data"),
-        error_message=_message(reader.get("error_message")),
+def _message_of(body: CallbackBody) -> CallbackMessage:
+    progress = body.progress
+    return CallbackMessage(
+        status=body.status,
+        data=body.data,
+        error_message=_message(body.error_message),
         progress=progress if progress is None or isinstance(progress, dict) else {"value": progress},
-        proof=proof,
     )
 
 
 def _message(value: Any) -> str:
-    """Whatever it is, as a text that can be kept."""
+    """Any value, as a text that can be kept."""
     text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text.replace("\x00", "")[:LONGEST_MESSAGE]
 
 
-def _answer(received: Received) -> Answer:
+def _answer(received: Received) -> CallbackAnswer:
     subject, recorded = received
     if subject is None:
         raise NotFound(_NO_RUN)
     if recorded.status == "IGNORED" and subject.status not in FINAL:
         raise InvalidState(f"the callback was recorded and ignored: {recorded.reason}")
-    return Answer(subject.run_id, final_status(subject.status))
+    return CallbackAnswer(subject.run_id, final_status(subject.status))
+
+
+MOST_PEERS: Final = 10_000
+"""Remembered at once; when there are more, those who have been quiet for longest are forgotten."""
+
+
+class UnknownCallbacks:
+    def __init__(self, most: int = 60, seconds: float = 60.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`most` forged callbacks in `seconds` are answered as what they are; the rest of them with RATE_LIMITED."""
+        self._most, self._seconds, self._monotonic = most, seconds, monotonic
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def is_over_limit(self, peer: str) -> bool:
+        """Whether the peer has sent too many of them lately. A good callback of the same peer is heard all the same."""
+        since, count = self._seen.get(group_of(peer), (0.0, 0))
+        return count >= self._most and self._monotonic() - since < self._seconds
+
+    def note(self, peer: str) -> None:
+        now = self._monotonic()
+        group = group_of(peer)
+        since, count = self._seen.pop(group, (now, 0))
+        fresh = now - since >= self._seconds
+        self._seen[group] = (now, 1) if fresh else (since, count + 1)
+        while len(self._seen) > MOST_PEERS:
+            del self._seen[next(iter(self._seen))]

@@ -1,25 +1,44 @@
 """Why did, or didn't, this task run at T? One cause, one sentence, and the runs, people and times behind it.
 
-First where the moment lies in the task's life (`service.account`), then what was recorded of it, then, for a run that has
-not started, what stands in its way (`service.hindrance`). A run that was planned long after its slot ran late because
-nobody planned; where a node noted that it could not reach the store meanwhile, that was the reason.
+First where the moment lies in the task's history (`service.account`), then what was recorded of it, then, for a run that has
+not started, what blocks it (`blocked_reason`). A run that was planned long after its slot ran late because no node planned;
+where a node noted that it could not reach the store meanwhile, that was the reason. The sentences are in `locales/`, as `finding.…`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
 
-from noonbell.clock import SECOND, Instant, instant_of, slot_of
+import msgspec
+
+from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import NotFound
-from noonbell.model.account import Outage, SlotRun
+from noonbell.fields import Moment, meta
+from noonbell.model.account import Outage, SlotRun, Wait
+from noonbell.model.request import RunQuery
 from noonbell.model.run import SUCCEEDED, DroppedRange, DropReason, Origin, Run, RunId, RunStatus
-from noonbell.model.task import Task
-from noonbell.policy.past import State, Stretch
+from noonbell.model.task import Task, TaskSpec
+from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive
+from noonbell.policy.slot_history import State, VersionSpan
+from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.ports import Store
-from noonbell.service import explain_json
-from noonbell.service.account import Life, life_of
-from noonbell.service.finding import Finding, canceled, ended, is_timed, no_slot, off, skipped, under_way, unrecorded
-from noonbell.service.hindrance import Hindrance, hindrance
+from noonbell.service.account import SlotOutcome, TaskHistory, task_history
+from noonbell.service.filters import cursor_at
+from noonbell.service.translation import Translator
+from noonbell.when import zones
+
+_WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
+_WAITING_SEEN: Final = 50
+"""Runs of a task among which the one that has waited longest is sought: the first that were made."""
+_FROM_THE_FIRST: Final = cursor_at("id", 0, 0)
+
+
+_FOR_A_SCHEDULER: Final = frozenset(
+    {"waiting_to_come", "waiting_due", "waiting_until", "running_retry", "planner_late_due"}
+)
+"""Sentences about what waits for a scheduler to plan it, or to make it ready."""
 
 
 class Explain:
@@ -28,87 +47,123 @@ class Explain:
 
     async def of_task(self, task: Task, at: Instant | None = None, lang: str = "en") -> dict[str, Any]:
         """Without a moment: the state that keeps it from running, else its newest slot, else its next."""
-        return explain_json.shown(*await self.about_task(task, at), lang)
+        return shown(*await self.about_task(task, at), lang)
 
     async def of_run(self, run_id: RunId, lang: str = "en") -> dict[str, Any]:
-        return explain_json.shown(*await self.about_run(run_id), lang)
+        return shown(*await self.about_run(run_id), lang)
 
-    async def about_task(self, task: Task, at: Instant | None = None) -> tuple[Life, Finding]:
-        """The same before it is put into words: for whoever shows times and runs in a way of their own."""
-        life = await life_of(self._store, task)
-        return life, await self._at(life, int(slot_of(at))) if at is not None else await self._lately(life)
+    async def about_task(self, task: Task, at: Instant | None = None) -> tuple[TaskHistory, SlotFinding]:
+        """The same before it is put into words: for pages, which show times and runs in their own way."""
+        history = await task_history(self._store, task)
+        found = await self._at(history, int(slot_of(at))) if at is not None else await self._lately(history)
+        await self._note_scheduler(history, found)
+        return history, found
 
-    async def about_run(self, run_id: RunId) -> tuple[Life, Finding]:
+    async def about_run(self, run_id: RunId) -> tuple[TaskHistory, SlotFinding]:
         run = await self._store.run(run_id)
         task = None if run is None else await self._store.task(run.task_id)
         if run is None or task is None:
             raise NotFound("there is no such run")
-        life = await life_of(self._store, task)
+        history = await task_history(self._store, task)
         slot = int(slot_of(run.scheduled_time))
         is_slot = run.origin is Origin.SCHEDULE and run.parent_id is None
-        stretch = life.at(slot) or life.stretches[0]
-        found = await self._run(life, stretch, run, is_slot=is_slot)
+        stretch = history.at(slot) or history.stretches[0]
+        found = await self._run(history, stretch, run, is_slot=is_slot)
         found.slot = slot if is_slot else None
-        return life, found
+        await self._note_scheduler(history, found)
+        return history, found
+
+    async def _note_scheduler(self, history: TaskHistory, found: SlotFinding) -> None:
+        """Say that no scheduler is running, where only a scheduler brings it on."""
+        if found.key in _FOR_A_SCHEDULER and not is_scheduler_alive(await self._store.scheduler_seen_at(), history.now):
+            found.more.append(("and_no_scheduler", {}))
 
     # Which moment
 
-    async def _lately(self, life: Life) -> Finding:
-        now, newest = int(slot_of(life.now)), life.stretches[-1]
+    async def _lately(self, history: TaskHistory) -> SlotFinding:
+        now, newest = int(slot_of(history.now)), history.stretches[-1]
         if newest.state is not State.ON:
-            return off(life, newest)
-        recorded = await self._newest(life)
+            return off(history, newest)
+        recorded = await self._newest(history)
         if recorded is not None:
-            return await self._at(life, recorded)
-        cursor = life.task.next_fire_at
-        return await self._at(life, now if cursor is None else int(slot_of(cursor)))
+            return await self._at(history, recorded)
+        asked_for = await self._asked_for(history)
+        if asked_for is not None:
+            return asked_for
+        cursor = history.task.next_fire_at
+        return await self._at(history, now if cursor is None else int(slot_of(cursor)))
 
-    async def _newest(self, life: Life) -> int | None:
+    async def _asked_for(self, history: TaskHistory) -> SlotFinding | None:
+        """Of a task without a slot behind it: its run that has waited longest; without a schedule, else its newest run."""
+        task, newest = history.task, history.stretches[-1]
+        activity = (await self._store.activity([task.id])).get(task.id)
+        if activity is None:
+            return None
+        if activity.queued_runs:
+            query = RunQuery(
+                task_id=task.id, status=_WAITING, sort="id", page_size=_WAITING_SEEN, cursor=_FROM_THE_FIRST
+            )
+            waiting = (await self._store.runs(query)).items
+            if waiting:
+                found = await self._run(
+                    history, newest, min(waiting, key=lambda run: (run.run_at, run.id)), is_slot=False
+                )
+                if activity.queued_runs > 1:
+                    found.more.append(("and_others_wait", {"count": activity.queued_runs}))
+                return found
+        run = None if activity.last_run_id is None else await self._store.run(activity.last_run_id)
+        return (
+            None if run is None or newest.schedule is not None else await self._run(history, newest, run, is_slot=False)
+        )
+
+    async def _newest(self, history: TaskHistory) -> int | None:
         """The last slot that is due, planned or not."""
-        cursor, last = life.task.next_fire_at, life.task.accounted_to
-        if cursor is not None and cursor <= life.now:
-            due = life.stretches[-1].previous(int(slot_of(life.now)) + 1)
+        cursor, last = history.task.next_fire_at, history.task.accounted_to
+        if cursor is not None and cursor <= history.now:
+            due = history.stretches[-1].previous(int(slot_of(history.now)) + 1)
             return int(slot_of(cursor)) if due is None else due
         return int(slot_of(last)) if last else None
 
-    async def _at(self, life: Life, slot: int) -> Finding:
+    async def _at(self, history: TaskHistory, slot: int) -> SlotFinding:
         at = instant_of(slot)
-        runs = await self._store.slot_runs(life.task.id, at, at, 1)
-        stretch = life.at(slot) or (life.stretches[0] if slot >= slot_of(life.stretches[0].since) else None)
+        runs = await self._store.slot_runs(history.task.id, at, at, 1)
+        stretch = history.at(slot) or (history.stretches[0] if slot >= slot_of(history.stretches[0].since) else None)
         if runs and stretch is not None:
-            found = await self._slot_run(life, stretch, runs[0])
+            found = await self._slot_run(history, stretch, runs[0])
         elif stretch is None:
-            born = life.stretches[0].since
-            found = Finding("not_a_slot", "not_a_slot_unborn", since=born, facts={"at": at, "since": born})
+            born = history.stretches[0].since
+            found = SlotFinding("not_a_slot", "not_a_slot_unborn", since=born, facts={"at": at, "since": born})
         else:
-            found = await self._without_run(life, stretch, slot)
+            found = await self._without_run(history, stretch, slot)
         if found.cause != "not_a_slot":
             found.slot = slot
         return found
 
     # What was recorded
 
-    async def _without_run(self, life: Life, stretch: Stretch, slot: int) -> Finding:
-        dropped = await self._store.dropped(life.task.id, instant_of(slot), instant_of(slot))
-        named = stretch.names(slot) or (stretch.is_chained and bool(dropped or life.task.next_fire_at == slot * SECOND))
+    async def _without_run(self, history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
+        dropped = await self._store.dropped(history.task.id, instant_of(slot), instant_of(slot))
+        named = stretch.names(slot) or (
+            stretch.is_chained and bool(dropped or history.task.next_fire_at == slot * SECOND)
+        )
         if stretch.state is not State.ON and (named or not is_timed(stretch)):
-            return off(life, stretch)
+            return off(history, stretch)
         if not named:
-            return no_slot(life, stretch, slot)
+            return no_slot(history, stretch, slot)
         if dropped:
             return await self._dropped(stretch, slot, dropped[0])
-        if stretch is not life.stretches[-1] or slot <= life.planned_to:
-            return unrecorded(life, stretch, slot)
-        late = (life.now - instant_of(slot)) / SECOND
+        if stretch is not history.stretches[-1] or slot <= history.planned_to:
+            return unrecorded(history, stretch, slot)
+        late = (history.now - instant_of(slot)) / SECOND
         if late < 0:
-            return Finding("waiting", "waiting_to_come", facts={"slot": instant_of(slot), "span": -late})
+            return SlotFinding("waiting", "waiting_to_come", facts={"slot": instant_of(slot), "span": -late})
         if late <= stretch.spec.misfire_grace_seconds:
-            return Finding("waiting", "waiting_due")
-        return Finding("planner_late", "planner_late_due", facts={"span": late})
+            return SlotFinding("waiting", "waiting_due")
+        return SlotFinding("planner_late", "planner_late_due", facts={"span": late})
 
-    async def _dropped(self, stretch: Stretch, slot: int, gone: DroppedRange) -> Finding:
+    async def _dropped(self, stretch: VersionSpan, slot: int, gone: DroppedRange) -> SlotFinding:
         facts = {"planned": gone.at, "last": gone.last, "count": gone.count, "policy": stretch.spec.misfire_policy}
-        found = Finding(str(gone.reason), facts=facts, since=gone.at)
+        found = SlotFinding(str(gone.reason), facts=facts, since=gone.at)
         if gone.reason is DropReason.MISFIRE and (stretch.spec.schedule or {}).get("type") == "once":
             found.key = "misfire_once"
         outage = await self._outage(instant_of(slot), gone.at)
@@ -116,13 +171,13 @@ class Explain:
             found.more += [_was_down(outage), *_why_down(outage)]
         return found
 
-    async def _slot_run(self, life: Life, stretch: Stretch, recorded: SlotRun) -> Finding:
+    async def _slot_run(self, history: TaskHistory, stretch: VersionSpan, recorded: SlotRun) -> SlotFinding:
         run = await self._store.run(recorded.run_id)
         if run is None:  # removed since
-            return Finding("cleaned", facts={"last": recorded.slot})
-        return await self._run(life, stretch, run, is_slot=True)
+            return SlotFinding("cleaned", facts={"last": recorded.slot})
+        return await self._run(history, stretch, run, is_slot=True)
 
-    async def _run(self, life: Life, stretch: Stretch, run: Run, *, is_slot: bool) -> Finding:
+    async def _run(self, history: TaskHistory, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
         """By its status. `is_slot`: it was born of one, so it may have been planned late."""
         details = run.error_details or {}
         match run.status:
@@ -131,27 +186,29 @@ class Explain:
             case RunStatus.CANCELED:
                 found = canceled(run, details)
             case RunStatus.SCHEDULED:
-                found = await self._waits(life, run)
-            case RunStatus.RUNNING | RunStatus.CALLBACK_PENDING | RunStatus.RETRYING:
+                found = await self._waits(history, run)
+            case RunStatus.RETRYING:
+                found = await self._retries(history, run)
+            case RunStatus.RUNNING | RunStatus.CALLBACK_PENDING:
                 found = under_way(run)
             case _ if details.get("kind") == "lost" or (details.get("kind") == "unknown" and run.lost_count):
-                found = Finding("lost", facts=ended(run))
+                found = SlotFinding("lost", facts=ended(run))
             case _:
                 found = await self._ran(stretch, run, is_slot=is_slot)
         found.run_id = run.id
         found.facts["run"] = run.id
         return found
 
-    async def _ran(self, stretch: Stretch, run: Run, *, is_slot: bool) -> Finding:
+    async def _ran(self, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
         late = (run.created_at - run.scheduled_time) / SECOND
         if is_slot and late > stretch.spec.misfire_grace_seconds:
             facts = {"planned": run.created_at, "span": late, "status": run.status}
             outage = await self._outage(run.scheduled_time, run.created_at)
             if outage is None:
-                return Finding("planner_late", facts=facts)
+                return SlotFinding("planner_late", facts=facts)
             facts |= {"since": outage.since, "until": outage.until}
-            return Finding("store_down", facts=facts, since=outage.since, more=_why_down(outage))
-        found = Finding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
+            return SlotFinding("store_down", facts=facts, since=outage.since, more=_why_down(outage))
+        found = SlotFinding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
         waited = ((run.start_time or run.run_at) - run.run_at) / SECOND
         if waited > stretch.spec.misfire_grace_seconds and run.attempt <= 1:
             found.more += await self._late_start(run, waited)
@@ -167,10 +224,20 @@ class Explain:
         outage = await self._outage(run.run_at, start)
         return [("and_late", {"span": waited}), *([] if outage is None else [_was_down(outage), *_why_down(outage)])]
 
-    async def _waits(self, life: Life, run: Run) -> Finding:
+    async def _retries(self, history: TaskHistory, run: Run) -> SlotFinding:
+        """Until its time has come it is under way; then it waits as any other does."""
+        is_due = run.next_retry_time is not None and run.next_retry_time <= history.now
+        found = await self._waits(history, run) if is_due else under_way(run)
+        return under_way(run) if found.cause == "waiting" else found
+
+    async def _waits(self, history: TaskHistory, run: Run) -> SlotFinding:
         waits = await self._store.wait(run.id)
-        why = Hindrance("waiting") if waits is None else hindrance(waits, run, await self._store.workers(), life.now)
-        found = Finding(why.cause, why.key, facts=dict(why.facts))
+        why = (
+            BlockedReason("waiting")
+            if waits is None
+            else blocked_reason(waits, run, await self._store.workers(), history.now)
+        )
+        found = SlotFinding(why.cause, why.key, facts=dict(why.facts), more=list(why.more))
         found.actor, found.since, found.blocking_run_id = why.actor, why.since, why.blocking_run_id
         if why.cause == "waiting" and run.lost_count:
             found.cause, found.key, found.facts = "lost", "lost_waiting", {"losses": run.lost_count}
@@ -195,3 +262,289 @@ def _was_down(outage: Outage) -> tuple[str, dict[str, Any]]:
 
 def _why_down(outage: Outage) -> list[tuple[str, dict[str, Any]]]:
     return [("and_why_down", {"reason": outage.reason})] if outage.reason else []
+
+
+CAUSES: Final = (
+    *("ran", "running", "waiting", "not_a_slot", "overlap", "failure", "backoff", "circuit_open", "concurrency"),
+    *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
+    *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
+    *("operator", "cleaned", "missing"),
+)
+"""Those of the contract; then a skip that an operator asked for, what retention removed, and what must never be."""
+
+
+@dataclass(slots=True)
+class SlotFinding:
+    """A cause and all that is known of it; `key` names the sentence where a cause has several."""
+
+    cause: str
+    key: str = ""
+    slot: int | None = None
+    run_id: RunId | None = None
+    blocking_run_id: int | None = None
+    actor: str | None = None
+    since: Instant | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the sentence: an `Instant` is written as a time, a float as a span, anything else as it is."""
+    more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Sentences that follow."""
+
+
+def is_timed(stretch: VersionSpan) -> bool:
+    return stretch.schedule is not None and not stretch.is_chained
+
+
+def off(history: TaskHistory, stretch: VersionSpan) -> SlotFinding:
+    found = SlotFinding(str(stretch.state), since=stretch.since, actor=stretch.by)
+    found.facts = {"actor": stretch.by, "since": stretch.since}
+    later = history.stretches[history.stretches.index(stretch) + 1 :]
+    back = next((one for one in later if one.state is State.ON), None)
+    if stretch.state is State.OFF and back is not None:
+        found.more.append(("and_back_on", {"actor": back.by, "since": back.since}))
+    return found
+
+
+def no_slot(history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
+    at = instant_of(slot)
+    if stretch.schedule is None:
+        return SlotFinding("not_a_slot", "not_a_slot_on_demand")
+    before, after = _neighbours(history, slot)
+    found = SlotFinding("not_a_slot", facts={"at": at, "before": before, "after": after, "rule": stretch})
+    place = history.stretches.index(stretch)
+    for number in range(place, 0, -1):
+        old, new = history.stretches[number - 1], history.stretches[number]
+        if old.spec.schedule == new.spec.schedule and old.spec.timezone == new.spec.timezone:
+            continue
+        version_since, by = new.valid_from, new.changed_by
+        if old.would_name(slot):
+            found.key, found.actor, found.since = "not_a_slot_changed", by, version_since
+            found.facts |= {"actor": by, "since": version_since}
+        break
+    return found
+
+
+def _neighbours(history: TaskHistory, slot: int) -> tuple[Instant | None, Instant | None]:
+    before = next((at for one in reversed(history.stretches) if (at := one.previous(slot)) is not None), None)
+    after = next((at for one in history.stretches if (at := next(one.slots(slot), None)) is not None), None)
+    if after is None and history.task.next_fire_at is not None and history.task.next_fire_at > instant_of(slot):
+        after = int(slot_of(history.task.next_fire_at))
+    return (None if before is None else instant_of(before)), (None if after is None else instant_of(after))
+
+
+def unrecorded(history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
+    if stretch.remaining is not None and stretch.count(stretch.after, slot) > stretch.remaining:
+        later = history.stretches[history.stretches.index(stretch) + 1 :]
+        return off(history, later[0]) if later else SlotFinding("completed", facts={"since": history.now})
+    if history.cleaned.count and instant_of(slot) <= history.cleaned.last:
+        return SlotFinding(str(SlotOutcome.CLEANED), facts={"last": history.cleaned.last})
+    return SlotFinding(str(SlotOutcome.MISSING))
+
+
+def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotFinding:
+    spec, cause = stretch.spec, str(run.skip_reason)
+    blocking = details.get("blocking_run_id")
+    found = SlotFinding(cause, blocking_run_id=blocking, actor=details.get("by"))
+    if cause == "concurrency" and spec.max_concurrency == 0:
+        found.key = "concurrency_none"
+    found.facts = {
+        "blocking": blocking,
+        "actor": found.actor,
+        "failures": spec.circuit.failures,
+        "span": float(spec.circuit.cool_down_seconds),
+        "limit": spec.queue_depth if cause == "queue_full" else spec.max_concurrency,
+    }
+    return found
+
+
+def canceled(run: Run, details: Mapping[str, Any]) -> SlotFinding:
+    why = {"deleted": "deleted", "error": "error"}.get(details.get("why", ""), "canceled")
+    key = "canceled_replaced" if details.get("why") == "replaced" else f"{why}_canceled" if why != "canceled" else why
+    found = SlotFinding(why, key, actor=details.get("by"), since=run.end_time, facts=ended(run))
+    found.facts["actor"] = found.actor
+    return found
+
+
+def under_way(run: Run) -> SlotFinding:
+    facts: dict[str, Any] = {"attempt": run.attempt, "started": run.start_time, "worker": run.worker_id}
+    if run.status is RunStatus.CALLBACK_PENDING:
+        return SlotFinding("running", "running_callback", since=run.start_time, facts={"until": run.callback_deadline})
+    if run.status is RunStatus.RETRYING:
+        facts |= {"until": run.next_retry_time, "error": run.error_message}
+        return SlotFinding("running", "running_retry", since=run.start_time, facts=facts)
+    return SlotFinding("running", since=run.start_time, facts=facts)
+
+
+def ended(run: Run) -> dict[str, Any]:
+    return {
+        "started": run.start_time,
+        "ended": run.end_time,
+        "status": run.status,
+        "error": (run.error_message or "").rstrip("."),
+        "worker": run.worker_id,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedReason:
+    cause: str
+    key: str = ""
+    actor: str | None = None
+    since: Instant | None = None
+    blocking_run_id: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Sentences that follow."""
+
+
+_MOST_NAMED: Final = 20
+"""Job types and workers that a sentence names, at most."""
+
+_SENTENCES: Final = {
+    Lack.QUEUE: "no_worker",
+    Lack.JOB_TYPE: "no_worker_type",
+    Lack.VERSION: "no_worker_version",
+    Lack.NAMED: "no_worker_named",
+    Lack.PART: "no_worker_part",
+}
+
+
+def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Instant) -> BlockedReason:
+    """A pause first, then a worker that is missing: while these last, no limit matters."""
+    if wait.until is not None and wait.rated_until is None:
+        return BlockedReason("waiting", "waiting_until", facts={"until": wait.until})
+    if wait.paused is not None:
+        pause = wait.paused
+        facts = {"queue": pause.queue, "actor": pause.by, "since": pause.since}
+        return BlockedReason("queue_paused", actor=pause.by, since=pause.since, facts=facts)
+    missing = lack(workers, _wanted(wait, run.queue))
+    if missing is not None:
+        return _no_worker(missing, wait, run.queue, workers)
+    if wait.limit is not None:
+        key = "concurrency_wait" if wait.limit else "concurrency_shut"
+        taken: dict[str, Any] = {"limit": wait.limit, "blocking": wait.blocking_run_id}
+        return BlockedReason("concurrency", key, blocking_run_id=wait.blocking_run_id, facts=taken)
+    if wait.rated_until is not None and wait.rated_until > now:
+        return BlockedReason("rate_limited", since=None, facts={"until": wait.rated_until})
+    return BlockedReason("waiting")
+
+
+def _wanted(wait: Wait, queue: str) -> WorkerNeeds:
+    return WorkerNeeds(
+        queue=queue,
+        job_type=wait.job_type,
+        min_version=wait.min_version,
+        workers=frozenset(wait.workers) if wait.workers else None,
+        had=frozenset(wait.had),
+    )
+
+
+def _no_worker(missing: Lack, wait: Wait, queue: str, workers: Sequence[WorkerInfo]) -> BlockedReason:
+    facts: dict[str, Any] = {
+        "queue": queue,
+        "job_type": wait.job_type or "HTTP",
+        "version": wait.min_version,
+        "names": named(wait.workers),
+    }
+    found = BlockedReason("no_worker", _SENTENCES[missing], facts=facts)
+    if missing is Lack.JOB_TYPE:
+        known = {name for one in workers if takes_runs(one) and queue in one.queues for name in one.job_types or ()}
+        found.more.append(("and_known", {"types": named(sorted(known))}))
+    return found
+
+
+def named(names: Sequence[str]) -> str | None:
+    """Some of them, for a sentence; None where there are none."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown}, …" if len(names) > _MOST_NAMED else shown or None
+
+
+_POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "overlap": ("overlap_action",),
+    "failure": ("failure_action",),
+    "backoff": ("failure_action", "retry_policy"),
+    "circuit_open": ("failure_action", "circuit"),
+    "concurrency": ("concurrency_policy", "max_concurrency"),
+    "queue_full": ("concurrency_policy", "max_concurrency", "queue_depth"),
+    "rate_limited": ("rate_limit",),
+    "misfire": ("misfire_policy", "misfire_grace_seconds"),
+    "catchup_cap": ("misfire_policy",),
+    "lost": ("on_lost", "max_lost"),
+    "canceled_replaced": ("overlap_action",),
+}
+"""The fields of a task that decided, by cause or by the key of the sentence."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    cause: Annotated[str, meta(examples=["overlap"], schema={"enum": list(CAUSES)})]
+    message: Annotated[str, meta(examples=["Skipped: run 7340031 of the task was not over yet (overlap_action SKIP)."])]
+    slot: Annotated[Moment | None, meta("Null where the moment is none.")]
+    run_id: Annotated[RunId | None, meta(examples=[7340033])]
+    blocking_run_id: Annotated[RunId | None, meta("The run that stood in the way.", examples=[7340031])]
+    policy: Annotated[
+        dict[str, Any] | None,
+        meta("The fields of the task that decided, with their values then.", examples=[{"overlap_action": "SKIP"}]),
+    ]
+    actor: Annotated[str | None, meta("Who disabled, deleted, paused, canceled or skipped.", examples=[None])]
+    since: Annotated[Moment | None, meta("Since when, or when it happened.", examples=[None])]
+    next_slot: Annotated[Moment | None, meta("When it fires next.", examples=["2026-11-15T02:35:00Z"])]
+
+
+def shown(history: TaskHistory, found: SlotFinding, lang: str) -> dict[str, Any]:
+    told = _Teller(history, found, lang)
+    return {
+        "cause": found.cause,
+        "message": " ".join(told.sentences()),
+        "slot": None if found.slot is None else rfc3339(instant_of(found.slot)),
+        "run_id": found.run_id,
+        "blocking_run_id": found.blocking_run_id,
+        "policy": _policy(told.spec, found),
+        "actor": found.actor,
+        "since": None if found.since is None else rfc3339(found.since),
+        "next_slot": None if history.task.next_fire_at is None else rfc3339(history.task.next_fire_at),
+    }
+
+
+def _policy(spec: TaskSpec, found: SlotFinding) -> dict[str, Any] | None:
+    names = _POLICIES.get(found.key) or _POLICIES.get(found.cause)
+    return None if names is None else {name: getattr(spec, name) for name in names}
+
+
+class _Teller:
+    """Facts as words: times in the zone that the task had."""
+
+    def __init__(self, history: TaskHistory, found: SlotFinding, lang: str) -> None:
+        stretch = None if found.slot is None else history.at(found.slot)
+        self.spec = history.task.spec if stretch is None else stretch.spec
+        self._found, self._words, self._zone = found, Translator(lang), zones.find(self.spec.timezone)
+
+    def sentences(self) -> list[str]:
+        said = [(self._found.key or self._found.cause, self._found.facts), *self._found.more]
+        told = [(key, {name: self._word(name, value) for name, value in facts.items()}) for key, facts in said]
+        return [self._words(f"finding.{key}", **facts) for key, facts in told]
+
+    def _word(self, name: str, value: Any) -> str:
+        if isinstance(value, VersionSpan):
+            return "" if value.schedule is None else value.schedule.describe(self._words.lang)
+        if value is None:
+            return self._words("finding_word.somebody" if name == "actor" else "finding_word.none")
+        if name in TIMES:
+            return self._zone.local(int(slot_of(value))).isoformat(" ")
+        return span(value, self._words) if name == "span" else str(value)
+
+
+def span(seconds: float, words: Translator) -> str:
+    """The two largest units that say something: `3 d 13 h`, `12 min 5 s`, `0 s`."""
+    days, rest = divmod(max(0, int(seconds)), 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    begin = next((place for place, (count, _) in enumerate(parts) if count), 3)
+    return " ".join(
+        f"{count} {words(f'finding_unit.{unit}')}" for count, unit in parts[begin : begin + 2] if count or begin == 3
+    )
+
+
+TIMES: Final = frozenset(
+    {"at", "slot", "started", "ended", "since", "until", "planned", "before", "after", "last"},
+)
+"""The facts that are moments, of all sentences."""

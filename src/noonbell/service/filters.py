@@ -1,24 +1,64 @@
-"""Which tasks and which runs: the filters of a list, the same by query string and in the body of a bulk change."""
+"""How a caller names tasks and runs: by id, by name, by a filter; and the filter and JSON of events.
+
+The filters are the same by query string and in the body of a bulk change.
+"""
 
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.model.run import Origin, RunStatus
+from noonbell.clock import rfc3339
+from noonbell.errors import InvalidArgument, InvalidId
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.event import Event, Filter
+from noonbell.model.request import Page, RunQuery, TaskQuery
+from noonbell.model.run import Origin, RunId, RunStatus
 from noonbell.model.task import TaskId, TaskStatus
 from noonbell.ports import Store
-from noonbell.service.naming import BY_NAME
-from noonbell.service.reader import Reader, unfit
 
-TASK_FILTERS: Final = ("status", "name", "label", "queue", "managed_by", "include_system")
-RUN_FILTERS: Final = (
-    *("task", "status", "queue", "worker", "key", "origin", "label", "text", "from", "to", "parent_id"),
-)
-PAGING: Final = ("page", "page_size", "cursor", "sort")
+T = TypeVar("T")
+Q = TypeVar("Q", RunQuery, TaskQuery)
+
+TaskRef: TypeAlias = TaskId | str
+"""An id, or a name."""
+
+BY_NAME = "name:"
+
+_ID = re.compile(r"[0-9]{1,16}", re.ASCII)
+_LARGEST = 2**53
+
+
+def task_ref(text: str) -> TaskRef:
+    """`12` is an id, `name:nightly` a name; anything else is InvalidId."""
+    if text.startswith(BY_NAME):
+        name = text.removeprefix(BY_NAME)
+        if not 1 <= len(name) <= 255:
+            raise InvalidId(f"a task's name has 1 to 255 characters, this one {len(name)}")
+        return name
+    return TaskId(_number(text, "a task", f" or {BY_NAME}NAME"))
+
+
+def is_name(text: str) -> bool:
+    """Whether a task can have that name: a database is not asked for what no text column can hold."""
+    return 1 <= len(text) <= 255 and unfit(text) is None
+
+
+def run_id(text: str) -> RunId:
+    return RunId(_number(text, "a run", ""))
+
+
+def _number(text: str, what: str, other: str) -> int:
+    if _ID.fullmatch(text) is None or not 0 < int(text) < _LARGEST:
+        raise InvalidId(f"{text[:60]!r} is not the id of {what}; expected a number{other}")
+    return int(text)
+
 
 LARGEST_PAGE: Final = 1_000
 LOOKED_AT: Final = 50_000
@@ -26,57 +66,172 @@ LOOKED_AT: Final = 50_000
 COUNTED: Final = 10_000
 """How far runs are counted: who wants more of a list than that goes by cursor."""
 
-_STATUSES: Final = frozenset(str(status) for status in RunStatus)
+_TASK_ORDERS: Final = (
+    *("id", "-id", "name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"),
+    *("next_fire_at", "-next_fire_at"),
+)
+_RUN_ORDERS: Final = ("-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at")
+
+Word = Annotated[str, meta(min_length=1)]
+Label = Annotated[str, meta(min_length=1, max_length=511, pattern="[^=]+=.*", expected="NAME=VALUE")]
+TaskName = Annotated[
+    Annotated[int, meta(ge=0, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=260)],
+    meta("Of this task: its id, or its name.", expected=f"an id or {BY_NAME}NAME", examples=["sync_stats"]),
+]
+PageNumber = Annotated[int, meta("Which page, from 1 on.", ge=1, le=2**31 - 1)]
+PageSize = Annotated[int, meta("How many items a page has.", ge=1, le=LARGEST_PAGE)]
+Cursor = Annotated[
+    str,
+    meta(
+        "The `next_cursor` of the page before: pages that stay put while rows are added. No total then.",
+        min_length=1,
+        max_length=2_000,
+    ),
+]
 
 
-def read_task_query(reader: Reader) -> TaskQuery:
+class PageNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What every page says of itself beside its items."""
+
+    total: Annotated[int | None, meta("Null where the page was asked for by cursor.", examples=[1])]
+    page: Annotated[int, meta(examples=[1])]
+    page_size: Annotated[int, meta(examples=[20])]
+    next_cursor: Annotated[str | None, meta(examples=[None])]
+    total_is_least: Annotated[
+        bool | msgspec.UnsetType, meta("True where there are more than `total`: a long list is not counted out.")
+    ] = msgspec.UNSET
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "a filter of tasks"
+
+    status: Annotated[TaskStatus | None, meta("Tasks of this status.", examples=["ENABLED"])] = None
+    name: Annotated[Word | None, meta("A part of the name.", examples=["sync"])] = None
+    label: Annotated[Label | None, meta("Tasks with this label.", examples=["team=billing"])] = None
+    queue: Annotated[Word | None, meta("Tasks whose runs go to this queue.", examples=["default"])] = None
+    managed_by: Annotated[Word | None, meta("Who looks after them.", examples=["api"])] = None
+    include_system: Annotated[bool, meta("Built-in tasks too.")] = False
+
+
+class TaskList(TaskFilter, frozen=True, kw_only=True):
+    sort: Annotated[str, meta("A leading `-` turns it round.", choices=_TASK_ORDERS)] = "id"
+    page: PageNumber = 1
+    page_size: PageSize = 20
+    cursor: Cursor | None = None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "a filter of runs"
+
+    task: TaskName | None = None
+    status: Annotated[
+        tuple[RunStatus, ...],
+        meta("One or more statuses.", is_one=True, examples=[["FAILED", "TIMEOUT"]]),
+    ] = ()
+    since: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not before this.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not after this.")] = msgspec.field(
+        name="to", default=None
+    )
+    queue: Annotated[Word | None, meta("Runs on this queue.", examples=["default"])] = None
+    worker: Annotated[Word | None, meta("Runs that this worker has or had.", examples=["host-1"])] = None
+    key: Annotated[Word | None, meta("The runs of this key.", examples=["stats-eu"])] = None
+    origin: Annotated[Origin | None, meta("What they were made from.", examples=["trigger"])] = None
+    label: Annotated[Label | None, meta("Runs of tasks with this label.", examples=["team=billing"])] = None
+    text: Annotated[Word | None, meta("A part of the task's name or of the error message.", examples=["timeout"])] = (
+        None
+    )
+    parent_id: Annotated[int | None, meta("The parts of this fan-out.", ge=1, le=2**53 - 1)] = None
+
+
+class RunList(RunFilter, frozen=True, kw_only=True):
+    sort: Annotated[str, meta("A leading `-` turns it round.", choices=_RUN_ORDERS)] = "-id"
+    page: PageNumber = 1
+    page_size: PageSize = 20
+    cursor: Cursor | None = None
+
+
+def read_task_query(given: Mapping[str, Any], at: ReadContext | None = None) -> TaskQuery:
+    """InvalidArgument names every problem; with `at`, they are left there."""
+    here = at or ReadContext(Problems())
+    query = task_query(read_into(TaskList, given, here), here)
+    if at is None:
+        here.problems.finish()
+    return query
+
+
+def task_query(found: TaskFilter, at: ReadContext) -> TaskQuery:
     return TaskQuery(
-        status=reader.choice("status", TaskStatus, TaskStatus.ENABLED) if reader.get("status") else None,
-        name=reader.text("name", None, least=1),
-        label=_read_label(reader),
-        queue=reader.text("queue", None, least=1),
-        managed_by=reader.text("managed_by", None, least=1),
-        include_system=reader.flag("include_system", default=False),
-        **_read_paging(reader, "id"),
+        status=found.status,
+        name=found.name,
+        label=_label(found.label),
+        queue=found.queue,
+        managed_by=found.managed_by,
+        include_system=found.include_system,
+        **(_paging(found, at) if isinstance(found, TaskList) else {}),
     )
 
 
-async def read_run_query(reader: Reader, store: Store, task_id: TaskId | None = None) -> RunQuery:
-    """`task_id` is the task that the path names; then there is no filter by task."""
-    if task_id is None:
-        task_id = await _read_task(reader, store)
-    since, until = reader.moment("from"), reader.moment("to")
-    if since is not None and until is not None and until < since:
-        reader.wrong("to", "is before from")
+async def every(find: Callable[[Q], Awaitable[Page[T]]], query: Q) -> AsyncIterator[T]:
+    """All that the query finds, read page by page: `every(store.tasks, TaskQuery())`."""
+    query = msgspec.structs.replace(query, page=1, page_size=500, cursor=None)
+    while True:
+        page = await find(query)
+        for item in page.items:
+            yield item
+        if page.next_cursor is None:
+            return
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+
+async def read_run_query(
+    given: Mapping[str, Any],
+    store: Store,
+    task_id: TaskId | None = None,
+    *,
+    struct: type[RunList] = RunList,
+    at: ReadContext | None = None,
+) -> RunQuery:
+    """`task_id` is the task that the path names. InvalidArgument names every problem; with `at`, they are left there."""
+    here = at or ReadContext(Problems())
+    query = await run_query(read_into(struct, given, here), store, here, task_id)
+    if at is None:
+        here.problems.finish()
+    return query
+
+
+async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: TaskId | None = None) -> RunQuery:
+    if found.since is not None and found.until is not None and found.until < found.since:
+        at.wrong("to", "is before from")
     return RunQuery(
-        task_id=task_id,
-        status=_read_statuses(reader),
-        queue=reader.text("queue", None, least=1),
-        worker_id=reader.text("worker", None, least=1),
-        key=reader.text("key", None, least=1),
-        origin=reader.choice("origin", Origin, Origin.SCHEDULE) if reader.get("origin") else None,
-        label=_read_label(reader),
-        text=reader.text("text", None, least=1),
-        since=since,
-        until=until,
-        parent_id=reader.integer("parent_id", None, 1, 2**53 - 1),  # type: ignore[arg-type]
+        task_id=await _task_id(found.task, store) if task_id is None else task_id,
+        status=found.status,
+        queue=found.queue,
+        worker_id=found.worker,
+        key=found.key,
+        origin=found.origin,
+        label=_label(found.label),
+        text=found.text,
+        since=found.since,
+        until=found.until,
+        parent_id=None if found.parent_id is None else RunId(found.parent_id),
         look=LOOKED_AT,
         count_to=COUNTED,
-        **_read_paging(reader, "-id"),
+        **(_paging(found, at) if isinstance(found, RunList) else {}),
     )
 
 
-def _read_paging(reader: Reader, sort: str) -> dict[str, Any]:
-    cursor = reader.text("cursor", None, least=1, most=2_000)
-    sort = reader.text("sort", sort, least=1, most=40)
-    if cursor is not None and not _is_cursor(cursor, sort.removeprefix("-")):
-        reader.wrong("cursor", "is not one that was handed out here")
-    return {
-        "page": reader.integer("page", 1, 1, 2**31 - 1),
-        "page_size": reader.integer("page_size", 20, 1, LARGEST_PAGE),
-        "cursor": cursor,
-        "sort": sort,
-    }
+def _paging(found: TaskList | RunList, at: ReadContext) -> dict[str, Any]:
+    if found.cursor is not None and not _is_cursor(found.cursor, found.sort.removeprefix("-")):
+        at.wrong("cursor", "is not one that was handed out here")
+    return {name: getattr(found, name) for name in ("page", "page_size", "cursor", "sort")}
+
+
+def check_bulk(given: Mapping[str, Any], *, everything: bool, what: str) -> None:
+    """A bulk change of everything has to say so: a filter that is empty, or not there, may be a slip."""
+    if not everything and not given.get("filter"):
+        raise InvalidArgument.field("filter", f'is missing; expected a filter, or "all": true for every {what}')
 
 
 def from_the_top(sort: str) -> str:
@@ -102,40 +257,77 @@ def _is_cursor(text: str, sort: str) -> bool:
     return made_for == sort and fits and 0 <= id_ < 2**63
 
 
-async def _read_task(reader: Reader, store: Store) -> TaskId | None:
+async def _task_id(named: int | str | None, store: Store) -> TaskId | None:
     """By id or by name. A name that no task has finds nothing, which is what task 0 has."""
-    value = reader.get("task")
-    if value is None:
+    if named is None:
         return None
-    if isinstance(value, int | float):
-        return TaskId(reader.integer("task", 0, 0, 2**53 - 1, f"an id or {BY_NAME}NAME"))
-    if not isinstance(value, str) or not 1 <= len(value) <= 260 or unfit(value) is not None:
-        reader.expected("task", f"an id or {BY_NAME}NAME")
-        return None
-    if value.isascii() and value.isdigit() and len(value) <= 15:
-        return TaskId(int(value))
-    task = await store.task_named(value.removeprefix(BY_NAME))
+    if isinstance(named, int):
+        return TaskId(named)
+    if named.isascii() and named.isdigit() and len(named) <= 15:
+        return TaskId(int(named))
+    task = await store.task_named(named.removeprefix(BY_NAME))
     return TaskId(0) if task is None else task.id
 
 
-def _read_statuses(reader: Reader) -> tuple[RunStatus, ...]:
-    value = reader.get("status")
-    words = value if isinstance(value, list) else [] if value is None else [value]
-    found: dict[RunStatus, None] = {}
-    for word in words:
-        if not isinstance(word, str) or word not in _STATUSES:
-            reader.expected("status", f"one or more of {', '.join(RunStatus)}")
-            return ()
-        found[RunStatus(word)] = None
-    return tuple(found)
-
-
-def _read_label(reader: Reader) -> tuple[str, str] | None:
-    text = reader.text("label", None, least=1, most=511)
+def _label(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        reader.expected("label", "NAME=VALUE")
-        return None
+    name, _, value = text.partition("=")
     return name, value
+
+
+KINDS = ("task", "run", "worker", "queue", "alert")
+"""The first words of all types."""
+
+_TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """`topic` is the task's name, `subject` the id of the run or the task; a plan's event names its own subject."""
+    return {
+        "id": event.id,
+        "time": rfc3339(event.at),
+        "type": event.type,
+        "topic": event.topic,
+        "subject": event.data.get("subject") or event.run_id or event.task_id,
+        "task_id": event.task_id,
+        "run_id": event.run_id,
+        "queue": event.queue,
+        "data": event.data,
+    }
+
+
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    type: Annotated[
+        str | None,
+        meta(
+            "Types or their first words, parted by commas: `run` is every `run.…`.",
+            max_length=2_000,
+            examples=["run,task"],
+        ),
+    ] = None
+    task: TaskName | None = None
+    run: Annotated[int | None, meta("Events of this run.", ge=1, le=2**53 - 1, expected="the id of a run")] = None
+    queue: Annotated[str | None, meta("Events of this queue.", examples=["default"])] = None
+    after: Annotated[
+        str | None, meta("The id of the last event that was seen; the header `Last-Event-ID` goes before it.")
+    ] = None
+
+
+def read_filter(given: Mapping[str, Any]) -> Filter:
+    """The filter of `EventList`. InvalidArgument names every problem."""
+    at = ReadContext(Problems())
+    asked = read_into(EventList, given, at)
+    types = tuple(dict.fromkeys(word.strip() for word in (asked.type or "").split(",") if word.strip()))
+    for word in types:
+        if _TYPE.fullmatch(word) is None:
+            at.wrong("type", f"has {word[:60]!r}; expected {', '.join(KINDS)}, or a type such as run.failed")
+    at.problems.finish()
+    task = asked.task
+    return Filter(
+        types=tuple(word.rstrip(".") for word in types),
+        task_id=TaskId(task) if isinstance(task, int) else None,
+        task=task.removeprefix(BY_NAME) if isinstance(task, str) else None,
+        run_id=None if asked.run is None else RunId(asked.run),
+        queue=asked.queue,
+    )

@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, rfc3339, slot_of
 from noonbell.errors import ScheduleError
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.task import Task
 from noonbell.policy.account import bounds_of
 from noonbell.ports import Store
-from noonbell.service.reader import Problems, Reader
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import schedule_asked_for, short_name
+from noonbell.service.task_fields import Rules, schedule_asked_for, short_name
+from noonbell.service.translation import language
 from noonbell.when.cron import with_dialect
-from noonbell.when.cron_fields import Dialect
+from noonbell.when.cron_fields import CronDialect
 from noonbell.when.due import first
-from noonbell.when.preview import Preview
-from noonbell.when.preview import preview as preview_of
+from noonbell.when.due import preview as preview_of
 
 MOST_FIRES: Final = 1_000
 SHOWN_ON_SAVE: Final = 5
 
-LANGUAGES: Final = ("en", "zh")
+
+class Fire(msgspec.Struct, frozen=True):
+    utc: Moment
+    local: Annotated[str, meta(examples=["2026-11-15T10:35:00+08:00"])]
+
+
+class ShownNote(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Note"
+
+    code: Annotated[str, meta("Stable.")]
+    message: Annotated[str, meta("In the language of the caller.")]
+
+
+class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "PreviewWrite"
+    noun: ClassVar[str] = "a preview"
+    example: ClassVar[dict[str, Any]] = {"cron_expr": "*/5 * * * *", "timezone": "Asia/Shanghai", "count": 5}
+
+    schedule: Annotated[Any, meta("This, or its short form `cron_expr`.", anything=True)] = None
+    cron_expr: Annotated[Any, meta("Short for a schedule of type cron.", anything=True)] = None
+    cron_dialect: Annotated[Any, meta("How `cron_expr` is read: standard, cronjob or quartz.", anything=True)] = None
+    timezone: Annotated[Any, meta("An IANA name or an offset such as +08:00.", anything=True)] = "UTC"
+    count: Annotated[int, meta("How many slots.", ge=1, le=MOST_FIRES)] = 5
+    since: Annotated[Moment | None, meta("Slots after this; now if it is left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    lang: Annotated[
+        str | None, meta("Of the sentence, `en` or `zh`; else as `Accept-Language` says.", min_length=1, max_length=20)
+    ] = None
+
+
+class PreviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Preview"
+
+    next_fires: list[Fire]
+    description: Annotated[str, meta(examples=["Every 5 minutes"])]
+    notes: Annotated[list[ShownNote], meta(examples=[[]])]
 
 
 class Previews:
@@ -32,42 +70,39 @@ class Previews:
         self._rules = rules
 
     @property
-    def cron_dialect(self) -> Dialect:
+    def cron_dialect(self) -> CronDialect:
         """Of a cron schedule that names none."""
         return self._rules.cron_dialect
 
     async def of(self, given: Mapping[str, Any], lang: str = "en") -> dict[str, Any]:
         """The answer of `POST /schedules/preview`. Raises InvalidArgument with every wrong field."""
-        problems = Problems()
-        reader = Reader(given, problems)
-        count = reader.integer("count", 5, 1, MOST_FIRES)
-        since = reader.moment("from")
-        zone = reader.get("timezone")
-        lang = reader.text("lang", lang, least=1, most=20)
-        spec = _schedule(reader)
-        reader.finish("a preview")
-        after = slot_of(await self._store.now() if since is None else since)
+        at = ReadContext(Problems())
+        asked = read_into(PreviewBody, given, at)
+        spec = schedule_asked_for(given, at)
+        if given.get("schedule") is None and given.get("cron_expr") is None:
+            at.wrong("schedule", "is missing; expected a schedule, or a cron_expr")
+        after = slot_of(await self._store.now() if asked.since is None else asked.since)
         if spec is not None:
             try:
                 spec = when.normalise(
                     with_dialect(spec, self._rules.cron_dialect),
-                    "UTC" if zone is None else zone,
+                    asked.timezone,
                     after,
                     seconds_field=self._rules.seconds_field,
                 )
             except ScheduleError as error:
                 for name, problem in error.details.items():
-                    problems.add(short_name(reader, name), str(problem))
-        problems.finish()
-        return shown(preview_of(spec, zone or "UTC", count, after, language(lang)))
+                    at.wrong(short_name(given, name), str(problem))
+        at.problems.finish()
+        return preview_of(spec, asked.timezone, asked.count, after, language(asked.lang or lang)).as_json()
 
     async def on_save(self, task: Task, lang: str = "en") -> dict[str, Any]:
-        """`next_fires` and `notes`, for the answer to whoever made or changed a task."""
+        """`next_fires` and `notes`, for the answer to a created or changed task."""
         if task.spec.schedule is None:
             return {"next_fires": [], "notes": []}
         now = await self._store.now()
         schedule = when.parse(task.spec.schedule, task.spec.timezone)
-        notes = [{"code": note.code, "message": note.message} for note in schedule.notes(language(lang), slot_of(now))]
+        notes = [note.as_json() for note in schedule.notes(language(lang), slot_of(now))]
         return {"next_fires": next_fires(task, SHOWN_ON_SAVE), "notes": notes}
 
     async def next(self, task: Task, count: int = 5, lang: str = "en") -> dict[str, Any]:
@@ -92,27 +127,3 @@ def next_fires(task: Task, count: int) -> list[dict[str, str]]:
         fires.append({"utc": rfc3339(Instant(slot * 1_000_000)), "local": zone.local(slot).isoformat()})
         slot = first(schedule, bounds, slot)
     return fires
-
-
-def shown(preview: Preview) -> dict[str, Any]:
-    return {
-        "next_fires": [{"utc": utc, "local": local} for utc, local in preview.next_fires],
-        "description": preview.description,
-        "notes": [{"code": note.code, "message": note.message} for note in preview.notes],
-    }
-
-
-def language(wanted: str) -> str:
-    """`en` or `zh`, from a word such as `zh-CN` or a whole `Accept-Language`."""
-    for part in wanted.split(","):
-        word = part.strip()[:2].lower()
-        if word in LANGUAGES:
-            return word
-    return "en"
-
-
-def _schedule(reader: Reader) -> Any:
-    if reader.get("schedule") is None and reader.get("cron_expr") is None:
-        reader.wrong("schedule", "is missing; expected a schedule, or a cron_expr")
-        return None
-    return schedule_asked_for(reader)

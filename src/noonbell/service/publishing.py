@@ -1,20 +1,27 @@
-"""Publishing: runs outside the schedule, one at a time by a trigger or many at once."""
+"""Publishing: runs outside the schedule. One by a trigger, many by a batch, one for each past slot by a backfill."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, NotFound
-from noonbell.model.request import IfFinished, Outcome, Publication, Published
-from noonbell.model.run import Origin
-from noonbell.model.task import ExecType, TaskId
+from noonbell import when
+from noonbell.clock import Instant, instant_of, rfc3339, slot_of
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.publish import publish
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
+from noonbell.model.run import Origin, RunId
+from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store, Wakeup
-from noonbell.service.naming import BY_NAME, TaskRef, is_name
-from noonbell.service.reader import Problems, Reader
+from noonbell.service.filters import BY_NAME, TaskRef, is_name
+from noonbell.service.tasks import Tasks
+from noonbell.when.due import Bounds, first
 
 MOST_RUNS: Final = 10_000
 """In one batch."""
@@ -24,15 +31,81 @@ _AT_ONCE: Final = 100
 LONGEST_DELAY: Final = 315_360_000.0
 """Ten years, in seconds."""
 
-_REMEMBERED: Final = 10_000
+
+Priority = Annotated[int, meta("Higher first.", ge=-1_000_000_000, le=1_000_000_000)]
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """One run outside the schedule."""
+
+    component: ClassVar[str] = "TriggerWrite"
+    noun: ClassVar[str] = "a run to publish"
+    example: ClassVar[dict[str, Any]] = {"override_body": '{"day": "2026-11-15"}', "key": "stats-2026-11-15"}
+
+    override_body: Annotated[
+        str | None, meta("HTTP: the body, in place of the task's template.", max_length=1_048_576, lines=True)
+    ] = None
+    force_async: Annotated[bool, meta("HTTP: expect a callback, even if the task is SYNC.")] = False
+    payload: Annotated[Any, meta("In place of the task's payload.")] = msgspec.UNSET
+    key: Annotated[str | None, meta("Ask for it only once.", min_length=1)] = None
+    if_finished: Annotated[
+        IfFinished | msgspec.UnsetType, meta("What becomes of a `key` whose run is final.", default="keep")
+    ] = msgspec.UNSET
+    update_waiting: Annotated[bool, meta("Change the run of this `key`, if it waits.")] = False
+    delay_seconds: Annotated[
+        float | msgspec.UnsetType, meta("Not before so many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+    ] = msgspec.UNSET
+    run_at: Annotated[Moment | None, meta("Not before this.")] = None
+    priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None
+    specific_worker_ids: Annotated[
+        tuple[str, ...] | None, meta("Only these workers, in place of the task's.", max_length=1_000)
+    ] = None
+
+
+class TriggerOf(Trigger, frozen=True, kw_only=True):
+    """A run of a batch: the same, with the task that it is of."""
+
+    component: ClassVar[str] = "BatchRun"
+
+    task: Annotated[
+        Annotated[int, meta(ge=1, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=260)],
+        meta("Its id, or its name.", expected="the id or the name of a task"),
+    ]
+
+
+class PublishBatch(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "BatchWrite"
+    noun: ClassVar[str] = "a batch"
+    example: ClassVar[dict[str, Any]] = {
+        "runs": [
+            {"task": "send_mail", "payload": {"to": "a@example.com"}, "key": "mail-1"},
+            {"task": 1, "delay_seconds": 30, "priority": 5},
+        ]
+    }
+
+    runs: Annotated[list[TriggerOf], meta("All of them, or none.", min_length=1, max_length=MOST_RUNS)]
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    outcome: Annotated[PublishOutcome | msgspec.UnsetType, meta("With a `key`: what became of it.")] = msgspec.UNSET
+
+
+class ShownPublished(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Published"
+
+    run_id: Annotated[RunId | None, meta(examples=[7340033])]
+    outcome: PublishOutcome
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class BatchAnswer(msgspec.Struct, frozen=True):
+    runs: list[ShownPublished]
 
 
 class Publishing:
-    def __init__(self, store: Store, wakeup: Wakeup) -> None:
-        self._store = store
-        self._wakeup = wakeup
-        self._queues: dict[TaskId, str] = {}
-        # Where to send the wake-up, without a query for every trigger. A wrong one costs its run a poll, no more.
+    def __init__(self, store: Store, wakeup: Wakeup, cache: TaskCache) -> None:
+        self._store, self._wakeup, self._cache = store, wakeup, cache
 
     async def trigger(
         self,
@@ -41,22 +114,22 @@ class Publishing:
         *,
         origin: Origin = Origin.TRIGGER,
         trace_id: str | None = None,
-    ) -> Published:
-        """One run now, whatever the schedule says. A task at its limit that does not queue: ConcurrencyLimit, no run."""
+    ) -> PublishResult:
+        """One run now, beside the schedule. A task at its limit that does not queue: ConcurrencyLimit, no run."""
         task_id = await self._id_of(ref)
-        problems = Problems()
-        publication = read_publication(Reader(given or {}, problems), task_id, origin, trace_id)
-        problems.finish()
+        at = ReadContext(Problems())
+        publication = read_publication(read_into(Trigger, given or {}, at), at, task_id, origin, trace_id)
+        at.problems.finish()
         await self._check_overrides([publication])
-        (published,) = await self._publish([publication])
-        if published.outcome is Outcome.REFUSED:
+        (published,) = await publish(self._store, self._wakeup, [publication], self._cache)
+        if published.outcome is PublishOutcome.REFUSED:
             raise ConcurrencyLimit(
                 f"task {task_id} is at its limit and takes no further run ({published.reason})",
                 details={"reason": published.reason},
             )
         return published
 
-    async def publish_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[Published]:
+    async def publish_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[PublishResult]:
         """Up to 10,000 runs in one transaction; answers in the order of the requests."""
         if not 1 <= len(given) <= MOST_RUNS:
             raise InvalidArgument.field("runs", f"are {len(given)}; expected 1 to {MOST_RUNS}")
@@ -69,38 +142,12 @@ class Publishing:
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
             if isinstance(each, Mapping):
-                reader = Reader(each, problems, f"runs[{index}]")
-                reader.know(("task",))
-                publications.append(read_publication(reader, task_id, Origin.PUBLISH, trace_id))
+                at = ReadContext(problems, f"runs[{index}]")
+                asked = read_into(Trigger, each, at, besides=("task",))
+                publications.append(read_publication(asked, at, task_id, Origin.PUBLISH, trace_id))
         problems.finish()
         await self._check_overrides(publications)
-        return await self._publish(publications)
-
-    async def _publish(self, publications: Sequence[Publication]) -> list[Published]:
-        published = await self._store.publish(publications)
-        born = {
-            publication.task_id
-            for publication, answer in zip(publications, published, strict=True)
-            if answer.outcome in (Outcome.CREATED, Outcome.UPDATED)
-        }
-        await self._wake(born, is_later=any(p.run_at is not None or p.delay_seconds > 0 for p in publications))
-        return published
-
-    async def _wake(self, task_ids: Iterable[TaskId], *, is_later: bool) -> None:
-        for queue in {await self._queue_of(task_id) for task_id in task_ids}:
-            self._wakeup.signal(f"queue:{queue}")
-        if is_later:
-            self._wakeup.signal("plan")
-
-    async def _queue_of(self, task_id: TaskId) -> str:
-        queue = self._queues.get(task_id)
-        if queue is None:
-            task = await self._store.task(task_id)
-            queue = "default" if task is None else task.spec.queue
-            if len(self._queues) >= _REMEMBERED:
-                self._queues.clear()
-            self._queues[task_id] = queue
-        return queue
+        return await publish(self._store, self._wakeup, publications, self._cache)
 
     async def _id_of(self, ref: TaskRef, field: str | None = None) -> TaskId:
         """`field` is where the task was named, if not in the path."""
@@ -111,7 +158,7 @@ class Publishing:
             raise NotFound(f"{field}: there is no task named {ref!r}", details={field: "there is no such task"})
         if task is None:
             raise NotFound("there is no such task")
-        self._queues[task.id] = task.spec.queue
+        self._cache.note(task)
         return task.id
 
     async def _ids_of(self, given: Sequence[Any], problems: Problems) -> list[TaskId]:
@@ -138,48 +185,141 @@ class Publishing:
         """An HTTP body or a callback is nothing that a job could use."""
         for task_id in {publication.task_id for publication in publications if publication.overrides}:
             task = await self._store.task(task_id)
-            if task is not None and task.spec.exec_type is ExecType.JOB:
+            if task is not None and not task.spec.target_kind.takes_overrides:
                 names = sorted({n for p in publications if p.task_id == task_id for n in p.overrides or ()})
-                raise InvalidArgument.fields(dict.fromkeys(names, "is for HTTP targets, and this task is a JOB"))
+                raise InvalidArgument.fields(
+                    dict.fromkeys(names, f"is for HTTP targets, and this task is a {task.spec.exec_type}")
+                )
 
 
-def read_publication(reader: Reader, task_id: TaskId, origin: Origin, trace_id: str | None = None) -> Publication:
-    """What a caller asks for; problems are left with the reader."""
-    run_at = reader.moment("run_at")
-    delay = reader.number("delay_seconds", 0, 0, LONGEST_DELAY)
-    if run_at is not None and reader.get("delay_seconds") is not None:
-        reader.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
-    publication = Publication(
+def read_publication(
+    asked: Trigger, at: ReadContext, task_id: TaskId, origin: Origin, trace_id: str | None = None
+) -> Publication:
+    """What a caller asks for; problems are left with `at`."""
+    if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
+        at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
+    if asked.key is None and asked.update_waiting:
+        at.wrong("update_waiting", "needs a key: it changes the waiting run of that key")
+    if asked.key is None and asked.if_finished is not msgspec.UNSET:
+        at.wrong("if_finished", "needs a key: it is about the finished run of that key")
+    overrides: dict[str, Any] = {} if asked.override_body is None else {"override_body": asked.override_body}
+    if asked.force_async:
+        overrides["force_async"] = True
+    return Publication(
         task_id=task_id,
         origin=origin,
-        payload=reader.json("payload", msgspec.UNSET),
-        overrides=_read_overrides(reader),
-        key=reader.text("key", None, least=1),
-        if_finished=reader.choice("if_finished", IfFinished, IfFinished.KEEP),
-        update_waiting=reader.flag("update_waiting", default=False),
-        delay_seconds=delay,
-        run_at=run_at,
-        priority=reader.integer("priority", None, -1_000_000_000, 1_000_000_000),
-        specific_worker_ids=_read_workers(reader),
+        payload=asked.payload,
+        overrides=overrides or None,
+        key=asked.key,
+        if_finished=IfFinished.KEEP if asked.if_finished is msgspec.UNSET else asked.if_finished,
+        update_waiting=asked.update_waiting,
+        delay_seconds=0 if asked.delay_seconds is msgspec.UNSET else asked.delay_seconds,
+        run_at=asked.run_at,
+        priority=asked.priority,
+        specific_worker_ids=asked.specific_worker_ids,
         trace_id=trace_id,
     )
-    if publication.key is None and reader.get("update_waiting"):
-        reader.wrong("update_waiting", "needs a key: it changes the waiting run of that key")
-    if publication.key is None and reader.get("if_finished") is not None:
-        reader.wrong("if_finished", "needs a key: it is about the finished run of that key")
-    reader.finish("a run to publish")
-    return publication
 
 
-def _read_overrides(reader: Reader) -> dict[str, Any] | None:
-    overrides: dict[str, Any] = {}
-    body = reader.text("override_body", None, most=1_048_576, lines=True)
-    if body is not None:
-        overrides["override_body"] = body
-    if reader.flag("force_async", default=False):
-        overrides["force_async"] = True
-    return overrides or None
+MOST_SLOTS: Final = 10_000
+"""In one call."""
 
 
-def _read_workers(reader: Reader) -> tuple[str, ...] | None:
-    return reader.texts("specific_worker_ids", most=1_000) if reader.get("specific_worker_ids") is not None else None
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "BackfillWrite"
+    noun: ClassVar[str] = "a backfill"
+    example: ClassVar[dict[str, Any]] = {"from": "2026-11-14T00:00:00Z", "to": "2026-11-15T00:00:00Z", "dry_run": True}
+
+    since: Annotated[Moment, meta("The first slot.", missing="where the stretch begins")] = msgspec.field(name="from")
+    until: Annotated[Moment | None, meta("The last slot; now if it is left out.")] = msgspec.field(
+        name="to", default=None
+    )
+    limit: Annotated[int, meta("How many slots, at most.", ge=1, le=MOST_SLOTS)] = MOST_SLOTS
+    dry_run: Annotated[bool, meta("Only list them.")] = False
+    payload: Annotated[Any, meta("In place of the task's payload.")] = msgspec.UNSET
+    priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None
+    if_finished: Annotated[IfFinished, meta("What becomes of a slot that was filled before.")] = IfFinished.KEEP
+
+
+class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
+    count: Annotated[int, meta("Slots of the stretch, as far as the limit lets.", examples=[2])]
+    slots: Annotated[list[Moment], meta(examples=[["2026-11-14T00:00:00Z", "2026-11-15T00:00:00Z"]])]
+    run_ids: Annotated[list[RunId], meta(examples=[[7340033, 7340034]])]
+    created: Annotated[int, meta(examples=[2])]
+    existing: Annotated[int, meta("Slots that had been filled before.")]
+    refused: Annotated[int, meta("The task is at its limit and does not queue.")]
+    next_from: Annotated[Moment | None, meta("Where to go on, if the limit cut it short.", examples=[None])]
+
+
+class Backfills:
+    def __init__(self, store: Store, wakeup: Wakeup, tasks: Tasks) -> None:
+        self._store, self._wakeup, self._tasks = store, wakeup, tasks
+
+    async def fill(self, ref: TaskRef, given: Mapping[str, Any], *, trace_id: str | None = None) -> dict[str, Any]:
+        """One run for each slot from `from` to `to`, both included, and at most one however often it is asked for.
+
+        `next_from` is where to go on if the limit cut it short.
+        """
+        task = await self._tasks.get(ref)
+        at = ReadContext(Problems())
+        wanted = read_into(Backfill, given, at)
+        now = await self._store.now()
+        until = now if wanted.until is None else wanted.until
+        if until > now:
+            at.wrong("to", "is in the future; expected a stretch of the past")
+        if "from" not in at.problems.found and wanted.since > until:
+            at.wrong("from", "is after the end of the stretch")
+        at.problems.finish()
+        limit = wanted.limit
+        asked = Publication(
+            task_id=task.id,
+            origin=Origin.BACKFILL,
+            payload=wanted.payload,
+            priority=wanted.priority,
+            if_finished=wanted.if_finished,
+            trace_id=trace_id,
+        )
+        found = slots(task, wanted.since, until, limit + 1)
+        more, found = found[limit:], found[:limit]
+        answer: dict[str, Any] = {
+            "count": len(found),
+            "slots": [rfc3339(slot) for slot in found],
+            "run_ids": [],
+            "created": 0,
+            "existing": 0,
+            "refused": 0,
+            "next_from": rfc3339(more[0]) if more else None,
+        }
+        return answer if wanted.dry_run or not found else {**answer, **await self._publish(task, asked, found)}
+
+    async def _publish(self, task: Task, asked: Publication, found: list[Instant]) -> dict[str, Any]:
+        wanted = [msgspec.structs.replace(asked, key=f"backfill:{rfc3339(at)}", scheduled_time=at) for at in found]
+        published = await publish(self._store, self._wakeup, wanted, {task.id: task})
+        outcomes = [one.outcome for one in published]
+        return {
+            "run_ids": [one.run_id for one in published if one.run_id is not None],
+            "created": outcomes.count(PublishOutcome.CREATED),
+            "existing": outcomes.count(PublishOutcome.EXISTS) + outcomes.count(PublishOutcome.RUNNING),
+            "refused": outcomes.count(PublishOutcome.REFUSED),
+        }
+
+
+def slots(task: Task, since: Instant, until: Instant, most: int) -> list[Instant]:
+    """The slots of the task's schedule as it is now, oldest first; within its bounds, without its repeat count."""
+    spec = task.spec
+    if spec.schedule is None:
+        raise InvalidState(f"task {task.name!r} has no schedule, and so no slots to fill")
+    schedule = when.parse(spec.schedule, spec.timezone)
+    if schedule.is_fixed_delay:
+        raise InvalidState(f"task {task.name!r} runs a while after its last run; it has no slots of the past")
+    bounds = Bounds(
+        None if spec.start_at is None else slot_of(spec.start_at),
+        None if spec.end_at is None else slot_of(spec.end_at),
+    )
+    first_second = int(slot_of(Instant(since + 999_999)))  # a slot is a whole second: the first one not before `since`
+    found: list[Instant] = []
+    slot = first(schedule, bounds, first_second - 1)
+    while slot is not None and instant_of(slot) <= until and len(found) < most:
+        found.append(instant_of(slot))
+        slot = first(schedule, bounds, slot)
+    return found

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidId
-from noonbell.model.request import RunQuery
-from noonbell.model.run import FINAL, RunStatus
-from noonbell.model.worker import Queue
-from noonbell.ports import Store, Wakeup
-from noonbell.service.policy_fields import read_rate_limit
-from noonbell.service.reader import Problems, Reader, unfit
-from noonbell.service.runs import Bulk, Runs
+from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.account import Pause
+from noonbell.model.request import RunQuery, UnclaimableRuns
+from noonbell.model.run import RunId, RunStatus
+from noonbell.model.task import TaskId
+from noonbell.model.worker import Lack, Queue, QueueLimits, WorkerState
+from noonbell.ports import Store, Wakeup, queue_topic
+from noonbell.service.filters import RunFilter, RunList
+from noonbell.service.runs import Runs, RunsCanceled, RunsRetried
 
 DEAD: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
-"""Finally failed: nobody will try again."""
+"""Finally failed: no further attempt is made."""
 
 MOST_CLEANED: Final = 10_000
 """Runs that one call removes, at most."""
@@ -28,31 +32,120 @@ _BATCH: Final = 500
 _LONGEST_AGE: Final = 3_153_600_000.0
 
 
+class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Due runs that no living worker could take."""
+
+    component: ClassVar[str] = "Unserved"
+
+    job_type: Annotated[str | None, meta("Null: HTTP.", examples=["resize"])]
+    lack: Annotated[
+        Lack,
+        meta(
+            "What no living worker has: it listens to no such queue, knows no such job type, is too old, is not one that the"
+            " run names, or has had another part of the same fan-out.",
+            examples=["job_type"],
+        ),
+    ]
+    count: Annotated[int, meta(examples=[2])]
+    run_id: Annotated[RunId, meta("The one that has waited longest.", examples=[7340033])]
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    since: Annotated[Moment, meta("Since when it has been due.")]
+
+
+class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Queue"
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (Queue,)
+
+    unserved: Annotated[
+        list[UnservedRuns], meta("Due runs, among the first in line, that no living worker could take.")
+    ]
+
+
+class AllQueues(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Queues"
+
+    items: list[ShownQueue]
+
+
+class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
+    """Which final runs are removed: those that ended longer ago than this."""
+
+    component: ClassVar[str] = "CleanWrite"
+    noun: ClassVar[str] = "a cleaning"
+    example: ClassVar[dict[str, Any]] = {"older_than_days": 30}
+
+    older_than_days: Annotated[float | None, meta("This or `older_than_seconds`.", ge=0, le=_LONGEST_AGE / 86_400)] = (
+        None
+    )
+    older_than_seconds: Annotated[float | None, meta("This or `older_than_days`.", ge=0, le=_LONGEST_AGE)] = None
+    status: Annotated[
+        tuple[
+            Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"], ...
+        ],
+        meta("Only these; none: all of them.", is_one=True),
+    ] = ()
+
+
+class QueueCleaned(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Cleaned"
+
+    removed: Annotated[int, meta(examples=[1200])]
+    more: Annotated[bool, meta("There are others: call again.")] = False
+
+
+class DeadRunFilter(RunFilter, frozen=True, kw_only=True):
+    """As for all runs; the queue is named by the path."""
+
+    without: ClassVar[tuple[str, ...]] = ("queue",)
+
+
+class DeadRuns(RunList, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("queue",)
+
+
+class Redriving(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs that failed for good are run again; without a filter, all of the queue."""
+
+    component: ClassVar[str] = "RedriveWrite"
+    noun: ClassVar[str] = "a redrive"
+    example: ClassVar[dict[str, Any]] = {"filter": {"from": "2026-11-15T00:00:00Z"}, "dry_run": False}
+
+    filter: DeadRunFilter | None = None
+    dry_run: Annotated[bool, meta("Only count them.")] = False
+
+
 class Queues:
     def __init__(self, store: Store, wakeup: Wakeup, runs: Runs) -> None:
         self._store, self._wakeup, self._runs = store, wakeup, runs
 
     async def all(self) -> list[dict[str, Any]]:
-        return [shown(queue) for queue in await self._store.queues()]
+        """Those with a setting or a run that is not final, and those that a living worker listens to, by name."""
+        stranded = await self._store.stranded()
+        found = {queue.name: queue for queue in await self._store.queues()}
+        for worker in await self._store.workers():
+            for name in worker.queues if worker.state is not WorkerState.LOST else ():
+                found.setdefault(name, Queue(name=name))
+        return [shown(found[name], stranded) for name in sorted(found)]
 
     async def get(self, name: str) -> dict[str, Any]:
-        """A queue that nobody has used or set yet is there all the same, and empty."""
+        """A queue that was never used or set is there all the same, and empty."""
         name = checked_name(name)
         found = next((queue for queue in await self._store.queues() if queue.name == name), None)
-        return shown(found or Queue(name=name))
+        return shown(found or Queue(name=name), await self._store.stranded())
 
     async def limit(self, name: str, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
         """Its rate limit and its concurrency; what is not given is no limit."""
         name = checked_name(name)
         problems = Problems()
-        reader = Reader(given, problems)
-        rate = read_rate_limit(reader)
-        if rate is not None and rate.key is not None:
-            reader.wrong("rate_limit.key", "works for tasks only; the limit of a queue counts all of its starts")
-        concurrency = reader.integer("concurrency", None, 0, 2**31 - 1, "0 or more, or null for no limit")
-        reader.finish("a queue")
+        limits = read_into(QueueLimits, given, ReadContext(problems))
+        if limits.rate_limit is not None and limits.rate_limit.key is not None:
+            problems.add("rate_limit.key", "works for tasks only; the limit of a queue counts all of its starts")
         problems.finish()
-        return await self._set(name, by, rate_limit=rate, concurrency=concurrency)
+        return await self._set(name, by, rate_limit=limits.rate_limit, concurrency=limits.concurrency)
+
+    async def pause_now(self, name: str, now: Instant) -> Pause | None:
+        """Since when it is paused, and by whom; None: it is open."""
+        return next((pause for pause in await self._store.pauses(name, now, now) if pause.until is None), None)
 
     async def pause(self, name: str, *, by: str | None = None) -> dict[str, Any]:
         """Nothing more is claimed from it; what executes goes on."""
@@ -61,7 +154,7 @@ class Queues:
     async def resume(self, name: str, *, by: str | None = None) -> dict[str, Any]:
         return await self._set(checked_name(name), by, paused=False)
 
-    async def drain(self, name: str, *, by: str | None = None) -> Bulk:
+    async def drain(self, name: str, *, by: str | None = None) -> RunsCanceled:
         """Cancel what waits, delayed runs and retries included; what executes goes on."""
         return await self._runs.cancel_where(RunQuery(queue=checked_name(name), status=_WAITING), by=by)
 
@@ -69,15 +162,16 @@ class Queues:
         """Remove final runs that ended longer ago than that: `removed`, and `more` if the limit cut it short."""
         name = checked_name(name)
         problems = Problems()
-        reader = Reader(given, problems)
-        seconds = _read_age(reader)
-        statuses = _read_statuses(reader)
-        reader.finish("a cleaning")
+        asked = read_into(Cleaning, given, ReadContext(problems))
+        if (asked.older_than_days is None) == (asked.older_than_seconds is None):
+            what = "expected this or older_than_days, one of the two: how long ago they ended"
+            problems.add("older_than_seconds", what)
         problems.finish()
+        seconds = asked.older_than_seconds or (asked.older_than_days or 0) * 86_400
         before = Instant(await self._store.now() - round(seconds * SECOND))
         removed = 0
         while removed < MOST_CLEANED:
-            gone = await self._store.clean(before, _BATCH, queue=name, status=statuses)
+            gone = await self._store.clean(before, _BATCH, queue=name, status=tuple(map(RunStatus, asked.status)))
             removed += gone
             if gone < _BATCH:
                 return {"removed": removed, "more": False}
@@ -88,13 +182,13 @@ class Queues:
         wanted = tuple(status for status in query.status or DEAD if status in DEAD)
         return msgspec.structs.replace(query, queue=checked_name(name), status=wanted or DEAD)
 
-    async def redrive(self, name: str, query: RunQuery, *, by: str | None = None, dry_run: bool = False) -> Bulk:
+    async def redrive(self, name: str, query: RunQuery, *, by: str | None = None, dry_run: bool = False) -> RunsRetried:
         """Run again what failed for good, each of them once, however often this is asked for."""
         return await self._runs.retry_where(self.dead(name, query), by=by, dry_run=dry_run, once=True)
 
     async def _set(self, name: str, by: str | None, **fields: Any) -> dict[str, Any]:
         await self._store.set_queue(name, lambda queue: msgspec.structs.replace(queue, **fields), by=by)
-        self._wakeup.signal(f"queue:{name}")
+        self._wakeup.signal(queue_topic(name))
         return await self.get(name)
 
 
@@ -104,32 +198,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _read_age(reader: Reader) -> float:
-    days, seconds = reader.get("older_than_days"), reader.get("older_than_seconds")
-    if (days is None) == (seconds is None):
-        reader.wrong("older_than_seconds", "expected this or older_than_days, one of the two: how long ago they ended")
-    if days is not None:
-        return reader.number("older_than_days", 0, 0, _LONGEST_AGE / 86_400) * 86_400
-    return reader.number("older_than_seconds", 0, 0, _LONGEST_AGE)
-
-
-def _read_statuses(reader: Reader) -> tuple[RunStatus, ...]:
-    words = reader.texts("status", most=len(FINAL))
-    known = {str(status): status for status in FINAL}
-    for word in words:
-        if word not in known:
-            reader.wrong("status", f"is {word!r}; expected some of {', '.join(sorted(FINAL))}")
-    return tuple(known[word] for word in words if word in known)
-
-
-def shown(queue: Queue) -> dict[str, Any]:
-    return {
-        "name": queue.name,
-        "paused": queue.paused,
-        "concurrency": queue.concurrency,
-        "rate_limit": None if queue.rate_limit is None else msgspec.to_builtins(queue.rate_limit),
-        "waiting": queue.waiting,
-        "delayed": queue.delayed,
-        "running": queue.running,
-        "oldest_at": None if queue.oldest_at is None else rfc3339(queue.oldest_at),
-    }
+def shown(queue: Queue, stranded: Sequence[UnclaimableRuns]) -> dict[str, Any]:
+    """`stranded`: of every queue."""
+    unserved = [plain(filled(UnservedRuns, one)) for one in stranded if one.queue == queue.name]
+    return {**plain(queue), "unserved": unserved}

@@ -1,20 +1,38 @@
-"""Runs: read, cancel, retry, promote; one by one, or all that a filter finds."""
+"""Runs: read, cancel, retry, promote, one by one or all that a filter finds; and runs as JSON.
+
+Answers show times as RFC 3339 and secrets masked; callback tokens are not shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.publish import cancel, publish
 from noonbell.errors import ConcurrencyLimit, InvalidState, NotFound
-from noonbell.model.event import LogLine
-from noonbell.model.request import Canceled, Outcome, Page, Publication, Published, RunQuery
-from noonbell.model.run import FINAL, Attempt, Origin, Run, RunId, RunStatus
-from noonbell.ports import Store, Wakeup
-from noonbell.service import run_json
+from noonbell.fields import Moment, meta, plain
+from noonbell.model.event import Callback, LogLine
+from noonbell.model.request import Canceled, Page, Publication, PublishOutcome, PublishResult, RunQuery
+from noonbell.model.run import (
+    FINAL,
+    MOST_ATTEMPTS,
+    Attempt,
+    FinalStatus,
+    Origin,
+    Run,
+    RunBodies,
+    RunId,
+    RunStatus,
+    idempotency_key_of,
+    trace_id_of,
+)
+from noonbell.ports import Store, Wakeup, queue_topic
+from noonbell.service.filters import PageNumbers, RunFilter, from_the_top
+from noonbell.service.secrets import masked
 
 BULK_LIMIT: Final = 10_000
 """Runs that one bulk change touches, at most."""
@@ -35,21 +53,86 @@ def retryable(query: RunQuery) -> tuple[RunStatus, ...]:
     return tuple(status for status in query.status or _FAILED if status in FINAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """What a bulk change did."""
+class RunsCanceled(msgspec.Struct, frozen=True):
+    matched: Annotated[int, meta("Runs that the filter finds.", examples=[12])]
+    canceled: Annotated[int, meta(examples=[12])]
+    more: Annotated[bool, meta("There are others: call again.")] = False
 
-    matched: int
-    """Runs that it applied to."""
-    changed: int
-    more: bool
-    """Whether the limit cut it short: call again."""
+
+class RunsRetried(msgspec.Struct, frozen=True):
+    matched: Annotated[int, meta("Runs that the filter finds.", examples=[3])]
+    retried: Annotated[int, meta(examples=[3])]
+    more: Annotated[bool, meta("There are others: call again.")] = False
+
+
+class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CancelWrite"
+    noun: ClassVar[str] = "a cancel"
+
+    reason: Annotated[str, meta("Kept with the run.", max_length=1_000, examples=["wrong day"])] = ""
+
+
+class BulkRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a bulk change is about: those of a filter, or all."""
+
+    component: ClassVar[str] = "BulkRuns"
+    noun: ClassVar[str] = "a bulk change"
+    example: ClassVar[dict[str, Any]] = {"filter": {"task": "sync_stats", "status": ["SCHEDULED"]}}
+
+    filter: RunFilter | None = None
+    all: Annotated[bool, meta("Every run: instead of a filter.")] = False
+    dry_run: Annotated[bool, meta("Only count them.")] = False
+
+
+class ShownCancel(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Canceled"
+
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    status: Annotated[RunStatus, meta(examples=["CANCELED"])]
+    canceled: Annotated[bool, meta("False: it was final, and stays as it is.", examples=[True])]
+
+
+class Retried(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta("The new run.", examples=[7340099])]
+    retry_of_run_id: Annotated[RunId, meta(examples=[7340033])]
+
+
+class ShownPromotion(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Promoted"
+
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    status: RunStatus
+    run_at: Moment
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    items: list[ShownAttempt]
+    next_after: Annotated[
+        int | msgspec.UnsetType,
+        meta("Where there are more: ask for the attempts after this one next.", examples=[1000]),
+    ] = msgspec.UNSET
+
+
+class AttemptList(msgspec.Struct, frozen=True):
+    after: Annotated[int, meta("Attempts after this one: `next_after` of the answer before.", ge=0, le=2**53 - 1)] = 0
+    limit: Annotated[int, meta("How many, at most.", ge=1, le=MOST_ATTEMPTS)] = MOST_ATTEMPTS
+
+
+class LogLines(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Log"
+
+    items: list[ShownLine]
+    next_after: Annotated[int, meta("Ask for the lines after this one next.", examples=[1])]
+
+
+class LogList(msgspec.Struct, frozen=True):
+    after: Annotated[int, meta("Lines after this one: `next_after` of the answer before.", ge=0, le=2**53 - 1)] = 0
+    limit: Annotated[int, meta("How many, at most.", ge=1, le=10_000)] = 1_000
 
 
 class Runs:
-    def __init__(self, store: Store, wakeup: Wakeup) -> None:
-        self._store = store
-        self._wakeup = wakeup
+    def __init__(self, store: Store, wakeup: Wakeup, cache: TaskCache) -> None:
+        self._store, self._wakeup, self._cache = store, wakeup, cache
 
     async def get(self, run_id: RunId) -> Run:
         run = await self._store.run(run_id)
@@ -62,22 +145,26 @@ class Runs:
         run = await self.get(run_id)
         bodies = await self._store.bodies(run_id)
         return {
-            **run_json.shown(run),
-            **run_json.shown_bodies(bodies),
+            **shown(run),
+            **shown_bodies(bodies),
             "payload": await self._store.payload(run_id),
         }
+
+    async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies:
+        """Of that attempt, or of the newest; as they are kept, secrets included."""
+        return await self._store.bodies(run_id, attempt) or RunBodies()
 
     async def page(self, query: RunQuery) -> Page[Run]:
         return await self._store.runs(query)
 
-    async def attempts(self, run_id: RunId) -> list[Attempt]:
-        """Oldest first, each with its bodies."""
+    async def attempts(
+        self, run_id: RunId, after: int = 0, limit: int = MOST_ATTEMPTS
+    ) -> tuple[list[Attempt], int | None]:
+        """Oldest first, each with its bodies; and the number after which there are more."""
         await self.get(run_id)
-        found = await self._store.attempts(run_id)
-        return [
-            msgspec.structs.replace(attempt, bodies=await self._store.bodies(run_id, attempt.attempt))
-            for attempt in found
-        ]
+        found = await self._store.attempts(run_id, after, limit, bodies=True)
+        more = len(found) == limit and await self._store.attempts(run_id, found[-1].attempt, 1)
+        return found, found[-1].attempt if more else None
 
     async def log(self, run_id: RunId, after: int = 0, limit: int = 1_000) -> list[LogLine]:
         await self.get(run_id)
@@ -85,11 +172,9 @@ class Runs:
 
     async def cancel(self, run_id: RunId, *, by: str | None = None, reason: str = "") -> Canceled:
         """With the true status: a run that is final stays as it is."""
-        answers = await self._store.cancel([run_id], by=by, reason=reason)
+        answers = await cancel(self._store, self._wakeup, [run_id], by=by, reason=reason)
         if not answers:
             raise NotFound("there is no such run")
-        if answers[0].canceled:
-            await self._wake_for([run_id])
         return answers[0]
 
     async def retry(self, run_id: RunId, *, by: str | None = None) -> RunId:
@@ -103,15 +188,16 @@ class Runs:
         published = (await self._publish_again([run], once=False)).get(run_id)
         if published is None:
             raise NotFound("there is no such run")
-        if published.outcome is Outcome.REFUSED or published.run_id is None:
+        if published.outcome is PublishOutcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(f"task {run.task_id} is at its limit and takes no further run ({published.reason})")
-        self._wakeup.signal(f"queue:{run.queue}")
         return published.run_id
 
-    async def _publish_again(self, runs: list[Run], *, once: bool) -> dict[RunId, Published]:
+    async def _publish_again(self, runs: list[Run], *, once: bool) -> dict[RunId, PublishResult]:
         """By the run that it repeats, but for those that are gone. `once`: what was run again so before is not again."""
         inputs = await self._store.inputs([run.id for run in runs])
-        published = await self._store.publish(
+        published = await publish(
+            self._store,
+            self._wakeup,
             [
                 Publication(
                     task_id=run.task_id,
@@ -125,7 +211,8 @@ class Runs:
                 )
                 for run in runs
                 if run.id in inputs
-            ]
+            ],
+            self._cache,
         )
         return dict(zip((run.id for run in runs if run.id in inputs), published, strict=True))
 
@@ -135,20 +222,20 @@ class Runs:
             run = await self.get(run_id)
             raise InvalidState(f"run {run_id} is {run.status} and does not wait for its time")
         run = await self.get(run_id)
-        self._wakeup.signal(f"queue:{run.queue}")
+        self._wakeup.signal(queue_topic(run.queue))
         return run
 
-    async def cancel_where(self, query: RunQuery, *, by: str | None = None, dry_run: bool = False) -> Bulk:
+    async def cancel_where(self, query: RunQuery, *, by: str | None = None, dry_run: bool = False) -> RunsCanceled:
         """Every run that the query finds and that is not final."""
 
-        async def cancel(runs: list[Run]) -> int:
+        async def cancel_page(runs: list[Run]) -> int:
             return sum(answer.canceled for answer in (await self.cancel_each(runs, by=by)).values())
 
-        return await self._each(query, cancelable(query), cancel, dry_run=dry_run)
+        return RunsCanceled(*await self._each(query, cancelable(query), None if dry_run else cancel_page))
 
     async def retry_where(
         self, query: RunQuery, *, by: str | None = None, dry_run: bool = False, once: bool = False
-    ) -> Bulk:
+    ) -> RunsRetried:
         """Every run that the query finds and that failed or was canceled; others only where their status is asked for.
 
         With `once`, each of them once, however often this is called.
@@ -157,11 +244,11 @@ class Runs:
 
         async def retry(runs: list[Run]) -> int:
             answers = await self.retry_each(runs, once=once)
-            return sum(answer is not None and answer.outcome is Outcome.CREATED for answer in answers)
+            return sum(answer is not None and answer.outcome is PublishOutcome.CREATED for answer in answers)
 
-        return await self._each(query, retryable(query), retry, dry_run=dry_run)
+        return RunsRetried(*await self._each(query, retryable(query), None if dry_run else retry))
 
-    async def retry_each(self, runs: list[Run], *, once: bool = False) -> list[Published | None]:
+    async def retry_each(self, runs: list[Run], *, once: bool = False) -> list[PublishResult | None]:
         """What became of each of these final runs, in order; None where the task is in ERROR, or no longer there."""
         try:
             answers = await self._publish_again(runs, once=once)
@@ -170,48 +257,108 @@ class Runs:
             for run in runs:
                 with suppress(InvalidState, NotFound):
                     answers |= await self._publish_again([run], once=once)
-        for queue in sorted({run.queue for run in runs}):
-            self._wakeup.signal(f"queue:{queue}")
         return [answers.get(run.id) for run in runs]
 
     async def cancel_each(self, runs: list[Run], *, by: str | None = None) -> dict[RunId, Canceled]:
         """What became of each that there still is."""
-        answers = await self._store.cancel([run.id for run in runs], by=by)
-        await self._wake_for([answer.run_id for answer in answers if answer.canceled])
+        answers = await cancel(self._store, self._wakeup, [run.id for run in runs], by=by)
         return {answer.run_id: answer for answer in answers}
 
     async def _each(
-        self,
-        query: RunQuery,
-        statuses: tuple[RunStatus, ...],
-        change: Callable[[list[Run]], Awaitable[int]],
-        *,
-        dry_run: bool,
-    ) -> Bulk:
-        """Find first, then change: what the change makes must not be found again."""
-        if not statuses:
-            return Bulk(0, 0, more=False)
-        found: list[Run] = []
-        cursor: str | None = None
-        while len(found) < BULK_LIMIT:
-            page = await self._store.runs(
-                msgspec.structs.replace(query, status=statuses, sort="-id", page=1, page_size=_BATCH, cursor=cursor)
-            )
-            found += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        if dry_run:
-            return Bulk(len(found), 0, more=cursor is not None)
-        changed = 0
-        for start in range(0, len(found), _BATCH):
-            changed += await change(found[start : start + _BATCH])
-        return Bulk(len(found), changed, more=cursor is not None)
+        self, query: RunQuery, statuses: tuple[RunStatus, ...], change: Callable[[list[Run]], Awaitable[int]] | None
+    ) -> tuple[int, int, bool]:
+        """How many were found and changed, and whether BULK_LIMIT cut it short; without a `change` they are counted.
 
-    async def _wake_for(self, run_ids: list[RunId]) -> None:
-        """Whoever holds one of them is to stop, and the places are free."""
-        if not run_ids:
-            return
-        self._wakeup.signal("orders")
-        run = await self._store.run(run_ids[0])
-        self._wakeup.signal("queue:*" if len(run_ids) > 1 or run is None else f"queue:{run.queue}")
+        The pages follow the ids downwards: what a change makes is not found again.
+        """
+        matched = changed = 0
+        cursor: str | None = from_the_top("-id")
+        wanted = msgspec.structs.replace(query, status=statuses, sort="-id", page=1, page_size=_BATCH)
+        while statuses and cursor is not None and matched < BULK_LIMIT:
+            page = await self._store.runs(msgspec.structs.replace(wanted, cursor=cursor))
+            matched += len(page.items)
+            changed += 0 if change is None else await change(page.items)
+            cursor = page.next_cursor
+        return matched, changed, bool(statuses) and cursor is not None
+
+
+Milliseconds = Annotated[int | None, meta(examples=[180])]
+
+
+class RunInList(Run, frozen=True, kw_only=True):
+    """A run without its bodies, which lists do not read."""
+
+    duration_ms: Milliseconds
+    final_status: Annotated[
+        FinalStatus | None,
+        meta("Null until it is final; TIMEOUT and FAILED_TIMEOUT count as FAILED.", examples=["SUCCESS"]),
+    ]
+
+
+class WholeRun(RunInList, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Run"
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (RunBodies,)
+    without: ClassVar[tuple[str, ...]] = ("omitted",)
+
+    payload: Any = None
+
+
+class ShownAttempt(Attempt, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Attempt"
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (RunBodies,)
+    without: ClassVar[tuple[str, ...]] = ("bodies",)
+
+    resent: Annotated[
+        bool, meta("The request was sent a second time, because its first connection was lost.", examples=[False])
+    ]
+    duration_ms: Milliseconds
+
+
+class ShownLine(LogLine, frozen=True, kw_only=True):
+    component: ClassVar[str] = "LogLine"
+    without: ClassVar[tuple[str, ...]] = ("run_id",)
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
+
+    items: list[RunInList]
+
+
+def shown(run: Run) -> dict[str, Any]:
+    """Every field but the bodies, which lists do not read."""
+    return {
+        **plain(run),
+        "trace_id": trace_id_of(run.id, run.scheduled_time, run.trace_id),
+        "idempotency_key": idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
+        "duration_ms": run.duration_ms,
+        "final_status": run.final_status,
+    }
+
+
+def shown_bodies(bodies: RunBodies | None) -> dict[str, Any]:
+    bodies = bodies or RunBodies()
+    return {
+        **plain(bodies),
+        "request_headers": None if bodies.request_headers is None else masked(bodies.request_headers),
+        "response_headers": None if bodies.response_headers is None else masked(bodies.response_headers),
+    }
+
+
+def shown_attempt(attempt: Attempt) -> dict[str, Any]:
+    start, end = attempt.start_time, attempt.end_time
+    own = plain(msgspec.structs.replace(attempt, bodies=None))
+    del own["bodies"]
+    kept = shown_bodies(attempt.bodies)
+    omitted = {**own.pop("omitted", {}), **kept.pop("omitted", {})}
+    return {
+        **own,
+        "duration_ms": None if start is None or end is None else (end - start) // 1000,
+        "resent": attempt.is_resent,
+        **kept,
+        **({"omitted": omitted} if omitted else {}),
+    }
+
+
+def shown_callback(callback: Callback) -> dict[str, Any]:
+    return {**plain(callback), "headers": masked(callback.headers)}

@@ -2,21 +2,27 @@
 
 An answer shows MASK in their place. MASK that is written back means: as it was. In the store they are sealed, where a
 key is configured: they are sealed where a task or a channel is saved, and opened where a request is made of it.
+
+`rotate` seals everything with the first key, in small batches. If the process dies half way, the next call goes on: what
+is sealed with the first key already is left as it is. Nodes go on meanwhile; one that still seals with another key would
+undo it, so all of them have the new key first before it starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.errors import InvalidArgument, InvalidState, SettingsError
+from noonbell.masking import is_harmless_header, masked_headers
 from noonbell.model.alert import Channel
 from noonbell.model.task import TaskSpec
-from noonbell.sealing import Sealer, is_sealed
-from noonbell.settings.masking import is_harmless_header, masked_headers
+from noonbell.ports import Store
+from noonbell.sealing import SETTING, Sealer, is_sealed
 
 MASK: Final = "***"
 
@@ -75,7 +81,7 @@ def _origin(url: str | None) -> tuple[str, str, int | None] | str | None:
 
 
 Holder = TypeVar("Holder", TaskSpec, Channel)
-"""Whoever has secrets."""
+"""A task or a channel: what has secrets."""
 
 _FIELDS: Final = ("secret", "url")
 """Fields that are secret as a whole, of tasks and channels, beside the values of secret headers."""
@@ -133,3 +139,59 @@ def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None
 
 def _fields_of(holder: TaskSpec | Channel) -> dict[str, Any]:
     return {name: getattr(holder, name) for name in ("headers", *_FIELDS) if hasattr(holder, name)}
+
+
+_BATCH: Final = 200
+_MOST_PASSES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """How many rows were written."""
+
+    tasks: int = 0
+    versions: int = 0
+    channels: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.tasks + self.versions + self.channels
+
+
+async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
+    """SettingsError without a key; InvalidState, naming the key, for what cannot be opened: nothing of that batch is written."""
+    if sealer.first is None:
+        raise SettingsError.field(SETTING, "is not set; it names the file with the keys, the new one first")
+
+    def reseal(fields: dict[str, Any]) -> dict[str, Any]:
+        return turned(fields, lambda text, _: _resealed(text, sealer))
+
+    total = Rotated()
+    for _ in range(_MOST_PASSES):
+        done = await _pass(store, reseal, batch)
+        total = Rotated(total.tasks + done.tasks, total.versions + done.versions, total.channels + done.channels)
+        if not done.all:
+            return total
+    raise InvalidState(
+        "somebody seals with another key at the same time; give every node the same key file, and start again"
+    )
+
+
+def _resealed(text: str, sealer: Sealer) -> str:
+    if sealer.is_current(text):
+        sealer.open(text)  # raises now for one that cannot be opened, while its key may still be found
+        return text
+    return sealer.seal(sealer.open(text))
+
+
+async def _pass(store: Store, reseal: Any, batch: int) -> Rotated:
+    tasks = versions = 0
+    after: int | None = -1
+    while after is not None:
+        after, written = await store.reseal_tasks(after, batch, reseal)
+        tasks += written
+    place: tuple[int, int] | None = (-1, 0)
+    while place is not None:
+        place, written = await store.reseal_versions(place, batch, reseal)
+        versions += written
+    return Rotated(tasks, versions, await store.reseal_channels(reseal))

@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.fields import Moment, meta
 from noonbell.model.request import RunQuery
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus, final_status
 from noonbell.model.task import TaskId
 from noonbell.ports import Store
+from noonbell.service.filters import RunFilter
 
 DAY: Final = 86_400 * SECOND
 SAMPLE: Final = 1_000
-"""Averages are taken over so many of the newest finished runs."""
+"""How many of the newest finished runs the averages are of."""
+
+
+class StatsList(RunFilter, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("status", "queue", "worker", "key", "origin", "label", "text", "parent_id")
+
+    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+
+
+class TaskStats(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["sync_stats"])]
+    runs: Annotated[int, meta(examples=[288])]
+    success_rate: Annotated[float | None, meta(examples=[0.9965])]
+    average_duration_ms: Annotated[int | None, meta(examples=[180])]
+    average_lag_ms: Annotated[int | None, meta(examples=[4])]
+
+
+class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Stats"
+
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    total: Annotated[int, meta(examples=[290])]
+    by_status: Annotated[dict[str, int], meta(examples=[{"SUCCESS": 287, "FAILED": 1, "RUNNING": 1, "SKIPPED": 1}])]
+    by_final_status: Annotated[
+        dict[str, int], meta(examples=[{"SUCCESS": 287, "FAILED": 1, "CANCELED": 0, "SKIPPED": 1}])
+    ]
+    success_rate: Annotated[float | None, meta(examples=[0.9965])]
+    tasks: list[TaskStats]
+    sample: Annotated[int, meta("Averages are over so many of the newest finished runs, at most.", examples=[1000])]
 
 
 @dataclass(slots=True)
@@ -47,7 +82,7 @@ class _Sum:
 
 
 def _due_at(run: Run) -> int:
-    """Since when it could have started. A moment before somebody asked for the run is no delay of ours."""
+    """Since when it could have started: not before the run was asked for."""
     return run.run_at if run.origin is Origin.SCHEDULE else max(run.run_at, run.created_at)
 
 

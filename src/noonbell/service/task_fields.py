@@ -1,75 +1,168 @@
-"""From a JSON object to a TaskSpec: every field of a task with its check. The inverse is `task_json`.
+"""From a JSON object to a TaskSpec: every field of a task with its check, HTTP targets included, and the defaults of the
+installation (`Rules`). The inverse is `tasks.written`.
 
 `read_task` reads a whole task: what is absent has its default. A partial change is laid over what the task says now
-(`task_json.written`) and read as a whole again, so there is one set of rules.
+(`tasks.merged`) and read as a whole again, so there is one set of rules.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from noonbell import when
+from noonbell import sealing, when
 from noonbell.clock import Instant, slot_of
-from noonbell.errors import ScheduleError
+from noonbell.errors import InvalidArgument, ScheduleError
+from noonbell.fields import Moment, meta, read_into, read_values
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.run import RunStatus
 from noonbell.model.task import (
-    HTTP_QUEUE,
-    ConcurrencyPolicy,
-    Delivery,
-    ExecType,
-    FailureAction,
+    HTTP,
+    JOBS,
+    NEVER,
+    OWN_QUEUES,
+    TARGET_KINDS,
+    Fanout,
     MisfirePolicy,
-    OnExhausted,
     OnLost,
-    OverlapAction,
+    RetryPolicy,
+    TargetKind,
+    TaskId,
     TaskSpec,
     TaskStatus,
+    target_kind,
 )
-from noonbell.service.http_fields import HTTP_FIELDS, read_http
-from noonbell.service.policy_fields import read_circuit, read_fanout, read_rate_limit, read_retry_policy
-from noonbell.service.reader import Problems, Reader, unfit
-from noonbell.service.retention import Keep, read_keep
-from noonbell.service.rules import Rules
+from noonbell.sealing import Sealer, is_sealed
+from noonbell.service.retention import KeepFields
+from noonbell.service.secrets import MASK
+from noonbell.settings import Settings
 from noonbell.when import due
 from noonbell.when.cron import with_dialect
-from noonbell.when.cron_fields import Dialect
+from noonbell.when.cron_fields import CronDialect
 
-INT32: Final = 2**31 - 1
-YEAR: Final = 31_536_000
 MOST_BYTES: Final = 60_000
 """Of the columns that hold a small JSON object: what MariaDB's `text` takes, with room to spare."""
-
-READ_ONLY: Final = frozenset(
-    {
-        *("id", "version", "created_by", "created_at", "updated_at", "deleted_at", "next_fire_at", "last_run_id"),
-        *(
-            "last_run_at",
-            "last_run_status",
-            "active_runs",
-            "queued_runs",
-            "next_fires",
-            "notes",
-            "description_of_schedule",
-        ),
-    }
-)
-"""What an answer shows and nobody writes. In a change these are passed over, so that a task can be sent back as read."""
-
-_MANAGER = re.compile(r"api|(file|code):.{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A task as somebody asks for it."""
+    """A task as its caller asks for it."""
 
     spec: TaskSpec
     status: TaskStatus | None = None
     """None: ENABLED for a new task, as it stands for a change."""
     skip_next: int | None = None
+
+
+class TaskBody(TaskSpec, frozen=True, kw_only=True):
+    """A task as its caller writes it: the spec, the short form of its schedule, and the status that it begins with."""
+
+    component: ClassVar[str] = "TaskWrite"
+    example: ClassVar[dict[str, Any] | None] = {
+        "name": "sync_stats",
+        "description": "Collect the figures",
+        "cron_expr": "*/5 * * * *",
+        "http_method": "POST",
+        "target_url": "http://svc.internal/api/sync",
+        "headers": {"Content-Type": "application/json"},
+        "body_template": '{"run_id": "{{run_id}}"}',
+        "timeout_seconds": 10,
+        "retry_policy": {"max_retries": 3, "initial_delay": 5, "strategy": "exponential", "max_delay": 60},
+    }
+
+    schedule: Annotated[when.ScheduleSpec | None, meta("When. Null: on demand only.", anything=True)] = None  # type: ignore[assignment]
+    cron_expr: Annotated[
+        str | None,
+        meta(
+            "Short form of a cron schedule; shown in six fields.",
+            anything=True,
+            max_length=1_024,
+            examples=["*/5 * * * *"],
+        ),
+    ] = None
+    cron_dialect: Annotated[
+        CronDialect | None,
+        meta(
+            "How cron_expr is read: standard, cronjob or quartz. Default `scheduler.cron_dialect` of the settings.",
+            anything=True,
+            default=None,
+        ),
+    ] = None
+    status: Annotated[
+        Literal["ENABLED", "DISABLED"] | None,
+        meta(
+            "Of a new task ENABLED by default; a change leaves it as it is.",
+            choices=("ENABLED", "DISABLED"),
+            default=None,
+            expected="one of ENABLED, DISABLED; the others come of themselves",
+        ),
+    ] = None
+    skip_next: Annotated[
+        int | None, meta("Skip so many of the coming slots; -1 until taken back.", ge=-1, le=1_000_000, default=0)
+    ] = None
+
+
+class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task shows and no caller writes. In a change these are passed over: a task can be sent back as it was read."""
+
+    created_by: Annotated[str | None, meta("Who made it.", read_only=True)] = None
+    created_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER
+    updated_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER
+    next_fire_at: Annotated[
+        Moment | None, meta("The next slot.", read_only=True, examples=["2026-11-15T02:35:00Z"])
+    ] = None
+    last_run_id: Annotated[int | None, meta("The newest run.", read_only=True, examples=[7340033])] = None
+    last_run_at: Annotated[
+        Moment | None, meta("When the newest run started.", read_only=True, examples=["2026-11-15T02:30:00.004Z"])
+    ] = None
+    last_run_status: Annotated[RunStatus | None, meta(read_only=True, examples=["SUCCESS"])] = None
+    active_runs: Annotated[int, meta("Runs that execute or await their callback.", read_only=True)] = 0
+    queued_runs: Annotated[int, meta("Runs that wait.", read_only=True)] = 0
+
+
+VERSION = meta("The version that was read, a number: another one is VERSION_CONFLICT.", anything=True)
+
+
+class TaskReplacement(TaskBody, frozen=True, kw_only=True):
+    """What is left out gets its default."""
+
+    component: ClassVar[str] = "TaskReplace"
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (TaskState,)
+
+    id: Annotated[int, meta("As the path says.", read_only=True)] = 0
+    version: Annotated[Any, VERSION] = msgspec.UNSET
+
+
+class TaskPatch(TaskReplacement, frozen=True, kw_only=True):
+    """What is left out stays."""
+
+    component: ClassVar[str] = "TaskPatch"
+    example: ClassVar[dict[str, Any] | None] = {"cron_expr": "*/10 * * * *", "description": "Every ten minutes"}
+
+    name: Annotated[str | msgspec.UnsetType, meta("1 to 255 characters, unique.", min_length=1)] = msgspec.UNSET  # type: ignore[assignment]
+
+
+class ShownTask(TaskBody, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Task"
+    example: ClassVar[dict[str, Any] | None] = None
+    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (TaskState,)
+
+    id: Annotated[TaskId, meta(examples=[1])]
+    status: TaskStatus  # type: ignore[assignment]
+    version: Annotated[int, meta("From 1 on, one more with each change.", examples=[1])]
+
+
+READ_ONLY: Final = frozenset(
+    {*TaskState.__struct_fields__, *("id", "version", "deleted_at", "next_fires", "notes", "description_of_schedule")}
+)
+"""What an answer shows and no caller writes. In a change these are passed over, so that a task can be sent back as read."""
 
 
 def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Mapping[str, Any] | None = None) -> Draft:
@@ -78,160 +171,164 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Map
     `now` is what "at once" means in a schedule. `kept` is the schedule that the task has now, if it has one: where the
     new one differs only in a moment that was left out, it stays.
     """
-    problems = Problems()
-    reader = Reader(given, problems)
-    values: dict[str, Any] = {}
-    _read_identity(reader, values)
-    _read_kind(reader, values, rules)
-    _read_when(reader, values, now, rules, kept)
-    _read_policies(reader, values, rules)
-    _read_flow(reader, values, rules)
-    status = _read_status(reader)
-    skip_next = reader.integer("skip_next", None, -1, 1_000_000)
-    reader.finish("a task")
-    problems.finish()
-    return Draft(TaskSpec(**values), status, skip_next)
-
-
-def _read_identity(reader: Reader, values: dict[str, Any]) -> None:
-    values["name"] = read_name(reader, "name")
-    values["description"] = reader.text("description", "", most=4_000, lines=True)
-    values["labels"] = _read_labels(reader)
-    values["external_id"] = reader.text("external_id", None, least=1)
-    values["meta"] = _read_meta(reader)
-    manager = reader.text("managed_by", "api", least=1)
-    if _MANAGER.fullmatch(manager) is None:
-        reader.expected("managed_by", "api, file:NAME or code:NAME")
-    values["managed_by"] = manager
-
-
-def _read_meta(reader: Reader) -> dict[str, Any]:
-    """The caller's own, but for the names by which a task says how long its history is kept."""
-    inner = reader.object("meta")
-    if inner is None:
-        return {}
-    read_keep(inner, Keep(days=0))
-    return reader.json("meta") or {}
-
-
-def read_name(reader: Reader, field: str) -> str:
-    """A name that can stand in a path, a log line and a unique column."""
-    if reader.get(field) is None:
-        reader.wrong(field, "is missing; expected a text of 1 to 255 characters")
-        return ""
-    name = reader.text(field, "", least=1)
-    if name != name.strip():
-        reader.expected(field, "a name without a blank at its ends")
-    return name
-
-
-def _read_labels(reader: Reader) -> dict[str, str]:
-    inner = reader.object("labels")
-    if inner is None:
-        return {}
-    labels: dict[str, str] = {}
-    for name, value in inner.given.items():
-        if not 1 <= len(name) <= 255 or unfit(name) is not None:
-            reader.wrong("labels", f"has the name {ascii(name)[:60]}; expected 1 to 255 characters")
-        elif not isinstance(value, str) or len(value) > 255 or unfit(value) is not None:
-            inner.expected(name, "a text of at most 255 characters")
-        else:
-            labels[name] = value
-    if len(msgspec.json.encode(labels)) > MOST_BYTES:
-        reader.wrong("labels", f"are more than {MOST_BYTES} bytes")
-    return labels
-
-
-def _read_status(reader: Reader) -> TaskStatus | None:
-    if reader.get("status") is None:
-        return None
-    status = reader.choice("status", TaskStatus, TaskStatus.ENABLED)
-    if status not in (TaskStatus.ENABLED, TaskStatus.DISABLED):
-        reader.expected("status", "one of ENABLED, DISABLED; the others come of themselves")
-    return status
-
-
-def _read_kind(reader: Reader, values: dict[str, Any], rules: Rules) -> None:
-    """What is done: an HTTP call, or a job."""
-    job_type = reader.text("job_type", None, least=1)
-    implied = ExecType.SYNC if job_type is None else ExecType.JOB
-    kind = reader.choice("exec_type", ExecType, implied)
-    values["exec_type"], values["job_type"] = kind, job_type
-    values["payload"] = reader.json("payload")
-    if kind is ExecType.JOB:
-        if reader.get("job_type") is None:
-            reader.wrong("job_type", "is missing; a JOB names the handler that carries it out")
-        values["queue"] = reader.text("queue", "default", least=1)
-        if values["queue"] == HTTP_QUEUE:
-            reader.wrong("queue", "is 'http'; that queue is for HTTP targets, expected another one")
-        _refuse_http_fields(reader)
-        return
-    if job_type is not None:
-        reader.wrong("job_type", f"is for tasks of exec_type JOB, and this one is {kind}; leave one of the two out")
-    if reader.text("queue", HTTP_QUEUE) not in ("", HTTP_QUEUE):
-        reader.expected("queue", "nothing: HTTP targets live on the queue 'http'")
-    read_http(reader, values, rules.check_template)
-
-
-def _refuse_http_fields(reader: Reader) -> None:
-    for name, default in HTTP_FIELDS.items():
-        if reader.get(name) not in (None, "", default):
-            reader.wrong(name, "is for HTTP targets, and this task is a JOB; leave it out")
-
-
-def _read_when(
-    reader: Reader, values: dict[str, Any], now: Instant, rules: Rules, kept: Mapping[str, Any] | None
-) -> None:
-    zone = _read_zone(reader)
+    zone = _zone(given)
+    at = ReadContext(Problems(), zone=when.zones.find(zone))
+    kind = target_kind(given.get("exec_type"), given if given.get("exec_type") is None else {})
+    values = read_values(TaskBody, _over_defaults(given, rules, kind), at)
     values["timezone"] = zone
-    values["start_at"] = start = reader.moment("start_at", zone)
-    values["end_at"] = end = reader.moment("end_at", zone)
+    status, skip_next = values.pop("status", None), values.pop("skip_next", None)
+    for name in ("schedule", "cron_expr", "cron_dialect"):
+        values.pop(name, None)
+    _check_identity(given, values, at)
+    _check_target(given, values, at, rules)
+    values["schedule"] = _schedule_of(given, values, at, now, rules, kept)
+    _check_policies(values, at, rules, kind)
+    _check_flow(given, values, at, rules)
+    at.problems.finish()
+    return Draft(TaskSpec(**values), None if status is None else TaskStatus(status), skip_next)
+
+
+def _over_defaults(given: Mapping[str, Any], rules: Rules, kind: TargetKind) -> Mapping[str, Any]:
+    """A retry policy that says a part of itself has the installation's for the rest."""
+    policy = given.get("retry_policy")
+    if not isinstance(policy, Mapping):
+        return given
+    usual = msgspec.to_builtins(rules.retry(kind))
+    said = {name: value for name, value in policy.items() if value is not None}
+    return {**given, "retry_policy": {**usual, **said}}
+
+
+def _zone(given: Mapping[str, Any]) -> str:
+    """The zone that moments without an offset are in. One that cannot be found is complained of elsewhere."""
+    value = given.get("timezone")
+    try:
+        when.zones.find("UTC" if value is None else value)
+    except ScheduleError:
+        return "UTC"
+    return "UTC" if value is None else str(value)
+
+
+def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: ReadContext) -> None:
+    name = values.get("name", "")
+    if given.get("name") is None:
+        at.wrong("name", "is missing; expected a text of 1 to 255 characters")
+    elif name != name.strip():
+        at.expected("name", name, "a name without a blank at its ends")
+    for field in ("labels", "specific_worker_ids"):
+        if len(msgspec.json.encode(values.get(field, ()))) > MOST_BYTES:
+            at.wrong(field, f"are more than {MOST_BYTES} bytes")
+    kept = {field: value for field, value in values.get("meta", {}).items() if field in KeepFields.__struct_fields__}
+    read_into(KeepFields, kept, ReadContext(at.problems, "meta"))
+    if given.get("timezone") is not None:
+        try:
+            when.zone(given["timezone"])
+        except ScheduleError as error:
+            at.problems.take(error)
+
+
+def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadContext, rules: Rules) -> None:
+    """What is called: the fields of its kind of target, none of another kind's, and the queue."""
+    if values.get("job_type") == "":
+        del values["job_type"]
+    kind = target_kind(values.get("exec_type"), values)
+    exec_type = values.setdefault("exec_type", kind.exec_types[0])
+    for other in TARGET_KINDS:
+        for name, default in other.fields.items() if other is not kind else ():
+            if given.get(name) not in (None, "", default):
+                at.wrong(name, other.not_for_others.format(exec_type=exec_type))
+            values.pop(name, None)
+    _check_queue(kind, given, values, at)
+    if kind.name in _TARGET_RULES:
+        _TARGET_RULES[kind.name](values, at, rules.check_template)
+    elif values.get(kind.named_by) is None:
+        at.wrong(kind.named_by, f"is missing; expected what a task of exec_type {exec_type} calls")
+
+
+def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, Any], at: ReadContext) -> None:
+    if kind.has_own_queue:
+        if values.pop("queue", kind.queue) not in ("", kind.queue):
+            at.expected("queue", given.get("queue"), f"nothing: {kind.name} targets live on the queue {kind.queue!r}")
+        return
+    if (other := OWN_QUEUES.get(values.get("queue", ""))) is not None:
+        at.wrong("queue", f"is {other.queue!r}; that queue is for {other.name} targets, expected another one")
+    if values.get("queue") == "":
+        at.expected("queue", "", "a text of 1 to 255 characters")
+
+
+def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
+    if values.get("job_type") is None:
+        at.wrong("job_type", "is missing; a JOB names the handler that carries it out")
+
+
+def _schedule_of(
+    given: Mapping[str, Any],
+    values: Mapping[str, Any],
+    at: ReadContext,
+    now: Instant,
+    rules: Rules,
+    kept: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    start, end = values.get("start_at"), values.get("end_at")
     if start is not None and end is not None and end < start:
-        reader.wrong("end_at", "is before start_at")
-    values["jitter_seconds"] = reader.integer("jitter_seconds", 0, 0, YEAR)
-    spec = schedule_asked_for(reader)
-    values["schedule"] = None
+        at.wrong("end_at", "is before start_at")
+    spec = schedule_asked_for(given, at)
     if spec is None:
-        return
+        return None
     try:
-        schedule = _normal(spec, zone, now, rules, kept)
+        schedule = _normal(spec, values["timezone"], now, rules, kept)
     except ScheduleError as error:
-        _name_shorthand(reader, error)
-        return
-    values["schedule"] = schedule
-    _check_jitter(reader, values, slot_of(now))
+        for name, problem in error.details.items():
+            at.wrong(short_name(given, name), str(problem))
+        return None
+    jitter = values.get("jitter_seconds", 0)
+    gap = due.shortest_gap(when.parse(schedule, values["timezone"]), slot_of(now)) if jitter else None
+    if gap is not None and jitter >= gap:
+        at.expected("jitter_seconds", jitter, f"less than the {gap} seconds between two slots of the schedule")
+    return schedule
 
 
-def _read_zone(reader: Reader) -> str:
-    value = reader.get("timezone")
-    if value is None:
-        return "UTC"
-    try:
-        when.zone(value)
-    except ScheduleError as error:
-        reader.problems.take(error)
-        return "UTC"
-    return str(value)
+def _check_policies(values: dict[str, Any], at: ReadContext, rules: Rules, kind: TargetKind) -> None:
+    if values.get("timeout_seconds", 0) <= 0:
+        values["timeout_seconds"] = rules.timeout(kind)
+    if values.get("retry_policy") is None:
+        values["retry_policy"] = rules.retry(kind)
+    is_limited = values.get("misfire_policy") is MisfirePolicy.CATCH_UP_LIMITED
+    if is_limited and values.get("catchup_limit", 0) < 1:
+        at.wrong("catchup_limit", "is 0; CATCH_UP_LIMITED needs 1 or more, the number of late slots to run")
 
 
-def schedule_asked_for(reader: Reader) -> Any:
+def _check_flow(given: Mapping[str, Any], values: dict[str, Any], at: ReadContext, rules: Rules) -> None:
+    values.setdefault("on_lost", rules.on_lost)
+    lease = values.get("worker_timeout_ms", 15_000)
+    # A short lease with no word about the heartbeat gets a heartbeat that fits.
+    ping = values.setdefault("ping_interval_ms", min(5_000, lease // 3))
+    if ping >= lease:
+        what = f"less than worker_timeout_ms ({lease}), or every lease would run out"
+        at.expected("ping_interval_ms", given.get("ping_interval_ms", ping), what)
+    fanout: Fanout | None = values.get("fanout")
+    workers, success = (None, None) if fanout is None else (fanout.workers, fanout.success)
+    if isinstance(workers, int) and isinstance(success, int) and success > workers:
+        at.wrong("fanout.success", f"is {success}; expected at most the {workers} workers")
+
+
+def schedule_asked_for(given: Mapping[str, Any], at: ReadContext) -> Any:
     """The schedule that is given, or the one that its short form `cron_expr`, `cron_dialect` stands for."""
-    spec, shorthand, dialect = reader.get("schedule"), reader.get("cron_expr"), reader.get("cron_dialect")
+    spec, shorthand, dialect = given.get("schedule"), given.get("cron_expr"), given.get("cron_dialect")
     if shorthand is None:
         if dialect is not None:
-            reader.wrong(
+            at.wrong(
                 "cron_dialect", "says how a cron expression is read, and there is none; a schedule has its own dialect"
             )
         return spec
     if spec is not None:
-        reader.wrong("cron_expr", "is the short form of schedule; expected one of the two, not both")
+        at.wrong("cron_expr", "is the short form of schedule; expected one of the two, not both")
         return None
     return {"type": "cron", "expr": shorthand, **({} if dialect is None else {"dialect": dialect})}
 
 
-def short_name(reader: Reader, name: str) -> str:
+def short_name(given: Mapping[str, Any], name: str) -> str:
     """What a field of the schedule is called by who wrote `cron_expr`."""
-    if reader.get("cron_expr") is None:
+    if given.get("cron_expr") is None:
         return name
     return {"schedule.expr": "cron_expr", "schedule.dialect": "cron_dialect"}.get(name, name)
 
@@ -252,7 +349,7 @@ def _normal(spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str,
 def _in_its_dialect(spec: Any, zone: str, slot: int, rules: Rules, kept: Mapping[str, Any] | None) -> Any:
     """A cron that names no dialect has the one of the settings; but the same expression stays in the one that it has."""
     if kept is not None and kept["type"] == "cron":
-        again = with_dialect(spec, Dialect(kept.get("dialect", Dialect.STANDARD)))
+        again = with_dialect(spec, CronDialect(kept.get("dialect", CronDialect.STANDARD)))
         if again is not spec and _expr_of(again, zone, slot, rules) == kept["expr"]:
             return again
     return with_dialect(spec, rules.cron_dialect)
@@ -265,64 +362,190 @@ def _expr_of(spec: Any, zone: str, slot: int, rules: Rules) -> str | None:
         return None
 
 
-def _name_shorthand(reader: Reader, error: ScheduleError) -> None:
-    """Who wrote `cron_expr` is told about `cron_expr`."""
-    for name, problem in error.details.items():
-        reader.wrong(short_name(reader, name), str(problem))
+OWNED_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding"})
+"""What the client that sends the request must set by itself."""
+_OF_THE_CONNECTION: Final = frozenset(
+    {"connection", "expect", "http2-settings", "keep-alive", "te", "trailer", "upgrade"}
+)
 
 
-def _check_jitter(reader: Reader, values: dict[str, Any], now: int) -> None:
-    jitter = values["jitter_seconds"]
-    if not jitter:
-        return
-    gap = due.shortest_gap(when.parse(values["schedule"], values["timezone"]), now)
-    if gap is not None and jitter >= gap:
-        reader.expected("jitter_seconds", f"less than the {gap} seconds between two slots of the schedule")
+def is_of_the_connection(header: str) -> bool:
+    """Whether a header speaks to the next hop and not to the target: a proxy may drop others because of it.
+
+    Some servers take an underscore for a dash, so such a spelling of what the client sets is one of these as well.
+    """
+    name = header.lower()
+    dashed = name.replace("_", "-")
+    is_disguised = dashed != name and dashed in OWNED_HEADERS
+    return dashed in _OF_THE_CONNECTION or dashed.startswith("proxy-") or is_disguised
 
 
-def _read_policies(reader: Reader, values: dict[str, Any], rules: Rules) -> None:
-    is_job = values["exec_type"] is ExecType.JOB
-    timeout = reader.number("timeout_seconds", 0, -YEAR, 2_592_000, "seconds, at most 2592000 (30 days)")
-    values["timeout_seconds"] = timeout if timeout > 0 else (rules.job_timeout if is_job else rules.http_timeout)
-    values["retry_policy"] = read_retry_policy(reader, rules.job_retry if is_job else rules.http_retry)
-    values["max_concurrency"] = (
-        reader.integer("max_concurrency", None, 0, 1_000_000, "0 to 1000000, or null for no limit")
-        if reader.has("max_concurrency")
-        else (None if is_job else 1)
-    )
-    values["concurrency_policy"] = reader.choice("concurrency_policy", ConcurrencyPolicy, ConcurrencyPolicy.QUEUE)
-    values["queue_depth"] = reader.integer("queue_depth", None, 0, INT32, "0 or more, or null for no limit")
-    values["overlap_action"] = reader.choice("overlap_action", OverlapAction, OverlapAction.ALLOW)
-    values["failure_action"] = reader.choice("failure_action", FailureAction, FailureAction.RUN_NEW)
-    values["circuit"] = read_circuit(reader)
-    values["misfire_policy"] = reader.choice("misfire_policy", MisfirePolicy, MisfirePolicy.FIRE_NOW)
-    values["catchup_limit"] = reader.integer("catchup_limit", 0, 0, 100_000)
-    if values["misfire_policy"] is MisfirePolicy.CATCH_UP_LIMITED and values["catchup_limit"] < 1:
-        reader.wrong("catchup_limit", "is 0; CATCH_UP_LIMITED needs 1 or more, the number of late slots to run")
-    values["misfire_grace_seconds"] = reader.integer("misfire_grace_seconds", 10, 0, YEAR)
+LONGEST_VALUE: Final = 8_192
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_PLACEHOLDER = re.compile(r"\{\{[^{}]*\}\}")
+
+CheckTemplate = Callable[[str], None]
+"""Raises InvalidArgument for a text with an unknown placeholder."""
 
 
-def _read_flow(reader: Reader, values: dict[str, Any], rules: Rules) -> None:
-    values["priority"] = reader.integer("priority", 0, -1_000_000_000, 1_000_000_000)
-    values["rate_limit"] = read_rate_limit(reader)
-    values["fanout"] = read_fanout(reader)
-    _read_lease(reader, values)
-    workers = reader.texts("specific_worker_ids", most=1_000)
-    if len(msgspec.json.encode(workers)) > MOST_BYTES:
-        reader.wrong("specific_worker_ids", f"are more than {MOST_BYTES} bytes")
-    values["specific_worker_ids"] = workers
-    values["min_worker_version"] = reader.integer("min_worker_version", 0, 0, INT32)
-    values["delivery"] = reader.choice("delivery", Delivery, Delivery.AT_LEAST_ONCE)
-    values["on_lost"] = reader.choice("on_lost", OnLost, rules.on_lost)
-    values["max_lost"] = reader.integer("max_lost", 3, 0, 1_000_000)
-    values["on_exhausted"] = reader.choice("on_exhausted", OnExhausted, OnExhausted.KEEP)
-    values["delete_on_complete"] = reader.flag("delete_on_complete", default=False)
+def check_http(values: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:
+    """What the schema of a task cannot say of its HTTP target: the address, headers, placeholders, secrets."""
+    url, body, secret = values.get("target_url"), values.get("body_template"), values.get("secret")
+    if not url and at.name_of("target_url") not in at.problems.found:
+        at.wrong("target_url", "is missing; expected an http or https URL, or a job_type for a job")
+    elif url:
+        problem = url_problem(url)
+        if problem is not None:
+            at.expected("target_url", url, problem)
+        _check_template(at, "target_url", url, check_template)
+    _check_headers(values.get("headers") or {}, ReadContext(at.problems, at.name_of("headers")), check_template)
+    if body is not None:
+        _check_template(at, "body_template", body, check_template)
+    if secret == MASK:
+        at.wrong("secret", "is the mask that answers show; expected the secret itself, or nothing")
+    elif secret is not None and is_sealed(secret):
+        at.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
 
 
-def _read_lease(reader: Reader, values: dict[str, Any]) -> None:
-    lease = reader.integer("worker_timeout_ms", 15_000, 100, 86_400_000)
-    # A short lease with no word about the heartbeat gets a heartbeat that fits.
-    ping = reader.integer("ping_interval_ms", min(5_000, lease // 3), 10, 28_800_000)
-    if ping >= lease:
-        reader.expected("ping_interval_ms", f"less than worker_timeout_ms ({lease}), or every lease would run out")
-    values["worker_timeout_ms"], values["ping_interval_ms"] = lease, ping
+_TARGET_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], ReadContext, CheckTemplate], None]]] = {
+    HTTP.name: check_http,
+    JOBS.name: _check_job,
+}
+"""What the declarations of its fields cannot say of a kind of target, besides that what it calls must be there."""
+
+
+def url_problem(url: str) -> str | None:
+    """What a target's URL should be and this one is not."""
+    filled = _PLACEHOLDER.sub("1", url)
+    if any(blank in filled for blank in (" ", "\t", "\\")):
+        return "a URL without blanks and backslashes; encode them"
+    try:
+        parts = urlsplit(filled)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "an http or https URL with a host, and a port from 0 to 65535"
+    if parts.scheme not in ("http", "https") or not host:
+        return "an http or https URL with a host"
+    if "@" in parts.netloc:
+        return "a URL without user and password; send them in the header Authorization, which is masked"
+    return None
+
+
+def _check_headers(headers: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:
+    seen: set[str] = set()
+    for name, value in headers.items():
+        problem = _header_problem(name, value, seen)
+        if problem is not None:
+            at.wrong(name[:60], problem)
+        else:
+            _check_template(at, name, value, check_template)
+
+
+def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
+    if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
+        return "is not the name of a header"
+    if name.lower() in OWNED_HEADERS or is_of_the_connection(name):
+        return "is set by the client that sends the request; leave it out"
+    if name.lower() in seen:
+        return "is there twice; names of headers do not tell upper from lower case"
+    seen.add(name.lower())
+    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
+        return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
+    if value == MASK:
+        return "has the mask that answers show as its value; expected the value itself"
+    if is_sealed(value):
+        return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+    return unfit(value.replace("\t", " "))
+
+
+def _check_template(at: ReadContext, name: str, text: str, check_template: CheckTemplate) -> None:
+    try:
+        check_template(text)
+    except InvalidArgument as error:
+        at.wrong(name, error.message)
+
+
+HTTP_RETRY: Final = RetryPolicy(max_retries=0)
+JOB_RETRY: Final = RetryPolicy(max_retries=3)
+
+
+def _any_text(text: str) -> None:
+    del text
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a callback's signature is made of, and stands in: bytes and headers as they came. Checked once, not kept."""
+
+    headers: Mapping[str, str]
+    """By their names in small letters."""
+    body: bytes
+
+
+CallbackObjection = Callable[[Proof | None, TaskSpec, Instant], str]
+"""Why a callback for a run of that task is not believed; empty where it is. The instant is now."""
+
+
+def _no_objection(proof: Proof | None, spec: TaskSpec, now: Instant) -> str:
+    del proof, spec, now
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    seconds_field: bool = True
+    """False refuses cron expressions of six fields."""
+    cron_dialect: CronDialect = CronDialect.STANDARD
+    """Of a cron schedule that names none, where it is saved."""
+    check_template: Callable[[str], None] = _any_text
+    """Raises InvalidArgument for an unknown placeholder. Targets know them; wiring hands it in."""
+    http_timeout: float = 10
+    job_timeout: float = 300
+    http_retry: RetryPolicy = HTTP_RETRY
+    job_retry: RetryPolicy = JOB_RETRY
+    job_retry_delay: float = 60
+    """Of jobs that speak the words of `/api/jobs`; a task's own `retry_policy` has its own default."""
+    plan_timeout: float = 300
+    on_lost: OnLost = OnLost.RETRY
+    allow_id_mode: bool = True
+    """Whether a callback may name task and run instead of a token."""
+    callback_token_ttl: float = math.inf
+    """Seconds; see `engine.callback.is_stale`."""
+    callback_objection: CallbackObjection = _no_objection
+    """Checks a callback's signature. Targets know how to; wiring hands it in."""
+    sealer: Sealer = Sealer()  # noqa: RUF009 - it has no key, and so no state
+    """Seals the secrets of a task where it is saved."""
+
+    def timeout(self, kind: TargetKind) -> float:
+        """Of one attempt, where a task names none."""
+        return {HTTP.name: self.http_timeout, JOBS.name: self.job_timeout}.get(kind.name, kind.timeout_seconds)
+
+    def retry(self, kind: TargetKind) -> RetryPolicy:
+        """Where a task names none."""
+        usual = {HTTP.name: self.http_retry, JOBS.name: self.job_retry}.get(kind.name)
+        return usual or RetryPolicy(max_retries=kind.max_retries)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        check_template: Callable[[str], None] = _any_text,
+        callback_objection: CallbackObjection = _no_objection,
+    ) -> Rules:
+        return cls(
+            seconds_field=settings.scheduler.enable_seconds_field,
+            cron_dialect=CronDialect(settings.scheduler.cron_dialect),
+            check_template=check_template,
+            http_timeout=settings.executor.request_timeout or 10,
+            job_timeout=settings.jobs.job_timeout,
+            http_retry=msgspec.convert({"max_retries": 0, **settings.executor.default_retry.given()}, RetryPolicy),
+            job_retry=RetryPolicy(max_retries=settings.jobs.max_retries),
+            job_retry_delay=settings.jobs.retry_delay,
+            plan_timeout=settings.plans.exec_timeout,
+            on_lost=OnLost(settings.recovery.orphaned_runs.upper()),
+            allow_id_mode=settings.callback.allow_id_mode,
+            callback_token_ttl=settings.callback.token_ttl,
+            callback_objection=callback_objection,
+            sealer=sealing.from_file(settings.secrets.key_file),
+        )

@@ -1,24 +1,31 @@
-"""Tasks: create, read, change, enable, disable, delete, skip, reset."""
+"""Tasks: create, read, change, enable, disable, delete, skip, reset; and a task as JSON.
+
+`shown` is for answers, with secrets masked; `written` is what a change is laid over, the inverse of `task_fields.read_task`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
+from noonbell.fields import meta
+from noonbell.fields.problems import Problems
+from noonbell.model.account import Activity
 from noonbell.model.request import Page, TaskChange, TaskQuery
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.ports import Store, Wakeup
-from noonbell.service import secrets, task_json
-from noonbell.service.activity import Activity, activities
-from noonbell.service.naming import TaskRef
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import Draft, read_task
+from noonbell.model.task import TARGET_KINDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion, target_kind
+from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
+from noonbell.service import secrets
+from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
+from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
+from noonbell.service.task_fields import READ_ONLY, Draft, Rules, read_task
+from noonbell.when.cron_fields import CronDialect
 
+MOST_SKIPPED: Final = 1_000_000
 SYSTEM: Final = "system"
 """Who manages a task that is built in."""
 
@@ -26,12 +33,42 @@ _BATCH: Final = 200
 """Tasks that one transaction enables or disables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """How a task is deleted: see `Store.delete_task`."""
 
-    cancel_running: bool = False
-    purge: bool = False
+    cancel_running: Annotated[bool, meta("Cancel the runs that are executing; else they finish.")] = False
+    purge: Annotated[bool, meta("Remove its history as well, for good.")] = False
+
+
+class SkipBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "SkipWrite"
+    noun: ClassVar[str] = "a skip"
+
+    count: Annotated[
+        int,
+        meta(
+            "How many of the coming slots; 0: none, -1: until it is taken back.", ge=-1, le=MOST_SKIPPED, examples=[2]
+        ),
+    ] = 1
+
+
+class NextList(msgspec.Struct, frozen=True, kw_only=True):
+    count: Annotated[int, meta("How many.", ge=1, le=1_000)] = 5
+
+
+class BulkTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks a bulk change is about: those of a filter, or all."""
+
+    component: ClassVar[str] = "BulkTasks"
+    noun: ClassVar[str] = "a bulk change"
+    example: ClassVar[dict[str, Any]] = {"filter": {"label": "team=billing"}}
+
+    filter: TaskFilter | None = None
+    all: Annotated[bool, meta("Every task: instead of a filter.")] = False
+
+
+class RunsOfTask(RunList, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("task",)
 
 
 class Tasks:
@@ -42,24 +79,24 @@ class Tasks:
 
     async def create(self, given: Mapping[str, Any], *, by: str | None = None) -> Task:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
-        task_json.check_new(given)
+        check_new(given)
         draft = self._sealed(read_task(given, await self._store.now(), self._rules))
         status = draft.status or TaskStatus.ENABLED
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
-        self._wakeup.signal("plan")
+        self._wakeup.signal(PLAN)
         return task
 
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
         """What `create` would make of it; nothing is written."""
-        task_json.check_new(given)
+        check_new(given)
         return self._sealed(read_task(given, await self._store.now(), self._rules)).spec
 
     async def draft_of_change(self, task: Task, given: Mapping[str, Any]) -> Draft:
         """What a full `change` would make of the task; nothing is written."""
-        return self._drafted(task, task_json.replaced(self.opened(task), given), await self._store.now())
+        return self._drafted(task, replaced(self.opened(task), given), await self._store.now())
 
     def opened(self, task: Task) -> Task:
-        """The task with its secrets as they are: for whoever reads its fields anew. Not for answers."""
+        """The task with its secrets opened: for a caller that reads its fields anew. Not for answers."""
         return msgspec.structs.replace(task, spec=secrets.opened_where_possible(task.spec, self._rules.sealer))
 
     def _sealed(self, draft: Draft, kept: TaskSpec | None = None) -> Draft:
@@ -75,17 +112,21 @@ class Tasks:
     async def show(self, task: Task, doing: Activity | None = None) -> dict[str, Any]:
         """The task as an answer shows it; what its runs are `doing` is asked for, unless it is known already."""
         if doing is None:
-            doing = (await activities(self._store, [task.id])).get(task.id, Activity())
-        return task_json.shown(task, doing)
+            doing = (await self._store.activity([task.id])).get(task.id, Activity())
+        return shown(task, doing)
 
     async def versions(self, task: Task) -> list[TaskVersion]:
         """Every version that it had, oldest first, secrets included. Not for answers as it is."""
         return await self._store.task_versions(task.id)
 
+    async def found(self, query: TaskQuery) -> Page[Task]:
+        """As they are kept: for a caller that does not ask what their runs are doing."""
+        return await self._store.tasks(query)
+
     async def page(self, query: TaskQuery) -> Page[dict[str, Any]]:
         page = await self._store.tasks(query)
-        found = await activities(self._store, [task.id for task in page.items])
-        items = [task_json.shown(task, found.get(task.id, Activity())) for task in page.items]
+        found = await self._store.activity([task.id for task in page.items])
+        items = [shown(task, found.get(task.id, Activity())) for task in page.items]
         return Page(items, page.total, page.next_cursor)
 
     async def change(
@@ -111,7 +152,7 @@ class Tasks:
             if inspect is not None:
                 inspect(task)
             plain = self.opened(task)
-            fields = task_json.merged(plain, given) if partial else task_json.replaced(plain, given)
+            fields = merged(plain, given) if partial else replaced(plain, given)
             draft = self._drafted(task, fields, now)
             return TaskChange(spec=draft.spec, status=_turned(task, draft.status), skip_next=draft.skip_next)
 
@@ -130,7 +171,7 @@ class Tasks:
         return self._sealed(replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM)), task.spec)
 
     async def create_built_in(self, given: Mapping[str, Any]) -> Task | None:
-        """Make a task that every installation has, unless it is there. None: somebody else has a task of that name.
+        """Make a task that every installation has, unless it is there. None: an operator has a task of that name.
 
         Nodes that start at the same time make it once. What an operator has changed of it stays.
         """
@@ -142,7 +183,7 @@ class Tasks:
                 task = await self._store.create_task(spec, by=SYSTEM, system=True)
             except AlreadyExists:
                 task = await self.get(name)
-            self._wakeup.signal("plan")
+            self._wakeup.signal(PLAN)
         return task if task.spec.managed_by == SYSTEM else None
 
     async def enable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
@@ -188,29 +229,23 @@ class Tasks:
 
     async def set_status_where(self, query: TaskQuery, status: TaskStatus, *, by: str | None = None) -> int:
         """Enable or disable every task that the query finds, but those in ERROR; how many were changed."""
-        ids: list[TaskId] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.tasks(msgspec.structs.replace(query, page=1, page_size=500, cursor=cursor))
-            ids += [task.id for task in page.items if task.status not in (status, TaskStatus.ERROR)]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        unlike = (status, TaskStatus.ERROR)
+        ids = [task.id async for task in every(self._store.tasks, query) if task.status not in unlike]
         return len(await self.set_status(ids, status, by=by))
 
     async def set_status(self, ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None) -> list[Task]:
         """Enable or disable these, but those in ERROR; those that were changed.
 
-        In batches, so that nobody waits long for one of them. One that is deleted or errs meanwhile does not keep the
+        In batches, so that other transactions do not wait long. One that is deleted or errs meanwhile does not keep the
         others as they were.
         """
         changed: list[Task] = []
         for start in range(0, len(ids), _BATCH):
             changed += await self._store.set_status(ids[start : start + _BATCH], status, by=by)
         if changed:
-            self._wakeup.signal("plan")
-            self._wakeup.signal("orders")
-            self._wakeup.signal("queue:*")
+            self._wakeup.signal(PLAN)
+            self._wakeup.signal(ORDERS)
+            self._wakeup.signal(ANY_QUEUE)
         return changed
 
     async def _set_status(self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None) -> Task:
@@ -225,9 +260,9 @@ class Tasks:
 
     def _wake(self, task: Task) -> None:
         """Its cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""
-        self._wakeup.signal("plan")
-        self._wakeup.signal("orders")
-        self._wakeup.signal(f"queue:{task.spec.queue}")
+        self._wakeup.signal(PLAN)
+        self._wakeup.signal(ORDERS)
+        self._wakeup.signal(queue_topic(task.spec.queue))
 
 
 def _turned(task: Task, status: TaskStatus | None) -> TaskStatus:
@@ -252,3 +287,135 @@ def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | Non
     if expect_version is not None and expect_version != said:
         raise InvalidArgument.field("version", f"is {said}, but If-Match says {expect_version}")
     return said
+
+
+_MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout")
+"""A partial change of these names single fields; any other field is replaced as a whole."""
+
+_BY_KIND: Final = ("timeout_seconds", "retry_policy", "max_concurrency")
+"""Their default depends on the kind of target."""
+
+
+def written(spec: TaskSpec) -> dict[str, Any]:
+    """The fields as a caller would write them, secrets included. Not for answers."""
+    fields: dict[str, Any] = msgspec.to_builtins(spec)
+    for name in ("start_at", "end_at"):
+        fields[name] = None if fields[name] is None else rfc3339(fields[name])
+    return fields
+
+
+def shown(task: Task, activity: Activity) -> dict[str, Any]:
+    """Every field of a task, for answers: times as RFC 3339, secrets masked."""
+    fields = written(task.spec)
+    fields["headers"] = masked(task.spec.headers)
+    fields["secret"] = None if task.spec.secret is None else MASK
+    return {
+        "id": task.id,
+        "name": fields.pop("name"),
+        "status": task.status,
+        "version": task.version,
+        **fields,
+        "cron_expr": cron_expr(task.spec),
+        "cron_dialect": cron_dialect(task.spec),
+        "skip_next": task.skip_next,
+        "created_by": task.created_by,
+        "created_at": rfc3339(task.created_at),
+        "updated_at": rfc3339(task.updated_at),
+        "next_fire_at": None if task.next_fire_at is None else rfc3339(task.next_fire_at),
+        "last_run_id": activity.last_run_id,
+        "last_run_at": None if activity.last_run_at is None else rfc3339(activity.last_run_at),
+        "last_run_status": activity.last_run_status,
+        "active_runs": activity.active_runs,
+        "queued_runs": activity.queued_runs,
+    }
+
+
+def cron_expr(spec: TaskSpec) -> str | None:
+    """The short form of a cron schedule, in six fields; None for any other."""
+    schedule = spec.schedule
+    return str(schedule["expr"]) if schedule is not None and schedule["type"] == "cron" else None
+
+
+def cron_dialect(spec: TaskSpec) -> str | None:
+    """How `cron_expr` is to be read; None where there is none."""
+    schedule = spec.schedule
+    if schedule is None or schedule["type"] != "cron":
+        return None
+    return str(schedule.get("dialect", CronDialect.STANDARD))
+
+
+def replaced(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a full change asks for: `given` alone, with the secrets that it shows as masked."""
+    fields = _without_echo(task, given)
+    fields.setdefault("managed_by", task.spec.managed_by)
+    refuse_carried(task.spec, given, fields)
+    return fields
+
+
+def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a partial change asks for: `given` laid over what the task says now."""
+    fields = _without_echo(task, given)
+    base = _base_for(task.spec, fields)
+    for name in _MERGED:
+        if isinstance(fields.get(name), Mapping) and base.get(name) is not None:
+            fields[name] = {**base[name], **fields[name]}
+    kept: dict[str, Any] = base.get("schedule") or {}
+    is_cron = kept.get("type") == "cron"
+    if fields.get("cron_dialect") is not None and is_cron and not {"cron_expr", "schedule"} & fields.keys():
+        fields["cron_expr"] = kept.get("source") or kept["expr"]
+    if "cron_expr" in fields:
+        base.pop("schedule", None)
+        if fields["cron_expr"] is not None and is_cron:
+            # The rest of a cron schedule (dialect, repeat) stays when its expression changes.
+            rest = {name: value for name, value in kept.items() if name != "source"}
+            dialect = fields.pop("cron_dialect", None) or rest.get("dialect")
+            fields["schedule"] = {**rest, "dialect": dialect, "expr": fields.pop("cron_expr")}
+    made = {**base, **fields}
+    refuse_carried(task.spec, given, made)
+    return made
+
+
+def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` without what is only an answer sent back: read-only fields, masks, the schedule in both its forms."""
+    fields = {name: value for name, value in given.items() if name not in READ_ONLY}
+    if isinstance(fields.get("headers"), Mapping):
+        fields["headers"] = unmasked(fields["headers"], task.spec.headers)
+    if fields.get("secret") == MASK and task.spec.secret is not None:
+        fields["secret"] = task.spec.secret
+    if fields.get("status") == task.status:
+        del fields["status"]
+    is_same_dialect = fields.get("cron_dialect") in (None, cron_dialect(task.spec))
+    if "schedule" in fields and "cron_expr" in fields:
+        # An answer has both. The one that was not touched is an echo; with both changed, the caller has to choose.
+        if fields["cron_expr"] == cron_expr(task.spec) and (
+            is_same_dialect or fields["schedule"] != task.spec.schedule
+        ):
+            del fields["cron_expr"]
+        elif fields["schedule"] == task.spec.schedule:
+            del fields["schedule"]
+    if is_same_dialect and fields.get("cron_expr") is None:
+        fields.pop("cron_dialect", None)
+    return fields
+
+
+def _base_for(spec: TaskSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the task says now, as far as it survives a change of the kind of its target."""
+    base = written(spec)
+    kind = spec.target_kind
+    named = (each for each in TARGET_KINDS[:-1] if changes.get(each.named_by))
+    wanted = target_kind(changes["exec_type"], {}) if changes.get("exec_type") else next(named, kind)
+    if wanted is kind:
+        return base
+    plain = TaskSpec(name="x", exec_type=spec.exec_type)
+    gone = {"exec_type", "queue", *kind.fields}
+    gone.update(name for name in _BY_KIND if getattr(spec, name) == getattr(plain, name))
+    return {name: value for name, value in base.items() if name not in gone}
+
+
+def check_new(given: Mapping[str, Any]) -> None:
+    """A task that is made anew has no history to name."""
+    problems = Problems()
+    for name in given:
+        if name in READ_ONLY:
+            problems.add(name, "is read only; leave it out of a new task")
+    problems.finish()

@@ -1,6 +1,6 @@
-"""The timeline: what became of tasks in a stretch of time and what is to come of them, a page of tasks at a time.
+"""The timeline: past runs and coming slots of tasks in a stretch of time, a page of tasks at a time; and its JSON.
 
-The work grows with the tasks of the page, never with all that ran: each task is asked for so many runs, and what lies
+The work grows with the tasks of the page, not with all their runs: each task is asked for its newest runs, and what lies
 further back is counted from its slots.
 """
 
@@ -13,19 +13,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from statistics import median_low
-from typing import Any, Final, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, cast
+
+import msgspec
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant, slot_of
 from noonbell.errors import ScheduleError
+from noonbell.fields import Moment, filled, meta, plain
 from noonbell.model.account import Pause, SlotRun
 from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.model.run import DroppedRange, Run, RunStatus
+from noonbell.model.run import DroppedRange, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import bounds_of
-from noonbell.policy.past import State, stretches
+from noonbell.policy.slot_history import State, version_spans
 from noonbell.ports import Store
-from noonbell.service.filters import cursor_at, from_the_top
+from noonbell.service.filters import PageNumber, TaskFilter, cursor_at, from_the_top
 from noonbell.when.due import first, jitter
 from noonbell.when.schedule import Schedule
 
@@ -138,6 +141,7 @@ class Timelines:
         if until > now:
             for lane in found:
                 lane.planned = _shared(lane.task, max(since, now), until, known)
+                await asyncio.sleep(0)  # others have their turn
         return found, page.total
 
     async def _lately(
@@ -189,7 +193,7 @@ class Timelines:
         """A task at its first version has been on from the start, or off."""
         if task.version == 1 and task.status is TaskStatus.ENABLED:
             return []
-        lived = stretches(task, await self._store.task_versions(task.id))
+        lived = version_spans(task, await self._store.task_versions(task.id))
         found: dict[Instant, Off] = {}
         for place, stretch in enumerate(lived):
             end = lived[place + 1].valid_from if place + 1 < len(lived) else None
@@ -223,14 +227,16 @@ class Timelines:
             else:
                 slots[task.id] = _spread(task, found)
                 counts.update(slot // step * step for slot in slots[task.id])
+            await asyncio.sleep(0)  # others have their turn: all of it may take seconds
         for schedule, tasks in often.items():
+            await asyncio.sleep(0)
             for at, count in counts_of(schedule, -(-since // SECOND), until // SECOND, step).items():
                 counts[at] += tasks * count
         names = {task.id: task.name for task in page.items}
         return Load(slots, dict(counts), names, looked, page.total or 0)
 
     async def started(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
-        """How many slots of all tasks were taken care of, by stretches of so many seconds."""
+        """How many slots of all tasks became runs or skips, by stretches of `seconds`."""
         return await self._store.slot_counts(since, until, seconds)
 
     async def planned_by_day(self, edges: Sequence[int]) -> tuple[list[int], int, int]:
@@ -248,8 +254,8 @@ class Timelines:
                     known[schedule] = [counted(schedule, *pair) for pair in pairwise(edges)]
                 each = known[schedule]
             else:
-                slots = coming(task, Instant(edges[0] * SECOND), Instant(edges[-1] * SECOND - 1), 10_000)
-                each = [sum(a <= slot < b for slot in slots) for a, b in pairwise(edges)]
+                each = counted_of(task, schedule, edges)
+            await asyncio.sleep(0)  # others have their turn: all of it may take seconds
             sums = [sum(pair) for pair in zip(sums, each, strict=True)]
         return sums, len(page.items), page.total or 0
 
@@ -287,6 +293,31 @@ def counted(schedule: Schedule, start: int, stop: int) -> int:
     return 0 if count is None or schedule.is_fixed_delay else int(count(start, stop))
 
 
+def counted_of(task: Task, schedule: Schedule, edges: Sequence[int]) -> list[int]:
+    """How many slots of a task lie between one edge and the next, from its cursor on, within bounds and repeat count."""
+    if schedule.is_fixed_delay:
+        slots = coming(task, Instant(edges[0] * SECOND), Instant(edges[-1] * SECOND - 1), 1)
+        return [sum(low <= slot < high for slot in slots) for low, high in pairwise(edges)]
+    bounds, cursor = bounds_of(task.spec), int(slot_of(task.next_fire_at or 0))
+    first_edge = cursor if bounds.start_at is None else max(cursor, bounds.start_at)
+    last_edge = edges[-1] if bounds.end_at is None else min(edges[-1], bounds.end_at + 1)
+    left = None if schedule.repeat is None else _left_at(task, schedule, cursor, edges[0])
+    found: list[int] = []
+    for low, high in pairwise(edges):
+        start, stop = max(low, first_edge), min(high, last_edge)
+        count = counted(schedule, start, stop) if start < stop else 0
+        if left is not None:
+            count = min(count, left)
+            left -= count
+        found.append(count)
+    return found
+
+
+def _left_at(task: Task, schedule: Schedule, cursor: int, start: int) -> int:
+    """What the repeat count leaves for slots from `start` on."""
+    return max(0, (schedule.repeat or 0) - task.fired - (counted(schedule, cursor, start) if start > cursor else 0))
+
+
 def counts_of(schedule: Schedule, start: int, stop: int, step: int) -> Mapping[int, int]:
     """Slots by the second that a step of the clock begins with."""
     return _counts_of(cast("Hashable", schedule), start, stop, step)
@@ -304,7 +335,7 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
         return []
     cursor = int(slot_of(task.next_fire_at))
     start = max(cursor, -(-since // SECOND))
-    left = None if schedule.repeat is None else schedule.repeat - task.fired - counted(schedule, cursor, start)
+    left = None if schedule.repeat is None else _left_at(task, schedule, cursor, start)
     if schedule.is_fixed_delay:  # where it goes from there, its runs decide
         return [cursor] if start == cursor and cursor * SECOND <= until else []
     bounds = bounds_of(task.spec)
@@ -330,3 +361,90 @@ def _shared(task: Task, since: Instant, until: Instant, known: Known) -> list[in
 def _spread(task: Task, slots: list[int]) -> list[int]:
     most = task.spec.jitter_seconds
     return slots if not most else [slot + int(jitter(task.id, slot, most)) for slot in slots]
+
+
+LARGEST_PAGE: Final = 200
+
+
+class TimelineList(TaskFilter, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("status", "queue", "managed_by", "include_system")
+
+    since: Annotated[Moment | None, meta("From then on; twelve hours ago if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then, a day after `from` if left out; 32 days at most.")] = (
+        msgspec.field(name="to", default=None)
+    )
+    page: PageNumber = 1
+    page_size: Annotated[int, meta("How many tasks a page has.", ge=1, le=LARGEST_PAGE)] = 20
+
+
+class RunOnTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    status: Annotated[RunStatus, meta(examples=["SUCCESS"])]
+    scheduled_time: Moment
+    start_time: Moment | None
+    end_time: Moment | None
+
+
+class EarlierRuns(msgspec.Struct, frozen=True, kw_only=True):
+    count: int
+    failed: int
+    more: bool
+
+
+class DroppedSlots(msgspec.Struct, frozen=True, kw_only=True):
+    first: Moment
+    last: Moment
+    count: int
+    reason: str
+
+
+class TimeOff(msgspec.Struct, frozen=True, kw_only=True):
+    since: Moment
+    until: Moment | None
+    reason: str
+    by: str | None
+
+
+class TaskOnTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["nightly-report"])]
+    status: TaskStatus
+    usual_ms: Annotated[int | None, meta("The median of how long its newest runs took.", examples=[1240])]
+    runs: list[RunOnTimeline]
+    earlier: Annotated[EarlierRuns, meta("Runs of the stretch before those of `runs`.")]
+    dropped: Annotated[list[DroppedSlots], meta(examples=[[]])]
+    off: Annotated[list[TimeOff], meta("When the task, or its queue, stood still.", examples=[[]])]
+    planned: Annotated[list[Moment], meta(examples=[["2026-11-16T02:00:00Z"]])]
+    more_planned: bool
+    overlap_risk: Annotated[bool, meta("A run of the usual length would not be over when the next slot comes.")]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    items: list[TaskOnTimeline]
+    total: Annotated[int | None, meta(examples=[1])]
+    page: Annotated[int, meta(examples=[1])]
+    page_size: Annotated[int, meta(examples=[20])]
+
+
+def shown(lane: Lane) -> dict[str, Any]:
+    return plain(
+        TaskOnTimeline(
+            task_id=lane.task.id,
+            task_name=lane.task.name,
+            status=lane.task.status,
+            usual_ms=None if lane.usual is None else lane.usual // 1000,
+            runs=[filled(RunOnTimeline, run, run_id=run.id) for run in lane.runs],
+            earlier=EarlierRuns(
+                count=len(lane.before), failed=sum(one.status in FAILED for one in lane.before), more=lane.is_cut
+            ),
+            dropped=[filled(DroppedSlots, one) for one in lane.dropped],
+            off=[filled(TimeOff, one) for one in lane.off],
+            planned=[Instant(slot * SECOND) for slot in lane.planned[:MOST_SLOTS]],
+            more_planned=lane.is_dense,
+            overlap_risk=lane.overlaps,
+        )
+    )

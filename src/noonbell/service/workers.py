@@ -1,16 +1,78 @@
-"""Workers: who is there, and what an operator wants of them."""
+"""Workers: which there are, what an operator wants of them, what a worker's token may touch, and the worker protocol.
+
+`WorkerProtocol` reads what a worker sends by the API and writes the answers; `engine.worker_protocol.WorkerBackend` acts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import enum
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Protocol
 
-from noonbell.clock import rfc3339
-from noonbell.errors import InvalidState, NotFound
-from noonbell.model.worker import PART_OF, SERVE, Worker, WorkerState
-from noonbell.ports import Store, Wakeup
-from noonbell.service.protocol import MOST_CONCURRENCY, checked_id
-from noonbell.service.reader import Problems, Reader
+import msgspec
+
+from noonbell.engine.worker_protocol import WorkerBackend
+from noonbell.errors import Forbidden, InvalidId, InvalidState, NotFound
+from noonbell.fields import Moment, filled, meta, plain, read, read_into
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
+from noonbell.model.task import OWN_QUEUES, TaskId
+from noonbell.model.worker import (
+    PART_OF,
+    SERVE,
+    Attendance,
+    LeaseOrder,
+    WorkerDeclaration,
+    WorkerInfo,
+    WorkerState,
+    is_scheduler_alive,
+)
+from noonbell.ports import ORDERS, Store, Wakeup, queue_topic
+
+
+class ShownWorker(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Worker"
+
+    id: Annotated[str, meta(examples=["resizer-1"])]
+    state: WorkerState
+    version: Annotated[int, meta(examples=[3])]
+    queues: Annotated[tuple[str, ...], meta(examples=[["default"]])]
+    job_types: Annotated[tuple[str, ...] | None, meta("Null: any.", examples=[["resize"]])]
+    concurrency: Annotated[int, meta("The most runs that it holds.", examples=[10])]
+    running: Annotated[int, meta("Runs that it holds now.", examples=[2])]
+    part_of: Annotated[str | None, meta("`serve`: inside a node, drained but never stopped alone.", examples=[None])]
+    started_at: Moment
+    last_heartbeat_at: Moment
+
+
+class AllWorkers(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Workers"
+
+    items: list[ShownWorker]
+    has_scheduler: Annotated[bool, meta("False: no node plans; schedules do not fire, delayed runs and retries wait.")]
+
+
+class WorkerChange(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "a worker that can be changed"
+
+    concurrency: Annotated[
+        int,
+        meta(
+            "The most runs that it may hold; 0: none.",
+            ge=0,
+            le=MOST_CONCURRENCY,
+            missing="how many runs it may hold, 0 for none",
+            examples=[10],
+        ),
+    ]
+
+
+class WorkerStateSet(msgspec.Struct, frozen=True):
+    worker_id: Annotated[str, meta(examples=["resizer-1"])]
+    state: WorkerState
 
 
 class Workers:
@@ -22,6 +84,10 @@ class Workers:
         held = await self._store.held()
         return [shown(worker, held.get(worker.id, 0)) for worker in await self._store.workers()]
 
+    async def has_scheduler(self) -> bool:
+        """Whether a node plans on the store: without one, slots, delayed runs and retries wait."""
+        return is_scheduler_alive(await self._store.scheduler_seen_at(), await self._store.now())
+
     async def get(self, worker_id: str) -> dict[str, Any]:
         worker_id = checked_id(worker_id)
         worker = next((one for one in await self._store.workers() if one.id == worker_id), None)
@@ -32,14 +98,8 @@ class Workers:
 
     async def change(self, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Another concurrency; the worker hears of it with its next heartbeat."""
-        problems = Problems()
-        reader = Reader(given, problems)
-        if reader.get("concurrency") is None:
-            reader.wrong("concurrency", "is missing; expected how many runs it may hold, 0 for none")
-        concurrency = reader.integer("concurrency", 0, 0, MOST_CONCURRENCY)
-        reader.finish("a worker that can be changed")
-        problems.finish()
-        worker = await self._store.set_worker(checked_id(worker_id), concurrency=concurrency)
+        wanted = read(WorkerChange, given)
+        worker = await self._store.set_worker(checked_id(worker_id), concurrency=wanted.concurrency)
         self._wake(worker)
         return await self.get(worker.id)
 
@@ -58,22 +118,392 @@ class Workers:
         self._wake(worker)
         return {"worker_id": worker.id, "state": worker.state}
 
-    def _wake(self, worker: Worker) -> None:
-        self._wakeup.signal("orders")
+    def _wake(self, worker: WorkerInfo) -> None:
+        self._wakeup.signal(ORDERS)
         for queue in worker.queues:
-            self._wakeup.signal(f"queue:{queue}")
+            self._wakeup.signal(queue_topic(queue))
 
 
-def shown(worker: Worker, running: int) -> dict[str, Any]:
-    return {
-        "id": worker.id,
-        "state": worker.state,
-        "version": worker.version,
-        "queues": list(worker.queues),
-        "job_types": None if worker.job_types is None else list(worker.job_types),
-        "concurrency": worker.concurrency,
-        "running": running,
-        "part_of": worker.meta.get(PART_OF),
-        "started_at": rfc3339(worker.started_at),
-        "last_heartbeat_at": rfc3339(worker.heartbeat_at),
-    }
+def shown(worker: WorkerInfo, running: int) -> dict[str, Any]:
+    part_of, seen_at = worker.meta.get(PART_OF), worker.heartbeat_at
+    return plain(filled(ShownWorker, worker, running=running, part_of=part_of, last_heartbeat_at=seen_at))
+
+
+_FRESH: Final = 10.0
+"""Seconds that a worker's name is known to be fine without asking the store."""
+_MOST_KNOWN: Final = 10_000
+
+
+class _Store(Protocol):
+    async def run(self, run_id: RunId) -> Run | None: ...
+
+    async def workers(self) -> list[WorkerInfo]: ...
+
+
+class WorkerBounds:
+    def __init__(self, store: _Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._monotonic = store, monotonic
+        self._known: dict[tuple[str, tuple[str, ...]], float] = {}
+
+    async def claim(self, queues: tuple[str, ...], worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the claim asks for; without `queues`, all of the token's. Forbidden where it asks for others."""
+        asked = given.get("queues")
+        if asked is None:
+            asked = list(queues)
+        if isinstance(asked, list):
+            others = [str(name) for name in asked if name not in queues]
+            if others:
+                raise Forbidden(f"this token is for {_named(queues)}, and not for {_named(others[:5])}")
+        await self.worker(queues, worker_id)
+        return {**given, "queues": asked}
+
+    async def worker(self, queues: tuple[str, ...], worker_id: Any) -> None:
+        """Forbidden for the name of a worker that works on other queues too: its leases are not this token's."""
+        if not isinstance(worker_id, str):
+            return  # no name: reading the call refuses it
+        known = (worker_id, queues)
+        now = self._monotonic()
+        if now - self._known.get(known, -_FRESH) < _FRESH:
+            return
+        there = next((one for one in await self._store.workers() if one.id == worker_id), None)
+        if there is not None and not set(there.queues) <= set(queues):
+            raise Forbidden(f"there is a worker {worker_id!r} on other queues; this token is for {_named(queues)}")
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[known] = now
+
+    async def run(self, queues: tuple[str, ...], run_id: RunId, worker_id: Any) -> None:
+        """Forbidden for a run of another queue, held or not."""
+        run = await self._store.run(run_id)
+        if run is not None and run.queue not in queues:
+            raise Forbidden(f"this token is for {_named(queues)}, and the run is in another")
+        await self.worker(queues, worker_id)
+
+
+def _named(queues: tuple[str, ...] | list[str]) -> str:
+    return f"queue{'s' if len(queues) > 1 else ''} {', '.join(map(repr, queues))}"
+
+
+LONGEST_WAIT: Final = 30
+MOST_RUNS: Final = 1_000
+"""In one claim."""
+MOST_HELD: Final = 10_000
+"""In one heartbeat."""
+MOST_QUEUES: Final = 1_000
+MOST_CONCURRENCY: Final = 100_000
+LONGEST_EXTENSION: Final = 604_800
+"""A week, in seconds."""
+LONGEST_MESSAGE: Final = 10_000
+"""A longer one is cut: a result must not be lost over it."""
+MOST_LINES: Final = 1_000
+
+
+class SettleOutcome(enum.StrEnum):
+    SUCCESS = "success"
+    FAIL = "fail"
+    """Final at once."""
+    ERROR = "error"
+    """The retry policy decides."""
+    RELEASE = "release"
+    """Handed back unfinished: not counted as an attempt."""
+
+
+class Level(enum.StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+Token = Annotated[
+    int,
+    meta(
+        "Came with the claim, and goes with every call about this attempt.",
+        ge=0,
+        le=2**53 - 1,
+        expected="the token that came with the claim",
+        examples=[1794795000123456],
+    ),
+]
+AnyText = Annotated[
+    Any,
+    meta(f"A text; what is longer than {LONGEST_MESSAGE} characters is cut.", anything=True, examples=["third page"]),
+]
+
+
+class ClaimBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ClaimWrite"
+    noun: ClassVar[str] = "a claim"
+
+    queues: Annotated[
+        tuple[str, ...],
+        meta(
+            'Not "http".',
+            min_length=1,
+            max_length=MOST_QUEUES,
+            expected=f"a list of 1 to {MOST_QUEUES} names of queues",
+        ),
+    ] = ("default",)
+    job_types: Annotated[tuple[str, ...] | None, meta("Null: any.", max_length=10_000)] = None
+    max: Annotated[int, meta("The most runs that are wanted.", ge=1, le=MOST_RUNS)] = 1
+    wait_seconds: Annotated[float, meta("How long to wait for a run.", ge=0, le=LONGEST_WAIT)] = 20
+    version: Annotated[int, meta("The worker's own, for `min_worker_version`.", ge=0, le=2**31 - 1)] = 0
+    concurrency: Annotated[
+        int | None,
+        meta(
+            "The most that the worker wants to hold; 100 if it does not say. An operator may set another.",
+            ge=0,
+            le=MOST_CONCURRENCY,
+        ),
+    ] = None
+
+
+class HeldRun(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "a run that is held"
+
+    run_id: Annotated[RunId, meta("The run.", ge=1, le=2**53 - 1, expected="the id of a run", examples=[7340033])]
+    token: Token
+
+
+class HeartbeatBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "HeartbeatWrite"
+    noun: ClassVar[str] = "a heartbeat"
+
+    runs: Annotated[
+        list[HeldRun],
+        meta(
+            "All that the worker holds.",
+            max_length=MOST_HELD,
+            expected=f"a list of at most {MOST_HELD} objects with run_id and token",
+        ),
+    ] = []
+
+
+class AttemptCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call about an attempt carries."""
+
+    worker_id: Annotated[
+        str,
+        meta("Who claimed it.", min_length=1, missing="the id of the worker that claimed it", examples=["resizer-1"]),
+    ]
+    token: Token
+
+
+class SettleBody(AttemptCall, frozen=True, kw_only=True):
+    component: ClassVar[str] = "SettleWrite"
+    noun: ClassVar[str] = "a settlement"
+
+    outcome: Annotated[SettleOutcome, meta("How the attempt ended.")]
+    result: Annotated[Any, meta("What the run came to.", examples=[{"rows": 42}])] = None
+    error_message: AnyText = None
+    error_details: Annotated[Any, meta("Kept with the run.")] = None
+
+
+class ProgressBody(AttemptCall, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ProgressWrite"
+    noun: ClassVar[str] = "progress"
+
+    current: Annotated[float, meta("How far it has come.", ge=-1e15, le=1e15, missing="a number", examples=[3])]
+    total: Annotated[float | None, meta("Of how much.", ge=-1e15, le=1e15, examples=[10])] = None
+    message: AnyText = None
+
+
+class LineBody(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "a line of the log"
+
+    level: Annotated[Level, meta("How much it matters.")] = Level.INFO
+    message: Annotated[Any, meta("A text.", anything=True, missing="a text", examples=["starting"])]
+
+
+class LogBody(AttemptCall, frozen=True, kw_only=True):
+    component: ClassVar[str] = "LogWrite"
+    noun: ClassVar[str] = "a line of the log"
+
+    level: Annotated[Level, meta("How much it matters.")] = Level.INFO
+    message: Annotated[Any, meta("One line; or several in `lines`.", anything=True, examples=["starting"])] = None
+    lines: Annotated[
+        list[LineBody] | None,
+        meta(
+            "Several lines at once.",
+            min_length=1,
+            max_length=MOST_LINES,
+            expected=f"a list of 1 to {MOST_LINES} objects with level and message",
+        ),
+    ] = None
+
+
+class ExtendBody(AttemptCall, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ExtendWrite"
+    noun: ClassVar[str] = "an extension"
+
+    seconds: Annotated[
+        float, meta("From now.", ge=1, le=LONGEST_EXTENSION, missing="how long from now", examples=[600])
+    ]
+
+
+class WorkerOrder(msgspec.Struct, frozen=True):
+    """What an operator wants of the worker."""
+
+    component: ClassVar[str] = "WorkerOrder"
+
+    state: WorkerState
+    concurrency: Annotated[int | None, meta(examples=[10])]
+
+
+class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["resize_images"])]
+    job_type: Annotated[str | None, meta(examples=["resize"])]
+    payload: Annotated[Any, meta(examples=[{"image": "a.png"}])]
+    key: Annotated[str | None, meta(examples=[None])]
+    idempotency_key: Annotated[
+        str, meta("The same for every attempt of the run.", examples=["5f0c1d7ab3e94c28-7340033"])
+    ]
+    queue: Annotated[str, meta(examples=["default"])]
+    priority: int
+    attempt: Annotated[int, meta(examples=[1])]
+    token: Annotated[int, meta("Goes with every call about this attempt.", examples=[1794795000123456])]
+    scheduled_time: Moment
+    previous_scheduled_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:25:00Z"])]
+    timeout_seconds: Annotated[float, meta(examples=[300.0])]
+    ping_interval_ms: Annotated[int, meta("How often a heartbeat is wanted.", examples=[5000])]
+    lease_expires_at: Annotated[Moment, meta(examples=["2026-11-15T02:30:15Z"])]
+    shard_index: Annotated[int | None, meta(examples=[None])]
+    shard_total: Annotated[int | None, meta(examples=[None])]
+
+
+class ShownClaim(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Claimed"
+
+    runs: list[ClaimedRun]
+    worker: WorkerOrder
+
+
+class ShownHeartbeat(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Heartbeat"
+
+    runs: list[LeaseOrder]
+    worker: WorkerOrder
+
+
+class SettledRun(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    status: Annotated[RunStatus, meta(examples=["SUCCESS"])]
+
+
+class Claim:
+    """What a claim got, until it is answered."""
+
+    def __init__(self, backend: WorkerBackend, assignments: list[Assignment], attendance: Attendance) -> None:
+        self._backend, self.assignments, self._attendance = backend, assignments, attendance
+
+    def shown(self) -> dict[str, Any]:
+        return {"runs": [shown_claim(one) for one in self.assignments], "worker": plain(self._attendance)}
+
+    def hand_back(self) -> None:
+        """The worker is gone: give the runs back."""
+        self._backend.hand_back(self.assignments)
+
+
+class WorkerProtocol:
+    def __init__(self, backend: WorkerBackend) -> None:
+        self._backend = backend
+
+    async def claim(self, worker_id: str, given: Mapping[str, Any]) -> Claim:
+        worker_id = checked_id(worker_id)
+        at = ReadContext(Problems())
+        asked = read_into(ClaimBody, given, at)
+        for name in OWN_QUEUES.keys() & set(asked.queues):
+            at.wrong("queues", f"names {name!r}; only built-in workers call {OWN_QUEUES[name].name} targets")
+        at.problems.finish()
+        said = WorkerDeclaration(
+            queues=asked.queues, job_types=asked.job_types, version=asked.version, concurrency=asked.concurrency
+        )
+        return Claim(self._backend, *await self._backend.claim(worker_id, said, asked.max, asked.wait_seconds))
+
+    async def heartbeat(self, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        worker_id = checked_id(worker_id)
+        asked = read(HeartbeatBody, given)
+        beat = await self._backend.heartbeat(worker_id, [(held.run_id, held.token) for held in asked.runs])
+        return {
+            "runs": [plain(order) for order in beat.orders],
+            "worker": {"state": beat.state, "concurrency": beat.concurrency},
+        }
+
+    async def settle(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
+        asked = read(SettleBody, given)
+        details = asked.error_details
+        if details is not None and not isinstance(details, dict):
+            details = {"value": details}
+        outcome = outcome_of(asked.outcome, asked.result, _message(asked.error_message), details)
+        return {"run_id": run_id, "status": await self._backend.settle(asked.worker_id, run_id, asked.token, outcome)}
+
+    async def progress(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
+        asked = read(ProgressBody, given)
+        made = {"current": asked.current, "total": asked.total, "message": _message(asked.message)}
+        return plain(await self._backend.progress(asked.worker_id, run_id, asked.token, made))
+
+    async def log(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
+        at = ReadContext(Problems())
+        asked = read_into(LogBody, given, at)
+        if asked.lines is None and asked.message is None:
+            at.wrong("message", "is missing; expected a text")
+        if asked.lines is not None and asked.message is not None:
+            at.wrong("message", "is one line, and lines are several; expected one of the two")
+        at.problems.finish()
+        lines = asked.lines or [LineBody(level=asked.level, message=asked.message)]
+        written = [(str(line.level), _message(line.message)) for line in lines]
+        return plain(await self._backend.log(asked.worker_id, run_id, asked.token, written))
+
+    async def extend(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
+        asked = read(ExtendBody, given)
+        return plain(await self._backend.extend(asked.worker_id, run_id, asked.token, asked.seconds))
+
+
+def checked_id(worker_id: str) -> str:
+    if not 1 <= len(worker_id) <= 255 or unfit(worker_id) is not None:
+        raise InvalidId("a worker's id has 1 to 255 characters, and none that controls a terminal")
+    return worker_id
+
+
+def outcome_of(word: SettleOutcome, result: Any, message: str, details: dict[str, Any] | None) -> Outcome | None:
+    """As the engine knows it; None hands the run back."""
+    match word:
+        case SettleOutcome.RELEASE:
+            return None
+        case SettleOutcome.SUCCESS:
+            return Outcome(kind=OutcomeKind.SUCCESS, result=result, error_details=details)
+        case SettleOutcome.FAIL | SettleOutcome.ERROR:
+            said = message or f"the worker said {word}"
+            return Outcome(
+                kind=OutcomeKind.FAILURE,
+                failure=str(word),
+                result=result,
+                error_message=said,
+                error_details={**(details or {}), "kind": str(word)},
+            )
+
+
+def _message(value: Any) -> str:
+    """Any value, as a text that can be kept."""
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()[:LONGEST_MESSAGE]
+
+
+def shown_claim(assignment: Assignment) -> dict[str, Any]:
+    """One run as a claim hands it out."""
+    lease, spec = assignment.lease, assignment.task.spec
+    return plain(
+        filled(
+            ClaimedRun,
+            lease,
+            task_name=assignment.task.name,
+            job_type=spec.job_type,
+            idempotency_key=idempotency_key_of(lease.run_id, lease.scheduled_time, lease.idempotency_key),
+            previous_scheduled_time=assignment.previous_scheduled_time,
+            timeout_seconds=spec.timeout_seconds,
+            ping_interval_ms=spec.ping_interval_ms,
+            lease_expires_at=lease.expires_at,
+        )
+    )

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     takes: str
     """In words, for the message and the reference: `a whole number from 0 to 65535`."""
     read: Callable[[Any], Any]
@@ -38,10 +38,10 @@ def _read_text(value: Any) -> str:
     return value.strip()
 
 
-text = Kind("a text of one line", _read_text)
+text = SettingKind("a text of one line", _read_text)
 
 
-def sql_name(most: int) -> Kind:
+def sql_name(most: int) -> SettingKind:
     """A name that every database takes without quotes and stores as it is."""
 
     def read(value: Any) -> str:
@@ -50,10 +50,10 @@ def sql_name(most: int) -> Kind:
             raise ValueError
         return name
 
-    return Kind(f"up to {most} lower-case letters, digits and underscores, a digit not first", read)
+    return SettingKind(f"up to {most} lower-case letters, digits and underscores, a digit not first", read)
 
 
-def number(least: int, most: int) -> Kind:
+def number(least: int, most: int) -> SettingKind:
     def read(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()):
             value = int(value)
@@ -61,19 +61,19 @@ def number(least: int, most: int) -> Kind:
             raise ValueError
         return value
 
-    return Kind(f"a whole number from {least} to {most}", read)
+    return SettingKind(f"a whole number from {least} to {most}", read)
 
 
-def fraction(least: float, most: float) -> Kind:
+def fraction(least: float, most: float) -> SettingKind:
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
         found = float(value)
         if not least <= found <= most:
             raise ValueError
         return found
 
-    return Kind(f"a number from {least:g} to {most:g}", read)
+    return SettingKind(f"a number from {least:g} to {most:g}", read)
 
 
 def _read_boolean(value: Any) -> bool:
@@ -87,7 +87,7 @@ def _read_boolean(value: Any) -> bool:
     raise ValueError
 
 
-boolean = Kind("true or false", _read_boolean)
+boolean = SettingKind("true or false", _read_boolean)
 
 
 def _read_switch(value: Any) -> bool | None:
@@ -96,24 +96,24 @@ def _read_switch(value: Any) -> bool | None:
     return _read_boolean(value)
 
 
-switch = Kind("auto, true or false", _read_switch, lambda value: "auto" if value is None else value)
+switch = SettingKind("auto, true or false", _read_switch, lambda value: "auto" if value is None else value)
 """Three ways: None stands for `auto`."""
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> SettingKind:
     def read(value: Any) -> str:
         word = value.strip().lower() if isinstance(value, str) else None
         if word not in words:
             raise ValueError
         return word
 
-    return Kind(f"{', '.join(words[:-1])} or {words[-1]}", read)
+    return SettingKind(f"{', '.join(words[:-1])} or {words[-1]}", read)
 
 
 def seconds_of(value: Any) -> float:
     """10, 10.0, "10", "10s", "500ms", "5m", "1h30m" → seconds."""
     if isinstance(value, bool):
-        raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+        raise ValueError  # noqa: TRY004 - one error for all that cannot be read
     if isinstance(value, int | float):
         return float(value)
     if not isinstance(value, str):
@@ -130,7 +130,7 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def duration(least: float, most: float = 366 * 86_400.0) -> Kind:
+def duration(least: float, most: float = 366 * 86_400.0) -> SettingKind:
     def read(value: Any) -> float:
         seconds = seconds_of(value)
         if not math.isfinite(seconds) or not least <= seconds <= most:
@@ -138,10 +138,12 @@ def duration(least: float, most: float = 366 * 86_400.0) -> Kind:
         return seconds
 
     limits = f"{duration_text(least)} or more" if least else "0 or more"
-    return Kind(f"a duration of {limits}, such as 10s, 500ms or 5m; a bare number is seconds", read, duration_text)
+    return SettingKind(
+        f"a duration of {limits}, such as 10s, 500ms or 5m; a bare number is seconds", read, duration_text
+    )
 
 
-def optional(kind: Kind) -> Kind:
+def optional(kind: SettingKind) -> SettingKind:
     """The kind, or nothing: null, none or an empty text."""
 
     def read(value: Any) -> Any:
@@ -149,7 +151,7 @@ def optional(kind: Kind) -> Kind:
             return None
         return kind.read(value)
 
-    return Kind(f"{kind.takes}; or null", read, lambda value: None if value is None else kind.write(value))
+    return SettingKind(f"{kind.takes}; or null", read, lambda value: None if value is None else kind.write(value))
 
 
 def _read_web_address(value: Any) -> str:
@@ -161,7 +163,7 @@ def _read_web_address(value: Any) -> str:
     return address.rstrip("/")
 
 
-web_address = Kind("an address such as https://cron.example.com, without ? or #", _read_web_address)
+web_address = SettingKind("an address such as https://cron.example.com, without ? or #", _read_web_address)
 
 
 def _read_store_address(value: Any) -> str:
@@ -178,7 +180,7 @@ def _read_store_address(value: Any) -> str:
     return address
 
 
-store_address = Kind(
+store_address = SettingKind(
     "sqlite:///FILE, postgresql://USER:PASSWORD@HOST:PORT/DATABASE, mysql://… or memory://", _read_store_address
 )
 
@@ -193,7 +195,7 @@ def _read_redis_address(value: Any) -> str:
     return address
 
 
-redis_address = Kind("redis://USER:PASSWORD@HOST:PORT/0, rediss://… or unix:///SOCKET", _read_redis_address)
+redis_address = SettingKind("redis://USER:PASSWORD@HOST:PORT/0, rediss://… or unix:///SOCKET", _read_redis_address)
 
 
 def _as_items(value: Any) -> list[Any]:
@@ -202,7 +204,7 @@ def _as_items(value: Any) -> list[Any]:
             json.loads(value) if value.lstrip().startswith("[") else [part for part in value.split(",") if part.strip()]
         )
     if not isinstance(value, list | tuple):
-        raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+        raise ValueError  # noqa: TRY004 - one error for all that cannot be read
     return list(value)
 
 
@@ -211,7 +213,7 @@ def _read_networks(value: Any) -> tuple[str, ...]:
     return tuple(str(ipaddress.ip_network(item, strict=False)) for item in found)
 
 
-networks = Kind("a list of networks such as [10.0.0.0/8, '::1']", _read_networks, list)
+networks = SettingKind("a list of networks such as [10.0.0.0/8, '::1']", _read_networks, list)
 
 
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
@@ -224,19 +226,19 @@ def _read_host_names(value: Any) -> tuple[str, ...]:
     return found
 
 
-host_names = Kind(
+host_names = SettingKind(
     "a list of host names such as [cron.example.com], without a scheme or a port; or ['*']", _read_host_names, list
 )
 
 
-def words(*known: str) -> Kind:
+def words(*known: str) -> SettingKind:
     def read(value: Any) -> tuple[str, ...]:
         found = tuple(_read_text(item) for item in _as_items(value))
         if any(word not in known for word in found):
             raise ValueError
         return found
 
-    return Kind(f"a list of {', '.join(known)}", read, list)
+    return SettingKind(f"a list of {', '.join(known)}", read, list)
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def _read_headers(value: Any) -> Mapping[str, str]:
     for name, given in _as_mapping(value).items():
         # A bare yes in YAML is a boolean: better refused than sent as "True".
         if isinstance(given, bool) or not isinstance(given, str | int | float):
-            raise ValueError  # noqa: TRY004 - one error for whatever cannot be read
+            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
         content = str(given)
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWNED_HEADERS:
             raise ValueError
@@ -262,10 +264,10 @@ def _read_headers(value: Any) -> Mapping[str, str]:
     return headers
 
 
-headers = Kind(
+headers = SettingKind(
     "a mapping of header names to texts of one line (not Host, Content-Length, Transfer-Encoding)", _read_headers, dict
 )
-mapping = Kind("a mapping", _as_mapping, dict)
+mapping = SettingKind("a mapping", _as_mapping, dict)
 
 
 def _read_mappings(value: Any) -> tuple[dict[str, Any], ...]:
@@ -276,4 +278,4 @@ def _refuse() -> Any:
     raise ValueError
 
 
-mappings = Kind("a list of mappings", _read_mappings, list)
+mappings = SettingKind("a list of mappings", _read_mappings, list)

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Final
 
 from noonbell.errors import SettingsError
 from noonbell.settings import kinds
-from noonbell.settings.kinds import Kind
+from noonbell.settings.kinds import SettingKind
 
 MIB = 1024 * 1024
 CALLBACK_PATH = "/api/v1/callbacks"
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names of all addresses, each with one of them
 
 
-def key(default: Any, kind: Kind, means: str) -> Any:
+def key(default: Any, kind: SettingKind, means: str) -> Any:
     """One setting. A default that can be changed in place is copied for each section that is built."""
     metadata = {"kind": kind, "means": means}
     if isinstance(default, dict):
@@ -51,7 +51,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server(Section):
+class ServerSettings(Section):
     path = "server"
 
     host: str = key("127.0.0.1", kinds.text, "The address to listen on. Any but loopback asks for `auth.enabled`.")
@@ -99,7 +99,7 @@ class Server(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store(Section):
+class StoreSettings(Section):
     path = "store"
 
     url: str = key("sqlite:///noonbell.db", kinds.store_address, "Where everything is kept.")
@@ -122,7 +122,7 @@ class Store(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wakeup(Section):
+class WakeupSettings(Section):
     path = "wakeup"
 
     url: str | None = key(
@@ -133,7 +133,7 @@ class Wakeup(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events(Section):
+class EventSettings(Section):
     path = "events"
 
     retention: float = key(
@@ -142,7 +142,7 @@ class Events(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheduler(Section):
+class SchedulerSettings(Section):
     path = "scheduler"
 
     enabled: bool = key(True, kinds.boolean, "Whether this node plans: turns slots into runs.")
@@ -170,7 +170,7 @@ class Scheduler(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DefaultRetry(Section):
+class RetrySettings(Section):
     """What an HTTP task's `retry_policy` is where the task leaves it out; null leaves the built-in default."""
 
     path = "executor.default_retry"
@@ -199,7 +199,7 @@ class DefaultRetry(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Executor(Section):
+class ExecutorSettings(Section):
     path = "executor"
 
     worker_pool_size: int = key(16, kinds.number(1, 10_000), "HTTP runs that this node executes side by side.")
@@ -212,7 +212,7 @@ class Executor(Section):
     max_body_bytes: int = key(
         8 * MIB, kinds.number(0, 1024 * MIB), "How much of a request or response body is kept; what is cut is flagged."
     )
-    default_retry: DefaultRetry = field(default_factory=DefaultRetry)
+    default_retry: RetrySettings = field(default_factory=RetrySettings)
     global_headers: Mapping[str, str] = key({}, kinds.headers, "Sent with every HTTP run; a task's own headers win.")
     allow_networks: tuple[str, ...] = key(
         (), kinds.networks, "Networks that targets may be in although they are denied otherwise."
@@ -223,7 +223,7 @@ class Executor(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Callback(Section):
+class CallbackSettings(Section):
     path = "callback"
 
     base_url: str | None = key(
@@ -245,7 +245,7 @@ class Callback(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovery(Section):
+class RecoverySettings(Section):
     path = "recovery"
 
     orphaned_runs: str = key(
@@ -254,7 +254,7 @@ class Recovery(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Jobs(Section):
+class JobSettings(Section):
     path = "jobs"
 
     enabled: bool = key(
@@ -293,14 +293,14 @@ class Jobs(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plans(Section):
+class PlanSettings(Section):
     path = "plans"
 
     exec_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of a plan's runs.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(Section):
+class MetricsSettings(Section):
     path = "metrics"
 
     enabled: bool = key(True, kinds.boolean, "Whether `/metrics` answers.")
@@ -313,7 +313,7 @@ class Metrics(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logging(Section):
+class LoggingSettings(Section):
     path = "logging"
 
     level: str = key("info", kinds.choice("debug", "info", "warning", "error"), "The least that is written.")
@@ -321,7 +321,7 @@ class Logging(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auth(Section):
+class AuthSettings(Section):
     path = "auth"
 
     enabled: bool | None = key(
@@ -332,6 +332,12 @@ class Auth(Section):
         kinds.optional(kinds.text),
         "Signs the dashboard's sessions; the same on all nodes, at least 32 random characters. Null: made at each start.",
     )
+    calls_per_minute: int | None = key(
+        None,
+        kinds.optional(kinds.number(1, 1_000_000)),
+        "Calls that one token may make in a minute at one node, pages of its sessions included; more get 429. What workers"
+        " report of their runs is not counted. Null: any number.",
+    )
 
     def contradictions(self) -> Mapping[str, str]:
         if self.session_key is not None and len(self.session_key) < 32:
@@ -340,18 +346,19 @@ class Auth(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Secrets(Section):
+class SecretSettings(Section):
     path = "secrets"
 
     key_file: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "A file of keys that seal secrets in the store, one ID:BASE64 on each line, the first in use. Null: not sealed.",
+        "A file of keys that seal secrets in the store and sign the audit log, one ID:BASE64 on each line, the first in use."
+        " Null: not sealed, not signed.",
     )
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredTask:
     """A task as a file declares it, not looked into yet."""
 
     file: str
@@ -361,22 +368,22 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    server: Server = field(default_factory=Server)
-    store: Store = field(default_factory=Store)
-    wakeup: Wakeup = field(default_factory=Wakeup)
-    events: Events = field(default_factory=Events)
-    scheduler: Scheduler = field(default_factory=Scheduler)
-    executor: Executor = field(default_factory=Executor)
-    callback: Callback = field(default_factory=Callback)
-    recovery: Recovery = field(default_factory=Recovery)
-    jobs: Jobs = field(default_factory=Jobs)
-    plans: Plans = field(default_factory=Plans)
-    metrics: Metrics = field(default_factory=Metrics)
-    logging: Logging = field(default_factory=Logging)
-    auth: Auth = field(default_factory=Auth)
-    secrets: Secrets = field(default_factory=Secrets)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    wakeup: WakeupSettings = field(default_factory=WakeupSettings)
+    events: EventSettings = field(default_factory=EventSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    executor: ExecutorSettings = field(default_factory=ExecutorSettings)
+    callback: CallbackSettings = field(default_factory=CallbackSettings)
+    recovery: RecoverySettings = field(default_factory=RecoverySettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
+    plans: PlanSettings = field(default_factory=PlanSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    secrets: SecretSettings = field(default_factory=SecretSettings)
     alerts: Mapping[str, Any] = key({}, kinds.mapping, "Alert rules and channels.")
-    tasks: tuple[Declared, ...] = ()
+    tasks: tuple[DeclaredTask, ...] = ()
     """In the order of the files; of two with one name, the later."""
     jobs_from: str = "settings"
     """The name of the file that declares `jobs.jobs`: theirs is `managed_by: file:NAME`."""
@@ -390,7 +397,7 @@ class Settings:
         return _origin(host, self.server.port if port is None else port) + CALLBACK_PATH
 
     def dashboard_url(self, port: int | None) -> str | None:
-        """Where people find the dashboard, without a slash at its end; None where nobody has said it.
+        """Where people find the dashboard, without a slash at its end; None where no setting says it.
 
         `port`: the one that is really listened on, None for none. Who listens on every address has none that a phone
         could be sent to.
@@ -405,33 +412,42 @@ def _origin(host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """A setting, as the tables of help, reference and loading know it."""
 
     path: str
-    kind: Kind
+    kind: SettingKind
     means: str
     default: Any
 
 
-def keys() -> Iterator[Key]:
+def keys() -> Iterator[SettingKey]:
     """Every key there is, in the order of this file."""
     yield from _keys_of(Settings(), "")
 
 
-def _keys_of(section: Any, prefix: str) -> Iterator[Key]:
+def _keys_of(section: Any, prefix: str) -> Iterator[SettingKey]:
     for item in dataclasses.fields(section):
         value = getattr(section, item.name)
         if dataclasses.is_dataclass(value):
             yield from _keys_of(value, f"{prefix}{item.name}.")
         elif "kind" in item.metadata:
-            yield Key(f"{prefix}{item.name}", item.metadata["kind"], item.metadata["means"], value)
+            yield SettingKey(f"{prefix}{item.name}", item.metadata["kind"], item.metadata["means"], value)
 
 
 SECTIONS: Mapping[str, type[Section]] = {
     section.path: section
     for section in (
-        *(Server, Store, Wakeup, Events, Scheduler, Executor, DefaultRetry, Callback),
-        *(Recovery, Jobs, Plans, Metrics, Logging, Auth, Secrets),
+        *(
+            ServerSettings,
+            StoreSettings,
+            WakeupSettings,
+            EventSettings,
+            SchedulerSettings,
+            ExecutorSettings,
+            RetrySettings,
+            CallbackSettings,
+        ),
+        *(RecoverySettings, JobSettings, PlanSettings, MetricsSettings, LoggingSettings, AuthSettings, SecretSettings),
     )
 }

@@ -1,13 +1,75 @@
-"""Stores: where everything is kept. `open_store` is the table of kinds."""
+"""Stores: where everything is kept, and the wake-up that goes with each. `_KINDS` is the table of both."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noonbell.clock import Clock
 from noonbell.errors import SettingsError
+from noonbell.ports import Wakeup
 from noonbell.settings import Settings
+from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.wakeups import LocalWakeup, PolledWakeup, PostgresWakeup, RedisWakeup, SqliteWakeup
+
+
+class StoreKind(NamedTuple):
+    open: Callable[..., SqlStore]
+    """(url, clock, schema, connections, table_prefix, new) → a store, not opened yet. Imports its driver."""
+    wakeup: Callable[[str, str], Wakeup]
+    """(url, mark) → how its processes signal each other, not opened yet."""
+
+
+def _memory(_url: str, clock: Clock | None, **_options: Any) -> SqlStore:
+    from noonbell.stores.sqlite import MemoryStore
+
+    return MemoryStore(clock)
+
+
+def _sqlite(url: str, clock: Clock | None, *, table_prefix: str, new: bool, **_options: Any) -> SqlStore:
+    from noonbell.stores.sqlite import SqliteStore
+
+    return SqliteStore(_file_of(url), clock, table_prefix=table_prefix, new=new)
+
+
+def _postgres(url: str, clock: Clock | None, **options: Any) -> SqlStore:
+    from noonbell.stores.postgres import PostgresStore
+
+    return PostgresStore(url, clock, **options)
+
+
+def _mysql(url: str, clock: Clock | None, *, schema: None, **options: Any) -> SqlStore:
+    from noonbell.stores.mysql import MysqlStore
+
+    del schema
+    return MysqlStore(url, clock, **options)
+
+
+def _file_of(url: str) -> str:
+    return unquote(url.removeprefix("sqlite://").removeprefix("/"))
+
+
+_POSTGRES = StoreKind(_postgres, lambda url, mark: PostgresWakeup(url, mark=mark))
+_MYSQL = StoreKind(_mysql, lambda _url, _mark: PolledWakeup())
+_KINDS = {
+    "memory": StoreKind(_memory, lambda _url, _mark: LocalWakeup()),
+    "sqlite": StoreKind(_sqlite, lambda url, _mark: SqliteWakeup(_file_of(url))),
+    **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
+    **dict.fromkeys(("mysql", "mariadb"), _MYSQL),
+}
+"""By the scheme of the URL."""
+
+
+def _kind_of(url: str) -> StoreKind:
+    kind = _KINDS.get(urlsplit(url).scheme)
+    if kind is None:
+        raise SettingsError.field(
+            "store.url", f"is {url!r}; expected sqlite:///FILE, postgresql://…, mysql://… or memory://"
+        )
+    return kind
 
 
 def open_store(
@@ -24,32 +86,12 @@ def open_store(
     `connections` is the most that it keeps to a server, besides one for itself. `schema` (PostgreSQL) and `table_prefix`
     say where its tables are; `new`: they may be made beside those of a store that has neither.
     """
-    scheme = urlsplit(url).scheme
-    if schema is not None and scheme not in ("postgresql", "postgres"):
+    kind = _kind_of(url)
+    if schema is not None and kind is not _POSTGRES:
         raise SettingsError.field(
             "store.schema", "is for PostgreSQL; other stores are kept apart by store.table_prefix"
         )
-    if scheme == "memory":
-        from noonbell.stores.memory import MemoryStore
-
-        return MemoryStore(clock)
-    if scheme == "sqlite":
-        from noonbell.stores.sqlite import SqliteStore
-
-        return SqliteStore(
-            unquote(url.removeprefix("sqlite://").removeprefix("/")), clock, table_prefix=table_prefix, new=new
-        )
-    if scheme in ("postgresql", "postgres"):
-        from noonbell.stores.postgres import PostgresStore
-
-        return PostgresStore(url, clock, connections=connections, schema=schema, table_prefix=table_prefix, new=new)
-    if scheme in ("mysql", "mariadb"):
-        from noonbell.stores.mysql import MysqlStore
-
-        return MysqlStore(url, clock, connections=connections, table_prefix=table_prefix, new=new)
-    raise SettingsError.field(
-        "store.url", f"is {url!r}; expected sqlite:///FILE, postgresql://…, mysql://… or memory://"
-    )
+    return kind.open(url, clock, schema=schema, connections=connections, table_prefix=table_prefix, new=new)
 
 
 def store_of(
@@ -65,3 +107,23 @@ def store_of(
         table_prefix=kept.table_prefix or "",
         new=new,
     )
+
+
+def wakeup_of(settings: Settings) -> Wakeup:
+    """The wake-up that the settings name, not opened yet."""
+    mark = TableNames(settings.store.schema, settings.store.table_prefix or "").mark
+    return make_wakeup(settings.store.url, settings.wakeup.url, mark=mark)
+
+
+def make_wakeup(store_url: str, wakeup_url: str | None = None, *, mark: str = "") -> Wakeup:
+    """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet.
+
+    `mark` tells a store with a schema or a prefix of its own from the others in the database (`TableNames.mark`).
+    """
+    if wakeup_url is None:
+        return _kind_of(store_url).wakeup(store_url, mark)
+    if importlib.util.find_spec("redis") is None:
+        raise SettingsError.field(
+            "wakeup.url", "needs the package redis, which is not installed: pip install 'noonbell[redis]'"
+        )
+    return RedisWakeup(wakeup_url, mark=mark)

@@ -129,7 +129,7 @@ class Blocker:
 
     async def _look(self, look: Callable[[str], Awaitable[str]]) -> None:
         while True:
-            with contextlib.suppress(Exception):  # the caller is told of the lock all the same
+            with contextlib.suppress(Exception):  # the caller learns of the lock all the same
                 self.found = await look(self.found)
             await asyncio.sleep(_FURTHER_LOOK)
 

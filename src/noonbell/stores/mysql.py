@@ -22,24 +22,30 @@ import asyncmy.errors as mysql_errors
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import SettingsError, StoreUnavailable
-from noonbell.stores import blocking, migrations
+from noonbell.stores import blocking
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
-from noonbell.stores.sql.drive import LOCK_SECONDS, WAIT_AT_MOST, LockTimeout, TryAgain, drive, until_it_holds
-from noonbell.stores.sql.ids import RESERVE, RESERVED, IdSource, floor_at
+from noonbell.stores.sql.ids import RESERVE, RESERVED, floor_at
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import (
+    LOCK_SECONDS,
+    WAIT_AT_MOST,
     Conflict,
     Execute,
     Fetch,
+    InsertEvents,
     InsertMany,
+    LockTimeout,
     NewIds,
     Now,
     Params,
     Statement,
+    TryAgain,
     UpdateMany,
     Work,
+    drive,
+    until_it_holds,
 )
-from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.sql.store import ServerStore
 
 T = TypeVar("T")
 
@@ -64,6 +70,9 @@ MYSQL = Dialect(
     columns=(
         "select table_name, column_name from information_schema.columns"
         " where table_schema = database() and table_name in :names"
+    ),
+    types=(
+        "select table_name, column_name, column_type from information_schema.columns where table_schema = database()"
     ),
     has_index=(
         "select 1 from information_schema.statistics"
@@ -110,7 +119,7 @@ _OF_THE_CALL = frozenset(
 no call would do, and the connection is dropped, because the address may lead to another server by now."""
 
 
-class MysqlStore(SqlStore):
+class MysqlStore(ServerStore):
     dialect = MYSQL
 
     def __init__(
@@ -122,17 +131,9 @@ class MysqlStore(SqlStore):
         table_prefix: str = "",
         new: bool = False,
     ) -> None:
-        super().__init__(clock, table_prefix=table_prefix, new=new)
+        super().__init__(clock, connections, table_prefix=table_prefix, new=new)
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: percent(self._names.apply(sql)))
         self._where = _address(url)
-        self._connections = connections
-        self._pool: Any = None
-        self._spare: Any = None
-        """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
-        is opened to find out which session holds a lock."""
-        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
-        self._types: dict[str, dict[str, str]] = {}
-        self._ids = IdSource(self._reserve)
         self._bulk: dict[tuple[Any, ...], str] = {}
 
     async def open(self) -> None:
@@ -158,21 +159,9 @@ class MysqlStore(SqlStore):
                 pool.close()
                 await pool.wait_closed()
 
-    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
-        taken = await super().migrate(to, say)
-        self._bulk.clear()
-        await self._learn_types()
-        return taken
-
     async def _learn_types(self) -> None:
-        rows = await self.fetch(
-            "select table_name, column_name, column_type from information_schema.columns"
-            " where table_schema = database()"
-        )
-        self._types = {}
-        for table, column, type_ in rows:
-            if (name := self._names.plain(table)) is not None:
-                self._types.setdefault(name, {})[column] = type_.partition("(")[0] if "int" in type_ else type_
+        self._bulk.clear()
+        await super()._learn_types()
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
         """On a connection of its own: neither a statement nor a wait for a lock has a limit there.
@@ -224,9 +213,6 @@ class MysqlStore(SqlStore):
 
         return await until_it_holds(once, blocker, self._wait_at_most)
 
-    def waits_for(self) -> str:
-        return self._lock_waits.holder()
-
     async def _blocker(self, thread: int, before: str) -> str:
         pool = self._spare
         if pool is None:
@@ -259,7 +245,7 @@ class MysqlStore(SqlStore):
                 async with asyncio.timeout(_PATIENCE), blocker.looked_for(lambda before: self._blocker(thread, before)):
                     yield connection, connection.cursor()
             except (asyncio.CancelledError, TimeoutError):
-                # Its answer may still be on the way: nobody else may read it.
+                # Its answer may still be on the way: no other call may read it.
                 await _discard(connection)
                 raise
             except mysql_errors.MySQLError as error:
@@ -286,6 +272,8 @@ class MysqlStore(SqlStore):
                 return await cursor.execute(text, _values(params, names))
             case InsertMany(table, columns, rows):
                 return await self._insert(cursor, table, columns, rows)
+            case InsertEvents(rows):
+                return await self._insert_events(cursor, rows)
             case UpdateMany(table, key, columns, rows, add):
                 return await self._update(cursor, table, key, columns, rows, add=add)
             case Now():
@@ -309,6 +297,12 @@ class MysqlStore(SqlStore):
             )
             changed += await cursor.execute(sql, [value for row in part for value in row])
         return changed
+
+    async def _insert_events(self, cursor: Any, rows: Sequence[tuple[int, str, str]]) -> int:
+        at = NOW if self._clock is None else str(int(self._clock.now()))
+        marks = ", ".join([f"(%s, {at}, %s, %s)"] * len(rows))
+        sql = f"insert into {self._names.table('events')} (id, at, type, data) values {marks}"
+        return int(await cursor.execute(sql, [value for row in rows for value in row]))
 
     async def _update(
         self, cursor: Any, table: str, key: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]], *, add: bool
@@ -345,6 +339,8 @@ class MysqlStore(SqlStore):
 
 def _json_type(type_: str) -> str:
     """A text column would get the character set of the database, which may not hold every text."""
+    if "int" in type_:
+        return type_.partition("(")[0]
     return f"{type_} character set utf8mb4" if "char" in type_ or "text" in type_ else type_
 
 
@@ -411,10 +407,16 @@ def _code_of(error: Exception) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
+def _said(error: Exception) -> str:
+    """What the server or the driver says, with its number at the end: the driver's own text is a tuple."""
+    code = _code_of(error)
+    return f"{error.args[1]} ({code})" if code and len(error.args) > 1 else str(error) or type(error).__name__
+
+
 def _translated(error: Exception) -> Exception:
     code = _code_of(error)
     if code == _LOCK_TIMEOUT:
-        return LockTimeout(f"MySQL: {error}")
+        return LockTimeout(f"MySQL: {_said(error)}")
     if code in _AGAIN:
         return TryAgain(str(error))
     if code == _DUPLICATE:
@@ -422,5 +424,5 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, mysql_errors.DataError | mysql_errors.IntegrityError) or code in _OF_THE_CALL:
         return error
     if isinstance(error, OSError | mysql_errors.MySQLError):
-        return StoreUnavailable(f"MySQL: {str(error) or type(error).__name__}")
+        return StoreUnavailable(f"MySQL: {_said(error)}")
     return error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -18,39 +18,98 @@ import msgspec
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import StoreUnavailable
-from noonbell.model.idempotency import key_of_asked
-from noonbell.model.request import Claimed, ClaimRequest, Publication, Published
-from noonbell.model.run import RunId
-from noonbell.model.settlement import Settled, Settlement
-from noonbell.stores import blocking, migrations, within
-from noonbell.stores import postgres_gated as gated
-from noonbell.stores import postgres_hot as hot
-from noonbell.stores.postgres_bulk import Bulk
-from noonbell.stores.sql import claiming, finishing, publishing, settling, shortcut
+from noonbell.model.attempt import Settlement, SettleResult
+from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishResult
+from noonbell.model.run import RunId, key_of_asked
+from noonbell.stores import blocking, caller_transaction, migrations
+from noonbell.stores import postgres_fast as gated
+from noonbell.stores import postgres_fast as hot
+from noonbell.stores.sql import claim, fast_path, publishing, settle
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
-from noonbell.stores.sql.drive import LOCK_SECONDS, WAIT_AT_MOST, LockTimeout, TryAgain, drive, until_it_holds
-from noonbell.stores.sql.ids import RESERVE, IdSource, floor_at
-from noonbell.stores.sql.known import known_tasks
-from noonbell.stores.sql.rows import TaskView
+from noonbell.stores.sql.ids import RESERVE, floor_at
+from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.statement import (
+    LOCK_SECONDS,
+    WAIT_AT_MOST,
     Conflict,
     Execute,
     Fetch,
+    InsertEvents,
     InsertMany,
+    LockTimeout,
     NewIds,
     Now,
     Params,
     Statement,
+    TryAgain,
     UpdateMany,
     Work,
+    drive,
+    until_it_holds,
 )
-from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.sql.store import ServerStore
 from noonbell.stores.wakeups import channel_of
+
+
+class ArrayStatements:
+    def __init__(self, types: Mapping[str, Mapping[str, str]]) -> None:
+        """`types`: of the columns of each table."""
+        self._types = types
+        self._made: dict[tuple[Any, ...], str] = {}
+
+    def insert(self, table: str, columns: tuple[str, ...]) -> str:
+        """`insert … select * from unnest(…)`: one statement for any number of rows."""
+        key = (table, columns)
+        sql = self._made.get(key)
+        if sql is None:
+            sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
+            self._made[key] = sql
+        return sql
+
+    def update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
+        """The first array is of the key. `add`: the values are added to what is there."""
+        key = (table, key_column, columns, add)
+        sql = self._made.get(key)
+        if sql is None and table == "live" and "place" in columns:
+            sql = self._made[key] = self._moving(columns)
+        if sql is None:
+            arrays = self._arrays(table, (key_column, *columns))
+            names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
+            before = f"{table}." if add else None
+            sets = ", ".join(
+                f"{column} = {f'{before}{column} + ' if before else ''}v.c{index}"
+                for index, column in enumerate(columns)
+            )
+            sql = f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
+            self._made[key] = sql
+        return sql
+
+    def _moving(self, columns: tuple[str, ...]) -> str:
+        """A change of place is a move to another partition, by delete and insert.
+
+        An update would do the same, but a statement that waits for such a row gets an error instead of passing it over.
+        """
+        names = tuple(self._types["live"])
+        values = ", ".join(f"v_{name}" if name in columns else name for name in names)
+        given = ", ".join(("k", *(f"v_{column}" for column in columns)))
+        return (
+            f"with v({given}) as (select * from unnest({self._arrays('live', ('run_id', *columns))})),"
+            f" gone as (delete from live using v where live.run_id = v.k returning live.*, v.*)"
+            f" insert into live ({', '.join(names)}) select {values} from gone"
+        )
+
+    def _arrays(self, table: str, columns: Sequence[str]) -> str:
+        types = self._types[table]
+        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, 1))
+
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_INSERT_EVENTS = f"""insert into events (id, at, type, data)
+    select id, coalesce($4::bigint, {NOW}), type, data
+    from unnest($1::bigint[], $2::text[], $3::text[]) as told(id, type, data)"""
 
 POSTGRES = Dialect(
     name="postgres",
@@ -71,6 +130,10 @@ POSTGRES = Dialect(
         "select c.relname::text, a.attname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace"
         " join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
         " where n.nspname = current_schema() and c.relname = any(:names::text[])"
+    ),
+    types=(
+        "select table_name::text, column_name::text, udt_name::text from information_schema.columns"
+        " where table_schema = current_schema()"
     ),
     has_index=None,
     rough_count="select reltuples::bigint from pg_class where oid = to_regclass(:name::text)",
@@ -123,7 +186,7 @@ _OF_THE_CALL = ("21", "22", "23", "54", "42601")
 """How SQLSTATE begins where a statement or its values are wrong. Every other error is the server's: no call would do."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(ServerStore):
     dialect = POSTGRES
 
     def __init__(
@@ -136,19 +199,14 @@ class PostgresStore(SqlStore):
         table_prefix: str = "",
         new: bool = False,
     ) -> None:
-        super().__init__(clock, schema=schema, table_prefix=table_prefix, new=new)
+        super().__init__(clock, connections, schema=schema, table_prefix=table_prefix, new=new)
         self._url = url
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: numbered(self._names.apply(sql)))
         self._text = self._names.apply
         """A statement that is written for PostgreSQL alone, as it has to be sent."""
-        self._connections = connections
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._spare: asyncpg.Pool[asyncpg.Record] | None = None
-        """For new ids: whoever needs them is in the middle of a transaction, and holds a connection already. A second one
-        is opened to find out which session holds a lock."""
-        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
-        self._ids = IdSource(self._reserve)
-        self._bulk = Bulk({})
+        self._pool: asyncpg.Pool[asyncpg.Record] | None
+        self._spare: asyncpg.Pool[asyncpg.Record] | None
+        self._bulk = ArrayStatements({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
 
@@ -184,15 +242,14 @@ class PostgresStore(SqlStore):
         pool = self._pool
         if pool is not None:
             await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
-        await self._learn_types()
         return taken
 
-    # The short way, where it applies: see stores.postgres_hot
+    # The fast path, where it applies: see stores.postgres_fast
 
-    async def publish(self, publications: Sequence[Publication]) -> list[Published]:
-        tasks = shortcut.plain_tasks(publications, self._cache) if publications else None
+    async def _publish(self, publications: Sequence[Publication]) -> list[PublishResult]:
+        tasks = fast_path.plain_tasks(publications, self._cache)
         if tasks is None:
-            return await super().publish(publications)
+            return await super()._publish(publications)
         ids = await self._ids.take(len(publications) + 1)
         arrays = hot.publish_arrays(ids[1:], publications, tasks)
         rest = (publications[0].origin, self._told_now(), ids[0])
@@ -204,18 +261,21 @@ class PostgresStore(SqlStore):
             sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces, key)
         if await self._with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
-        return await super().publish(publications)  # a task has changed since this node last saw it
+        return await super()._publish(publications)  # a task has changed since this node last saw it
 
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
-    ) -> list[Published]:
-        def work() -> Work[list[Published]]:
-            return publishing.publish(self.dialect, TaskView(self._cache), publications)
+    ) -> list[PublishResult]:
+        def work() -> Work[list[PublishResult]]:
+            yield from caller_transaction.check_installation(self._cache.installation)
+            return (yield from publishing.publish(self.dialect, TaskView(self._cache), publications))
 
         channel = channel_of(self._names.mark)
-        return await within.run_on_postgres(connection, work, functools.partial(self._do, connection), topics, channel)
+        return await caller_transaction.run_on_postgres(
+            connection, work, functools.partial(self._do, connection), topics, channel
+        )
 
-    async def claim(self, request: ClaimRequest) -> Claimed:
+    async def _claim(self, request: ClaimRequest) -> Claimed:
         if request.max <= 0 or not request.queues:
             return Claimed([])
         if time.monotonic() < self._gates_until:
@@ -228,8 +288,10 @@ class PostgresStore(SqlStore):
     async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
-        rows = await self._with_connection(lambda connection: connection.fetch(self._text(gated.CLAIM), *arguments))
-        claimed = gated.claimed_from(rows, request, self._cache)
+        rows = await self._with_connection(
+            lambda connection: connection.fetch(self._text(gated.CLAIM_AT_GATES), *arguments)
+        )
+        claimed = gated.claimed_at_gates(rows, request, self._cache)
         if claimed is None:
             self._gates_until = 0.0
             return await self._claim_the_long_way(request)
@@ -238,25 +300,25 @@ class PostgresStore(SqlStore):
         return await self._with_payloads(claimed)
 
     async def _claim_the_long_way(self, request: ClaimRequest) -> Claimed:
-        return await self._settled(lambda cache: claiming.claim(self.dialect, cache, request))
+        return await self._write_past_conflicts(lambda cache: claim.claim(self.dialect, cache, request))
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        if not settlements or not finishing.all_short(settlements) or not finishing.fit_together(settlements):
-            return await super().settle(settlements)
-        sql = hot.SETTLE if finishing.all_plain(settlements) else gated.SETTLE
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        if not fast_path.all_short(settlements) or not fast_path.fit_together(settlements):
+            return await super()._settle(settlements)
+        sql = hot.SETTLE if fast_path.all_plain(settlements) else gated.SETTLE_AT_GATES
         events = await self._ids.take(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
         rows = await self._with_connection(lambda connection: connection.fetch(self._text(sql), *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
 
-    async def settle_and_claim(
+    async def _settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
-    ) -> tuple[list[Settled], Claimed]:
+    ) -> tuple[list[SettleResult], Claimed]:
         if not settlements:
-            return [], await self.claim(request)
+            return [], await self._claim(request)
         is_both = request.max > 0 and request.queues and time.monotonic() >= self._gates_until
-        if not is_both or not finishing.all_plain(settlements) or not finishing.fit_together(settlements):
-            return await self.settle(settlements), await self._or_nothing(self.claim(request))
+        if not is_both or not fast_path.all_plain(settlements) or not fast_path.fit_together(settlements):
+            return await self._settle(settlements), await self._or_nothing(self._claim(request))
         events = await self._ids.take(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
@@ -267,7 +329,7 @@ class PostgresStore(SqlStore):
         return settled, await self._or_nothing(self._claimed(rows, request))
 
     async def _or_nothing(self, claim: Awaitable[Claimed]) -> Claimed:
-        """What was settled has to be told, whatever becomes of a claim that follows: that can be asked for again."""
+        """The answer to the settlements is returned even if the claim that follows fails: a claim can be repeated."""
         try:
             return await claim
         except StoreUnavailable:
@@ -298,27 +360,20 @@ class PostgresStore(SqlStore):
         ]
         return Claimed(leases, claimed.next_at)
 
-    async def _answers(self, settlements: Sequence[Settlement], done: set[RunId]) -> list[Settled]:
+    async def _answers(self, settlements: Sequence[Settlement], done: set[RunId]) -> list[SettleResult]:
         """What the short way did not settle is asked again the long way, which says and records why."""
         if len(done) == len(settlements):
-            return [Settled.DONE] * len(settlements)
+            return [SettleResult.DONE] * len(settlements)
         rest = [settlement for settlement in settlements if settlement.run_id not in done]
-        late = await self._write(lambda cache: settling.settle(self.dialect, cache, rest)) if rest else []
-        return finishing.answers(settlements, done, rest, late)
+        late = await self._write(lambda cache: settle.settle(self.dialect, cache, rest)) if rest else []
+        return fast_path.settle_answers(settlements, done, rest, late)
 
     def _told_now(self) -> Instant | None:
         return None if self._clock is None else self._clock.now()
 
     async def _learn_types(self) -> None:
-        rows = await self.fetch(
-            "select table_name::text, column_name::text, udt_name::text from information_schema.columns"
-            " where table_schema = current_schema()"
-        )
-        types: dict[str, dict[str, str]] = {}
-        for table, column, type_ in rows:
-            if (name := self._names.plain(table)) is not None:
-                types.setdefault(name, {})[column] = type_
-        self._bulk = Bulk(types)
+        await super()._learn_types()
+        self._bulk = ArrayStatements(self._types)
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once(connection: Connection) -> T:
@@ -379,9 +434,6 @@ class PostgresStore(SqlStore):
 
         return await until_it_holds(once, blocker, self._wait_at_most)
 
-    def waits_for(self) -> str:
-        return self._lock_waits.holder()
-
     async def _blocker(self, pid: int, before: str) -> str:
         pool = self._spare
         if pool is None:
@@ -409,6 +461,9 @@ class PostgresStore(SqlStore):
                 return _changed(
                     await connection.execute(self._text(self._bulk.insert(table, columns)), *zip(*rows, strict=True))
                 )
+            case InsertEvents(rows):
+                values = (*zip(*rows, strict=True), self._told_now())
+                return _changed(await connection.execute(self._text(_INSERT_EVENTS), *values))
             case UpdateMany(table, key, columns, rows, add):
                 sql = self._text(self._bulk.update(table, key, columns, add))
                 return _changed(await connection.execute(sql, *zip(*rows, strict=True)))
@@ -428,7 +483,7 @@ class PostgresStore(SqlStore):
 
 
 async def _as_it_is(_connection: object) -> None:
-    """Nobody changes a session here, so a connection that comes back needs no round trip to set it right."""
+    """No call changes a session here, so a connection that comes back needs no round trip to set it right."""
 
 
 async def _abandon(connection: Connection, transaction: Any, error: BaseException) -> None:

@@ -1,11 +1,11 @@
-"""SQLite: one file, one writer thread, full durability.
+"""SQLite: one file, one writer thread, full durability; and the same without a file, for tests and simulations.
 
 Every transaction is a closure on the writer's queue. The writer takes all that wait, runs them in one database
-transaction, each in a savepoint of its own, and commits once: a flush to disk serves them all. A caller hears of its
+transaction, each in a savepoint of its own, and commits once: a flush to disk serves them all. A caller gets its
 result after the commit, never before. Readers have a thread and a connection of their own, and see what is committed.
 
-    died before the commit   none of the batch happened, and nobody was told that it did
-    died after the commit    all of it happened; a caller that was not told asks again and finds its token used up
+    died before the commit   none of the batch happened, and no caller has a result
+    died after the commit    all of it happened; a caller without a result asks again and finds its token used up
     the disk is full         the batch is rolled back, its callers get StoreUnavailable, the thread lives on
 """
 
@@ -26,22 +26,21 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from noonbell.clock import Clock, Instant, SystemClock
-from noonbell.errors import NoonbellError, StoreUnavailable
-from noonbell.model.request import Publication, Published
-from noonbell.stores import blocking, migrations, within
-from noonbell.stores.migrations import ownership
+from noonbell.errors import StoreUnavailable
+from noonbell.model.request import Publication, PublishResult
+from noonbell.stores import blocking, caller_transaction, migrations
+from noonbell.stores.migrations import SchemaBusy, ownership
 from noonbell.stores.sql import publishing
-from noonbell.stores.sql.dialect import Dialect, named, on_conflict, update_from
-from noonbell.stores.sql.drive import WAIT_AT_MOST
+from noonbell.stores.sql.dialect import PLAIN, Dialect, TableNames, named, on_conflict, update_from
 from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
-from noonbell.stores.sql.naming import PLAIN, Names
 from noonbell.stores.sql.rows import TaskView
-from noonbell.stores.sql.schema_progress import SchemaBusy
 from noonbell.stores.sql.statement import (
+    WAIT_AT_MOST,
     Conflict,
     Execute,
     Fetch,
     Gather,
+    InsertEvents,
     InsertMany,
     NewIds,
     Now,
@@ -94,6 +93,7 @@ SQLITE = Dialect(
         "select m.name, p.name from sqlite_master m join pragma_table_xinfo(m.name) p"
         " where m.type in ('table', 'view') and lower(m.name) in (select value from json_each(:names))"
     ),
+    types="",
     has_index=None,
     rough_count=None,
     rows_move=False,
@@ -111,10 +111,10 @@ def _create_private(path: str) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-class Connection:
+class SqliteConnection:
     """Drives transitions on one sqlite3 connection. Belongs to one thread."""
 
-    def __init__(self, path: str, clock: Clock, naming: Names = PLAIN) -> None:
+    def __init__(self, path: str, clock: Clock, naming: TableNames = PLAIN) -> None:
         _create_private(path)
         self._db = sqlite3.connect(
             path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -126,8 +126,8 @@ class Connection:
         self._db.execute(_OWN_PATIENCE)
 
     @classmethod
-    def over(cls, cursor: sqlite3.Cursor, clock: Clock, naming: Names = PLAIN) -> Connection:
-        """Over a cursor of somebody else's connection: only to `run`."""
+    def over(cls, cursor: sqlite3.Cursor, clock: Clock, naming: TableNames = PLAIN) -> SqliteConnection:
+        """Over a cursor of the caller's connection: only to `run`."""
         made = cls.__new__(cls)
         made._db, made._clock, made._ids = cast("sqlite3.Connection", cursor), clock, IdBlock()
         made._naming = naming
@@ -163,6 +163,10 @@ class Connection:
             self._insist("begin immediate", patience)
         finally:
             self._db.execute(_OWN_PATIENCE)
+
+    def begin_alone(self) -> None:
+        """As `begin`, where no other connection can have the lock."""
+        self._db.execute("begin immediate")
 
     def _insist(self, sql: str, patience: float) -> None:
         """Again and again while another process has the file: a change of the journal's mode is refused without patience."""
@@ -212,6 +216,10 @@ class Connection:
                 marks = ", ".join("?" * len(columns))
                 sql = f"insert into {self._naming.table(table)} ({', '.join(columns)}) values ({marks})"
                 return self._db.executemany(sql, rows).rowcount
+            case InsertEvents(rows):
+                sql = f"insert into {self._naming.table('events')} (id, at, type, data) values (?, ?, ?, ?)"
+                now = self._clock.now()
+                return self._db.executemany(sql, [(id_, now, type_, data) for id_, type_, data in rows]).rowcount
             case UpdateMany(table, key, columns, rows, add):
                 sets = ", ".join(f"{c} = {c} + ?" if add else f"{c} = ?" for c in columns)
                 sql = f"update {self._naming.table(table)} set {sets} where {key} = ?"
@@ -264,7 +272,7 @@ _Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
 class _Thread(threading.Thread):
     """Takes closures from a queue and runs them on a connection of its own."""
 
-    def __init__(self, name: str, path: str, clock: Clock, naming: Names, *, writes: bool) -> None:
+    def __init__(self, name: str, path: str, clock: Clock, naming: TableNames, *, writes: bool) -> None:
         super().__init__(name=name, daemon=True)
         self._path, self._clock, self._naming, self._writes = path, clock, naming, writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -284,7 +292,7 @@ class _Thread(threading.Thread):
 
     def run(self) -> None:
         try:
-            connection = Connection(self._path, self._clock, self._naming)
+            connection = SqliteConnection(self._path, self._clock, self._naming)
         except sqlite3.Error as error:
             self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))
             return
@@ -319,7 +327,7 @@ class _Thread(threading.Thread):
             batch.append(job)
         return batch, False
 
-    def _write_batch(self, connection: Connection, batch: list[_Job]) -> None:
+    def _write_batch(self, connection: SqliteConnection, batch: list[_Job]) -> None:
         results: list[_Result] = []
         try:
             self._begins = time.monotonic()
@@ -338,7 +346,7 @@ class _Thread(threading.Thread):
             results = [(future, None, failure) for _, _, future, _ in batch]
         _deliver(batch, results)
 
-    def _read_batch(self, connection: Connection, batch: list[_Job]) -> None:
+    def _read_batch(self, connection: SqliteConnection, batch: list[_Job]) -> None:
         results: list[_Result] = []
         for work, _, future, _ in batch:
             try:
@@ -359,7 +367,7 @@ class _Thread(threading.Thread):
         return StoreUnavailable(f"waited {waited:.0f} s for the write lock that {holder} holds: SQLite: {error}")
 
 
-def _roll_back(connection: Connection) -> None:
+def _roll_back(connection: SqliteConnection) -> None:
     """A file that cannot be read any longer cannot always be rolled back either; the thread has to outlive that."""
     with contextlib.suppress(sqlite3.Error):
         connection.rollback()
@@ -374,7 +382,7 @@ def _deliver(batch: list[_Job], results: list[_Result]) -> None:
         try:
             loop.call_soon_threadsafe(_tell, told)
         except RuntimeError:
-            continue  # that loop has closed: nobody waits any longer
+            continue  # that loop has closed: no caller waits any longer
 
 
 def _tell(results: list[_Result]) -> None:
@@ -414,7 +422,7 @@ class SqliteStore(SqlStore):
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)) as file:
                 file.execute("begin")  # all of the look sees one state; another process may be changing the schema
-                connection = Connection.over(file.cursor(), self._time, self._names)
+                connection = SqliteConnection.over(file.cursor(), self._time, self._names)
                 return connection.run(lambda: migrations.look(self.dialect, self._schema))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"SQLite: {error}: {self._path}") from error
@@ -428,22 +436,23 @@ class SqliteStore(SqlStore):
             raise
 
     async def close(self) -> None:
-        for thread in (self._reader, self._writer):
+        threads = self._reader, self._writer
+        self._reader = self._writer = None  # first: a call that comes behind `stop` would wait for an answer for ever
+        for thread in threads:
             if thread is not None:
                 thread.stop()
                 await asyncio.to_thread(thread.join)
-        self._writer = self._reader = None
 
     def waits_for(self) -> str:
         return "" if self._writer is None else self._writer.waits_for()
 
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
-    ) -> list[Published]:
-        del topics  # the commit changes the file, and whoever waits watches that
+    ) -> list[PublishResult]:
+        del topics  # the commit changes the file, and waiters watch that
         view = TaskView(self._cache)
-        with within.sqlite_savepoint(connection, self._path) as cursor:
-            return Connection.over(cursor, self._time, self._names).run(
+        with caller_transaction.sqlite_savepoint(connection, self._path) as cursor:
+            return SqliteConnection.over(cursor, self._time, self._names).run(
                 lambda: publishing.publish(self.dialect, view, publications)
             )
 
@@ -465,4 +474,39 @@ class SqliteStore(SqlStore):
         return self._time.now()
 
 
-__all__ = ["SQLITE", "Connection", "NoonbellError", "SqliteStore"]
+class MemoryStore(SqliteStore):
+    """SQLite without a file, driven in the caller's own thread. It keeps the same laws by the same transitions."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(":memory:", clock)
+        self._connection: SqliteConnection | None = None
+
+    async def open(self) -> None:
+        self._connection = SqliteConnection(":memory:", self._time)
+        await self._bring_up_to_date()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
+        connection = self._open_connection()
+        view = TaskView(self._cache)
+        connection.begin_alone()
+        try:
+            result = connection.run(lambda: work(view))
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+        view.keep()
+        return result
+
+    async def _read(self, work: Callable[[], Work[T]]) -> T:
+        return self._open_connection().run(work)
+
+    def _open_connection(self) -> SqliteConnection:
+        if self._connection is None:
+            raise StoreUnavailable("the store is closed")
+        return self._connection

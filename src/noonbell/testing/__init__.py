@@ -7,7 +7,7 @@ simulate   what becomes of every slot of a year, decided as the planner decides 
 from __future__ import annotations
 
 from noonbell.clock import ManualClock
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.testing.simulate import Fired, simulate
 from noonbell.testing.trial import Trial, trial
 

@@ -18,11 +18,10 @@ import msgspec
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, instant_of, slot_of, to_datetime
 from noonbell.model.run import FAILURES, RunStatus, SkipReason
-from noonbell.model.task import Round, Task, TaskId, TaskStatus
+from noonbell.model.task import LastRun, Task, TaskId, TaskStatus
 from noonbell.policy import account as accounts
-from noonbell.policy.account import Birth, Facts, Skip
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import read_task
+from noonbell.policy.account import DueRun, Facts, Skip
+from noonbell.service.task_fields import Rules, read_task
 from noonbell.when import due
 from noonbell.when.schedule import Schedule
 
@@ -115,7 +114,7 @@ class _Life:
         fixed_delay = self._schedule is not None and self._schedule.is_fixed_delay
         self._lives_alone = not (wanted.round or wanted.occupied or fixed_delay)
         """Nothing that its runs do can change what becomes of its slots."""
-        self._round: Round | None = None
+        self._round: LastRun | None = None
         self._born = 0
         self._waiting: deque[_Waiting] = deque()
         self._running: list[tuple[int, int, RunStatus, int]] = []
@@ -144,7 +143,7 @@ class _Life:
             following = accounts.cursor_after_run(self._task, schedule, Instant(max(ended, now)))
             self._task = msgspec.structs.replace(self._task, next_fire_at=following)
 
-    def _take(self, outcome: Birth | Skip, now: Instant) -> None:
+    def _take(self, outcome: DueRun | Skip, now: Instant) -> None:
         if self._lives_alone:
             return
         if isinstance(outcome, Skip):
@@ -191,7 +190,7 @@ class _Life:
         good = self._succeeds is None or self._succeeds(name, run.slot)
         end = at + round(self._lasts(name, run.slot) * SECOND)
         heapq.heappush(self._running, (end, run.number, RunStatus.SUCCESS if good else RunStatus.FAILED, run.attempt))
-        self._round = Round(
+        self._round = LastRun(
             task_id=self._task.id,
             run_id=run.number,
             status=RunStatus.RUNNING,

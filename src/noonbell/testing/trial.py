@@ -9,24 +9,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from noonbell.clock import Instant, ManualClock, from_datetime, to_datetime
-from noonbell.engine.know import Tasks
-from noonbell.engine.stray import Strays
-from noonbell.engine.sweep import Sweeper
-from noonbell.engine.work import Worker
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.in_flight import AbandonedThreads
+from noonbell.engine.sweeper import Sweeper
+from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import RunQuery
 from noonbell.model.run import Run
 from noonbell.model.task import HTTP_QUEUE, ExecType
 from noonbell.service import Rules, Services, build
-from noonbell.stores.memory import MemoryStore
-from noonbell.stores.sql.place import Place
+from noonbell.service.filters import every
+from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.statement import Fetch, Now, Work
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
-from noonbell.targets import template
+from noonbell.targets.http import template
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.targets.jobs.target import JobTarget
 
@@ -52,7 +53,7 @@ async def trial(
     store, wakeup = MemoryStore(clock), LocalWakeup()
     await store.open()
     try:
-        services = build(store, wakeup, Rules(check_template=template.check), _no_callbacks)
+        services = build(store, wakeup, Rules(check_template=template.check))
         async with app.attached(services) if app is not None else contextlib.nullcontext():
             running = Trial(clock, store, services, app.handlers if app is not None else Handlers(), http)
             await running.open()
@@ -67,8 +68,8 @@ class Trial:
         self, clock: ManualClock, store: MemoryStore, services: Services, handlers: Handlers, http: Answers | None
     ) -> None:
         self.clock, self.store, self.services = clock, store, services
-        tasks, strays = Tasks(store), Strays()
-        self._jobs, self._http = JobTarget(handlers, store, strays=strays), _Http(http)
+        tasks, abandoned = TaskCache(store), AbandonedThreads()
+        self._jobs, self._http = JobTarget(handlers, store, abandoned=abandoned), _Http(http)
         self._worker = Worker(
             store,
             services.wakeup,
@@ -77,7 +78,7 @@ class Trial:
             queues=(*handlers.queues(), "default", HTTP_QUEUE),
             concurrency=100,
             tasks=tasks,
-            strays=strays,
+            abandoned=abandoned,
         )
         self._sweeper = Sweeper(store, services.wakeup, tasks=tasks, draw=lambda: 0.5)
 
@@ -105,7 +106,7 @@ class Trial:
         raise InvalidState("there is no end to it: something makes new runs as fast as they are carried out")
 
     async def advance(self, by: timedelta | float | None = None, *, until: datetime | None = None) -> None:
-        """Let time pass: by so much (a number is seconds), or until then. Every moment in between happens, in order."""
+        """Let time pass: for a span (a number is seconds), or until a moment. Every moment in between happens, in order."""
         if (by is None) == (until is None):
             raise InvalidArgument.field("by", "or `until`: expected one of them")
         if until is None:
@@ -126,15 +127,8 @@ class Trial:
         """All runs, oldest first; of one job or task, by its name or itself."""
         name = getattr(job, "name", job)
         task = None if name is None else await self.services.tasks.get(name, deleted=True)
-        found: list[Run] = []
-        cursor: str | None = None
-        while True:
-            query = RunQuery(task_id=None if task is None else task.id, sort="id", page_size=500, cursor=cursor)
-            page = await self.store.runs(query)
-            found += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        query = RunQuery(task_id=None if task is None else task.id, sort="id")
+        return [run async for run in every(self.store.runs, query)]
 
     async def _next(self) -> int | None:
         """The next moment at which something is due: a slot, a delayed run, the end of a lease or of a callback's wait."""
@@ -180,7 +174,3 @@ class _Http:
             error_message=f"the target answered {status}",
             error_details={"kind": kind},
         )
-
-
-async def _no_callbacks(*_given: Any) -> NoReturn:
-    raise InvalidState("a trial takes no callbacks; settle the run by its services")

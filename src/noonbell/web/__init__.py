@@ -1,13 +1,12 @@
-"""The dashboard: pages made on the server over the services that the API uses; live by the API's stream of events.
+"""The dashboard: HTML pages made on the server over the services that the API uses, kept live by the API's event
+stream.
 
-    request ──▶ page.dispatch ──▶ Visit ──▶ one handler per page ──▶ view data ──▶ templates/NAME.html
+    request ──▶ page ──▶ PageContext (context) ──▶ one handler per page ──▶ view data ──▶ templates/NAME.html
 
-A page is one file (`pages(site)` lists what it answers), one template, its words in `locales/`, and a line in `PAGES`
-(`mount`). Nothing here knows SQL, and no script comes from anywhere else.
+A page is a handler, a `Page` in its module's `PAGES`, a template, and its texts in `service/locales/`. A new module also needs
+a line in `routes`. Nothing here knows SQL; no script comes from another server.
 
-    tasks/ runs/ timeline/ queues/ activity/ settings/   a room with several pages each
-    overview workers login                               a page each
-    palette suggest preferences                          what every page offers
-    page visit site session mount fault assets           from a request to an answer
-    render times words icons badges charts lists         what pages are made of
+    overview task_* run_* timeline* queues activity settings alerts login search   pages
+    page context routes render                                                     from a request to an answer
+    i18n charts lists recent explanation forms                                     what several pages share
 """

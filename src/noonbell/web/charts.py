@@ -1,15 +1,22 @@
-"""Charts: from rows to rectangles. Pure; the templates draw them as SVG, with a text for those who cannot see it."""
+"""What is drawn: charts, from rows to rectangles, with a text for those who cannot see them; statuses as an icon, a word and a
+colour each. Pure; the templates draw them as SVG.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from markupsafe import Markup
+
+from noonbell.clock import SECOND
 from noonbell.model.run import SUCCEEDED, Run
-from noonbell.web.badges import mark_of
+from noonbell.service.translation import Translator
 from noonbell.when.zones import Zone
 
+HOUR: Final = 3_600 * SECOND
 STRIP_HEIGHT: Final = 24
 _HEIGHTS: Final = {"bad": 24.0, "active": 16.0, "warn": 20.0, "missed": 12.0, "idle": 5.0}
 
@@ -105,17 +112,23 @@ def bars(steps: Sequence[tuple[int, dict[str, int]]], width: float = 720, height
 
 
 def hours(runs: Sequence[Run], now: int, count: int = 24) -> list[tuple[int, dict[str, int]]]:
-    """Runs by the hour that they belong to, the present hour last."""
-    hour = 3_600_000_000
-    last = now // hour
-    found: dict[int, dict[str, int]] = {last - back: {} for back in range(count - 1, -1, -1)}
+    """How many runs of each mark belong to each hour, the present hour last. A retry is no ending of its own."""
+    first = now // HOUR - count + 1
+    found: list[tuple[int, dict[str, int]]] = []
+    for place, those in enumerate(by_hour(runs, now, count)):
+        marks = [mark_of(run.status) for run in those]
+        found.append(((first + place) * HOUR, Counter("active" if mark == "warn" else mark for mark in marks)))
+    return found
+
+
+def by_hour(runs: Sequence[Run], now: int, count: int = 24) -> list[list[Run]]:
+    """The oldest hour first, the present one last."""
+    found: list[list[Run]] = [[] for _ in range(count)]
     for run in runs:
-        counts = found.get(run.scheduled_time // hour)
-        if counts is not None:
-            mark = mark_of(run.status)
-            mark = "active" if mark == "warn" else mark  # a retry is no ending of its own
-            counts[mark] = counts.get(mark, 0) + 1
-    return [(start * hour, counts) for start, counts in found.items()]
+        back = now // HOUR - run.scheduled_time // HOUR
+        if 0 <= back < count:
+            found[count - 1 - back].append(run)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChangeMark:
     """Something that the axis of time is marked with."""
 
     x: float
@@ -141,7 +154,7 @@ class Dots:
     """Each run that ended a dot: when it was due, and how long it took."""
 
     dots: list[Dot]
-    changes: list[Line]
+    changes: list[ChangeMark]
     grid: list[tuple[float, int]]
     """Height and milliseconds of each line across."""
     p95_y: float | None
@@ -183,7 +196,7 @@ def dots(
 
     return Dots(
         [Dot(x_of(run.scheduled_time), y_of(run.duration_ms or 0), mark_of(run.status), run) for run in shown],
-        [Line(x_of(at), version, at) for version, at in changes if first <= at <= last],
+        [ChangeMark(x_of(at), version, at) for version, at in changes if first <= at <= last],
         [(y_of(ms), ms) for ms in (0, *tops)],
         None if p95_ms is None else y_of(min(p95_ms, tops[-1])),
         first,
@@ -232,3 +245,118 @@ def _heat(count: int, bad: int, most: int) -> Heat:
     if not count:
         return Heat()
     return Heat(count, bad, -(-4 * bad // count) if bad else max(1, -(-4 * count // most)))
+
+
+TONES: Final[dict[str, str]] = {
+    # runs
+    "SCHEDULED": "scheduled",
+    "RUNNING": "running",
+    "RETRYING": "retrying",
+    "CALLBACK_PENDING": "callback",
+    "SUCCESS": "ok",
+    "CALLBACK_SUCCESS": "ok",
+    "FAILED": "failed",
+    "TIMEOUT": "timeout",
+    "FAILED_TIMEOUT": "timeout",
+    "CANCELED": "canceled",
+    "SKIPPED": "skipped",
+    # attempts
+    "LOST": "missed",
+    # tasks
+    "ENABLED": "ok",
+    "DISABLED": "paused",
+    "COMPLETED": "skipped",
+    "ERROR": "failed",
+    # workers and queues
+    "running": "ok",
+    "draining": "queued",
+    "stopping": "queued",
+    "lost": "missed",
+    "paused": "paused",
+    "open": "ok",
+    # callbacks
+    "RECEIVED": "ok",
+    "IGNORED": "failed",
+    # what a doctor finds
+    "well": "ok",
+    "care": "warn",
+    "ill": "failed",
+    # deliveries of alerts
+    "pending": "scheduled",
+    "delivered": "ok",
+    "failed": "failed",
+}
+"""By what the services say."""
+
+MARKS: Final[dict[str, str]] = {
+    "ok": "ok",
+    "failed": "bad",
+    "timeout": "bad",
+    "running": "active",
+    "callback": "active",
+    "retrying": "warn",
+    "missed": "missed",
+}
+"""The fill of a tone in a chart; any other is idle."""
+
+
+def tone_of(status: str) -> str:
+    return TONES.get(status, "queued")
+
+
+def mark_of(status: str) -> str:
+    return MARKS.get(tone_of(status), "idle")
+
+
+def word_of(status: str, words: Translator) -> str:
+    return words.get(f"status.{status}", status)
+
+
+def badge(status: str, words: Translator) -> Markup:
+    tone = tone_of(status)
+    return Markup('<span class="badge tone-{}" data-status="{}">{}{}</span>').format(
+        tone, status, icon(tone), word_of(status, words)
+    )
+
+
+PATHS: Final[dict[str, str]] = {
+    # statuses: told apart by shape, not by colour alone
+    "scheduled": "M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8M8 4.5V8l2.4 1.6",
+    "queued": "M3 4.5h10M3 8h10M3 11.5h10",
+    "running": "M8 2a6 6 0 1 1-6 6",
+    "callback": "M4.5 2h7M4.5 14h7M5 2c0 3.5 6 4.5 6 6s-6 2.500-6 6M11 2c0 3.500-6 4.500-6 6s6 2.500 6 6",
+    "retrying": "M13 8a5 5 0 1 1-1.600-3.700M13 2.200v2.800h-2.800",
+    "ok": "M3 8.500 6.500 12 13 4.500",
+    "failed": "M5.200 1.800h5.600l3.400 3.400v5.600l-3.400 3.400H5.200l-3.400-3.400V5.200zM5.800 5.800l4.400 4.400M10.200 5.800l-4.400 4.400",
+    "timeout": "M8 1.800a6.200 6.200 0 1 0 0 12.400A6.200 6.200 0 0 0 8 1.800M6 6l4 4M10 6l-4 4",
+    "missed": "M8 1.800 14.200 8 8 14.200 1.800 8z",
+    "skipped": "M3 8h10",
+    "canceled": "M8 1.800a6.200 6.200 0 1 0 0 12.400A6.200 6.200 0 0 0 8 1.800M3.800 12.200l8.400-8.400",
+    "paused": "M5.500 3v10M10.500 3v10",
+    "warn": "M8 2 14.500 13.500h-13zM8 6.500v3M8 11.500v.2",
+    # the rooms
+    "overview": "M2 8.500 8 3l6 5.500M4 7.500V13h8V7.500",
+    "tasks": "M2.500 3.500h2v2h-2zM7 4.500h7M2.500 10.500h2v2h-2zM7 11.500h7",
+    "runs": "M5 3l8 5-8 5z",
+    "timeline": "M2 3.500h6M5 8h7M9 12.500h5M2 1v14",
+    "queues": "M2 4h12M2 8h9M2 12h6",
+    "workers": "M3 3h10v4H3zM3 9h10v4H3zM5.500 5h.2M5.500 11h.2",
+    "activity": "M2 8h3l2-5 3 10 2-5h2",
+    "settings": "M8 5.500a2.500 2.500 0 1 0 0 5 2.500 2.500 0 0 0 0-5M8 1.500v2M8 12.500v2M1.500 8h2M12.500 8h2M3.400 3.400l1.400 1.400"
+    "M11.200 11.200l1.400 1.400M3.400 12.600l1.400-1.400M11.200 4.800l1.400-1.400",
+    # acts
+    "search": "M7 2.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9M10.300 10.300 13.500 13.500",
+    "copy": "M5.500 5.500h8v8h-8zM10.500 5.500v-3h-8v8h3",
+    "close": "M4 4l8 8M12 4l-8 8",
+    "next": "M6 3l5 5-5 5",
+    "previous": "M10 3 5 8l5 5",
+    "more": "M3 8h.1M8 8h.1M13 8h.1",
+    "bell": "M4 11V7.500a4 4 0 0 1 8 0V11l1.500 1.500h-11zM6.800 14h2.400",
+}
+
+
+def icon(name: str) -> Markup:
+    """Hidden from those who are read to: a word stands beside it."""
+    return Markup('<svg class="icon icon-{}" viewBox="0 0 16 16" aria-hidden="true"><path d="{}"/></svg>').format(
+        name, PATHS[name]
+    )

@@ -1,22 +1,99 @@
-"""Lists: filters that live in the address, the text that they are typed as, and the links that lead through them."""
+"""What the lists of tasks and runs share: filters in the address, paging, the filter bar, changing many rows at once.
+
+The filter bar reads `status:failed label:team=billing night`: known keys become the parameters of the API, everything
+else is searched for in names. A bulk action runs in steps: each POST of the script takes one step and returns where to
+continue; without scripts, one POST takes them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+import shlex
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
-from starlette.responses import Response
+import msgspec
+from starlette.responses import JSONResponse, Response
 
-from noonbell.service.reader import Problems, Reader
-from noonbell.web import asking, tokens
-from noonbell.web.tokens import RUNS, TASKS, Grammar
-from noonbell.web.visit import Visit, merged
-from noonbell.web.words import Words, catalogue
+from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.errors import InvalidArgument
+from noonbell.fields import from_query
+from noonbell.fields.kinds import read_moment
+from noonbell.service.bulk import BulkStep, Left
+from noonbell.service.translation import Translator, catalogue
+from noonbell.web.context import PageContext, merged, one_of
+from noonbell.when import zones
+
+_WORD: Final = re.compile(r'(?:(?P<key>[a-z_]+):)?(?P<value>"[^"]*"|[^\s"]*"[^"]*"|\S+)', re.IGNORECASE)
+_SPAN: Final = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SOME: Final = frozenset({"status"})
+"""May be named more than once; any other key's last value wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    keys: Mapping[str, str]
+    """What may be written before a colon, and the parameter it stands for."""
+    rest: str
+    """The parameter of words without a key."""
+
+    def read(self, text: str, meaning: Callable[[str, str], str]) -> dict[str, str]:
+        """The parameters that the text asks for. `meaning` says what a value of a parameter stands for."""
+        found: dict[str, str] = {}
+        words: list[str] = []
+        for match in _WORD.finditer(text):
+            key, value = (match["key"] or "").lower(), match["value"].replace('"', "")
+            parameter = self.keys.get(key)
+            if parameter is None:
+                words.append(match[0].replace('"', ""))
+            elif value:
+                value = meaning(parameter, value)
+                both = parameter in _SOME and parameter in found
+                found[parameter] = f"{found[parameter]},{value}" if both else value
+        if words:
+            found[self.rest] = " ".join(words)
+        return found
+
+    def token(self, parameter: str, value: str) -> str:
+        """The filter as it is typed."""
+        quoted = f'"{value}"' if re.search(r"\s", value) else value
+        if parameter == self.rest:
+            return quoted
+        key = next(key for key, each in self.keys.items() if each == parameter)
+        return f"{key}:{quoted}"
+
+
+TASK_GRAMMAR: Final = Grammar(
+    {"status": "status", "label": "label", "queue": "queue", "by": "managed_by", "name": "name"}, rest="name"
+)
+RUN_GRAMMAR: Final = Grammar(
+    {
+        **{key: key for key in ("status", "task", "label", "queue", "worker", "origin", "key", "text")},
+        "after": "from",
+        "before": "to",
+        "parent": "parent_id",
+    },
+    rest="text",
+)
+
+
+def read_typed_moment(text: str, now: Instant, zone: str) -> str:
+    """`24h` ago, a day or a time on the visitor's clock, or RFC 3339: the instant; as it is where it is none of these."""
+    if span := _SPAN.fullmatch(text):
+        return rfc3339(now - int(span[1]) * _UNITS[span[2]] * SECOND)
+    whole = f"{text}T00:00:00" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text
+    try:
+        return rfc3339(read_moment(whole, zones.find(zone), minutes=True))
+    except ValueError:
+        return text
+
 
 PAGE_SIZE: Final = 25
 DENSITIES: Final = ("comfortable", "compact")
-_NUMBERS: Final = frozenset({"page", "page_size", "parent_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +104,7 @@ class Filters:
     known: tuple[str, ...]
     problem: str = ""
     """Why the list cannot be narrowed so; then it is empty."""
-    grammar: Grammar = TASKS
+    grammar: Grammar = TASK_GRAMMAR
 
     @property
     def active(self) -> dict[str, str]:
@@ -41,7 +118,7 @@ class Filters:
 
     @property
     def tokens(self) -> dict[str, str]:
-        """Each filter as somebody would type it."""
+        """Each active filter as it is typed."""
         return {name: self.grammar.token(name, value) for name, value in self.active.items()}
 
     @property
@@ -55,7 +132,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Where the list goes on. `total` is None where nobody counted."""
+    """Links to other pages of a list. `total` is None where the rows were not counted."""
 
     first: dict[str, Any] | None = None
     previous: dict[str, Any] | None = None
@@ -82,32 +159,31 @@ class Copies:
 
     curl: str
     command: str
-    address: str = field(default="")
 
 
-def density(visit: Visit) -> str:
-    wanted = visit.request.cookies.get("noonbell_density", DENSITIES[0])
+def density(ctx: PageContext) -> str:
+    wanted = ctx.request.cookies.get("noonbell_density", DENSITIES[0])
     return wanted if wanted in DENSITIES else DENSITIES[0]
 
 
-def copies(visit: Visit, room: str, active: Mapping[str, str]) -> Copies:
-    server = str(visit.request.base_url).rstrip("/")
-    curl = asking.as_curl(server, room, active, with_token=visit.site.asks_for_tokens)
-    return Copies(curl, asking.as_command(room, active), asking.address(room, active))
+def copies(ctx: PageContext, room: str, active: Mapping[str, str]) -> Copies:
+    server = str(ctx.request.base_url).rstrip("/")
+    curl = curl_line(server, room, active, with_token=ctx.deps.asks_for_tokens)
+    return Copies(curl, cli_line(room, active))
 
 
 def typed(
-    visit: Visit, path: str, known: tuple[str, ...], aliases: Mapping[str, str], usual: str = ""
+    ctx: PageContext, path: str, known: tuple[str, ...], aliases: Mapping[str, str], usual: str = ""
 ) -> Response | None:
     """Where the text of a filter bar leads to: the same list with plain parameters. None: nothing was typed.
 
     `usual` is the order that needs no saying.
     """
-    text = visit.request.query_params.get("q")
+    text = ctx.request.query_params.get("q")
     if text is None:
         return None
-    grammar = RUNS if path == "/runs" else TASKS
-    kept = {name: visit.query[name] for name in (*known, "sort") if name != grammar.rest and name in visit.query}
+    grammar = RUN_GRAMMAR if path == "/runs" else TASK_GRAMMAR
+    kept = {name: ctx.query[name] for name in (*known, "sort") if name != grammar.rest and name in ctx.query}
     if kept.get("sort") == usual:
         del kept["sort"]
 
@@ -115,13 +191,13 @@ def typed(
         if parameter == "status":
             return ",".join(aliases.get(each.casefold(), each) for each in value.split(","))
         if parameter in ("from", "to"):
-            return tokens.moment(value, visit.now, visit.zone.name)
+            return read_typed_moment(value, ctx.now, ctx.zone.name)
         return value
 
-    return visit.redirect(visit.url(path, **{**kept, **grammar.read(text[:2_000], meaning)}).removeprefix(visit.root))
+    return ctx.redirect(ctx.link(path, **{**kept, **grammar.read(text[:2_000], meaning)}))
 
 
-def status_aliases(statuses: Iterable[str], words: Words, more: Mapping[str, str]) -> dict[str, str]:
+def status_aliases(statuses: Iterable[str], words: Translator, more: Mapping[str, str]) -> dict[str, str]:
     """What people may write for a status: its name, its word in their language, the name of a group."""
     found: dict[str, str] = {}
     for status in statuses:
@@ -130,13 +206,12 @@ def status_aliases(statuses: Iterable[str], words: Words, more: Mapping[str, str
     return {**found, **more}
 
 
-def reader_of(query: Mapping[str, str], allowed: tuple[str, ...], **defaults: Any) -> Reader:
-    """The filters of a query string, for `service.filters`; what belongs to the page alone is left out."""
-    given: dict[str, Any] = {"page_size": PAGE_SIZE, **defaults}
-    for name in (*allowed, "page", "cursor", "sort"):
-        if value := query.get(name):
-            given[name] = int(value) if name in _NUMBERS and value.isdecimal() and len(value) < 17 else value
-    return Reader(given, Problems())
+def given_of(
+    query: Mapping[str, str], struct: type[msgspec.Struct], allowed: tuple[str, ...], **defaults: Any
+) -> dict[str, Any]:
+    """The filters of a query string, as `struct` would have them; what belongs to the page alone is left out."""
+    wanted = {name: query[name] for name in (*allowed, "page", "cursor", "sort") if query.get(name)}
+    return {"page_size": PAGE_SIZE, **defaults, **from_query(struct, wanted.items())}
 
 
 def pager_by_number(query: Mapping[str, str], page: int, total: int | None, size: int = PAGE_SIZE) -> Pager:
@@ -156,3 +231,101 @@ def pager_by_cursor(query: Mapping[str, str], next_cursor: str | None) -> Pager:
         first=kept if "cursor" in query else None,
         next=None if next_cursor is None else {**kept, "cursor": next_cursor},
     )
+
+
+OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "tasks": {"status": "--status", "name": "--name", "label": "--label"},
+    "runs": {"task": "--task", "status": "--status", "queue": "--queue", "key": "--key", "from": "--since"},
+}
+"""The filters that `noonbell task list` and `noonbell run list` have an option for."""
+
+
+def api_address(room: str, active: Mapping[str, str]) -> str:
+    """Behind `/api/v1`."""
+    pairs = [(name, each) for name, value in active.items() for each in _each(name, value)]
+    query = urlencode(pairs, quote_via=quote, safe=":=,")
+    return f"/{room}?{query}" if query else f"/{room}"
+
+
+def curl_line(server: str, room: str, active: Mapping[str, str], *, with_token: bool) -> str:
+    token = ' -H "Authorization: Bearer $NOONBELL_TOKEN"' if with_token else ""
+    return f"curl -s{token} {shlex.quote(f'{server}/api/v1{api_address(room, active)}')}"
+
+
+def cli_line(room: str, active: Mapping[str, str]) -> str:
+    """With the options that there are; a filter without one is asked for by `noonbell api`, which takes them all."""
+    options = OPTIONS[room]
+    if not set(active) <= set(options):
+        return f"noonbell api GET {shlex.quote(api_address(room, active))}"
+    words = ["noonbell", "task" if room == "tasks" else "run", "list"]
+    for name, value in active.items():
+        for each in _each(name, value):
+            words += [options[name], shlex.quote(each)]
+    return " ".join(words)
+
+
+def _each(name: str, value: str) -> list[str]:
+    return value.split(",") if name == "status" else [value]
+
+
+MOST_TICKED: Final = 500
+MOST_STEPS: Final = 500
+"""Steps that one answer takes at most, for browsers without scripts."""
+
+Take = Callable[[str | None], Awaitable[BulkStep]]
+
+
+def act_of(ctx: PageContext, acts: Sequence[str]) -> str:
+    return one_of("act", ctx.query.get("act", ""), acts)
+
+
+def ids_of(texts: Sequence[str]) -> list[int]:
+    """The ticked ones: `3`, or several in one text as `3,4,5`."""
+    parts = [part for text in texts for part in text.split(",") if part]
+    if len(parts) > MOST_TICKED or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
+        raise InvalidArgument.field("ids", f"expected up to {MOST_TICKED} numbers")
+    return [int(part) for part in dict.fromkeys(parts)]
+
+
+def left_in_words(ctx: PageContext, left: Sequence[Left]) -> str:
+    """`2 left out: no place free (2)`; nothing where none was."""
+    if not left:
+        return ""
+    whys = Counter(each.why for each in left)
+    listed = ", ".join(f"{ctx.words(f'bulk.why_{why}')} ({count})" for why, count in whys.most_common())
+    return ctx.words("bulk.left", n=len(left), why=listed)
+
+
+def bulk_text(ctx: PageContext, key: str, step: BulkStep) -> str:
+    text = ctx.words(key, n=len(step.done), total=len(step.done) + len(step.left))
+    return f"{text} {left_in_words(ctx, step.left)}".strip()
+
+
+async def take_steps(ctx: PageContext, given: dict[str, str], take: Take, key: str, back: str) -> Response:
+    """One step for our script; all of them for a browser without."""
+    if ctx.wants_json:
+        step = await take(given.get("place") or None)
+        return JSONResponse(_shown(ctx, step))
+    whole, place = BulkStep(), None
+    for _ in range(MOST_STEPS):
+        step = await take(place)
+        whole.done += step.done
+        whole.left += step.left
+        place = step.next
+        if place is None:
+            break
+    return ctx.done(bulk_text(ctx, key, whole), go=back)
+
+
+def _shown(ctx: PageContext, step: BulkStep) -> dict[str, Any]:
+    return {
+        "done": [number for number, _ in step.done],
+        "left": [{"id": each.id, "name": each.name, "why": ctx.words(f"bulk.why_{each.why}")} for each in step.left],
+        "next": step.next,
+    }
+
+
+def check_number(ctx: PageContext, given: dict[str, str], number: int) -> None:
+    """What cannot be taken back is confirmed by typing how many it is."""
+    if given.get("confirm", "").strip() != str(number):
+        raise InvalidArgument.field("confirm", ctx.words("bulk.type_number", n=number))

@@ -1,53 +1,93 @@
-"""Signing in with a token, and out again."""
+"""Signing in with a token and out again; language, theme, zone, density and start page, kept in cookies."""
 
 from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
 
 from starlette.responses import Response
 
 from noonbell.errors import RateLimited, Unauthorized
-from noonbell.web.page import Page
-from noonbell.web.preferences import safe_path
-from noonbell.web.session import COOKIE, SECONDS
-from noonbell.web.site import Site
-from noonbell.web.visit import Visit
+from noonbell.service.translation import LANGUAGES
+from noonbell.web.context import COOKIE, ROOMS, SECONDS, THEMES, PageContext, one_of
+from noonbell.web.lists import DENSITIES
+from noonbell.web.page import get, post
+from noonbell.when import zones
 
 
-async def ask(visit: Visit) -> Response:
-    to = safe_path(visit.query.get("next", "/"))
-    if visit.token is not None or not visit.site.asks_for_tokens:
-        return visit.redirect(to)
-    return visit.page("login.html", next=to, problem=None)
+async def ask(ctx: PageContext) -> Response:
+    to = safe_path(ctx.query.get("next", "/"))
+    if ctx.token is not None or not ctx.deps.asks_for_tokens:
+        return ctx.redirect(to)
+    return ctx.page("login.html", next=to, problem=None)
 
 
-async def sign_in(visit: Visit) -> Response:
-    given = await visit.fields()
+async def sign_in(ctx: PageContext) -> Response:
+    given = await ctx.fields()
     to = safe_path(given.get("next", "/"))
-    access = visit.site.access
+    access = ctx.deps.access
     if access is None:
-        return visit.redirect(to)
+        return ctx.redirect(to)
     try:
-        token = await access.who(given.get("token", "").strip(), visit.peer)
+        token = await access.who(given.get("token", "").strip(), ctx.peer)
     except Unauthorized:
-        return visit.page("login.html", 401, next=to, problem=visit.words("login.wrong"))
+        return ctx.page("login.html", 401, next=to, problem=ctx.words("login.wrong"))
     except RateLimited as error:
-        problem = visit.words("login.throttled", n=error.details.get("retry_after", 60))
-        return visit.page("login.html", 429, next=to, problem=problem)
-    answer = visit.redirect(to)
-    visit.keep(answer, COOKIE, visit.site.sessions.begin(token), SECONDS, secret=True)
+        problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
+        return ctx.page("login.html", 429, next=to, problem=problem)
+    answer = ctx.redirect(to)
+    ctx.keep(answer, COOKIE, ctx.deps.sessions.begin(token), SECONDS, secret=True)
     return answer
 
 
-async def sign_out(visit: Visit) -> Response:
-    visit.site.sessions.end(visit.request)
-    answer = visit.redirect("/login")
-    visit.keep(answer, COOKIE, "", 0, secret=True)
+async def sign_out(ctx: PageContext) -> Response:
+    ctx.deps.sessions.end(ctx.request)
+    answer = ctx.redirect("/login")
+    ctx.keep(answer, COOKIE, "", 0, secret=True)
     return answer
 
 
-def pages(site: Site) -> list[Page]:
-    del site
-    return [
-        Page("/login", ask, role=None),
-        Page("/login", sign_in, "POST", role=None),
-        Page("/logout", sign_out, "POST", role=None),
-    ]
+_YEAR: Final = 365 * 86_400
+LANDINGS: Final = tuple(name for name in ROOMS if name != "settings")
+"""The start pages to choose from."""
+
+
+async def choose(ctx: PageContext) -> Response:
+    chosen = await ctx.fields()
+    answer = ctx.redirect(safe_path(chosen.get("next", "/")))
+    for name, value in checked(chosen).items():
+        ctx.keep(answer, f"noonbell_{name}", quote(value), _YEAR, secret=False)
+    return answer
+
+
+def checked(chosen: dict[str, str]) -> dict[str, str]:
+    known = {"lang": LANGUAGES, "theme": THEMES, "density": DENSITIES, "landing": LANDINGS}
+    found = {name: one_of(name, chosen[name], choices) for name, choices in known.items() if name in chosen}
+    if "zone" in chosen:
+        found["zone"] = zones.find(chosen["zone"].strip()).name
+    return found
+
+
+def landing_of(ctx: PageContext) -> str:
+    chosen = ctx.request.cookies.get("noonbell_landing", "")
+    return chosen if chosen in LANDINGS and chosen in ctx.rooms else "overview"
+
+
+def begins_elsewhere(ctx: PageContext) -> str | None:
+    """The start page for a browser that opens the root; None for the overview, and for links from our own pages."""
+    chosen = landing_of(ctx)
+    return f"/{chosen}" if chosen != "overview" and "referer" not in ctx.request.headers else None
+
+
+def safe_path(path: str) -> str:
+    """Where to go back to: an address of the dashboard, never another site's."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_ours and path.isprintable() else "/"
+
+
+PAGES: Final = [
+    get("/login", ask, role=None),
+    post("/login", sign_in, role=None),
+    post("/logout", sign_out, role=None),
+    post("/preferences", choose, role=None),
+]

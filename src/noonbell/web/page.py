@@ -1,7 +1,7 @@
-"""Between a request and a page: who asks, may they, what went wrong, and a line in the audit log for what they changed.
+"""From a request to a page: authentication, the role check, error pages, and the audit log entry of a change.
 
-A form is taken from a page of this very site only: browsers say where a request comes from, and one that does not say is
-refused. With the session's cookie, which no other site's request carries, that keeps foreign pages from acting.
+A form is accepted only from a page of this site: browsers send the origin, and a request without one is refused.
+Together with the session cookie, which requests from other sites do not carry, this keeps foreign pages from acting.
 """
 
 from __future__ import annotations
@@ -13,41 +13,47 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
-from noonbell.errors import Forbidden, NoonbellError, NotFound, Unauthorized
-from noonbell.model.access import Deed, Role, Token
-from noonbell.web import fault
-from noonbell.web.site import Site
-from noonbell.web.visit import MOST_ANONYMOUS_BYTES, Visit
+from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
+from noonbell.model.access import AuditAction, Role, Token
+from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
 
 log = logging.getLogger("noonbell.web")
 
-Handler = Callable[[Visit], Awaitable[Response]]
+Handler = Callable[[PageContext], Awaitable[Response]]
 
 _OTHERS: Final = ("/api/", "/static/", "/docs", "/openapi.json", "/metrics")
 """Where something else answers, also for what is not there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRoute:
     path: str
     handler: Handler
     method: str = "GET"
     role: Role | None = Role.VIEWER
     """Who may; None: everybody, without a token."""
-    deed: str = ""
+    action: str = ""
     """What the audit log calls it: the operation's id in the API. Empty: it changes nothing that is worth a line."""
 
 
-def page_routes(site: Site, pages: Sequence[Page]) -> list[BaseRoute]:
-    by_path: dict[str, dict[str, Page]] = {}
+def get(path: str, handler: Handler, role: Role | None = Role.VIEWER) -> PageRoute:
+    return PageRoute(path, handler, "GET", role)
+
+
+def post(path: str, handler: Handler, action: str = "", *, role: Role | None = Role.OPERATOR) -> PageRoute:
+    return PageRoute(path, handler, "POST", role, action)
+
+
+def page_routes(deps: Deps, pages: Sequence[PageRoute]) -> list[BaseRoute]:
+    by_path: dict[str, dict[str, PageRoute]] = {}
     for page in pages:
         by_path.setdefault(page.path, {})[page.method] = page
-    found: list[BaseRoute] = [Route(path, _dispatch(site, here), methods=list(here)) for path, here in by_path.items()]
-    return [*found, _Elsewhere(_dispatch(site, {"GET": Page("/", _nothing_here, role=None)}))]
+    found: list[BaseRoute] = [Route(path, _dispatch(deps, here), methods=list(here)) for path, here in by_path.items()]
+    return [*found, _Elsewhere(_dispatch(deps, {"GET": PageRoute("/", _nothing_here, role=None)}))]
 
 
 class _Elsewhere(Route):
@@ -65,72 +71,94 @@ class _Elsewhere(Route):
         return match, child
 
 
-async def _nothing_here(visit: Visit) -> Response:
-    raise NotFound(visit.words("error.nowhere"))
+async def _nothing_here(ctx: PageContext) -> Response:
+    raise NotFound(ctx.words("error.nowhere"))
 
 
-def _dispatch(site: Site, here: Mapping[str, Page]) -> Callable[[Request], Awaitable[Response]]:
+def _dispatch(deps: Deps, here: Mapping[str, PageRoute]) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         page = here["GET" if request.method == "HEAD" else request.method]
-        visit = Visit(request, site)
+        ctx = PageContext(request, deps)
         try:
-            answer = await _answer(visit, page)
+            answer = await _answer(ctx, page)
         except NoonbellError as error:
-            answer = fault.answer(visit, error)
+            answer = error_page(ctx, error)
         except Exception:
-            log.exception("page %s failed (request %s)", request.url.path, visit.request_id)
-            answer = fault.answer(visit, None)
-        visit.finish(answer)
+            log.exception("page %s failed (request %s)", request.url.path, ctx.request_id)
+            answer = error_page(ctx, None)
+        ctx.finish(answer)
         return answer
 
     return handle
 
 
-async def _answer(visit: Visit, page: Page) -> Response:
+async def _answer(ctx: PageContext, page: PageRoute) -> Response:
     if page.method != "GET":
-        _check_origin(visit.request)
+        _check_origin(ctx)
     if page.role is None:
-        visit.most_bytes = MOST_ANONYMOUS_BYTES
-    visit.token = await _admitted(visit, page)
-    if visit.token is None and visit.site.asks_for_tokens and page.role is not None:
-        if page.method != "GET" or visit.wants_json:
-            raise Unauthorized(visit.words("error.signed_out"))
-        return visit.redirect(f"/login?next={quote(visit.here, safe='')}")
-    visit.now = await visit.site.services.store.now()
-    if page.method == "GET" and page.role is not None and not visit.wants_json:
-        visit.counts = await visit.site.counts.at(visit.now, visit.site.services)
-    answer = await page.handler(visit)
-    if page.deed and answer.status_code < 400:
-        await _note(visit, page)
+        ctx.most_bytes = MOST_ANONYMOUS_BYTES
+    ctx.token = await _admitted(ctx, page)
+    if ctx.token is None and ctx.deps.asks_for_tokens and page.role is not None:
+        if page.method != "GET" or ctx.wants_json:
+            raise Unauthorized(ctx.words("error.signed_out"))
+        return ctx.redirect(f"/login?next={quote(ctx.here, safe='')}")
+    ctx.now = await ctx.services.store.now()
+    if page.method == "GET" and page.role is not None and not ctx.wants_json:
+        ctx.counts = await ctx.deps.counts.at(ctx.now, ctx.services)
+    answer = await page.handler(ctx)
+    if page.action and answer.status_code < 400:
+        await _note(ctx, page)
     return answer
 
 
-async def _admitted(visit: Visit, page: Page) -> Token | None:
-    token = await visit.site.sessions.who(visit.request)
+async def _admitted(ctx: PageContext, page: PageRoute) -> Token | None:
+    token = await ctx.deps.sessions.who(ctx.request)
+    if token is not None and ctx.deps.access is not None:
+        try:
+            ctx.deps.access.count(token)
+        except RateLimited as error:
+            said = ctx.words("error.too_often", n=error.details["retry_after"])
+            raise RateLimited(said, details=error.details) from None
     if token is not None and page.role is not None and not token.role.includes(page.role):
-        raise Forbidden(visit.words("error.role", needed=page.role, role=token.role))
+        raise Forbidden(ctx.words("error.role", needed=page.role, role=token.role))
     return token
 
 
-def _check_origin(request: Request) -> None:
-    headers = request.headers
-    host = headers.get("host")
-    # Compared as they are written: whoever writes them so that they are misread is not of this site.
-    is_ours = bool(host) and headers.get("origin") in (f"http://{host}", f"https://{host}")
+def _check_origin(ctx: PageContext) -> None:
+    headers = ctx.request.headers
+    is_ours = ctx.deps.is_same_origin(headers)
     if not is_ours and ("origin" in headers or headers.get("sec-fetch-site") != "same-origin"):
         raise Forbidden("forms are taken from pages of this site only")
 
 
-async def _note(visit: Visit, page: Page) -> None:
-    if visit.site.access is None:
+async def _note(ctx: PageContext, page: PageRoute) -> None:
+    if ctx.deps.access is None:
         return
-    details: dict[str, Any] = {"through": "dashboard", **visit.details}
-    deed = Deed(
-        actor=visit.actor,
-        action=visit.deed or page.deed,
-        subject=visit.subject or visit.path,
-        peer=visit.peer,
-        request_id=visit.request_id,
+    details: dict[str, Any] = {"through": "dashboard", **ctx.details}
+    entry = AuditAction(
+        actor=ctx.actor,
+        action=ctx.action or page.action,
+        subject=ctx.subject or ctx.path,
+        peer=ctx.peer,
+        request_id=ctx.request_id,
         details=details,
     )
-    await visit.site.access.note(deed)
+    await ctx.deps.access.note(entry)
+
+
+def error_page(ctx: PageContext, error: NoonbellError | None) -> Response:
+    """`error` None: an unexpected exception; the page names the request, the log has the details."""
+    code = "INTERNAL" if error is None or error.code not in HTTP_STATUS else error.code
+    message = ctx.words("error.internal") if code == "INTERNAL" or error is None else error.message
+    status = 404 if code == "INVALID_ID" else HTTP_STATUS[code]  # an address that names nothing
+    if ctx.wants_json:
+        return JSONResponse({"error": message, "code": code, "request_id": ctx.request_id}, status)
+    return ctx.page(
+        "error.html",
+        status,
+        code=code,
+        message=message,
+        details={} if error is None else error.details,
+        is_missing=status == 404,
+        title=ctx.words("error.missing" if status == 404 else "error.title"),
+    )

@@ -1,22 +1,31 @@
-"""Templates: escaped by default, strict about what is missing, with the few parts that every page uses."""
+"""Templates (escaped by default, strict about missing names) and static files.
+
+All static files share one hash in their addresses, because scripts import each other by relative names; so browsers
+may keep them for ever. An address with an old hash, from a page that was open during an update, gets the current file,
+uncached.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from noonbell.service.translation import LANGUAGES
 from noonbell.version import __version__
-from noonbell.web import assets, findings, times
-from noonbell.web.activity import deeds
-from noonbell.web.badges import badge, mark_of, tone_of, word_of
-from noonbell.web.icons import icon
-from noonbell.web.words import LANGUAGES
+from noonbell.web import i18n, recent
+from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
 
 if TYPE_CHECKING:
-    from noonbell.web.visit import Visit
+    from noonbell.web.context import PageContext
 
 
 @cache
@@ -33,36 +42,36 @@ def environment() -> Environment:
     return made
 
 
-def page(visit: Visit, template: str, view: dict[str, Any]) -> str:
-    return environment().get_template(template).render({**_parts(visit), **view})
+def page(ctx: PageContext, template: str, view: dict[str, Any]) -> str:
+    return environment().get_template(template).render({**_parts(ctx), **view})
 
 
-def _parts(visit: Visit) -> dict[str, Any]:
-    words = visit.words
+def _parts(ctx: PageContext) -> dict[str, Any]:
+    words = ctx.words
 
     def time(value: int | str | None, relative: bool = True) -> Markup:
         """The one way in which a moment is shown."""
-        return Markup("–") if value is None else moment(visit, value, relative=relative)
+        return Markup("–") if value is None else moment(ctx, value, relative=relative)
 
     return {
-        "visit": visit,
+        "ctx": ctx,
         "t": words,
-        "url": visit.url,
-        "asset": lambda name: visit.url(assets.address(name)),
+        "url": ctx.url,
+        "asset": lambda name: ctx.url(asset_address(name)),
         "time": time,
-        "span": lambda seconds: times.span(seconds, words),
-        "took": lambda value: times.milliseconds(value, words),
+        "span": lambda seconds: i18n.span(seconds, words),
+        "took": lambda value: i18n.milliseconds(value, words),
         "badge": lambda status: badge(str(status), words),
         "word_of": lambda status: word_of(str(status), words),
-        "word_of_deed": lambda action: deeds.word_of_deed(action, words),
-        "word_of_event": lambda type_: deeds.word_of_event(type_, words),
-        "said_of": lambda finding: findings.said(finding, words),
-        "flash": visit.take_flash(),
+        "word_of_action": lambda action: words.get(f"deed.{action}", action),
+        "word_of_event": lambda type_: words.get(f"event.{type_}", type_),
+        "said_of": lambda finding: recent.finding_text(finding, words),
+        "flash": ctx.take_flash(),
     }
 
 
-def moment(visit: Visit, value: int | str, *, relative: bool) -> Markup:
-    shown = times.shown(value, visit.now, visit.zone, visit.words)
+def moment(ctx: PageContext, value: int | str, *, relative: bool) -> Markup:
+    shown = i18n.shown(value, ctx.now, ctx.zone, ctx.words)
     exact = Markup(
         '<time datetime="{iso}" title="{whole}\n{iso}" data-copy="{iso}">{local} <span class="offset">{offset}</span></time>',
     ).format(iso=shown.iso, whole=shown.whole, local=shown.local, offset=shown.offset)
@@ -71,3 +80,47 @@ def moment(visit: Visit, value: int | str, *, relative: bool) -> Markup:
     return Markup('<span class="time"><span class="relative" data-at="{}">{}</span> {}</span>').format(
         shown.milliseconds, shown.relative, exact
     )
+
+
+TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "webmanifest": "application/manifest+json",
+}
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+@cache
+def asset_contents() -> dict[str, bytes]:
+    found = files("noonbell.web").joinpath("static").iterdir()
+    return {file.name: file.read_bytes() for file in found if file.name.rpartition(".")[2] in TYPES}
+
+
+@cache
+def fingerprint() -> str:
+    whole = hashlib.sha256()
+    for name, content in sorted(asset_contents().items()):
+        whole.update(f"{name} {len(content)} ".encode() + content)
+    return whole.hexdigest()[:12]
+
+
+def asset_address(name: str) -> str:
+    """Where a page finds it, from the dashboard's root."""
+    if name not in asset_contents():
+        raise LookupError(f"there is no static/{name}")
+    return f"/static/{fingerprint()}/{name}"
+
+
+async def serve_asset(request: Request) -> Response:
+    name = str(request.path_params["name"])
+    content = asset_contents().get(name)
+    if content is None:
+        raise HTTPException(404)
+    kept = FOR_EVER if request.path_params["hash"] == fingerprint() else "no-cache"
+    headers = {"cache-control": kept, "content-security-policy": "default-src 'none'; sandbox"}
+    return Response(content, headers=headers, media_type=TYPES[name.rpartition(".")[2]])
+
+
+def asset_route() -> Route:
+    return Route("/static/{hash}/{name}", serve_asset, methods=["GET"])

@@ -8,32 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
+
+from noonbell.clock import EARLIEST, LATEST
 from noonbell.errors import ScheduleError
-from noonbell.when.cron import Cron
-from noonbell.when.fields import Fields, refusal
-from noonbell.when.interval import Interval
-from noonbell.when.monthly import Monthly
-from noonbell.when.once import Once
-from noonbell.when.schedule import EARLIEST, LATEST, Note, Schedule, shown
-from noonbell.when.weekly import Weekly
+from noonbell.fields import read_into
+from noonbell.fields.problems import Problems, ReadContext, shown
+from noonbell.when.cron import Cron, CronSpec
+from noonbell.when.interval import Interval, IntervalSpec
+from noonbell.when.monthly import Monthly, MonthlySpec
+from noonbell.when.once import Once, OnceSpec
+from noonbell.when.schedule import Note, Schedule, refusal
+from noonbell.when.weekly import Weekly, WeeklySpec
 from noonbell.when.zones import Zone, find, zone
 
-__all__ = ["EARLIEST", "KINDS", "LATEST", "Note", "Schedule", "normalise", "parse", "zone"]
+__all__ = ["EARLIEST", "KINDS", "LATEST", "Note", "Schedule", "ScheduleSpec", "normalise", "parse", "zone"]
 
 
-class Kind(Protocol):
-    """What the table holds: the class of a kind, which can read its own spec."""
+class ScheduleKind(Protocol):
+    """What the table holds: the class of a kind, with the Struct that its spec is read into."""
 
-    def read(self, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Schedule:
-        """The schedule; raises ScheduleError with all problems. `now` stands in for a moment left null."""
+    @property
+    def Spec(self) -> type[msgspec.Struct]: ...  # noqa: N802 - a class
+
+    def of(self, spec: Any, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Schedule | None:
+        """The schedule that a spec stands for. Problems are left with `at`; after one, it may be None.
+
+        `now` stands in for a moment left null.
+        """
         ...
 
 
-KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+KINDS: Final[Mapping[str, ScheduleKind]] = MappingProxyType(
     {"cron": Cron, "once": Once, "interval": Interval, "weekly": Weekly, "monthly": Monthly}
 )
+ScheduleSpec: TypeAlias = CronSpec | OnceSpec | IntervalSpec | WeeklySpec | MonthlySpec
+"""A schedule as JSON has it: an object whose `type` is one of KINDS."""
 
 
 def parse(spec: Mapping[str, Any], timezone: str = "UTC", *, seconds_field: bool = True) -> Schedule:
@@ -71,22 +83,27 @@ def _parse_cached(key: tuple[tuple[str, type, Any], ...], timezone: str, seconds
 
 
 def _read(spec: object, timezone: object, now: int | None, seconds_field: bool) -> Schedule:
-    problems: dict[str, str] = {}
+    problems = Problems()
     held = _zone_or_utc(timezone, problems)
+    at = ReadContext(problems, "schedule", held)
     if not isinstance(spec, Mapping):
-        problems["schedule"] = f'is {shown(spec)}; expected an object such as {{"type": "cron", "expr": "@daily"}}'
-        raise refusal(problems)
+        problems.add("schedule", f'is {shown(spec)}; expected an object such as {{"type": "cron", "expr": "@daily"}}')
+        raise refusal(problems.found)
     name = spec.get("type")
     if not isinstance(name, str) or name not in KINDS:
         said = "is missing" if name is None else f"is {shown(name)}"
-        problems["schedule.type"] = f"{said}; expected one of {', '.join(KINDS)}"
-        raise refusal(problems)
-    return KINDS[name].read(Fields(spec, problems), held, now, seconds_field)
+        at.wrong("type", f"{said}; expected one of {', '.join(KINDS)}")
+        raise refusal(problems.found)
+    rest = {field: value for field, value in spec.items() if field != "type"}
+    schedule = KINDS[name].of(read_into(KINDS[name].Spec, rest, at), at, held, now, seconds_field)
+    if problems.found or schedule is None:
+        raise refusal(problems.found)
+    return schedule
 
 
-def _zone_or_utc(timezone: object, problems: dict[str, str]) -> Zone:
+def _zone_or_utc(timezone: object, problems: Problems) -> Zone:
     try:
         return find(timezone)
     except ScheduleError as bad:
-        problems.update(bad.details)
+        problems.take(bad)
         return find("UTC")

@@ -24,7 +24,7 @@ _WEEKS = range(1, 6)
 _LAST_OFFSETS = range(31)
 
 
-class Dialect(StrEnum):
+class CronDialect(StrEnum):
     STANDARD = "standard"
     """Debian's cron: Sunday is 0 or 7; with two day fields either is enough."""
     CRONJOB = "cronjob"
@@ -34,7 +34,7 @@ class Dialect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FieldKind:
+class CronFieldKind:
     name: str
     low: int
     high: int
@@ -47,14 +47,16 @@ class FieldKind:
         return 7 if self.name == "day of week" else self.high - self.low + 1
 
 
-SECOND = FieldKind("second", 0, 59)
-MINUTE = FieldKind("minute", 0, 59)
-HOUR = FieldKind("hour", 0, 23)
-DAY = FieldKind("day of month", 1, 31, syntax="a list, a range, a step, L, L-n, LW or nW")
-MONTH = FieldKind("month", 1, 12, _MONTHS, "JAN-DEC, a list, a range or a step")
-WEEKDAY = FieldKind("day of week", 0, 7, _WEEKDAYS, "SUN-SAT, a list, a range, a step, n#k or nL")
+SECOND = CronFieldKind("second", 0, 59)
+MINUTE = CronFieldKind("minute", 0, 59)
+HOUR = CronFieldKind("hour", 0, 23)
+DAY = CronFieldKind("day of month", 1, 31, syntax="a list, a range, a step, L, L-n, LW or nW")
+MONTH = CronFieldKind("month", 1, 12, _MONTHS, "JAN-DEC, a list, a range or a step")
+WEEKDAY = CronFieldKind("day of week", 0, 7, _WEEKDAYS, "SUN-SAT, a list, a range, a step, n#k or nL")
 KINDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
-QUARTZ_WEEKDAY = FieldKind("day of week", 1, 7, _WEEKDAYS, "1 for Sunday, SUN-SAT, a list, a range, a step, n#k or nL")
+QUARTZ_WEEKDAY = CronFieldKind(
+    "day of week", 1, 7, _WEEKDAYS, "1 for Sunday, SUN-SAT, a list, a range, a step, n#k or nL"
+)
 LONG_NAMES = {
     "SUNDAY": "SUN",
     "MONDAY": "MON",
@@ -80,26 +82,26 @@ LONG_NAMES = {
 """What the Rust crate `cron` takes besides the names of three letters."""
 
 
-def kinds_of(dialect: Dialect) -> tuple[FieldKind, ...]:
-    return (*KINDS[:-1], QUARTZ_WEEKDAY) if dialect is Dialect.QUARTZ else KINDS
+def kinds_of(dialect: CronDialect) -> tuple[CronFieldKind, ...]:
+    return (*KINDS[:-1], QUARTZ_WEEKDAY) if dialect is CronDialect.QUARTZ else KINDS
 
 
 class BadField(Exception):
     """The text is no such field. The message says which item is wrong and what was expected."""
 
-    def __init__(self, kind: FieldKind, item: str, hint: str = "") -> None:
+    def __init__(self, kind: CronFieldKind, item: str, hint: str = "") -> None:
         shown = item if len(item) <= 40 else item[:39] + "…"
         super().__init__(f"{kind.name} {shown!r} is wrong; expected {kind.low}-{kind.high}, {kind.syntax}{hint}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class CronField:
     """A field that was read. The sets after `mask` hold what depends on the month.
 
     Compared by identity, because `read` gives the same object for the same text.
     """
 
-    kind: FieldKind
+    kind: CronFieldKind
     text: str
     mask: int
     steps: tuple[int, ...] = ()
@@ -141,7 +143,7 @@ class _Gathered:
 
 
 @lru_cache(maxsize=8192)
-def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Field:
+def read(kind: CronFieldKind, text: str, dialect: CronDialect = CronDialect.STANDARD) -> CronField:
     """The field that `text`, in capitals, stands for; raises BadField."""
     found = _Gathered()
     for item in text.split(","):
@@ -151,7 +153,7 @@ def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Fie
         found.mask = (found.mask | found.mask >> 7) & 0x7F
     elif kind is QUARTZ_WEEKDAY:
         found.mask >>= 1
-    return Field(
+    return CronField(
         kind,
         text,
         found.mask,
@@ -164,7 +166,7 @@ def read(kind: FieldKind, text: str, dialect: Dialect = Dialect.STANDARD) -> Fie
     )
 
 
-def _read_special(kind: FieldKind, item: str, found: _Gathered) -> bool:
+def _read_special(kind: CronFieldKind, item: str, found: _Gathered) -> bool:
     """Whether the item is one that depends on the month; if so it is now in `found`."""
     if kind is DAY:
         if item == "LW":
@@ -194,13 +196,13 @@ def _read_special(kind: FieldKind, item: str, found: _Gathered) -> bool:
     return False
 
 
-def _weekday(kind: FieldKind, text: str, item: str) -> int:
+def _weekday(kind: CronFieldKind, text: str, item: str) -> int:
     """0 for Sunday to 6."""
     value = _value(kind, text, item)
     return value - 1 if kind is QUARTZ_WEEKDAY else value % 7
 
 
-def _read_item(kind: FieldKind, item: str, dialect: Dialect, found: _Gathered) -> int:
+def _read_item(kind: CronFieldKind, item: str, dialect: CronDialect, found: _Gathered) -> int:
     span, slash, step_text = item.partition("/")
     step = 1
     if slash:
@@ -222,14 +224,14 @@ def _read_item(kind: FieldKind, item: str, dialect: Dialect, found: _Gathered) -
     return _range(kind, low, kind.high, step)
 
 
-def _every(kind: FieldKind, step: int, dialect: Dialect) -> int:
+def _every(kind: CronFieldKind, step: int, dialect: CronDialect) -> int:
     start = kind.low
-    if dialect is Dialect.CRONJOB and start % step:
+    if dialect is CronDialect.CRONJOB and start % step:
         start = step
     return _bits(range(start, kind.high + 1, step))
 
 
-def _range(kind: FieldKind, low: int, high: int, step: int) -> int:
+def _range(kind: CronFieldKind, low: int, high: int, step: int) -> int:
     if low <= high:
         return _bits(range(low, high + 1, step))
     # The range wraps: count on past the end and come back in at the start. A week wraps from Saturday to Sunday.
@@ -243,13 +245,13 @@ def _bits(values: Iterable[int]) -> int:
     return mask
 
 
-def _value(kind: FieldKind, text: str, item: str) -> int:
+def _value(kind: CronFieldKind, text: str, item: str) -> int:
     if text in kind.names:
         return kind.names.index(text) + kind.low
     return _number(kind, text, item, range(kind.low, kind.high + 1))
 
 
-def _number(kind: FieldKind, text: str, item: str, allowed: range) -> int:
+def _number(kind: CronFieldKind, text: str, item: str, allowed: range) -> int:
     # str.isdigit alone would let ¹ and ٣ through.
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS) or int(text) not in allowed:
         raise BadField(kind, item)

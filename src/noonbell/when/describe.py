@@ -1,16 +1,26 @@
-"""The languages that schedules can be told in. A language is one module and one line in the table."""
+"""Schedules in words: the table of languages, and the warnings about traps, found as (code, facts) and then put into words.
+
+A language is one module and one line in the table. The sentences of cron are there; another kind has its own in its file.
+"""
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
 from noonbell.when import words_en, words_zh
-from noonbell.when.cron_fields import Field
+from noonbell.when.cron_fields import DAY, HOUR, CronField
+from noonbell.when.phrases import clock, values
+from noonbell.when.schedule import Note
+from noonbell.when.wall_clock import LocalSlots
+from noonbell.when.zones import YEAR, Zone
+
+T = TypeVar("T")
 
 
-class Words(Protocol):
+class ScheduleWords(Protocol):
     """One language. Every function returns a phrase or a sentence without a full stop."""
 
     NOTES: Mapping[str, str]
@@ -20,19 +30,133 @@ class Words(Protocol):
     AGAIN: Mapping[str, str]
     """How often each of them starts over."""
 
-    def cron(self, fields: Sequence[Field], both_days: bool) -> str: ...
-    def once(self, at: datetime | None) -> str: ...
-    def interval(self, every: int, unit: str, fixed_delay: bool) -> str: ...
-    def weekly(self, weekday: int, time: int) -> str: ...
-    def monthly(self, day: int, time: int) -> str: ...
+    def cron(self, fields: Sequence[CronField], both_days: bool) -> str: ...
     def in_zone(self, sentence: str, zone: str, *, wall: bool = False) -> str:
         """`wall`: fixed times that go by what the clock shows, and by nothing else."""
         ...
 
 
-_LANGUAGES: Mapping[str, Words] = {"en": words_en, "zh": words_zh}
+_LANGUAGES: Mapping[str, ScheduleWords] = {"en": words_en, "zh": words_zh}
 
 
-def words(lang: str) -> Words:
-    """The language of a tag such as "zh-CN"; English if we have none."""
-    return _LANGUAGES.get(lang.partition("-")[0].lower(), words_en)
+def words(lang: str) -> ScheduleWords:
+    return in_language(_LANGUAGES, lang)
+
+
+def in_language(table: Mapping[str, T], lang: str) -> T:
+    """What a table has for the language of a tag such as "zh-CN"; English where it has none."""
+    return table.get(lang.partition("-")[0].lower(), table["en"])
+
+
+Found = tuple[str, Mapping[str, object]]
+
+_FULL_DAY = 86_400
+_CERTAIN_DAY = 28
+"""Every month has this one."""
+
+
+def worded(found: Sequence[Found], lang: str) -> tuple[Note, ...]:
+    """Messages that differ in wording only share a code: what follows the code is in `_VARIANTS`."""
+    language = words(lang)
+    notes = []
+    for name, facts in found:
+        told = dict(facts)
+        if "field" in told:
+            told["again"] = language.AGAIN.get(str(told["field"]), "")
+            told["field"] = language.FIELDS[str(told["field"])]
+        notes.append(Note(_VARIANTS.get(name, name), language.NOTES[name].format(**told)))
+    return tuple(notes)
+
+
+_VARIANTS = {
+    "both_day_fields_and": "both_day_fields",
+    "uneven_step_days": "uneven_step",
+    "single_step": "uneven_step",
+    "dst_gap_skipped": "dst_gap",
+    "dst_overlap_both": "dst_overlap",
+    "dialect_differs_cronjob": "dialect_differs",
+    "dialect_differs_quartz": "dialect_differs",
+}
+
+
+def of_cron(fields: Sequence[CronField], source: str, both_days: bool) -> list[Found]:
+    return _of_day_fields(fields, both_days) + _of_steps(fields) + _of_fields_that_shift(fields, source)
+
+
+def of_clock_changes(slots: LocalSlots, after: int | None, *, wall: bool = False) -> list[Found]:
+    """The next gap and the next overlap, within a year, that a moment of the schedule falls into.
+
+    A rule that runs every so often is no surprise in an overlap; times of day that go by the wall clock may be.
+    """
+    if after is None:
+        return []
+    found: list[Found] = []
+    gap = slots.in_gaps(after + 1, after + YEAR)
+    if gap is not None:
+        local, slot = gap
+        facts = {**_reading(local), "instead": f"{slots.zone.local(slot):%H:%M}"}
+        found.append(("dst_gap" if slots.fixed else "dst_gap_skipped", facts))
+    overlap = slots.in_overlaps(after + 1, after + YEAR) if slots.fixed or wall else None
+    if overlap is not None:
+        found.append(("dst_overlap_both" if wall else "dst_overlap", _reading(overlap[0])))
+    return found
+
+
+def of_interval(step: int, fixed_delay: bool, zone: Zone) -> list[Found]:
+    if fixed_delay:
+        return [("fixed_delay", {})]
+    if step % _FULL_DAY == 0 and zone.constant is None:
+        return [("elapsed_days", {})]
+    return []
+
+
+def of_month_day(day: int) -> list[Found]:
+    return [("clamped_day", {"day": day})] if day > _CERTAIN_DAY else []
+
+
+def _reading(local: int) -> dict[str, object]:
+    shown = datetime.fromtimestamp(local, UTC)
+    return {"date": f"{shown:%Y-%m-%d}", "time": clock(local % _FULL_DAY)}
+
+
+def _of_day_fields(fields: Sequence[CronField], both_days: bool) -> list[Found]:
+    day, month, weekday = fields[3:]
+    if not day.is_any and not weekday.is_any:
+        name = "both_day_fields_and" if both_days else "both_day_fields"
+        return [(name, {"day": day.text, "weekday": weekday.text})]
+    if weekday.is_any and day.is_plain:
+        first = values(day)[0]
+        # 2001 is no leap year: 29 February counts as missing.
+        if any(first > monthrange(2001, number)[1] for number in values(month)):
+            return [("missing_days", {"day": first})]
+    return []
+
+
+def _of_steps(fields: Sequence[CronField]) -> list[Found]:
+    found: list[Found] = []
+    for field in fields:
+        kind = field.kind
+        for step in field.steps:
+            facts = {"item": f"*/{step}", "field": kind.name, "size": kind.size, "first": kind.low}
+            if step >= kind.size:
+                found.append(("single_step", facts))
+            elif kind is DAY:
+                found.append(("uneven_step_days", facts))
+            elif kind.size % step:
+                found.append(("uneven_step", facts))
+    return found
+
+
+def _of_fields_that_shift(fields: Sequence[CronField], source: str) -> list[Found]:
+    """Five fields read as six, or six as five."""
+    second, minute, hour = fields[:3]
+    parts = source.split()
+    if len(parts) >= len(fields):
+        if len(values(second)) > 1 and len(values(minute)) < minute.kind.size:
+            return [("every_second", {"item": second.text, "count": len(values(second))})]
+        return []
+    # Every 2, 3, 4, 6, 8 or 12 hours is what people do want. Other steps go round unevenly in hours but well in minutes.
+    odd = [step for step in hour.steps if HOUR.size % step]
+    if len(parts) == len(fields) - 1 and odd and len(values(minute)) == 1:
+        return [("looks_like_six_fields", {"step": odd[0], "instead": f"*/{odd[0]} * * * *"})]
+    return []

@@ -1,17 +1,20 @@
-"""Which slots are due, and what remains: the arithmetic between a schedule and a task's cursor.
+"""Which slots are due and what remains: the arithmetic between a schedule and a task's cursor; and the preview of a schedule.
 
 An every-second task that was off for a year has 31 million due slots. They are counted, not listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
-from noonbell.when.local import LocalSlots
-from noonbell.when.schedule import LATEST, Schedule
-from noonbell.when.zones import YEAR
+from noonbell.clock import LATEST
+from noonbell.when import normalise, parse
+from noonbell.when.schedule import Note, Schedule, rfc3339
+from noonbell.when.wall_clock import LocalSlots
+from noonbell.when.zones import YEAR, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +212,35 @@ def _due_by_walking(
         slot = schedule.next(slot)
     following = None if dropped + len(kept) == remaining else _within(slot, bounds)
     return Due(tuple(kept), dropped, first_dropped, last_dropped, following)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    next_fires: tuple[tuple[str, str], ...]
+    """(UTC, local), both RFC 3339; the local one with the offset of that moment."""
+    description: str
+    notes: tuple[Note, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer of `POST /api/v1/schedules/preview`, and of `noonbell next -o json`."""
+        return {
+            "next_fires": [{"utc": utc, "local": local} for utc, local in self.next_fires],
+            "description": self.description,
+            "notes": [note.as_json() for note in self.notes],
+        }
+
+
+def preview(spec: Mapping[str, Any], timezone: str, count: int, after: int, lang: str = "en") -> Preview:
+    """The next `count` slots after `after`, as if the task were created then. Raises like `parse`.
+
+    Slots of a fixed_delay interval are shown as if runs took no time; a note says so.
+    """
+    schedule = parse(normalise(spec, timezone, after), timezone)
+    held = find(timezone)
+    fires: list[tuple[str, str]] = []
+    limit = count if schedule.repeat is None else min(count, schedule.repeat)
+    slot = initial(schedule, Bounds(), after)
+    while slot is not None and len(fires) < limit:
+        fires.append((rfc3339(slot), held.local(slot).isoformat()))
+        slot = schedule.next(slot)
+    return Preview(tuple(fires), schedule.describe(lang), schedule.notes(lang, after))

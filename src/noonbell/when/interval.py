@@ -1,19 +1,57 @@
-"""`interval`: every so many seconds, minutes, hours or days of 86,400 seconds, from an anchor."""
+"""`interval`: every N seconds, minutes, hours or days of 86,400 seconds, from an anchor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from noonbell.when import describe, notes
-from noonbell.when.fields import Fields, rfc3339
-from noonbell.when.schedule import LATEST, Note
+import msgspec
+
+from noonbell.clock import LATEST, slot_of
+from noonbell.fields import counted, meta
+from noonbell.fields.problems import ReadContext
+from noonbell.when import describe, words_en, words_zh
+from noonbell.when.schedule import Note, Repeat, ScheduleMoment, repeat_of, rfc3339
 from noonbell.when.zones import Zone, find
 
+_SHORT = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
-MODES = ("fixed_rate", "fixed_delay")
 LONGEST = 100 * 366 * 86_400
 """A hundred years: more is a mistake."""
+
+
+def from_short(text: str) -> dict[str, Any] | None:
+    """`10s`, `5m`, `2h`, `1d` as a schedule; None for any other text."""
+    number, unit = text[:-1], _SHORT.get(text[-1:])
+    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 10:
+        return None
+    return {"type": "interval", "every": int(number), "unit": unit}
+
+
+class IntervalSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="interval"):
+    noun: ClassVar[str] = "an interval schedule"
+
+    unit: Annotated[
+        Literal["second", "minute", "hour", "day"], meta("A day is 86,400 seconds.", choices=UNITS, examples=["second"])
+    ]
+    every: Annotated[
+        int,
+        meta(
+            "How many of them; at most a hundred years.",
+            ge=0,
+            le=LONGEST,
+            exact=True,
+            expected="a whole number of the units from 1 on",
+            examples=[30],
+            schema={"minimum": 1},
+        ),
+    ]
+    anchor: Annotated[ScheduleMoment, meta("Where it counts from; when it is saved, if it is left out.")] = None
+    mode: Annotated[
+        Literal["fixed_rate", "fixed_delay"],
+        meta("From the slot before, or from the end of the run before.", choices=("fixed_rate", "fixed_delay")),
+    ] = "fixed_rate"
+    repeat: Repeat = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +59,7 @@ class Interval:
     """fixed_rate: anchor + k * step for k >= 1. fixed_delay: each slot is a step after the end of the run before."""
 
     kind: ClassVar[str] = "interval"
+    Spec: ClassVar = IntervalSpec
 
     every: int
     unit: str
@@ -30,20 +69,16 @@ class Interval:
     timezone: str
 
     @classmethod
-    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Interval:
+    def of(cls, spec: IntervalSpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Interval:
         del seconds_field
-        unit = given.choice("unit", tuple(UNITS))
-        most = LONGEST // UNITS[unit]
-        every = given.integer("every", 1, most, f"a whole number of {unit}s from 1 to {most:,} (a hundred years)")
-        anchor = given.moment("anchor", zone)
-        if anchor is None:
-            anchor = now
-        mode = given.choice("mode", MODES, MODES[0])
-        repeat = given.repeat()
-        if anchor is not None and anchor + every * UNITS[unit] > LATEST:
-            given.wrong("every", "its first slot would be after the year 9998; expected an earlier anchor")
-        given.finish(cls.kind)
-        return cls(every, unit, anchor, mode, repeat, zone.name)
+        most = LONGEST // UNITS[spec.unit]
+        what = f"a whole number of {spec.unit}s from 1 to {most:,} (a hundred years)"
+        if not 1 <= spec.every <= most:
+            at.expected("every", spec.every, what)
+        anchor = now if spec.anchor is None else slot_of(spec.anchor)
+        if anchor is not None and anchor + spec.every * UNITS[spec.unit] > LATEST:
+            at.wrong("every", "its first slot would be after the year 9998; expected an earlier anchor")
+        return cls(spec.every, spec.unit, anchor, spec.mode, repeat_of(spec.repeat, at), zone.name)
 
     @property
     def step(self) -> int:
@@ -100,11 +135,11 @@ class Interval:
         }
 
     def describe(self, lang: str = "en") -> str:
-        return describe.words(lang).interval(self.every, self.unit, self.is_fixed_delay)
+        return describe.in_language(_SENTENCES, lang)(self.every, self.unit, self.is_fixed_delay)
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
         del after
-        return notes.worded(notes.of_interval(self.step, self.is_fixed_delay, find(self.timezone)), lang)
+        return describe.worded(describe.of_interval(self.step, self.is_fixed_delay, find(self.timezone)), lang)
 
     @property
     def _origin(self) -> int:
@@ -114,3 +149,18 @@ class Interval:
     def _up_to(self, last: int) -> int:
         """How many slots are not after `last`."""
         return max(0, (min(last, LATEST) - self._origin) // self.step)
+
+
+def _english(every: int, unit: str, fixed_delay: bool) -> str:
+    if fixed_delay:
+        return f"{counted(every, unit)} after the end of the run before"
+    return f"Every {words_en.span(every, unit)}"
+
+
+def _chinese(every: int, unit: str, fixed_delay: bool) -> str:
+    if fixed_delay:
+        return f"上一次运行结束后 {every} {words_zh.UNITS[unit]}"
+    return words_zh.every(every, unit)
+
+
+_SENTENCES: Final = {"en": _english, "zh": _chinese}

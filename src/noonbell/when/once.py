@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final
 
-from noonbell.when import describe, notes
-from noonbell.when.fields import Fields, rfc3339
-from noonbell.when.schedule import CalendarKind, Note
+import msgspec
+
+from noonbell.clock import slot_of
+from noonbell.fields import meta
+from noonbell.fields.problems import ReadContext
+from noonbell.when import describe
+from noonbell.when.schedule import CalendarKind, Note, ScheduleMoment, rfc3339
 from noonbell.when.zones import Zone, find
+
+
+class OnceSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="once"):
+    noun: ClassVar[str] = "a once schedule"
+
+    at: Annotated[
+        ScheduleMoment, meta("Without an offset, local time of the task's zone; when it is saved, if it is left out.")
+    ] = None
+    run_if_late: Annotated[bool, meta("False: rather not at all than late.")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,21 +30,16 @@ class Once(CalendarKind):
     """`at` is None only in a spec that says "now" and was not normalised yet: it has no slot."""
 
     kind: ClassVar[str] = "once"
+    Spec: ClassVar = OnceSpec
 
     at: int | None
     runs_late: bool
     timezone: str
 
     @classmethod
-    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Once:
-        """A time without an offset is local time in the task's zone."""
-        del seconds_field
-        at = given.moment("at", zone)
-        if at is None:
-            at = now
-        runs_late = given.flag("run_if_late", default=True)
-        given.finish(cls.kind)
-        return cls(at, runs_late, zone.name)
+    def of(cls, spec: OnceSpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Once:
+        del at, seconds_field
+        return cls(now if spec.at is None else slot_of(spec.at), spec.run_if_late, zone.name)
 
     @property
     def repeat(self) -> int | None:
@@ -54,11 +63,22 @@ class Once(CalendarKind):
         return {"type": "once", "at": at, "run_if_late": self.runs_late}
 
     def describe(self, lang: str = "en") -> str:
-        words = describe.words(lang)
+        sentence = describe.in_language(_SENTENCES, lang)
         if self.at is None:
-            return words.once(None)
-        return words.in_zone(words.once(find(self.timezone).local(self.at)), self.timezone)
+            return sentence(None)
+        return describe.words(lang).in_zone(sentence(find(self.timezone).local(self.at)), self.timezone)
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
         past = after is not None and self.at is not None and self.at < after
-        return notes.worded([("in_the_past", {})] if past else [], lang)
+        return describe.worded([("in_the_past", {})] if past else [], lang)
+
+
+def _english(at: datetime | None) -> str:
+    return "Once, now" if at is None else f"Once, on {at:%Y-%m-%d} at {at:%H:%M:%S}"
+
+
+def _chinese(at: datetime | None) -> str:
+    return "立即执行一次" if at is None else f"{at:%Y-%m-%d %H:%M:%S} 执行一次"
+
+
+_SENTENCES: Final = {"en": _english, "zh": _chinese}

@@ -1,41 +1,64 @@
-"""What every schedule kind is: the protocol that the rest of Noonbell sees, and the range that slots live in."""
+"""What every schedule kind is: the protocol that the rest of Noonbell sees, and the fields that several kinds share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Annotated, Any, Protocol
 
-EARLIEST = -62_104_060_800
-"""0002-01-01T00:00:00Z: the first slot. A year from the end of the calendar, so that every zone can show it."""
+from noonbell.errors import ScheduleError
+from noonbell.fields import Moment, meta
+from noonbell.fields.problems import ReadContext
 
-LATEST = 253_370_764_799
-"""9998-12-31T23:59:59Z: the last one."""
+Repeat = Annotated[
+    int | None,
+    meta(
+        "How many slots in all; null or -1 for ever.",
+        ge=-1,
+        le=2**53 - 1,
+        exact=True,
+        expected="the number of slots, 1 or more, or null or -1 for ever",
+    ),
+]
+ScheduleMoment = Annotated[Moment | None, meta(minutes=True)]
+ClockTime = Annotated[
+    str,
+    meta(
+        "In the task's zone.",
+        min_length=5,
+        max_length=8,
+        pattern="([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?",
+        expected='a time of day "HH:MM:SS" or "HH:MM", from 00:00:00 to 23:59:59',
+        examples=["09:00:00"],
+    ),
+]
 
 
-SHOWN = 60
-"""The most of a wrong value that an error message quotes."""
+def repeat_of(repeat: int | None, at: ReadContext) -> int | None:
+    """None = for ever, which null and -1 both say."""
+    if repeat == 0:
+        at.expected("repeat", 0, "the number of slots, 1 or more, or null or -1 for ever")
+    return None if repeat == -1 else repeat
 
 
-def shown(value: object) -> str:
-    """A value as an error message quotes it: never longer than a line, and never at the cost of a large value."""
-    text = repr(_beginning(value, [SHOWN]))
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+def seconds_of(time: str) -> int:
+    """A time of day as seconds since midnight; 0 for what is none."""
+    parts = [int(part) if part.isdigit() else 0 for part in time.split(":")]
+    return sum(part * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
 
 
-def _beginning(value: object, left: list[int]) -> object:
-    """As much of a value as `shown` can quote. `left` is the number of values that may still be copied."""
-    left[0] -= 1
-    if isinstance(value, str | bytes):
-        return value[: SHOWN + 1]
-    if isinstance(value, dict):
-        return {
-            _beginning(name, left): _beginning(each, left) for name, each in islice(value.items(), max(0, left[0] + 1))
-        }
-    if isinstance(value, list | tuple):
-        items = [_beginning(each, left) for each in islice(value, max(0, left[0] + 1))]
-        return items if isinstance(value, list) else tuple(items)
-    return value
+def refusal(problems: Mapping[str, str]) -> ScheduleError:
+    text = "; ".join(f"{name} {problem}" for name, problem in problems.items())
+    return ScheduleError(text, details=problems)
+
+
+def clock_text(time: int) -> str:
+    return f"{time // 3600:02d}:{time // 60 % 60:02d}:{time % 60:02d}"
+
+
+def rfc3339(slot: int) -> str:
+    return datetime.fromtimestamp(slot, UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,9 @@ class Note:
 
     code: str
     message: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"code": self.code, "message": self.message}
 
 
 class Schedule(Protocol):
@@ -100,7 +126,7 @@ class Schedule(Protocol):
 
 
 class CalendarKind:
-    """What cron, weekly, monthly and once share with each other and interval does not."""
+    """What all kinds but interval share."""
 
     __slots__ = ()
 

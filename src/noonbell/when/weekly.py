@@ -4,20 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
-from noonbell.when import describe, notes
-from noonbell.when.cron_days import weekday_mask
-from noonbell.when.fields import Fields, clock_text
-from noonbell.when.local import LocalSlots
-from noonbell.when.schedule import CalendarKind, Note
-from noonbell.when.wall import Days, Wall
+import msgspec
+
+from noonbell.fields import meta
+from noonbell.fields.problems import ReadContext
+from noonbell.when import describe, words_en, words_zh
+from noonbell.when.cron import weekday_mask
+from noonbell.when.phrases import clock
+from noonbell.when.schedule import ClockTime, Note, Repeat, clock_text, repeat_of, seconds_of
+from noonbell.when.wall_clock import Days, LocalKind, LocalSlots, Wall
 from noonbell.when.zones import Zone
 
 
+class WeeklySpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="weekly"):
+    noun: ClassVar[str] = "a weekly schedule"
+
+    weekday: Annotated[
+        int,
+        meta(
+            "0 (Sunday) to 6.",
+            ge=0,
+            le=6,
+            exact=True,
+            expected="a weekday from 0 (Sunday) to 6 (Saturday)",
+            examples=[1],
+        ),
+    ]
+    time: ClockTime
+    repeat: Repeat = None
+
+
 @dataclass(frozen=True, slots=True)
-class Weekly(CalendarKind):
+class Weekly(LocalKind):
     kind: ClassVar[str] = "weekly"
+    Spec: ClassVar = WeeklySpec
 
     weekday: int
     """Sunday is 0."""
@@ -28,34 +50,34 @@ class Weekly(CalendarKind):
     slots: LocalSlots = field(compare=False, repr=False)
 
     @classmethod
-    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Weekly:
+    def of(cls, spec: WeeklySpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Weekly:
         del now, seconds_field
-        weekday = given.integer("weekday", 0, 6, "a weekday from 0 (Sunday) to 6 (Saturday)")
-        time = given.clock_time()
-        repeat = given.repeat()
-        given.finish(cls.kind)
-        return cls(weekday, time, repeat, zone.name, LocalSlots(Wall.daily(time, _days(weekday)), zone, fixed=True))
-
-    def next(self, after: int) -> int | None:
-        return self.slots.next(after)
-
-    def previous(self, before: int) -> int | None:
-        return self.slots.previous(before)
-
-    def count(self, start: int, stop: int) -> int:
-        return self.slots.count(start, stop)
+        time = seconds_of(spec.time)
+        slots = LocalSlots(Wall.daily(time, _days(spec.weekday)), zone, fixed=True)
+        return cls(spec.weekday, time, repeat_of(spec.repeat, at), zone.name, slots)
 
     def spec(self) -> dict[str, Any]:
         return {"type": "weekly", "weekday": self.weekday, "time": clock_text(self.time), "repeat": self.repeat}
 
     def describe(self, lang: str = "en") -> str:
-        words = describe.words(lang)
-        return words.in_zone(words.weekly(self.weekday, self.time), self.timezone)
+        sentence = describe.in_language(_SENTENCES, lang)(self.weekday, self.time)
+        return describe.words(lang).in_zone(sentence, self.timezone)
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
-        return notes.worded(notes.of_clock_changes(self.slots, after), lang)
+        return describe.worded(describe.of_clock_changes(self.slots, after), lang)
 
 
 @lru_cache(maxsize=7)
 def _days(weekday: int) -> Days:
     return Days(lambda year, month: weekday_mask(weekday, year, month))
+
+
+def _english(weekday: int, time: int) -> str:
+    return f"At {clock(time)} every {words_en.WEEKDAYS[weekday]}"
+
+
+def _chinese(weekday: int, time: int) -> str:
+    return f"每{words_zh.WEEKDAYS[weekday]} {clock(time)}"
+
+
+_SENTENCES: Final = {"en": _english, "zh": _chinese}

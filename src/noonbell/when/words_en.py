@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from noonbell.when.cron_fields import Field
-from noonbell.when.shapes import Every, Hourly, Parts, Shape, Times, clock, progression, runs, time_shape, values
+from noonbell.fields import counted
+from noonbell.when.cron_fields import CronField
+from noonbell.when.phrases import Every, Hourly, Shape, TimeParts, Times, clock, progression, runs, time_shape, values
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (
@@ -61,34 +61,10 @@ AGAIN: Mapping[str, str] = {
 }
 
 
-def cron(fields: Sequence[Field], both_days: bool) -> str:
+def cron(fields: Sequence[CronField], both_days: bool) -> str:
     shape = time_shape(fields)
     when = [_time(shape), *_days(fields, both_days, isinstance(shape, Times))]
     return " ".join(when)
-
-
-def once(at: datetime | None) -> str:
-    return "Once, now" if at is None else f"Once, on {at:%Y-%m-%d} at {at:%H:%M:%S}"
-
-
-def interval(every: int, unit: str, fixed_delay: bool) -> str:
-    if fixed_delay:
-        return f"{_plural(every, unit)} after the end of the run before"
-    return f"Every {_span(every, unit)}"
-
-
-def weekly(weekday: int, time: int) -> str:
-    return f"At {clock(time)} every {WEEKDAYS[weekday]}"
-
-
-def monthly(day: int, time: int) -> str:
-    if day > 28:
-        return f"At {clock(time)} on day {day} of every month, or its last day"
-    if day > 0:
-        return f"At {clock(time)} on day {day} of every month"
-    if day == 0:
-        return f"At {clock(time)} on the last day of every month"
-    return f"At {clock(time)} on the day {_plural(-day, 'day')} before the last of every month"
 
 
 def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
@@ -100,10 +76,10 @@ def _time(shape: Shape) -> str:
         case Times(times):
             return f"At {_and([clock(time) for time in times])}"
         case Every(step, unit, hours):
-            return f"Every {_span(step, unit)}{_between(hours)}"
+            return f"Every {span(step, unit)}{_between(hours)}"
         case Hourly():
             return _hourly(shape)
-        case Parts(second, minute, hour):
+        case TimeParts(second, minute, hour):
             return _parts(second, minute, hour)
 
 
@@ -114,7 +90,7 @@ def _hourly(shape: Hourly) -> str:
         return f"Every hour from {first} to {last}"
     place = f" at minute {shape.minute}" if past else ""
     place += f", second {shape.second}" if shape.second else ""
-    return f"Every {_span(shape.step, 'hour')}{place}"
+    return f"Every {span(shape.step, 'hour')}{place}"
 
 
 def _parts(second: tuple[int, ...] | None, minute: tuple[int, ...] | None, hour: tuple[int, ...] | None) -> str:
@@ -145,7 +121,7 @@ def _shown_runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return shown
 
 
-def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> list[str]:
+def _days(fields: Sequence[CronField], both_days: bool, daily: bool) -> list[str]:
     day, month, weekday = fields[3:]
     told = [f"on {tell(field)}" for field, tell in ((day, _dates), (weekday, _weekdays)) if not field.is_any]
     # Where either is enough, a field that matches every day leaves nothing to say.
@@ -157,20 +133,20 @@ def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> list[str]:
     return phrases
 
 
-def _dates(day: Field) -> str:
+def _dates(day: CronField) -> str:
     pieces = []
     if day.mask:
         pieces.append(f"{_numbers('day', values(day))} of the month")
     for back in sorted(day.from_last):
         last = "the last day of the month"
-        pieces.append(last if back == 0 else f"the day {_plural(back, 'day')} before {last}")
+        pieces.append(last if back == 0 else f"the day {counted(back, 'day')} before {last}")
     if day.last_workday:
         pieces.append("the last Monday-to-Friday day of the month")
     pieces += [f"the Monday-to-Friday day nearest day {n} of the month" for n in sorted(day.nearest)]
     return _and(pieces)
 
 
-def _weekdays(weekday: Field) -> str:
+def _weekdays(weekday: CronField) -> str:
     pieces = []
     if weekday.mask:
         # A week is read from Monday, so that Saturday and Sunday are neighbours.
@@ -189,12 +165,8 @@ def _between(hours: tuple[int, int] | None) -> str:
     return f" from {hours[0]:02d}:00 to {hours[1]:02d}:59" if hours else ""
 
 
-def _span(number: int, unit: str) -> str:
+def span(number: int, unit: str) -> str:
     return unit if number == 1 else f"{number:,} {unit}s"
-
-
-def _plural(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def _ordinal(number: int) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from noonbell.when.cron_fields import Field
-from noonbell.when.shapes import Every, Hourly, Parts, Shape, Times, clock, progression, runs, time_shape, values
+from noonbell.when.cron_fields import CronField
+from noonbell.when.phrases import Every, Hourly, Shape, TimeParts, Times, clock, progression, runs, time_shape, values
 
-_WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日")
-_UNITS = {"second": "秒", "minute": "分钟", "hour": "小时", "day": "天"}
+WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日")
+UNITS = {"second": "秒", "minute": "分钟", "hour": "小时", "day": "天"}
 _WORKDAYS = 0b0111110
 
 NOTES: Mapping[str, str] = {
@@ -50,34 +49,14 @@ AGAIN: Mapping[str, str] = {
 }
 
 
-def cron(fields: Sequence[Field], both_days: bool) -> str:
+def cron(fields: Sequence[CronField], both_days: bool) -> str:
     shape = time_shape(fields)
     days = _days(fields, both_days, isinstance(shape, Times))
     return f"{days}{'' if not days or days.endswith('）') else ' '}{_time(shape)}"
 
 
-def once(at: datetime | None) -> str:
-    return "立即执行一次" if at is None else f"{at:%Y-%m-%d %H:%M:%S} 执行一次"
-
-
-def interval(every: int, unit: str, fixed_delay: bool) -> str:
-    if fixed_delay:
-        return f"上一次运行结束后 {every} {_UNITS[unit]}"
-    return f"每 {every} {_UNITS[unit]}" if every > 1 else f"每{_UNITS[unit]}"
-
-
-def weekly(weekday: int, time: int) -> str:
-    return f"每{_WEEKDAYS[weekday]} {clock(time)}"
-
-
-def monthly(day: int, time: int) -> str:
-    if day > 28:
-        return f"每月 {day} 日（不足则为最后一天）{clock(time)}"
-    if day > 0:
-        return f"每月 {day} 日 {clock(time)}"
-    if day == 0:
-        return f"每月最后一天 {clock(time)}"
-    return f"每月最后一天的前 {-day} 天 {clock(time)}"
+def every(number: int, unit: str) -> str:
+    return f"每 {number} {UNITS[unit]}" if number > 1 else f"每{UNITS[unit]}"
 
 
 def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
@@ -91,10 +70,10 @@ def _time(shape: Shape) -> str:
             return "、".join(clock(time) for time in times)
         case Every(step, unit, hours):
             between = f"{hours[0]:02d}:00 至 {hours[1]:02d}:59 " if hours else ""
-            return f"{between}{interval(step, unit, fixed_delay=False)}"
+            return f"{between}{every(step, unit)}"
         case Hourly():
             return _hourly(shape)
-        case Parts(second, minute, hour):
+        case TimeParts(second, minute, hour):
             return _parts(second, minute, hour)
 
 
@@ -105,7 +84,7 @@ def _hourly(shape: Hourly) -> str:
         return f"{first} 至 {last} 每小时"
     place = f"的第 {shape.minute} 分" if past else "整点"
     place += f" {shape.second} 秒" if shape.second else ""
-    return f"{interval(shape.step, 'hour', fixed_delay=False)}{place}"
+    return f"{every(shape.step, 'hour')}{place}"
 
 
 def _parts(second: tuple[int, ...] | None, minute: tuple[int, ...] | None, hour: tuple[int, ...] | None) -> str:
@@ -127,7 +106,7 @@ def _numbers(numbers: tuple[int, ...], unit: str) -> str:
     return "、".join(str(low) if low == high else f"{low} 至 {high}" for low, high in runs(numbers)) + f" {unit}"
 
 
-def _days(fields: Sequence[Field], both_days: bool, daily: bool) -> str:
+def _days(fields: Sequence[CronField], both_days: bool, daily: bool) -> str:
     day, month, weekday = fields[3:]
     months = "" if month.is_any else f"每年 {_numbers(values(month), '月')}"
     told = [field for field in (day, weekday) if not field.is_any]
@@ -150,12 +129,12 @@ def _after(start: str, rest: str) -> str:
     return f"{start} {rest}" if start and rest[0].isdigit() else f"{start}{rest}"
 
 
-def _each(weekday: Field) -> str:
+def _each(weekday: CronField) -> str:
     named = _weekdays(weekday)
     return f"每{named}" if weekday.is_plain and weekday.mask != _WORKDAYS else named
 
 
-def _dates(day: Field) -> str:
+def _dates(day: CronField) -> str:
     pieces = []
     if day.mask:
         pieces.append(_numbers(values(day), "日"))
@@ -166,17 +145,17 @@ def _dates(day: Field) -> str:
     return "、".join(pieces)
 
 
-def _weekdays(weekday: Field) -> str:
+def _weekdays(weekday: CronField) -> str:
     pieces = []
     if weekday.mask == _WORKDAYS and weekday.is_plain:
         return "工作日"
     if weekday.mask:
         order = [n for n in (1, 2, 3, 4, 5, 6, 7) if weekday.mask >> n % 7 & 1]
         names = [
-            _WEEKDAYS[low] if low == high else f"{_WEEKDAYS[low]}{'、' if high == low + 1 else '至'}{_WEEKDAYS[high]}"
+            WEEKDAYS[low] if low == high else f"{WEEKDAYS[low]}{'、' if high == low + 1 else '至'}{WEEKDAYS[high]}"
             for low, high in runs(order)
         ]
         pieces.append("、".join(names))
-    pieces += [f"第 {nth} 个{_WEEKDAYS[n]}" for n, nth in sorted(weekday.nth)]
-    pieces += [f"最后一个{_WEEKDAYS[n]}" for n in sorted(weekday.last_of)]
+    pieces += [f"第 {nth} 个{WEEKDAYS[n]}" for n, nth in sorted(weekday.nth)]
+    pieces += [f"最后一个{WEEKDAYS[n]}" for n in sorted(weekday.last_of)]
     return "、".join(pieces)

@@ -14,12 +14,27 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from noonbell.clock import EARLIEST, LATEST
 from noonbell.errors import ScheduleError
-from noonbell.when.schedule import EARLIEST, LATEST, shown
+from noonbell.fields.problems import shown
 
 DAY = 86_400
 YEAR = 31_556_952
 """The mean Gregorian year: stretches are cached by slices of this many seconds."""
+CYCLE_YEARS = 400
+CYCLE = CYCLE_YEARS * YEAR
+"""After this many seconds the calendar is the same again: 146,097 days, which are whole weeks."""
+SETTLED = (2200 - 1970) * YEAR
+"""From here on a zone's clock changes by one rule, and so repeats with the calendar: the years whose changes the time zone
+database lists one by one are over (Morocco's are the last, in 2087)."""
+
+_FIRST_SLICE = 1800 - 1970
+"""Before this slice the clocks of all zones go evenly: the first change of any zone was in 1835."""
+_SETTLED_SLICE = SETTLED // YEAR
+_KEPT = _SETTLED_SLICE + CYCLE_YEARS
+"""Slices of one zone: all from 1970 on, so that a walk to the end of the calendar cuts each of them once."""
+_SETTLED_PROBE = 16 * DAY
+"""The two changes of a year are further apart than this where a rule makes them."""
 
 _FAR = 10**15
 _OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
@@ -28,7 +43,7 @@ _MACHINE_NAMES = ("localtime", "posixrules", "Factory")
 _OTHER_TREES = ("posix/", "right/")
 
 
-class Stretch(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Constant offset in start <= t < stop (UTC seconds)."""
 
     start: int
@@ -50,16 +65,21 @@ class Zone:
         fixed = tz.utcoffset(None)
         if fixed is not None:
             self.constant = int(fixed.total_seconds())
-            self._whole = Stretch(-_FAR, _FAR, self.constant, -_FAR + self.constant)
-        self._slices: dict[int, tuple[list[int], list[Stretch]]] = {}
+            self._whole = OffsetSpan(-_FAR, _FAR, self.constant, -_FAR + self.constant)
+        self._slices: dict[int, tuple[list[int], list[OffsetSpan]]] = {}
 
-    def stretch(self, at: int) -> Stretch:
+    def stretch(self, at: int) -> OffsetSpan:
         """The stretch that holds the instant `at`; cut short where the cached slices meet."""
         if self.constant is not None:
             return self._whole
-        held = self._slices.get(at // YEAR)
+        index = at // YEAR
+        if index >= _SETTLED_SLICE + CYCLE_YEARS:
+            later = (index - _SETTLED_SLICE) // CYCLE_YEARS * CYCLE
+            start, stop, offset, seen = self.stretch(at - later)
+            return OffsetSpan(start + later, stop + later, offset, seen + later)
+        held = self._slices.get(max(index, _FIRST_SLICE - 1))
         if held is None:
-            held = self._cut(at // YEAR)
+            held = self._cut(index) if index >= _FIRST_SLICE else self._keep(_FIRST_SLICE - 1, [self._before_all()])
         starts, stretches = held
         return stretches[bisect_right(starts, at) - 1]
 
@@ -79,24 +99,32 @@ class Zone:
         offset = datetime.fromtimestamp(held, self.tzinfo).utcoffset()
         return int(offset.total_seconds()) if offset is not None else 0
 
-    def _cut(self, index: int) -> tuple[list[int], list[Stretch]]:
+    def _cut(self, index: int) -> tuple[list[int], list[OffsetSpan]]:
         first, last = index * YEAR, (index + 1) * YEAR
         # Start some days early: a clock that went back just before the slice has still to catch up inside it.
         start = first - 3 * DAY
         offset = self.offset(start)
         seen = start + offset
-        stretches: list[Stretch] = []
-        for probe in range(start, last, DAY):
-            end = min(probe + DAY, last)
+        stretches: list[OffsetSpan] = []
+        step = DAY if index < _SETTLED_SLICE else _SETTLED_PROBE
+        for probe in range(start, last, step):
+            end = min(probe + step, last)
             while self.offset(end) != offset:
                 change = self._change(max(probe, start), end, offset)
-                stretches.append(Stretch(start, change, offset, seen))
+                stretches.append(OffsetSpan(start, change, offset, seen))
                 seen = max(seen, change + offset)
                 start, offset = change, self.offset(change)
-        stretches.append(Stretch(start, last, offset, seen))
-        stretches = [self._clipped(held, first) for held in stretches if held.stop > first]
+        stretches.append(OffsetSpan(start, last, offset, seen))
+        return self._keep(index, [self._clipped(held, first) for held in stretches if held.stop > first])
+
+    def _before_all(self) -> OffsetSpan:
+        """The whole time before the first slice."""
+        offset = self.offset(EARLIEST)
+        return OffsetSpan(-_FAR, _FIRST_SLICE * YEAR, offset, -_FAR + offset)
+
+    def _keep(self, index: int, stretches: list[OffsetSpan]) -> tuple[list[int], list[OffsetSpan]]:
         held = ([held.start for held in stretches], stretches)
-        if len(self._slices) > 512:
+        if len(self._slices) >= _KEPT:
             self._slices.clear()
         self._slices[index] = held
         return held
@@ -112,7 +140,7 @@ class Zone:
         return high
 
     @staticmethod
-    def _clipped(held: Stretch, first: int) -> Stretch:
+    def _clipped(held: OffsetSpan, first: int) -> OffsetSpan:
         if held.start >= first:
             return held
         return held._replace(start=first, seen=max(held.seen, first + held.offset))

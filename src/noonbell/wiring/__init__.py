@@ -10,21 +10,19 @@ While work drains, the API still answers: callbacks and cancels come through. A 
 which is as safe as kill -9: leases run out by themselves.
 """
 
-from noonbell.wiring.listening import Listening, asks_for_tokens, is_loopback, listen
-from noonbell.wiring.parts import Parts, assembled, make_store
-from noonbell.wiring.reconciling import reconcile
-from noonbell.wiring.serving import run, serve
-from noonbell.wiring.stopping import EXIT_AT_ONCE, Stop
-from noonbell.wiring.warnings import warn
-from noonbell.wiring.workers import Badge
-from noonbell.wiring.working import run_worker, work
+from noonbell.app.embedded import WorkerOptions
+from noonbell.wiring.application import Listening, asks_for_tokens, is_loopback, listen, warn
+from noonbell.wiring.assemble import NodeParts, assembled, make_store
+from noonbell.wiring.declared_tasks import reconcile
+from noonbell.wiring.process import EXIT_AT_ONCE, Stop
+from noonbell.wiring.serving import run, run_worker, serve, work
 
 __all__ = [
     "EXIT_AT_ONCE",
-    "Badge",
     "Listening",
-    "Parts",
+    "NodeParts",
     "Stop",
+    "WorkerOptions",
     "asks_for_tokens",
     "assembled",
     "is_loopback",

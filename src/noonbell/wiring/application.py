@@ -1,40 +1,49 @@
-"""The application that a node serves: the API, and the dashboard beside it."""
+"""The application that a node serves (the API, and the dashboard beside it), its socket, and the server on it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import ipaddress
+import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+import socket
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from noonbell import sealing
+import uvicorn
+
+from noonbell.api.connection_limits import ConnectionLimits, limited_protocol
+from noonbell.app.embedded import open_part
 from noonbell.clock import SECOND, Instant
+from noonbell.errors import AlreadyExists, SettingsError
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.ports import Store
-from noonbell.settings import Settings
-from noonbell.targets.guard import Guard
-from noonbell.targets.http import HttpTarget
-from noonbell.wiring.listening import asks_for_tokens, is_loopback
-from noonbell.wiring.parts import Parts
-from noonbell.wiring.workers import open_part
+from noonbell.settings import ServerSettings, Settings
+from noonbell.targets import http_target
+from noonbell.targets.http.target import HttpTarget
+from noonbell.wiring.assemble import NodeParts
+from noonbell.wiring.process import Stop
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
+
 
 _NOBODY: Final = "test-call"
 
 
 @contextlib.asynccontextmanager
 async def application(
-    parts: Parts, settings: Settings, health: Callable[[], Mapping[str, Any]]
-) -> AsyncIterator[FastAPI]:
+    parts: NodeParts, settings: Settings, health: Callable[[], Mapping[str, Any]]
+) -> AsyncIterator[Starlette]:
     """`health` is what the node says of itself."""
     from noonbell.api.app import create_app
-    from noonbell.web.mount import routes
-    from noonbell.web.session import Sessions
-    from noonbell.web.site import Site
+    from noonbell.api.request_origin import is_same_origin
+    from noonbell.web.context import Deps, Sessions
+    from noonbell.web.routes import routes
 
     asks = asks_for_tokens(settings)
     sessions = Sessions(parts.access, settings.auth.session_key)
@@ -50,13 +59,14 @@ async def application(
         session=sessions.who,
     )
     async with contextlib.AsyncExitStack() as open_parts:
-        target = _target(settings)
+        target = http_target(settings, (settings.server.port,))
         await open_part(target, open_parts)
-        site = Site(
+        site = Deps(
             services=parts.services,
             settings=settings,
             health=health,
             sessions=sessions,
+            is_same_origin=is_same_origin,
             access=parts.access,
             alerts=parts.alerts,
             asks_for_tokens=asks,
@@ -67,20 +77,8 @@ async def application(
         yield app
 
 
-def _target(settings: Settings) -> HttpTarget:
-    executor = settings.executor
-    return HttpTarget(
-        connect_timeout=executor.connect_timeout,
-        max_body_bytes=executor.max_body_bytes,
-        global_headers=executor.global_headers,
-        guard=Guard(executor.allow_networks, executor.deny_networks),
-        sealer=sealing.from_file(settings.secrets.key_file),
-        own_ports=(settings.server.port,),
-    )
-
-
 class _Caller:
-    """Calls a target for somebody who wants to see what it says before the task is saved."""
+    """Calls a target before its task is saved, so that a user sees what it answers."""
 
     def __init__(self, target: HttpTarget, store: Store) -> None:
         self._target, self._store = target, store
@@ -113,3 +111,122 @@ def _lease(spec: TaskSpec, now: Instant) -> Lease:
         payload=spec.payload,
         callback_token=f"{_NOBODY}-{secrets.token_urlsafe(24)}",
     )
+
+
+STREAMS_END_IN = 2
+"""Seconds that requests and event streams get to end when the process stops."""
+BACKLOG = 2048
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket that listens, so that a taken port is known before anything else has begun."""
+    server = settings.server
+    try:
+        addresses = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        family, *_, address = addresses[0]
+        both = server.host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        # Accepted sockets inherit it. Without it an answer waits for the caller's delayed acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except socket.gaierror:
+        raise SettingsError.field("server.host", f"is {server.host!r}, which names no address here") from None
+    except OSError as error:
+        raise _cannot_listen(server, error) from None
+    return listener
+
+
+def _cannot_listen(server: ServerSettings, error: OSError) -> Exception:
+    place = f"{server.host}:{server.port}"
+    if error.errno == errno.EADDRINUSE:
+        return AlreadyExists(
+            f"cannot listen on {place}: the port is taken; choose another with --port, or stop what listens there"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return SettingsError.field(
+            "server.port", f"is {server.port}, which this user may not listen on; take 1024 or more"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return SettingsError.field("server.host", f"is {server.host!r}, which is no address of this machine")
+    return SettingsError.field("server", f"cannot listen on {place}: {error.strerror}")
+
+
+def asks_for_tokens(settings: Settings) -> bool:
+    """Whether callers need a token: on any address but loopback, unless `auth.enabled: false` is written out."""
+    if settings.auth.enabled is None:
+        return not is_loopback(settings.server.host)
+    return settings.auth.enabled
+
+
+def is_loopback(host: str) -> bool:
+    """Whether all that the name stands for is this machine alone."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+
+
+def _limits(server: ServerSettings) -> ConnectionLimits:
+    return ConnectionLimits(
+        body_timeout=server.body_timeout,
+        least_rate=server.least_rate,
+        most_per_peer=server.max_connections_per_peer,
+        proxies=server.trusted_proxies,
+    )
+
+
+class Listening(uvicorn.Server):
+    """uvicorn inside our event loop: it leaves the signals to us, and tells when it is ready."""
+
+    def __init__(self, app: Any, server: ServerSettings | None = None) -> None:
+        config = uvicorn.Config(
+            app,
+            http=limited_protocol(_limits(server or ServerSettings())),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,  # `server.trusted_proxies` says whose are believed; uvicorn believes loopback
+            timeout_graceful_shutdown=STREAMS_END_IN,
+        )
+        super().__init__(config)
+        self._ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready.set()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, listener: socket.socket, stop: Stop) -> AsyncIterator[None]:
+        """Answers from entering to leaving. Should the server end by itself, that is a wish to stop."""
+        task = asyncio.create_task(self.serve(sockets=[listener]), name="noonbell API")
+        task.add_done_callback(lambda _: stop.wanted.set())
+        task.add_done_callback(lambda _: self._ready.set())
+        await self._ready.wait()
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            await task
+
+
+log = logging.getLogger("noonbell")
+
+
+def warn(settings: Settings) -> None:
+    """Of what is allowed, but probably not what was meant."""
+    if not asks_for_tokens(settings) and not is_loopback(settings.server.host):
+        log.warning(
+            "auth.enabled is false and server.host is %s: everyone who reaches the port may do anything;"
+            " noonbell token create makes one, and auth.enabled: true asks for it",
+            settings.server.host,
+        )
+    if settings.callback.base_url is None and not is_loopback(settings.server.host):
+        log.warning("callback.base_url is not set: targets on other machines cannot call back")

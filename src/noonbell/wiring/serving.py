@@ -1,4 +1,8 @@
-"""Serving: one node in one process, from its start to its end."""
+"""One process, from its start to its end: `noonbell serve`, a node; `noonbell worker`, which only executes.
+
+A worker plans nothing and listens on no port. It ends on a signal, or when an operator stops it; killed, it leaves nothing
+behind but leases. Sweeping is left to nodes that serve: without one, the runs of a dead worker would wait.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,38 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from noonbell.app import App
-from noonbell.engine.loop_watch import loop_watched
-from noonbell.engine.schema_watch import SchemaWatch
+from noonbell.app.embedded import WorkerOptions, WorkerParts, job_worker, open_heartbeat_thread, open_part
+from noonbell.clock import SystemClock
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.event_hub import signal_events
+from noonbell.engine.heartbeat import loop_watched
+from noonbell.engine.node import Node, SchedulerWatch, SchemaWatch
+from noonbell.errors import NoonbellError, SettingsError
+from noonbell.masking import mask_addresses
 from noonbell.ports import Store
+from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
-from noonbell.settings.masking import mask_addresses
-from noonbell.sinks import logs
+from noonbell.stores import wakeup_of
+from noonbell.targets.http import template
+from noonbell.telemetry import logs
 from noonbell.version import __version__
-from noonbell.wiring import memory
-from noonbell.wiring.application import application
-from noonbell.wiring.applying import load_app
-from noonbell.wiring.listening import Listening, asks_for_tokens, listen
-from noonbell.wiring.loops import loop_factory
-from noonbell.wiring.parts import Parts, assembled
-from noonbell.wiring.reconciling import reconcile
-from noonbell.wiring.stopping import Stop, end_process_if
-from noonbell.wiring.warnings import warn
+from noonbell.wiring import process
+from noonbell.wiring.application import Listening, application, asks_for_tokens, listen, warn
+from noonbell.wiring.assemble import NodeParts, assembled, make_store
+from noonbell.wiring.declared_tasks import load_app, reconcile
+from noonbell.wiring.process import Stop, end_process_if, loop_factory
 
 log = logging.getLogger("noonbell")
 
-Beside = Callable[[Parts, str], AbstractAsyncContextManager[None]]
+_LAST_HEAD = 3.0
+"""Seconds that the store may take to tell the audit log's head when the node stops."""
+
+Beside = Callable[[NodeParts, str], AbstractAsyncContextManager[None]]
 """What goes on beside a node, from its parts and the address that it listens on."""
 
 
@@ -58,16 +70,18 @@ async def serve(
     api: bool = True,
     app: App | None = None,
     beside: Beside | None = None,
+    listener: socket.socket | None = None,
     new: bool = False,
 ) -> int:
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
     The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
-    left when its work is done. `new`: the store may be made beside another of the same database.
+    left when its work is done. `listener` is one that listens already, and is closed here. `new`: the store may be made beside another of the same database.
     Returns how many runs did not stop.
     """
     stop = Stop()
-    listener = listen(settings) if api else None
+    if api and listener is None:
+        listener = listen(settings)
     warn(settings)
     with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
         port = None if listener is None else listener.getsockname()[1]
@@ -75,6 +89,7 @@ async def serve(
             schema = SchemaWatch(parts.services.store, stop.wanted.set)
             with stop.on_signals():
                 await reconcile(parts.services, settings)
+                await _begin_signing(parts)
                 if api and asks_for_tokens(settings) and not await parts.access.tokens():
                     log.warning("nobody has a token yet: noonbell token create --role admin --name NAME makes one")
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
@@ -86,11 +101,18 @@ async def serve(
                     await _until_stopped(settings, parts, listener, stop, beside)
     if schema.mismatch is not None:
         raise schema.mismatch
-    return sum(one.hands.running for one in parts.node.workers)
+    return sum(one.in_flight.running for one in parts.node.workers)
+
+
+async def _begin_signing(parts: NodeParts) -> None:
+    """From its first start with a key on, the audit log's newest entry is signed; that covers those from before."""
+    first = await parts.access.audit_log.begin_signing()
+    if first is not None:
+        log.warning("the audit log is signed from entry %d on; earlier ones may have been changed before", first.id)
 
 
 async def _forget_downtime(store: Store, batch: int) -> None:
-    """`scheduler.misfire_on_start: skip`: what fell due while nobody planned is dropped, and recorded as a misfire."""
+    """`scheduler.misfire_on_start: skip`: what fell due while no node planned is dropped, and recorded as a misfire."""
     dropped = 0
     while (planned := await store.plan(batch, skip=True)).tasks:
         dropped += planned.dropped
@@ -99,7 +121,7 @@ async def _forget_downtime(store: Store, batch: int) -> None:
 
 
 async def _until_stopped(
-    settings: Settings, parts: Parts, listener: socket.socket | None, stop: Stop, beside: Beside | None
+    settings: Settings, parts: NodeParts, listener: socket.socket | None, stop: Stop, beside: Beside | None
 ) -> None:
     """The API listens while the node works, and a little longer: until the work in hand is settled."""
     async with contextlib.AsyncExitStack() as going:
@@ -107,27 +129,106 @@ async def _until_stopped(
             app = await going.enter_async_context(application(parts, settings, parts.node.health))
             server = Listening(app, settings.server)
             await going.enter_async_context(server.listening(listener, stop))
-            going.push_async_callback(parts.hub.close)  # streams end when the work in hand has ended, and is told
+            going.push_async_callback(parts.hub.close)  # after the last events of the work in hand
         if beside is not None and listener is not None:
             await going.enter_async_context(beside(parts, _address(listener)))
-        memory.settle_down()
+        process.settle_down()
         await parts.node.start(settings.server.graceful_timeout)
         going.push_async_callback(parts.node.stop, settings.server.graceful_timeout)
-        going.push_async_callback(parts.door.close)
+        going.push_async_callback(parts.long_poll.close)
         log.info("noonbell %s is ready%s", __version__, _where(settings, listener))
         with loop_watched(parts.stalled):
             await stop.wanted.wait()
         log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
+    await _write_last_head(parts)
     log.info("stopped")
+
+
+async def _write_last_head(parts: NodeParts) -> None:
+    """When no call can change anything any more."""
+    try:
+        async with asyncio.timeout(_LAST_HEAD):
+            await parts.audit_watch.tick()
+    except (NoonbellError, TimeoutError) as error:
+        log.warning("the head of the audit log is not known: %s", str(error) or "the store did not answer")
 
 
 def _where(settings: Settings, listener: socket.socket | None) -> str:
     store = mask_addresses(settings.store.url)
     if listener is None:
         return f", on {store}"
-    return f": {_address(listener)} on {store}"
+    return f": {_address(listener)} (dashboard; API at /api/v1) on {store}"
 
 
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def run_worker(settings: Settings, location: str, options: WorkerOptions) -> int:
+    """`work` in an event loop of its own; the exit code. Startup errors are raised as NoonbellError."""
+    logs.set_up(settings.logging.level, as_json=settings.logging.json)
+    app = load_app(location)
+    if not len(app.handlers):
+        raise SettingsError.field("--app", f"is {location!r}, whose App has no jobs: there would be nothing to do")
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        end_process_if(runner.run(work(settings, app, options)))
+    return 0
+
+
+async def work(settings: Settings, app: App, options: WorkerOptions) -> int:
+    """One worker for the App's jobs, until a signal or an operator stops it. Returns how many runs did not stop."""
+    stop = Stop()
+    async with contextlib.AsyncExitStack() as open_parts:
+        parts, services = await _parts(settings, open_parts)
+        schema = SchemaWatch(services.store, stop.wanted.set)
+        worker = await job_worker(parts, app.handlers, options)
+        node = Node(
+            workers=[worker],
+            others={"scheduler watch": SchedulerWatch(parts.store)},
+            clock=SystemClock(),
+            waits_for=parts.store.waits_for,
+        )
+        with stop.on_signals():
+            await open_parts.enter_async_context(app.attached(services))
+            process.settle_down()
+            async with schema.looking(), _started(node, settings.server.graceful_timeout):
+                log.info(
+                    "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
+                    *(__version__, worker.id, ", ".join(worker.queues), worker.in_flight.concurrency),
+                    mask_addresses(settings.store.url),
+                )
+                await _first(stop.wanted, node.is_idle)
+                log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
+    log.info("stopped")
+    if schema.mismatch is not None:
+        raise schema.mismatch
+    return worker.in_flight.running
+
+
+async def _parts(settings: Settings, open_parts: contextlib.AsyncExitStack) -> tuple[WorkerParts, Services]:
+    store = make_store(settings)
+    await open_part(store, open_parts)
+    wakeup = wakeup_of(settings)
+    await open_part(wakeup, open_parts)
+    open_parts.callback(signal_events(store, wakeup))
+    services = build(store, wakeup, Rules.of(settings, template.check))
+    thread = await open_heartbeat_thread(settings, open_parts, partial(make_store, settings, connections=1))
+    return WorkerParts(settings, store, wakeup, TaskCache(store), open_parts, thread), services
+
+
+@contextlib.asynccontextmanager
+async def _started(node: Node, graceful_timeout: float) -> AsyncIterator[None]:
+    await node.start(graceful_timeout)
+    try:
+        yield
+    finally:
+        await node.stop(graceful_timeout)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Until one of them is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -19,14 +19,14 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock, slot_of
 from noonbell.ports import Store
-from noonbell.service.account import Fate, entries, life_of
-from noonbell.service.audit import audit
+from noonbell.service.account import SlotOutcome, entries, task_history
+from noonbell.service.consistency import audit
 
 
 async def outcomes(store: Store, task, until: float) -> list[tuple[float, str, int]]:
-    life = await life_of(store, task)
+    life = await task_history(store, task)
     found = [entry async for entry in entries(store, life, slot_of(at(0)), slot_of(at(until)))]
-    return [(entry.first - slot_of(at(0)), str(entry.fate), entry.count) for entry in found]
+    return [(entry.first - slot_of(at(0)), str(entry.outcome), entry.count) for entry in found]
 
 
 async def test_a_slot_that_passed_while_off_and_comes_round_again_counts(store: Store, clock: ManualClock):
@@ -80,7 +80,11 @@ async def test_a_new_schedule_after_a_step_back_has_the_slots_that_nobody_accoun
     clock.set(at(22))
     await store.plan(10)
     assert await born_at(store, task) == [10, 14, 21]
-    assert await outcomes(store, task, 22) == [(10, Fate.WAITING, 1), (14, Fate.WAITING, 1), (21, Fate.WAITING, 1)]
+    assert await outcomes(store, task, 22) == [
+        (10, SlotOutcome.WAITING, 1),
+        (14, SlotOutcome.WAITING, 1),
+        (21, SlotOutcome.WAITING, 1),
+    ]
     assert (await audit(store)).flaws == []
 
 

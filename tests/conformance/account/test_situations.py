@@ -36,9 +36,9 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import SECOND, Instant, ManualClock, from_datetime, rfc3339
-from noonbell.engine.plan import Planner
-from noonbell.engine.progress import Watch, note_stretches
-from noonbell.engine.sweep import Sweeper
+from noonbell.engine.loop_runner import LoopHealth, note_not_ready_periods
+from noonbell.engine.planner import Planner
+from noonbell.engine.sweeper import Sweeper
 from noonbell.errors import StoreUnavailable
 from noonbell.model.run import RunStatus
 from noonbell.model.task import (
@@ -54,11 +54,10 @@ from noonbell.model.task import (
     Task,
     TaskStatus,
 )
-from noonbell.model.worker import Queue, Worker
+from noonbell.model.worker import Queue, WorkerInfo
 from noonbell.ports import Store
-from noonbell.service.audit import audit
-from noonbell.service.explain import Explain
-from noonbell.service.finding import CAUSES
+from noonbell.service.consistency import audit
+from noonbell.service.explain import CAUSES, Explain
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import Moody
 
@@ -95,7 +94,7 @@ async def plan_at(store: Store, clock: ManualClock, seconds: float) -> None:
 
 
 async def worker_there(store: Store, **more: Any) -> None:
-    await store.register_worker(Worker(id="w1", incarnation="i1", queues=QUEUES, **more))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="i1", queues=QUEUES, **more))
 
 
 async def turned(store: Store, task: Task, status: TaskStatus, by: str) -> Task:
@@ -204,6 +203,48 @@ async def test_the_task_runs_on_demand_only(store: Store):
     answer = await why(store, task, None)
     assert answer["cause"] == "not_a_slot"
     assert "no schedule" in answer["message"]
+
+
+async def test_a_task_without_a_schedule_says_what_its_runs_wait_for(store: Store, clock: ManualClock):
+    task = await store.create_task(job())
+    await worker_there(store, job_types=("other", "third"))
+    later = await publish(store, task, delay_seconds=600)
+    first, second = await publish(store, task), await publish(store, task)
+    answer = await why(store, task, None)
+    assert (answer["cause"], answer["run_id"], answer["slot"]) == ("no_worker", first, None)
+    assert f"Run {first} waits: no living worker of queue default knows job type work." in answer["message"]
+    assert "They know other, third." in answer["message"]
+    assert "3 runs of the task wait." in answer["message"]
+    await store.register_worker(WorkerInfo(id="w2", incarnation="i2", queues=QUEUES))
+    assert (await why(store, task, None))["cause"] == "waiting"
+    leases = await claim(store)
+    assert {lease.run_id for lease in leases} == {first, second}
+    for lease in leases:
+        await done(store, finish(lease))
+    answer = await why(store, task, None)
+    assert (answer["cause"], answer["run_id"]) == ("waiting", later)
+    assert "waits for its time" in answer["message"]
+    clock.advance(600)
+    (lease,) = await claim_due(store)
+    await done(store, finish(lease))
+    answer = await why(store, task, None)
+    assert (answer["cause"], answer["run_id"]) == ("ran", second)
+
+
+async def test_a_triggered_run_of_a_task_whose_slots_are_to_come_is_told_of(store: Store):
+    task = await store.create_task(job(schedule=every(3600)))
+    run = await trigger(store, task)
+    answer = await why(store, task, None)
+    assert (answer["cause"], answer["run_id"], answer["slot"]) == ("no_worker", run, None)
+
+
+async def test_a_retry_that_is_due_waits_for_a_worker_as_any_run_does(store: Store, clock: ManualClock):
+    task = await store.create_task(job(retry_policy=RetryPolicy(max_retries=3)))
+    await publish(store, task)
+    await done(store, retry(await claim_one(store), 5))
+    assert "is tried again at" in (await why(store, task, None))["message"]
+    clock.advance(6)
+    assert (await why(store, task, None))["cause"] == "no_worker"
 
 
 async def test_its_schedule_was_changed_before(store: Store, clock: ManualClock):
@@ -419,12 +460,30 @@ async def test_it_started_late_because_its_queue_had_been_paused(store: Store, c
 
 
 async def test_no_worker_takes_it(store: Store, clock: ManualClock):
-    task = await store.create_task(job(schedule=every(60)))
+    task = await store.create_task(job(schedule=every(10)))
     await worker_there(store, job_types=("other",))
-    await plan_at(store, clock, 60)
-    answer = await why(store, task, 60)
+    await plan_at(store, clock, 10)
+    answer = await why(store, task, 10)
     assert answer["cause"] == "no_worker"
-    assert "takes work from queue default" in answer["message"]
+    assert "no living worker of queue default knows job type work" in answer["message"]
+
+
+async def test_no_worker_listens_to_its_queue(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(10), queue="lonely"))
+    await worker_there(store)
+    await plan_at(store, clock, 10)
+    answer = await why(store, task, 10)
+    assert answer["cause"] == "no_worker"
+    assert "no living worker takes runs from queue lonely" in answer["message"]
+
+
+async def test_its_workers_are_too_old(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(10), min_worker_version=7))
+    await worker_there(store, version=6)
+    await plan_at(store, clock, 10)
+    answer = await why(store, task, 10)
+    assert answer["cause"] == "no_worker"
+    assert "version 7" in answer["message"]
 
 
 async def test_the_workers_it_names_are_not_there(store: Store, clock: ManualClock):
@@ -507,17 +566,17 @@ class PlanningNode:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self._noted_in, self._clock = Moody(store), store, clock
         self._planner = Planner(self.store, LocalWakeup(), monotonic=self._now)  # type: ignore[arg-type]
-        self._watch = Watch(clock, monotonic=self._now)
+        self._watch = LoopHealth(clock, monotonic=self._now)
 
     async def tick(self) -> None:
-        self._watch.begins("planner", "planner")
+        self._watch.tick_began("planner", "planner")
         try:
             await self._planner.tick()
         except StoreUnavailable as error:
-            self._watch.away("planner", error)
+            self._watch.store_unavailable("planner", error)
             return
-        self._watch.well("planner")
-        await note_stretches(self._watch, self._note, self._now())
+        self._watch.tick_succeeded("planner")
+        await note_not_ready_periods(self._watch, self._note, self._now())
 
     def _now(self) -> float:
         return self._clock.now() / SECOND

@@ -21,7 +21,7 @@ from noonbell.clock import ManualClock, rfc3339
 from noonbell.model.request import TaskChange
 from noonbell.model.task import MisfirePolicy, OnExhausted, OverlapAction, Task, TaskStatus
 from noonbell.ports import Store
-from noonbell.service.slots import Slots
+from noonbell.service.account import Slots
 
 
 async def listed(store: Store, task: Task, until: float, limit: int = 1000) -> list[dict[str, Any]]:

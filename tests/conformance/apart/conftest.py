@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from conformance.conftest import Emptied, EmptiedMariadb, EmptiedPostgres
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
 from noonbell.stores import open_store
 from services.databases import MysqlDatabases, PostgresDatabases
+from services.emptied import Emptied, EmptiedMariadb, EmptiedPostgres
 
 NAMES: dict[str, dict[str, Any]] = {
     "sqlite": {"table_prefix": "nb_"},
@@ -34,8 +34,13 @@ def database(kind: str, request: pytest.FixtureRequest) -> Emptied | str:
 
 
 @pytest.fixture
-async def store(kind: str, store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
-    store = open_store(store_url, clock=clock, **NAMES[kind])
+def store_names(kind: str) -> dict[str, Any]:
+    return NAMES[kind]
+
+
+@pytest.fixture
+async def store(store_url: str, store_names: dict[str, Any], clock: ManualClock) -> AsyncIterator[Store]:
+    store = open_store(store_url, clock=clock, **store_names)
     await store.open()
     try:
         yield store

@@ -22,21 +22,22 @@ from hypothesis import strategies as st
 from conformance.properties.test_histories import URLS, Died, dying
 from noonbell import when
 from noonbell.clock import SECOND, Instant, ManualClock, from_datetime, slot_of
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, TaskChange
 from noonbell.model.run import RunStatus
-from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import MisfirePolicy, OverlapAction, Task, TaskSpec, TaskStatus
-from noonbell.service.account import Fate, entries, life_of
-from noonbell.service.audit import audit_task
+from noonbell.service.account import SlotOutcome, entries, task_history
+from noonbell.service.consistency import audit_task
 from noonbell.stores import open_store
 from noonbell.stores.sql import planning
 from noonbell.stores.sql.store import SqlStore
 from noonbell.when.due import Bounds, first
+from services.size import size
 
 START = from_datetime(datetime(2026, 3, 29, 0, 58, 30, tzinfo=UTC))
 """A minute and a half before Berlin's clocks go forward."""
-EXAMPLES = {"memory": 120, "sqlite": 30, "postgres": 10, "mariadb": 10}
-TIMES = int(os.environ.get("NOONBELL_TEST_TIMES", "1"))
+EXAMPLES = {"memory": 80, "sqlite": 30, "postgres": 8, "mariadb": 8}
+TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 10))
 
 _EVERY = {"type": "interval", "unit": "second", "anchor": "2026-03-29T00:58:30Z"}
 SCHEDULES: list[dict[str, Any] | None] = [
@@ -130,22 +131,22 @@ class History:
 
     async def agree(self) -> None:
         """What was recorded is the walk; the audit finds nothing; the list has each slot once."""
-        life = await life_of(self.store, self.task)
+        life = await task_history(self.store, self.task)
         due = life.task.next_fire_at is not None and life.task.next_fire_at <= life.now
         report = await audit_task(self.store, self.task)
         assert report.flaws == []
         recorded = report.runs + report.skipped + report.dropped + report.cleaned
         last = max(slot_of(self.clock.now()), *self.walk.expected, 0)
         listed = [entry async for entry in entries(self.store, life, slot_of(START) - 4000, last)]
-        fates = Counter[Fate]()
+        fates = Counter[SlotOutcome]()
         for entry in listed:
-            fates[entry.fate] += entry.count
-        assert fates[Fate.MISSING] == 0
+            fates[entry.outcome] += entry.count
+        assert fates[SlotOutcome.MISSING] == 0
         if due or self.was_chained:
             return
-        assert fates[Fate.DUE] == 0
+        assert fates[SlotOutcome.DUE] == 0
         assert recorded == report.slots == len(self.walk.expected)
-        named = sum(fates[fate] for fate in Fate if fate in RECORDED)
+        named = sum(fates[fate] for fate in SlotOutcome if fate in RECORDED)
         assert named == len(self.walk.expected)
 
     def when(self, one: int, other: int) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class History:
                     run_id=lease.run_id,
                     token=lease.token,
                     worker_id="w",
-                    move=Move.FINISH,
+                    transition=Transition.FINISH,
                     status=(RunStatus.SUCCESS, RunStatus.FAILED)[other % 2],
                 )
                 for lease in leases
@@ -244,7 +245,15 @@ class History:
             )
 
 
-RECORDED = (Fate.RAN, Fate.RUNNING, Fate.WAITING, Fate.CANCELED, Fate.SKIPPED, Fate.DROPPED, Fate.CLEANED)
+RECORDED = (
+    SlotOutcome.RAN,
+    SlotOutcome.RUNNING,
+    SlotOutcome.WAITING,
+    SlotOutcome.CANCELED,
+    SlotOutcome.SKIPPED,
+    SlotOutcome.DROPPED,
+    SlotOutcome.CLEANED,
+)
 
 
 @pytest.fixture(params=URLS)
@@ -270,6 +279,8 @@ def live_through(kind: str, request: pytest.FixtureRequest) -> Iterator[Callable
 
 
 @pytest.mark.slow
+@pytest.mark.longer
+@pytest.mark.timeout(1200)
 def test_the_account_of_a_task_is_whole_after_every_step_of_any_history(
     kind: str, live_through: Callable[[list[Step]], None]
 ):

@@ -19,30 +19,38 @@ from hypothesis import strategies as st
 
 from noonbell import when
 from noonbell.clock import SECOND, ManualClock, from_datetime, slot_of, to_datetime
-from noonbell.model.request import ClaimRequest, Outcome, Publication, RunQuery, TaskChange
+from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
+from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, RunQuery, TaskChange
 from noonbell.model.run import BORN, FINAL, TRANSITIONS, Lease, Run, RunId, RunStatus
-from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import ConcurrencyPolicy, MisfirePolicy, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import Order
-from noonbell.service.account import Fate, entries, life_of
-from noonbell.service.audit import audit_task
+from noonbell.service.account import SlotOutcome, entries, task_history
+from noonbell.service.consistency import audit_task
 from noonbell.stores import open_store
-from noonbell.stores.sql import canceling, planning, shortcut, tasks
+from noonbell.stores.sql import fast_path, planning, settle, tasks
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Work
 from noonbell.stores.sql.store import SqlStore
+from services.size import size
 
 S = RunStatus
 START = from_datetime(to_datetime(1_767_261_600 * SECOND))
 WORKERS = ("w0", "w1", "w2")
-EXAMPLES = {"memory": 150, "sqlite": 40, "postgres": 12, "mariadb": 12}
-TIMES = int(os.environ.get("NOONBELL_TEST_TIMES", "1"))
+EXAMPLES = {"memory": 150, "sqlite": 20, "postgres": 8, "mariadb": 8}
+TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 10))
 """For a long night: so many times more histories."""
 URLS = {"memory": None, "sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 LEASE, TIMEOUT, PARKED = 20, 45, 30
 
 Step = tuple[str, int, int]
-RECORDED = (Fate.RAN, Fate.RUNNING, Fate.WAITING, Fate.CANCELED, Fate.SKIPPED, Fate.DROPPED)
+RECORDED = (
+    SlotOutcome.RAN,
+    SlotOutcome.RUNNING,
+    SlotOutcome.WAITING,
+    SlotOutcome.CANCELED,
+    SlotOutcome.SKIPPED,
+    SlotOutcome.DROPPED,
+)
 STEPS = (
     ["plan", "publish", "claim", "claim", "settle", "settle", "settle", "time", "time", "promote"]
     + ["heartbeat", "crash", "sweep", "cancel", "limit", "reschedule", "turn", "stale", "callback", "back", "die"]
@@ -225,13 +233,13 @@ class History:
 
     async def account_agrees(self, scheduled: Scheduled) -> None:
         """What `slots` lists and what `audit` finds, both worked out from the versions alone, is the model's walk."""
-        life = await life_of(self.store, scheduled.task)
+        life = await task_history(self.store, scheduled.task)
         last = max((slot_of(self.clock.now()), *scheduled.expected))
         listed = [entry async for entry in entries(self.store, life, slot_of(START), last)]
-        recorded = [entry for entry in listed if entry.fate in RECORDED]
+        recorded = [entry for entry in listed if entry.outcome in RECORDED]
         assert sum(entry.count for entry in recorded) == len(scheduled.expected), "the account is not whole"
         assert {entry.first for entry in recorded} <= scheduled.expected
-        assert not [entry for entry in listed if entry.fate in (Fate.MISSING, Fate.CLEANED)]
+        assert not [entry for entry in listed if entry.outcome in (SlotOutcome.MISSING, SlotOutcome.CLEANED)]
         report = await audit_task(self.store, scheduled.task)
         assert report.flaws == []
         assert report.slots == len(scheduled.expected)
@@ -280,11 +288,11 @@ class History:
         (answer,) = await self.store.publish(
             [Publication(task_id=scheduled.task.id, delay_seconds=delay, key=key, priority=other % 2)]
         )
-        if answer.outcome is Outcome.CREATED:
+        if answer.outcome is PublishOutcome.CREATED:
             assert answer.run_id is not None
             assert answer.run_id not in self.runs
             self.runs[answer.run_id] = Known(scheduled.task.id, S.SCHEDULED)
-        elif answer.outcome is Outcome.REFUSED:
+        elif answer.outcome is PublishOutcome.REFUSED:
             assert scheduled.task.spec.concurrency_policy is ConcurrencyPolicy.SKIP
         else:
             assert key is not None
@@ -310,7 +318,7 @@ class History:
             limit = self.tasks[task_id].limit
             assert limit is None or self.started(task_id) <= limit, "more than the limit"
 
-    async def settle(self, known: Known, lease: Lease, answer: Settled, **fields: Any) -> None:
+    async def settle(self, known: Known, lease: Lease, answer: SettleResult, **fields: Any) -> None:
         settlement = Settlement(run_id=lease.run_id, token=lease.token, plain=lease.plain, **fields)
         assert await self.store.settle([settlement]) == [answer], (known, settlement)
 
@@ -322,23 +330,29 @@ class History:
         known = held[one % len(held)]
         lease = known.lease
         assert lease is not None
-        ways: list[tuple[Move, RunStatus | None, RunStatus, float]] = [
-            (Move.FINISH, S.SUCCESS, S.SUCCESS, 0),
-            (Move.FINISH, S.FAILED, S.FAILED, 0),
-            (Move.FINISH, S.TIMEOUT, S.TIMEOUT, 0),
-            (Move.RETRY, S.FAILED, S.RETRYING, 5),
-            (Move.RETRY, S.FAILED, S.RETRYING, 0),
-            (Move.PARK, S.CALLBACK_PENDING, S.CALLBACK_PENDING, PARKED),
-            (Move.RELEASE, None, S.SCHEDULED, 0),
+        ways: list[tuple[Transition, RunStatus | None, RunStatus, float]] = [
+            (Transition.FINISH, S.SUCCESS, S.SUCCESS, 0),
+            (Transition.FINISH, S.FAILED, S.FAILED, 0),
+            (Transition.FINISH, S.TIMEOUT, S.TIMEOUT, 0),
+            (Transition.RETRY, S.FAILED, S.RETRYING, 5),
+            (Transition.RETRY, S.FAILED, S.RETRYING, 0),
+            (Transition.PARK, S.CALLBACK_PENDING, S.CALLBACK_PENDING, PARKED),
+            (Transition.RELEASE, None, S.SCHEDULED, 0),
         ]
         move, status, after, delay = ways[other % len(ways)]
         await self.settle(
-            known, lease, Settled.DONE, move=move, status=status, delay_seconds=delay, worker_id=lease.worker_id
+            known,
+            lease,
+            SettleResult.DONE,
+            transition=move,
+            status=status,
+            delay_seconds=delay,
+            worker_id=lease.worker_id,
         )
         self.goes(lease.run_id, after)
-        known.retries += move is Move.RETRY
-        known.attempt -= move is Move.RELEASE
-        if move is Move.PARK:
+        known.retries += move is Transition.RETRY
+        known.attempt -= move is Transition.RELEASE
+        if move is Transition.PARK:
             known.deadline = self.clock.now() + PARKED * SECOND
         else:
             self.lets_go(known)
@@ -350,7 +364,14 @@ class History:
             known = open_[one % len(open_)]
             status = (S.CALLBACK_SUCCESS, S.FAILED)[other % 2]
             assert known.lease is not None
-            await self.settle(known, known.lease, Settled.DONE, move=Move.FINISH, status=status, expect=Expect.ANSWERED)
+            await self.settle(
+                known,
+                known.lease,
+                SettleResult.DONE,
+                transition=Transition.FINISH,
+                status=status,
+                precondition=Precondition.ANSWERED,
+            )
             self.goes(known.lease.run_id, status)
             self.lets_go(known)
 
@@ -358,9 +379,11 @@ class History:
         """A zombie wakes up: whatever it says is refused."""
         if self.stale:
             lease = self.stale[one % len(self.stale)]
-            move = list(Move)[other % len(Move)]
-            status = S.SUCCESS if move is Move.FINISH else None
-            await self.settle(self.runs[lease.run_id], lease, Settled.LOST, move=move, status=status, delay_seconds=1)
+            move = list(Transition)[other % len(Transition)]
+            status = S.SUCCESS if move is Transition.FINISH else None
+            await self.settle(
+                self.runs[lease.run_id], lease, SettleResult.LOST, transition=move, status=status, delay_seconds=1
+            )
             assert not await self.store.extend(lease.run_id, lease.token, 10)
             assert await self.store.begin([lease]) == set()
 
@@ -392,24 +415,26 @@ class History:
         now = self.clock.now()
         late = {overdue.run_id: overdue for overdue in await self.store.overdue(1000) if overdue.task_id in self.tasks}
         for run_id, known in self.runs.items():
-            expect = None
+            precondition = None
             if known.status is S.RUNNING and min(known.expires, known.deadline) <= now:
-                expect = Expect.OVERTIME if known.deadline <= now else Expect.EXPIRED
+                precondition = Precondition.OVERTIME if known.deadline <= now else Precondition.EXPIRED
             elif known.status is S.CALLBACK_PENDING and known.deadline <= now:
-                expect = Expect.UNANSWERED
-            assert (late[run_id].expect if run_id in late else None) is expect, known
+                precondition = Precondition.UNANSWERED
+            assert (late[run_id].precondition if run_id in late else None) is precondition, known
         for run_id, overdue in late.items():
             known = self.runs[run_id]
             move, status, after = {
-                Expect.EXPIRED: (Move.LOSE, None, S.SCHEDULED),
-                Expect.OVERTIME: (Move.FINISH, S.TIMEOUT, S.TIMEOUT),
-                Expect.UNANSWERED: (Move.FINISH, S.FAILED_TIMEOUT, S.FAILED_TIMEOUT),
-            }[overdue.expect]
+                Precondition.EXPIRED: (Transition.LOSE, None, S.SCHEDULED),
+                Precondition.OVERTIME: (Transition.FINISH, S.TIMEOUT, S.TIMEOUT),
+                Precondition.UNANSWERED: (Transition.FINISH, S.FAILED_TIMEOUT, S.FAILED_TIMEOUT),
+            }[overdue.precondition]
             assert overdue.token == known.token
-            told = Settlement(run_id=run_id, token=overdue.token, move=move, status=status, expect=overdue.expect)
-            assert await self.store.settle([told, told]) == [Settled.DONE, Settled.LOST]
+            told = Settlement(
+                run_id=run_id, token=overdue.token, transition=move, status=status, precondition=overdue.precondition
+            )
+            assert await self.store.settle([told, told]) == [SettleResult.DONE, SettleResult.LOST]
             self.goes(run_id, after)
-            known.losses += move is Move.LOSE
+            known.losses += move is Transition.LOSE
             self.lets_go(known)
 
     async def do_cancel(self, one: int, other: int) -> None:
@@ -435,12 +460,10 @@ class History:
         request = ClaimRequest(worker_id="w0", queues=(self.queue,), max=5)
         transitions: list[Callable[[TaskView], Work[Any]]] = [
             lambda cache: planning.plan(q, cache, 100, 4),
-            lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3, None),
-            lambda cache: tasks.delete(
-                q, cache, self.choose(other).task.id, None, None, cancel_running=True, purge=True
-            ),
-            lambda cache: shortcut.claim(q, cache, request),
-            lambda cache: canceling.cancel(q, cache, ids, None, ""),
+            lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3),
+            lambda cache: tasks.delete(q, cache, self.choose(other).task.id, cancel_running=True, purge=True),
+            lambda cache: fast_path.claim_plain(q, cache, request),
+            lambda cache: settle.cancel(q, cache, ids),
         ]
         with pytest.raises(Died):
             await self.store._write(lambda cache: dying(transitions[one % len(transitions)](cache), other % 12))
@@ -505,6 +528,8 @@ def live_through(kind: str, request: pytest.FixtureRequest) -> Iterator[Callable
 
 
 @pytest.mark.slow
+@pytest.mark.longer
+@pytest.mark.timeout(1200)
 def test_a_store_and_its_model_agree_after_every_step_of_any_history(
     kind: str, live_through: Callable[[list[Step]], None]
 ):

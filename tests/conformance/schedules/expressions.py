@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from noonbell.when.zones import DAY, YEAR, Stretch, find
+from noonbell.when.zones import DAY, YEAR, OffsetSpan, find
 
 ZONES = (
     "UTC",
@@ -57,10 +57,10 @@ def random_expression(random: Random) -> str:
     return " ".join(random_field(random, field, chance) for field, chance in stars.items())
 
 
-def clock_changes(name: str, start: int, stop: int) -> list[Stretch]:
+def clock_changes(name: str, start: int, stop: int) -> list[OffsetSpan]:
     """The stretches that begin with a change of offset."""
     zone = find(name)
-    found: list[Stretch] = []
+    found: list[OffsetSpan] = []
     at = start
     while at < stop:
         held = zone.stretch(at)
@@ -70,7 +70,7 @@ def clock_changes(name: str, start: int, stop: int) -> list[Stretch]:
     return found
 
 
-def random_start(random: Random, changes: list[Stretch]) -> int:
+def random_start(random: Random, changes: list[OffsetSpan]) -> int:
     """Anywhere in eight years; half of them shortly before a clock change, where there is one."""
     if changes and random.random() < 0.5:
         return random.choice(changes).start - random.choice((1, 1800, 7200, DAY, 2 * DAY)) - random.randrange(3600)

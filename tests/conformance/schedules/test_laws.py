@@ -6,6 +6,7 @@ import itertools
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,9 @@ from noonbell.errors import ScheduleError
 from noonbell.when import KINDS, LATEST, Schedule, normalise, parse
 from noonbell.when.due import Bounds, Due, due, first, shortest_gap
 from noonbell.when.zones import YEAR
+from services.size import size
+
+pytestmark = pytest.mark.longer
 
 NOW = SINCE + YEAR
 
@@ -48,7 +52,7 @@ zones = st.sampled_from((*ZONES, "Africa/Casablanca", "+05:45"))
 CHANGES = {tz: clock_changes(tz, SINCE, SINCE + 8 * YEAR) for tz in (*ZONES, "Africa/Casablanca", "+05:45")}
 seeds = st.integers(0, 10**9)
 
-law = settings(max_examples=600, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+law = settings(max_examples=size(120, 600), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def schedule_of(spec: dict[str, Any], tz: str) -> Schedule:

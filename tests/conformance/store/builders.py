@@ -10,10 +10,10 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, slot_of
+from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Event
-from noonbell.model.request import ClaimRequest, Outcome, Publication, Published, RunQuery, TaskChange
+from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, PublishResult, RunQuery, TaskChange
 from noonbell.model.run import DroppedRange, Lease, Origin, Run, RunId, RunStatus, SkipReason
-from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
 from noonbell.ports import Store
 from noonbell.stores.sql.statement import Execute, Work
@@ -119,18 +119,18 @@ async def reread(store: Store, task: Task) -> Task:
 async def publish(store: Store, task: Task, **fields: Any) -> RunId:
     """One new run."""
     (answer,) = await store.publish([Publication(task_id=task.id, **fields)])
-    assert answer.outcome is Outcome.CREATED, answer
+    assert answer.outcome is PublishOutcome.CREATED, answer
     assert answer.run_id is not None
     return answer.run_id
 
 
 async def publish_many(store: Store, task: Task, count: int, **fields: Any) -> list[RunId]:
     answers = await store.publish([Publication(task_id=task.id, **fields) for _ in range(count)])
-    assert {answer.outcome for answer in answers} == {Outcome.CREATED}
+    assert {answer.outcome for answer in answers} == {PublishOutcome.CREATED}
     return ids(answers)
 
 
-async def publish_as(store: Store, task: Task, key: str, **fields: Any) -> Published:
+async def publish_as(store: Store, task: Task, key: str, **fields: Any) -> PublishResult:
     """The answer to a publish with a key."""
     (answer,) = await store.publish([Publication(task_id=task.id, key=key, **fields)])
     return answer
@@ -140,7 +140,7 @@ async def trigger(store: Store, task: Task, **fields: Any) -> RunId:
     return await publish(store, task, origin=Origin.TRIGGER, **fields)
 
 
-def ids(answers: Sequence[Published]) -> list[RunId]:
+def ids(answers: Sequence[PublishResult]) -> list[RunId]:
     return [answer.run_id for answer in answers if answer.run_id is not None]
 
 
@@ -217,7 +217,7 @@ def claimed_ids(leases: Sequence[Lease]) -> list[RunId]:
 # ---- settlements
 
 
-def settlement(lease: Lease, move: Move, **more: Any) -> Settlement:
+def settlement(lease: Lease, transition: Transition, **more: Any) -> Settlement:
     fields: dict[str, Any] = {
         "run_id": lease.run_id,
         "token": lease.token,
@@ -226,11 +226,11 @@ def settlement(lease: Lease, move: Move, **more: Any) -> Settlement:
         "plain": lease.plain,
         "counted": lease.counted,
     }
-    return Settlement(move=move, **(fields | more))
+    return Settlement(transition=transition, **(fields | more))
 
 
 def finish(lease: Lease, status: RunStatus = S.SUCCESS, **more: Any) -> Settlement:
-    return settlement(lease, Move.FINISH, status=status, **more)
+    return settlement(lease, Transition.FINISH, status=status, **more)
 
 
 def fail(lease: Lease, **more: Any) -> Settlement:
@@ -238,35 +238,35 @@ def fail(lease: Lease, **more: Any) -> Settlement:
 
 
 def retry(lease: Lease, delay: float = 5, **more: Any) -> Settlement:
-    return settlement(lease, Move.RETRY, delay_seconds=delay, **({"status": S.FAILED} | more))
+    return settlement(lease, Transition.RETRY, delay_seconds=delay, **({"status": S.FAILED} | more))
 
 
 def park(lease: Lease, delay: float = 300, **more: Any) -> Settlement:
-    return settlement(lease, Move.PARK, delay_seconds=delay, **({"status": S.CALLBACK_PENDING} | more))
+    return settlement(lease, Transition.PARK, delay_seconds=delay, **({"status": S.CALLBACK_PENDING} | more))
 
 
 def release(lease: Lease, **more: Any) -> Settlement:
-    return settlement(lease, Move.RELEASE, **more)
+    return settlement(lease, Transition.RELEASE, **more)
 
 
 def lose(lease: Lease, **more: Any) -> Settlement:
     """What the sweep writes for a lease that ran out."""
-    return settlement(lease, Move.LOSE, **({"expect": Expect.EXPIRED} | more))
+    return settlement(lease, Transition.LOSE, **({"precondition": Precondition.EXPIRED} | more))
 
 
-async def settle(store: Store, one: Settlement) -> Settled:
+async def settle(store: Store, one: Settlement) -> SettleResult:
     (answer,) = await store.settle([one])
     return answer
 
 
 async def done(store: Store, one: Settlement) -> None:
     """Settle, and be heard."""
-    assert await settle(store, one) is Settled.DONE
+    assert await settle(store, one) is SettleResult.DONE
 
 
 async def lost(store: Store, one: Settlement) -> None:
     """Settle, and be refused."""
-    assert await settle(store, one) is Settled.LOST
+    assert await settle(store, one) is SettleResult.LOST
 
 
 async def finished(store: Store, task: Task, status: RunStatus = S.SUCCESS, **publication: Any) -> RunId:

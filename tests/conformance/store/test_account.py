@@ -28,10 +28,10 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import Instant, ManualClock
-from noonbell.model.account import Activity, Cleaned, Outage, Pause, Wait
+from noonbell.model.account import Activity, CleanedSlots, Outage, Pause, Wait
 from noonbell.model.run import RunId, RunStatus, SkipReason
 from noonbell.model.task import Fanout, OverlapAction, RateLimit, TaskId, TaskStatus
-from noonbell.model.worker import Queue, Worker
+from noonbell.model.worker import Queue, WorkerInfo
 from noonbell.ports import Store
 
 S = RunStatus
@@ -109,24 +109,24 @@ async def test_a_skip_names_the_run_in_the_way(store: Store, clock: ManualClock)
 
 async def test_what_clean_removes_of_the_runs_of_slots_is_counted(store: Store, clock: ManualClock):
     task = await store.create_task(job(schedule=every(10)))
-    assert await store.cleaned(task.id) == Cleaned()
+    assert await store.cleaned(task.id) == CleanedSlots()
     await started(store, task)
     for seconds in (10, 20, 30):
         clock.set(at(seconds))
         await store.plan(10)
         await done(store, finish(await claim_one(store)))
     assert await store.clean(at(15), 100) == 1
-    assert await store.cleaned(task.id) == Cleaned(at(10), 1)
+    assert await store.cleaned(task.id) == CleanedSlots(at(10), 1)
     assert await store.clean(FAR, 1) == 1
     assert await store.clean(FAR, 100) == 1
-    assert await store.cleaned(task.id) == Cleaned(at(30), 3)
+    assert await store.cleaned(task.id) == CleanedSlots(at(30), 3)
 
 
 async def test_runs_that_are_no_slots_outcome_are_not_counted(store: Store):
     task = await store.create_task(job())
     await done(store, finish(await started(store, task)))
     assert await store.clean(FAR, 100) == 1
-    assert await store.cleaned(task.id) == Cleaned()
+    assert await store.cleaned(task.id) == CleanedSlots()
 
 
 # ---- what a run waits for
@@ -322,7 +322,7 @@ async def test_the_activity_of_tasks_is_their_newest_run_and_what_is_under_way_a
 
 
 async def test_the_activity_counts_no_parts(store: Store):
-    await store.register_worker(Worker(id="w1", incarnation="i"))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="i"))
     task = await store.create_task(job(fanout=Fanout(workers="all")))
     run_id = await publish(store, task)
     await claim_due(store)

@@ -21,34 +21,32 @@ from conformance.store.builders import (
 )
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.alert import (
+    AlertDelivery,
+    AlertMessage,
+    AlertMessageType,
     AlertState,
     AlertStep,
     Channel,
-    Delivery,
     DeliveryStatus,
-    Notice,
     Rule,
     RuleKind,
-    What,
 )
-from noonbell.ports import AlertStore, Store
+from noonbell.ports import Store
 
 PENDING, DELIVERED, FAILED = DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.FAILED
 
 
-class Watched(Store, AlertStore):
-    """What every store is."""
-
-
-def notice(title: str = "t") -> Notice:
-    return Notice(type=What.RAISED, time="now", rule="r", kind="failed", subject="task:1", title=title, message="m")
+def notice(title: str = "t") -> AlertMessage:
+    return AlertMessage(
+        type=AlertMessageType.RAISED, time="now", rule="r", kind="failed", subject="task:1", title=title, message="m"
+    )
 
 
 def state(subject: str = "task:1", **fields: Any) -> AlertState:
     return AlertState(rule="r", subject=subject, since=Instant(1), **fields)
 
 
-async def stepped(store: Watched, **fields: Any) -> bool:
+async def stepped(store: Store, **fields: Any) -> bool:
     duty = await store.take_duty("alerts", "me", 60)
     assert duty is not None
     return await store.alert(duty, duty.position, AlertStep(**fields))
@@ -57,7 +55,7 @@ async def stepped(store: Watched, **fields: Any) -> bool:
 # ---- rules and channels
 
 
-async def test_a_rule_is_kept_as_it_was_given(store: Watched, clock: ManualClock):
+async def test_a_rule_is_kept_as_it_was_given(store: Store, clock: ManualClock):
     rule = Rule(
         name="r", kind=RuleKind.SLOW, tasks=("a*", "名"), channels=("c",), after_seconds=1.5, factor=2.5, count=7
     )
@@ -72,7 +70,7 @@ async def test_a_rule_is_kept_as_it_was_given(store: Watched, clock: ManualClock
     assert [one.name for one in await store.alert_rules()] == ["a", "r"]
 
 
-async def test_a_rule_goes_with_all_that_it_remembers(store: Watched):
+async def test_a_rule_goes_with_all_that_it_remembers(store: Store):
     await store.put_alert_rule(Rule(name="r", kind=RuleKind.FAILED))
     assert await stepped(store, states=[state()])
     assert await store.remove_alert_rule("r")
@@ -80,7 +78,7 @@ async def test_a_rule_goes_with_all_that_it_remembers(store: Watched):
     assert not await store.remove_alert_rule("r")
 
 
-async def test_a_channel_goes_with_what_waits_for_it_but_not_with_its_log(store: Watched):
+async def test_a_channel_goes_with_what_waits_for_it_but_not_with_its_log(store: Store):
     kept = await store.put_alert_channel(Channel(name="c", url="http://x/", secret="s", headers={"A": "b"}))
     assert await store.alert_channels() == [kept]
     await stepped(store, notices=[("c", notice("sent")), ("c", notice("waits"))])
@@ -94,7 +92,7 @@ async def test_a_channel_goes_with_what_waits_for_it_but_not_with_its_log(store:
 # ---- the duty
 
 
-async def test_one_holder_has_the_duty_until_its_time_is_up(store: Watched, clock: ManualClock):
+async def test_one_holder_has_the_duty_until_its_time_is_up(store: Store, clock: ManualClock):
     mine = await store.take_duty("alerts", "me", 10)
     assert mine is not None
     assert await store.take_duty("alerts", "you", 10) is None
@@ -110,7 +108,7 @@ async def test_one_holder_has_the_duty_until_its_time_is_up(store: Watched, cloc
     assert yours.token > mine.token
 
 
-async def test_of_many_who_reach_for_the_duty_one_gets_it(store: Watched, another_node: Node):
+async def test_of_many_who_reach_for_the_duty_one_gets_it(store: Store, another_node: Node):
     other = await another_node()
     got = await asyncio.gather(
         *((store, other)[number % 2].take_duty("alerts", f"n{number}", 10) for number in range(8))
@@ -118,7 +116,7 @@ async def test_of_many_who_reach_for_the_duty_one_gets_it(store: Watched, anothe
     assert len([duty for duty in got if duty is not None]) == 1
 
 
-async def test_a_duty_that_is_left_is_free(store: Watched):
+async def test_a_duty_that_is_left_is_free(store: Store):
     await store.take_duty("alerts", "me", 10)
     await store.leave_duty("alerts", "you")
     assert await store.take_duty("alerts", "you", 10) is None
@@ -126,7 +124,7 @@ async def test_a_duty_that_is_left_is_free(store: Watched):
     assert await store.take_duty("alerts", "you", 10) is not None
 
 
-async def test_a_duty_begins_at_the_newest_event_and_goes_on_where_it_was(store: Watched, clock: ManualClock):
+async def test_a_duty_begins_at_the_newest_event_and_goes_on_where_it_was(store: Store, clock: ManualClock):
     await store.create_task(job("before"))
     last = await store.last_event()
     duty = await store.take_duty("alerts", "me", 10)
@@ -139,11 +137,11 @@ async def test_a_duty_begins_at_the_newest_event_and_goes_on_where_it_was(store:
     assert next_.position == last + 7
 
 
-async def test_who_lost_the_duty_writes_nothing(store: Watched, clock: ManualClock):
+async def test_who_lost_the_duty_writes_nothing(store: Store, clock: ManualClock):
     old = await store.take_duty("alerts", "me", 10)
     assert old is not None
     clock.advance(10)
-    step = AlertStep(states=[state()], notices=[("c", notice())], told=[(What.RAISED, state())])
+    step = AlertStep(states=[state()], notices=[("c", notice())], told=[(AlertMessageType.RAISED, state())])
     assert not await store.alert(old, 99, step), "its time is up"
     new = await store.take_duty("alerts", "you", 10)
     assert new is not None
@@ -153,12 +151,12 @@ async def test_who_lost_the_duty_writes_nothing(store: Watched, clock: ManualClo
     assert await store.events(0) == []
 
 
-async def test_a_pass_writes_states_deliveries_and_events_together(store: Watched, clock: ManualClock):
+async def test_a_pass_writes_states_deliveries_and_events_together(store: Store, clock: ManualClock):
     task = await store.create_task(job("sore"))
     before = await store.last_event()
     raised = state(f"task:{task.id}", task_id=task.id, count=2, message="ouch", raised_at=clock.now())
     assert await stepped(
-        store, states=[raised], notices=[("c", notice()), ("d", notice())], told=[(What.RAISED, raised)]
+        store, states=[raised], notices=[("c", notice()), ("d", notice())], told=[(AlertMessageType.RAISED, raised)]
     )
     assert await store.alert_states() == [raised]
     assert sorted(one.channel for one in await store.alert_deliveries()) == ["c", "d"]
@@ -174,13 +172,13 @@ async def test_a_pass_writes_states_deliveries_and_events_together(store: Watche
 # ---- deliveries
 
 
-async def claimed(store: Watched) -> Delivery:
+async def claimed(store: Store) -> AlertDelivery:
     (delivery,) = await store.claim_deliveries(10, 60)
     return delivery
 
 
 async def test_a_delivery_is_claimed_by_one_and_again_when_the_claim_runs_out(
-    store: Watched, another_node: Node, clock: ManualClock
+    store: Store, another_node: Node, clock: ManualClock
 ):
     nodes: list[Any] = [store, await another_node()]
     await stepped(store, notices=[("c", notice(str(number))) for number in range(6)])
@@ -194,7 +192,7 @@ async def test_a_delivery_is_claimed_by_one_and_again_when_the_claim_runs_out(
     assert {one.attempts for one in await store.claim_deliveries(10, 60)} == {2}
 
 
-async def test_a_delivery_ends_once(store: Watched, clock: ManualClock):
+async def test_a_delivery_ends_once(store: Store, clock: ManualClock):
     await stepped(store, notices=[("c", notice())])
     delivery = await claimed(store)
     assert (delivery.status, delivery.attempts, delivery.notice["title"]) == (PENDING, 1, "t")
@@ -207,7 +205,7 @@ async def test_a_delivery_ends_once(store: Watched, clock: ManualClock):
     assert await store.claim_deliveries(10, 60) == []
 
 
-async def test_a_delivery_is_tried_again_after_its_pause(store: Watched, clock: ManualClock):
+async def test_a_delivery_is_tried_again_after_its_pause(store: Store, clock: ManualClock):
     await stepped(store, notices=[("c", notice())])
     first = await claimed(store)
     assert await store.next_delivery() == 60, "the claim runs out"
@@ -223,7 +221,7 @@ async def test_a_delivery_is_tried_again_after_its_pause(store: Watched, clock: 
     assert [one.status for one in await store.alert_deliveries()] == [FAILED]
 
 
-async def test_the_log_is_read_newest_first_in_pieces(store: Watched):
+async def test_the_log_is_read_newest_first_in_pieces(store: Store):
     await stepped(store, notices=[("a", notice("1")), ("b", notice("2")), ("a", notice("3"))])
     whole = await store.alert_deliveries()
     assert [one.notice["title"] for one in whole] == ["3", "2", "1"]
@@ -231,14 +229,14 @@ async def test_the_log_is_read_newest_first_in_pieces(store: Watched):
     assert [one.notice["title"] for one in await store.alert_deliveries(channel="a")] == ["3", "1"]
 
 
-async def test_what_was_sent_past_the_queue_is_in_the_log_too(store: Watched):
+async def test_what_was_sent_past_the_queue_is_in_the_log_too(store: Store):
     id_ = await store.note_delivery("c", notice(), FAILED, error="no", response_code=404)
     (logged,) = await store.alert_deliveries()
     assert (logged.id, logged.status, logged.error, logged.attempts) == (id_, FAILED, "no", 1)
     assert await store.claim_deliveries(10, 60) == []
 
 
-async def test_old_deliveries_are_forgotten_but_not_those_that_wait(store: Watched, clock: ManualClock):
+async def test_old_deliveries_are_forgotten_but_not_those_that_wait(store: Store, clock: ManualClock):
     await stepped(store, notices=[("c", notice("old")), ("c", notice("waits"))])
     (old, _) = await store.claim_deliveries(2, 60)
     await store.settle_delivery(old, DELIVERED)
@@ -250,7 +248,7 @@ async def test_old_deliveries_are_forgotten_but_not_those_that_wait(store: Watch
 # ---- looking
 
 
-async def test_a_slot_that_nobody_plans_is_seen(store: Watched, clock: ManualClock):
+async def test_a_slot_that_nobody_plans_is_seen(store: Store, clock: ManualClock):
     task = await store.create_task(job("late", schedule=every(10)))
     off = await store.create_task(job("off", schedule=every(10)))
     await disable(store, off)
@@ -262,7 +260,7 @@ async def test_a_slot_that_nobody_plans_is_seen(store: Watched, clock: ManualClo
     assert await store.overdue_tasks(0) == []
 
 
-async def test_a_run_that_nobody_takes_is_seen(store: Watched, clock: ManualClock):
+async def test_a_run_that_nobody_takes_is_seen(store: Store, clock: ManualClock):
     task = await store.create_task(job("stuck"))
     run_ids = await publish_many(store, task, 2)
     await publish(store, task, delay_seconds=1000)
@@ -277,7 +275,7 @@ async def test_a_run_that_nobody_takes_is_seen(store: Watched, clock: ManualCloc
     assert await store.waiting_tasks(0) == []
 
 
-async def test_a_run_that_takes_longer_than_usual_is_seen(store: Watched, clock: ManualClock):
+async def test_a_run_that_takes_longer_than_usual_is_seen(store: Store, clock: ManualClock):
     task = await store.create_task(job("slow", timeout_seconds=3600))
     for _ in range(5):
         await publish(store, task)
@@ -294,7 +292,7 @@ async def test_a_run_that_takes_longer_than_usual_is_seen(store: Watched, clock:
     assert (late.task_id, late.run_id, late.usual_seconds) == (task.id, run_id, 2.0)
 
 
-async def test_nobody_knows_what_is_usual_for_a_task_with_hardly_any_runs(store: Watched, clock: ManualClock):
+async def test_nobody_knows_what_is_usual_for_a_task_with_hardly_any_runs(store: Store, clock: ManualClock):
     task = await store.create_task(job(timeout_seconds=3600))
     await publish(store, task)
     await claim_one(store)

@@ -28,10 +28,10 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
-from noonbell.model.request import CallbackIn, CallbackSubject
+from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import Lease, RunId
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import OnExhausted, TaskId, TaskStatus
 from noonbell.ports import Store
 
@@ -41,7 +41,7 @@ Decide = Callable[[CallbackSubject], Settlement | str]
 def say(status: S, **more) -> Decide:
     """The callback ends the run."""
     return lambda subject: Settlement(
-        run_id=subject.run_id, token=subject.token, move=Move.FINISH, status=status, **more
+        run_id=subject.run_id, token=subject.token, transition=Transition.FINISH, status=status, **more
     )
 
 
@@ -49,7 +49,7 @@ succeed = say(S.CALLBACK_SUCCESS, result={"rows": 3})
 
 
 async def call(store: Store, lease: Lease, decide: Decide = succeed, body: str = "") -> Callback:
-    _, recorded = await store.callback(CallbackIn(token=lease.callback_token, body=body), decide)
+    _, recorded = await store.callback(IncomingCallback(token=lease.callback_token, body=body), decide)
     return recorded
 
 
@@ -70,7 +70,7 @@ async def test_a_callback_settles_its_run(store: Store, clock: ManualClock):
         seen.append(subject)
         return succeed(subject)
 
-    arrived = CallbackIn(token=lease.callback_token, headers={"X-A": "1"}, body='{"status": "SUCCESS"}')
+    arrived = IncomingCallback(token=lease.callback_token, headers={"X-A": "1"}, body='{"status": "SUCCESS"}')
     subject, recorded = await store.callback(arrived, decide)
     assert subject is not None
     assert subject.run_id == lease.run_id
@@ -97,7 +97,7 @@ async def test_a_callback_may_have_its_run_retried(store: Store, clock: ManualCl
         store,
         lease,
         lambda subject: Settlement(
-            run_id=subject.run_id, token=subject.token, move=Move.RETRY, status=S.FAILED, delay_seconds=5
+            run_id=subject.run_id, token=subject.token, transition=Transition.RETRY, status=S.FAILED, delay_seconds=5
         ),
     )
     assert recorded.status == "RECEIVED"
@@ -120,12 +120,12 @@ async def test_the_answer_that_accepted_a_run_stays_however_the_run_ends(store: 
         case "failure":
             await call(store, lease, say(S.FAILED, error_message="no"))
         case "retry":
-            await call(store, lease, lambda _: retry(lease, expect=Expect.ANSWERED))
+            await call(store, lease, lambda _: retry(lease, precondition=Precondition.ANSWERED))
         case "cancel":
             await store.cancel([lease.run_id], by="x")
         case "deadline":
             clock.advance(301)
-            await done(store, finish(lease, S.FAILED_TIMEOUT, expect=Expect.UNANSWERED))
+            await done(store, finish(lease, S.FAILED_TIMEOUT, precondition=Precondition.UNANSWERED))
     assert (await run_of(store, lease.run_id)).response_code == 202
     assert (await store.attempts(lease.run_id))[0].response_code == 202
 
@@ -184,9 +184,9 @@ async def test_a_late_callback_is_ignored_and_answered_with_the_run(store: Store
         await store.cancel([lease.run_id])
     else:
         clock.advance(10)
-        await done(store, finish(lease, S.FAILED_TIMEOUT, expect=Expect.UNANSWERED, worker_id=None))
+        await done(store, finish(lease, S.FAILED_TIMEOUT, precondition=Precondition.UNANSWERED, worker_id=None))
     before = await run_of(store, lease.run_id)
-    subject, recorded = await store.callback(CallbackIn(token=lease.callback_token), succeed)
+    subject, recorded = await store.callback(IncomingCallback(token=lease.callback_token), succeed)
     assert subject is not None
     assert (subject.run_id, subject.status) == (lease.run_id, before.status)
     assert recorded.status == "IGNORED"
@@ -239,7 +239,7 @@ async def test_a_forged_token_gives_no_subject_and_is_recorded(store: Store, for
         asked.append(subject)
         return succeed(subject)
 
-    subject, recorded = await store.callback(CallbackIn(token=forged, body="evil"), decide)
+    subject, recorded = await store.callback(IncomingCallback(token=forged, body="evil"), decide)
     assert (subject, asked) == (None, [])
     assert (recorded.run_id, recorded.status, recorded.body) == (None, "IGNORED", "evil")
     assert recorded.reason
@@ -268,7 +268,7 @@ async def test_any_attempts_token_speaks_for_the_run(store: Store):
 
 async def test_a_callback_may_name_task_and_run(store: Store):
     lease = await parked(store)
-    arrived = CallbackIn(task_id=lease.task_id, run_id=lease.run_id, body="by id")
+    arrived = IncomingCallback(task_id=lease.task_id, run_id=lease.run_id, body="by id")
     subject, recorded = await store.callback(arrived, succeed)
     assert subject is not None
     assert (subject.run_id, recorded.status, recorded.body) == (lease.run_id, "RECEIVED", "by id")
@@ -279,7 +279,7 @@ async def test_a_callback_may_name_task_and_run(store: Store):
 async def test_a_run_that_is_not_the_tasks_gives_no_subject_and_is_recorded(store: Store, wrong: str):
     lease = await parked(store)
     other = await store.create_task(asynchronous("other"))
-    arrived = CallbackIn(
+    arrived = IncomingCallback(
         task_id=other.id if wrong == "task" else lease.task_id,
         run_id=lease.run_id if wrong == "task" else RunId(4711),
     )
@@ -293,7 +293,7 @@ async def test_a_run_that_is_not_the_tasks_gives_no_subject_and_is_recorded(stor
 
 async def test_an_unknown_task_gives_no_subject(store: Store):
     lease = await parked(store)
-    subject, _ = await store.callback(CallbackIn(task_id=TaskId(99), run_id=lease.run_id), succeed)
+    subject, _ = await store.callback(IncomingCallback(task_id=TaskId(99), run_id=lease.run_id), succeed)
     assert subject is None
 
 
@@ -343,7 +343,7 @@ async def test_callbacks_are_listed_newest_first_and_no_more_than_the_limit(stor
     for number in range(5):
         clock.advance(1)
         await call(store, lease, body=str(number))
-        await store.callback(CallbackIn(token=f"nobody's {number}", body=str(number)), succeed)
+        await store.callback(IncomingCallback(token=f"nobody's {number}", body=str(number)), succeed)
     assert [one.body for one in await store.callbacks(lease.run_id)] == ["4", "3", "2", "1", "0"]
     assert [one.body for one in await store.callbacks(lease.run_id, limit=2)] == ["4", "3"]
     assert [one.body for one in await store.callbacks(None)] == ["4", "3", "2", "1", "0"]
@@ -361,7 +361,7 @@ async def test_a_success_finishes_a_run_that_waits_for_its_retry(store: Store):
 
 async def test_a_success_finishes_a_run_whose_worker_was_lost(store: Store):
     lease = await started(store, await store.create_task(asynchronous()))
-    await done(store, lose(lease, expect=Expect.HELD))
+    await done(store, lose(lease, precondition=Precondition.HELD))
     assert (await call(store, lease)).status == "RECEIVED"
     run = await run_of(store, lease.run_id)
     assert (run.status, run.start_time) == (S.CALLBACK_SUCCESS, lease.claimed_at)
@@ -379,7 +379,7 @@ async def test_a_failure_does_not_end_a_run_that_waits_for_its_retry(store: Stor
 async def test_nobody_can_call_back_for_a_run_that_was_never_claimed(store: Store):
     task = await store.create_task(asynchronous())
     run_id = await publish(store, task)
-    _, heard = await store.callback(CallbackIn(task_id=task.id, run_id=run_id), succeed)
+    _, heard = await store.callback(IncomingCallback(task_id=task.id, run_id=run_id), succeed)
     assert heard.status == "IGNORED"
     assert await status_of(store, run_id) is S.SCHEDULED
 
@@ -396,8 +396,8 @@ async def test_a_token_is_known_by_itself_alone(store: Store):
 async def test_of_what_a_final_run_ignores_the_newest_ten_stay(store: Store):
     first, other = await parked(store), await parked(store)
     for number in range(15):
-        await store.callback(CallbackIn(token=first.callback_token, body=str(number)), succeed)
-    await store.callback(CallbackIn(token=other.callback_token, body="other"), succeed)
+        await store.callback(IncomingCallback(token=first.callback_token, body=str(number)), succeed)
+    await store.callback(IncomingCallback(token=other.callback_token, body="other"), succeed)
     kept = await store.callbacks(first.run_id)
     assert [(each.status, each.body) for each in kept] == [
         *(("IGNORED", str(number)) for number in range(14, 4, -1)),

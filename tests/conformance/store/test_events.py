@@ -33,16 +33,12 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.event import Event
-from noonbell.model.request import CallbackIn
-from noonbell.model.settlement import Move, Settlement
+from noonbell.model.request import IncomingCallback
 from noonbell.model.task import OverlapAction
-from noonbell.model.worker import Queue, Worker, WorkerState
-from noonbell.ports import EventStore, Store
-
-
-class Streamed(Store, EventStore):
-    """What every store is."""
+from noonbell.model.worker import Queue, WorkerInfo, WorkerState
+from noonbell.ports import Store
 
 
 async def told(store: Store, step: Callable[[], Awaitable[object]]) -> list[Event]:
@@ -94,9 +90,9 @@ async def test_every_change_of_a_run_is_an_event(store: Store, clock: ManualCloc
     async def answer() -> None:
         assert lease is not None
         await store.callback(
-            CallbackIn(token=lease.callback_token),
+            IncomingCallback(token=lease.callback_token),
             lambda subject: Settlement(
-                run_id=subject.run_id, token=subject.token, move=Move.FINISH, status=S.CALLBACK_SUCCESS
+                run_id=subject.run_id, token=subject.token, transition=Transition.FINISH, status=S.CALLBACK_SUCCESS
             ),
         )
 
@@ -147,6 +143,27 @@ async def test_events_come_in_the_order_of_commit(store: Store):
     events = [event for event in await news(store, before) if event.run_id is not None]
     assert [event.run_id for event in events] == run_ids
     assert [event.seq for event in events] == sorted({event.seq for event in events})
+
+
+async def test_what_one_node_publishes_and_another_runs_is_told_in_that_order(
+    store: Store, another_node: Node, clock: ManualClock
+):
+    """Each node has ids in reserve, so that by its id the later event may be the first."""
+    nodes = [store, await another_node()]
+    task = await store.create_task(job())
+    for publisher, runner in (nodes, nodes[::-1]):
+        before = await newest(store)
+        run_id = await publish(publisher, task)
+        clock.advance(0.001)
+        lease = await claim_one(runner)
+        clock.advance(0.001)
+        await publisher.settle([finish(lease)])
+        events = await news(store, before)
+        assert [event.type for event in events if event.run_id == run_id] == [
+            "run.scheduled",
+            "run.started",
+            "run.succeeded",
+        ]
 
 
 async def test_reading_in_small_pieces_misses_nothing_and_repeats_nothing(store: Store):
@@ -230,7 +247,7 @@ async def test_what_was_refused_writes_no_event_of_a_change(store: Store, clock:
 async def test_a_callback_that_is_refused_is_told_with_its_reason_and_one_that_is_heard_is_not(store: Store):
     lease = await started(store, await store.create_task(asynchronous()))
     await done(store, park(lease))
-    given = CallbackIn(token=lease.callback_token)
+    given = IncomingCallback(token=lease.callback_token)
     (refused,) = await told(store, lambda: store.callback(given, lambda _: "it is not signed"))
     assert (refused.type, refused.run_id) == ("run.ignored", lease.run_id)
     assert refused.data == {"move": "callback", "reason": "it is not signed"}
@@ -250,11 +267,11 @@ async def test_an_events_moment_is_the_stores_now(store: Store, clock: ManualClo
 # ---- going along with the stream
 
 
-async def types_of(store: Streamed, step: Callable[[], Awaitable[object]]) -> list[str]:
+async def types_of(store: Store, step: Callable[[], Awaitable[object]]) -> list[str]:
     return [event.type for event in await told(store, step)]
 
 
-async def test_an_event_names_its_task_and_queue(store: Streamed):
+async def test_an_event_names_its_task_and_queue(store: Store):
     task = await store.create_task(job("named", queue="lane"))
     run_id = await publish(store, task)
     await store.delete_task(task.id, purge=True)
@@ -266,7 +283,7 @@ async def test_an_event_names_its_task_and_queue(store: Streamed):
     assert [(event.topic, event.queue, event.task_id) for event in page.events] == [("second", "lane", second.id)]
 
 
-async def test_pages_follow_each_other_without_a_gap(store: Streamed):
+async def test_pages_follow_each_other_without_a_gap(store: Store):
     task = await store.create_task(job())
     for size in (3, 1, 2):
         await publish_many(store, task, size)
@@ -280,7 +297,7 @@ async def test_pages_follow_each_other_without_a_gap(store: Streamed):
     assert await store.last_event() == end.upto
 
 
-async def test_a_page_of_some_types_passes_over_the_others(store: Streamed):
+async def test_a_page_of_some_types_passes_over_the_others(store: Store):
     task = await store.create_task(job())
     await publish(store, task)
     await store.settle([finish(lease) for lease in await claim(store)])
@@ -289,7 +306,7 @@ async def test_a_page_of_some_types_passes_over_the_others(store: Streamed):
     assert page.upto == await store.last_event()
 
 
-async def test_the_end_of_the_stream_is_after_all_that_is_committed(store: Streamed):
+async def test_the_end_of_the_stream_is_after_all_that_is_committed(store: Store):
     assert await store.last_event() == 0
     await store.create_task(job())
     last = await store.last_event()
@@ -297,7 +314,7 @@ async def test_the_end_of_the_stream_is_after_all_that_is_committed(store: Strea
     assert (await store.event_page(last)).events == []
 
 
-async def test_old_events_are_removed_in_batches_and_the_gap_is_seen(store: Streamed, clock: ManualClock):
+async def test_old_events_are_removed_in_batches_and_the_gap_is_seen(store: Store, clock: ManualClock):
     for name in ("a", "b", "c", "d"):
         await store.create_task(job(name))
         clock.advance(10)
@@ -317,13 +334,13 @@ async def test_old_events_are_removed_in_batches_and_the_gap_is_seen(store: Stre
     assert [event.seq for event in (await store.event_page(4)).events] == [5], "numbers are never given twice"
 
 
-async def test_a_number_that_was_never_given_is_a_gap(store: Streamed):
+async def test_a_number_that_was_never_given_is_a_gap(store: Store):
     await store.create_task(job())
     page = await store.event_page(99)
     assert (page.events, page.upto, page.has_gap) == ([], 1, True)
 
 
-async def test_what_becomes_of_a_queue_is_told(store: Streamed):
+async def test_what_becomes_of_a_queue_is_told(store: Store):
     async def set_queue(**fields: object) -> None:
         await store.set_queue("lane", lambda queue: msgspec.structs.replace(queue, **fields))
 
@@ -335,8 +352,8 @@ async def test_what_becomes_of_a_queue_is_told(store: Streamed):
     assert isinstance((await store.queues())[0], Queue)
 
 
-async def test_what_becomes_of_a_worker_is_told(store: Streamed, clock: ManualClock):
-    worker = Worker(id="w", incarnation="1")
+async def test_what_becomes_of_a_worker_is_told(store: Store, clock: ManualClock):
+    worker = WorkerInfo(id="w", incarnation="1")
     assert await types_of(store, lambda: store.register_worker(worker)) == ["worker.started"]
     assert await types_of(store, lambda: store.set_worker("w", concurrency=3)) == ["worker.changed"]
     assert await types_of(store, lambda: store.set_worker("w", state=WorkerState.DRAINING)) == ["worker.draining"]

@@ -27,11 +27,11 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.attempt import Settlement
 from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import Lease, Run, RunId
-from noonbell.model.settlement import Settlement
 from noonbell.model.task import Delivery, Fanout, Task
-from noonbell.model.worker import Order, Worker
+from noonbell.model.worker import Order, WorkerInfo
 from noonbell.ports import Store
 
 
@@ -54,7 +54,7 @@ async def parts_of(store: Store, parent: RunId) -> list[Run]:
 
 async def register(store: Store, *names: str, **fields) -> None:
     for name in names:
-        await store.register_worker(Worker(id=name, incarnation="a", **fields))
+        await store.register_worker(WorkerInfo(id=name, incarnation="a", **fields))
 
 
 async def test_a_run_is_carried_out_by_so_many_different_workers(store: Store, clock: ManualClock):

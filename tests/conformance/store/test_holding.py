@@ -31,10 +31,10 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import NoonbellError
+from noonbell.model.attempt import Precondition
 from noonbell.model.run import Lease, RunBodies, RunId
-from noonbell.model.settlement import Expect
 from noonbell.model.task import Delivery
-from noonbell.model.worker import LeaseOrder, Order, Worker, WorkerState
+from noonbell.model.worker import LeaseOrder, Order, WorkerInfo, WorkerState
 from noonbell.ports import Store
 
 
@@ -70,7 +70,9 @@ async def test_a_heartbeat_does_not_move_the_deadline(store: Store, clock: Manua
     clock.advance(9)
     assert await order(store, lease) is Order.CONTINUE
     clock.advance(1.5)
-    assert [(one.run_id, one.expect) for one in await store.overdue(10)] == [(lease.run_id, Expect.OVERTIME)]
+    assert [(one.run_id, one.precondition) for one in await store.overdue(10)] == [
+        (lease.run_id, Precondition.OVERTIME)
+    ]
 
 
 async def test_runs_that_are_not_listed_are_not_renewed(store: Store, clock: ManualClock):
@@ -159,9 +161,9 @@ async def test_a_heartbeat_of_a_former_process_is_told_to_stop_and_keeps_no_work
     store: Store, clock: ManualClock
 ):
     """A process that was taken for lost wakes up, and another has its name by now."""
-    await store.register_worker(Worker(id="w1", incarnation="former", concurrency=10))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="former", concurrency=10))
     clock.advance(60)
-    await store.register_worker(Worker(id="w1", incarnation="present", concurrency=10))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="present", concurrency=10))
     clock.advance(5)
     answer = await store.heartbeat("w1", [], incarnation="former")
     assert (answer.state, answer.concurrency) == (WorkerState.STOPPING, 0)
@@ -171,7 +173,7 @@ async def test_a_heartbeat_of_a_former_process_is_told_to_stop_and_keeps_no_work
 
 
 async def test_a_heartbeat_without_runs_keeps_the_worker_alive(store: Store, clock: ManualClock):
-    await store.register_worker(Worker(id="w1", incarnation="a"))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="a"))
     clock.advance(3600)
     assert (await store.heartbeat("w1", [], incarnation="a")).orders == []
     (worker,) = await store.workers()
@@ -179,7 +181,7 @@ async def test_a_heartbeat_without_runs_keeps_the_worker_alive(store: Store, clo
 
 
 async def test_a_heartbeat_brings_what_an_operator_wishes(store: Store):
-    await store.register_worker(Worker(id="w1", incarnation="a", concurrency=10))
+    await store.register_worker(WorkerInfo(id="w1", incarnation="a", concurrency=10))
     answer = await store.heartbeat("w1", [], incarnation="a")
     assert (answer.state, answer.concurrency) == (WorkerState.RUNNING, 10)
     await store.set_worker("w1", state=WorkerState.DRAINING, concurrency=3)
@@ -358,7 +360,7 @@ async def test_a_begun_run_is_never_handed_to_another_worker(store: Store, clock
             await store.settle([move])
         assert await claim(store, "w2") == []
         assert await status_of(store, lease.run_id) is S.RUNNING
-    await done(store, fail(lease, expect=Expect.EXPIRED, error_details={"kind": "unknown"}))
+    await done(store, fail(lease, precondition=Precondition.EXPIRED, error_details={"kind": "unknown"}))
 
 
 async def test_an_at_most_once_run_that_was_not_begun_may_be_handed_on(store: Store, clock: ManualClock):
@@ -383,7 +385,12 @@ async def test_overdue_tells_what_is_known_of_the_attempt(store: Store, clock: M
     assert await store.overdue(10) == []
     clock.set(at(10.001))
     (one,) = await store.overdue(10)
-    assert (one.run_id, one.task_id, one.token, one.expect) == (lease.run_id, task.id, lease.token, Expect.EXPIRED)
+    assert (one.run_id, one.task_id, one.token, one.precondition) == (
+        lease.run_id,
+        task.id,
+        lease.token,
+        Precondition.EXPIRED,
+    )
     assert (one.attempt, one.retry_count, one.lost_count, one.worker_id) == (1, 0, 0, "w1")
     assert one.begun is False
 
@@ -402,7 +409,7 @@ async def test_an_attempt_past_its_deadline_is_overtime(store: Store, clock: Man
     assert await store.overdue(10) == []
     clock.set(at(10.001))
     (one,) = await store.overdue(10)
-    assert (one.run_id, one.token, one.expect) == (lease.run_id, lease.token, Expect.OVERTIME)
+    assert (one.run_id, one.token, one.precondition) == (lease.run_id, lease.token, Precondition.OVERTIME)
 
 
 async def test_a_callback_that_never_came_is_unanswered(store: Store, clock: ManualClock):
@@ -412,8 +419,8 @@ async def test_a_callback_that_never_came_is_unanswered(store: Store, clock: Man
     assert await store.overdue(10) == []
     clock.set(at(30.001))
     (one,) = await store.overdue(10)
-    assert (one.run_id, one.expect) == (lease.run_id, Expect.UNANSWERED)
-    await done(store, finish(lease, S.FAILED_TIMEOUT, expect=one.expect, token=one.token, worker_id=None))
+    assert (one.run_id, one.precondition) == (lease.run_id, Precondition.UNANSWERED)
+    await done(store, finish(lease, S.FAILED_TIMEOUT, precondition=one.precondition, token=one.token, worker_id=None))
     assert await store.overdue(10) == []
 
 
@@ -422,7 +429,7 @@ async def test_what_overdue_says_can_be_settled_as_it_says(store: Store, clock: 
     lease = await started(store, task)
     clock.advance(60)
     (one,) = await store.overdue(10)
-    await done(store, fail(lease, token=one.token, expect=one.expect, worker_id=one.worker_id))
+    await done(store, fail(lease, token=one.token, precondition=one.precondition, worker_id=one.worker_id))
     assert await store.overdue(10) == []
 
 

@@ -27,9 +27,8 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import Instant, ManualClock
-from noonbell.model.idempotency import idempotency_key_of, key_of_part, key_of_slot
 from noonbell.model.request import RunQuery
-from noonbell.model.run import Lease, Origin, Run, RunId
+from noonbell.model.run import Lease, Origin, Run, RunId, idempotency_key_of, key_of_part, key_of_slot
 from noonbell.model.task import Fanout, OverlapAction, Task
 from noonbell.ports import Store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import SECOND, ManualClock
-from noonbell.errors import SchemaMismatch
+from noonbell.errors import SchemaMismatch, StoreUnavailable
 from noonbell.model.request import Publication
 from noonbell.model.run import RunId
 from noonbell.ports import Store
@@ -150,6 +151,21 @@ async def test_what_was_called_before_the_close_has_finished_or_failed(store_url
     await asyncio.wait_for(store.close(), 20)
     answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
     assert [answer for answer in answers if not isinstance(answer, list | Exception)] == []
+
+
+@pytest.mark.parametrize("call", [lambda store: store.last_event(), lambda store: store.create_task(job())])
+async def test_what_is_called_while_the_store_closes_is_answered(
+    store_url: str, clock: ManualClock, call: Callable[[Store], Awaitable[object]]
+):
+    store = open_store(store_url, clock=clock)
+    await store.open()
+    closing_it = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    answers = await asyncio.wait_for(asyncio.gather(call(store), return_exceptions=True), 20)
+    assert [
+        answer for answer in answers if isinstance(answer, Exception) and not isinstance(answer, StoreUnavailable)
+    ] == []
+    await asyncio.wait_for(closing_it, 20)
 
 
 async def execute(kind: str, url: str, statement: str) -> None:

@@ -36,7 +36,7 @@ from noonbell.clock import ManualClock
 from noonbell.model.event import Event
 from noonbell.model.request import TaskChange, TaskQuery
 from noonbell.model.task import Fanout, OnExhausted, Task, TaskSpec, TaskStatus
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 
 MESSAGES = ["settle", {"open": True}]
@@ -63,7 +63,7 @@ async def test_a_published_run_is_over_at_its_slot_and_nobody_can_claim_it(store
     task = await store.create_task(plan("pub", schedule=every(10, repeat=2)))
     clock.advance(10)
     planned = await store.plan(100)
-    assert (planned.born, planned.told) == (1, 1)
+    assert (planned.born, planned.event_only) == (1, 1)
     assert await claim(store) == []
     (run,) = await runs_of(store, task)
     assert (run.status, run.start_time, run.end_time, run.worker_id) == (S.SUCCESS, at(10), at(10), None)
@@ -179,7 +179,7 @@ async def test_of_a_result_that_is_too_long_the_event_says_only_that(store: Stor
 
 async def test_the_result_of_a_vote_names_everyone_who_took_part(store: Store):
     for name in ("w1", "w2"):
-        await store.register_worker(Worker(id=name, incarnation="a"))
+        await store.register_worker(WorkerInfo(id=name, incarnation="a"))
     task = await store.create_task(plan("vote", fanout=Fanout(workers="all")))
     parent = await publish(store, task)
     for name in ("w1", "w2"):

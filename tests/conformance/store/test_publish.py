@@ -43,7 +43,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import InvalidState, NotFound
-from noonbell.model.request import IfFinished, Outcome, Publication, Published, RunQuery
+from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult, RunQuery
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import (
     ConcurrencyPolicy,
@@ -75,7 +75,7 @@ async def test_a_run_without_options_is_due_now_and_as_its_task_says(store: Stor
     clock.advance(1.5)
     task = await store.create_task(job(queue="q", priority=7))
     (answer,) = await store.publish([Publication(task_id=task.id)])
-    assert answer == Published(answer.run_id, Outcome.CREATED)
+    assert answer == PublishResult(answer.run_id, PublishOutcome.CREATED)
     (run,) = await runs_of(store, task)
     assert (run.id, run.status, run.origin, run.task_version) == (answer.run_id, S.SCHEDULED, Origin.PUBLISH, 1)
     assert (run.scheduled_time, run.run_at, run.created_at) == (at(1.5), at(1.5), at(1.5))
@@ -136,7 +136,9 @@ async def test_a_key_of_a_run_that_is_not_final_changes_nothing_and_is_running_o
     assert before.status is status
     for if_finished in IfFinished:
         answer = await publish_as(store, task, "k", payload=2, priority=9, if_finished=if_finished)
-        assert answer == Published(run_id, Outcome.EXISTS if status is S.SCHEDULED else Outcome.RUNNING)
+        assert answer == PublishResult(
+            run_id, PublishOutcome.EXISTS if status is S.SCHEDULED else PublishOutcome.RUNNING
+        )
     assert await run_of(store, run_id) == before
     assert await store.payload(run_id) == 1
     assert len(await runs_of(store, task)) == 1
@@ -147,7 +149,7 @@ async def test_a_key_of_a_final_run_exists_and_nothing_changes(store: Store, sta
     task = await store.create_task(job())
     run_id = await ended(store, task, "k", status)
     before = await run_of(store, run_id)
-    assert await publish_as(store, task, "k") == Published(run_id, Outcome.EXISTS)
+    assert await publish_as(store, task, "k") == PublishResult(run_id, PublishOutcome.EXISTS)
     assert await run_of(store, run_id) == before
     assert len(await runs_of(store, task)) == 1
 
@@ -155,31 +157,33 @@ async def test_a_key_of_a_final_run_exists_and_nothing_changes(store: Store, sta
 @pytest.mark.parametrize(
     ("if_finished", "status", "outcome"),
     [
-        (IfFinished.RERUN, S.SUCCESS, Outcome.CREATED),
-        (IfFinished.RERUN, S.FAILED, Outcome.CREATED),
-        (IfFinished.RERUN, S.CANCELED, Outcome.CREATED),
-        (IfFinished.RERUN_FAILED, S.SUCCESS, Outcome.EXISTS),
-        (IfFinished.RERUN_FAILED, S.FAILED, Outcome.CREATED),
-        (IfFinished.RERUN_FAILED, S.TIMEOUT, Outcome.CREATED),
-        (IfFinished.RERUN_SUCCEEDED, S.SUCCESS, Outcome.CREATED),
-        (IfFinished.RERUN_SUCCEEDED, S.FAILED, Outcome.EXISTS),
+        (IfFinished.RERUN, S.SUCCESS, PublishOutcome.CREATED),
+        (IfFinished.RERUN, S.FAILED, PublishOutcome.CREATED),
+        (IfFinished.RERUN, S.CANCELED, PublishOutcome.CREATED),
+        (IfFinished.RERUN_FAILED, S.SUCCESS, PublishOutcome.EXISTS),
+        (IfFinished.RERUN_FAILED, S.FAILED, PublishOutcome.CREATED),
+        (IfFinished.RERUN_FAILED, S.TIMEOUT, PublishOutcome.CREATED),
+        (IfFinished.RERUN_SUCCEEDED, S.SUCCESS, PublishOutcome.CREATED),
+        (IfFinished.RERUN_SUCCEEDED, S.FAILED, PublishOutcome.EXISTS),
     ],
 )
-async def test_rerun_gives_the_key_to_a_fresh_run(store: Store, if_finished: IfFinished, status: S, outcome: Outcome):
+async def test_rerun_gives_the_key_to_a_fresh_run(
+    store: Store, if_finished: IfFinished, status: S, outcome: PublishOutcome
+):
     task = await store.create_task(job())
     old = await ended(store, task, "k", status)
     before = await run_of(store, old)
     answer = await publish_as(store, task, "k", if_finished=if_finished, payload="fresh")
     assert answer.outcome is outcome
     assert (await run_of(store, old)).status is before.status
-    if outcome is Outcome.EXISTS:
+    if outcome is PublishOutcome.EXISTS:
         assert answer.run_id == old
         return
     assert answer.run_id not in (None, old)
-    assert await publish_as(store, task, "k") == Published(answer.run_id, Outcome.EXISTS)
+    assert await publish_as(store, task, "k") == PublishResult(answer.run_id, PublishOutcome.EXISTS)
     lease = await claim_one(store)
     assert (lease.run_id, lease.payload, lease.attempt) == (answer.run_id, "fresh", 1)
-    assert await publish_as(store, task, "k") == Published(answer.run_id, Outcome.RUNNING)
+    assert await publish_as(store, task, "k") == PublishResult(answer.run_id, PublishOutcome.RUNNING)
     assert [run.id for run in await runs_of(store, task)] == [old, answer.run_id]
 
 
@@ -188,7 +192,7 @@ async def test_a_rerun_may_be_rerun(store: Store):
     seen = {await ended(store, task, "k", S.FAILED)}
     for _ in range(3):
         answer = await publish_as(store, task, "k", if_finished=IfFinished.RERUN_FAILED)
-        assert answer.outcome is Outcome.CREATED
+        assert answer.outcome is PublishOutcome.CREATED
         assert answer.run_id not in seen
         assert answer.run_id is not None
         seen.add(answer.run_id)
@@ -197,8 +201,8 @@ async def test_a_rerun_may_be_rerun(store: Store):
 
 async def test_a_key_is_unique_per_task(store: Store):
     one, two = await store.create_task(job("one")), await store.create_task(job("two"))
-    assert (await publish_as(store, one, "k")).outcome is Outcome.CREATED
-    assert (await publish_as(store, two, "k")).outcome is Outcome.CREATED
+    assert (await publish_as(store, one, "k")).outcome is PublishOutcome.CREATED
+    assert (await publish_as(store, two, "k")).outcome is PublishOutcome.CREATED
 
 
 async def test_keys_that_differ_at_all_are_different_keys(store: Store):
@@ -215,7 +219,7 @@ async def test_a_key_is_forgotten_with_its_row(store: Store, clock: ManualClock)
     clock.advance(1)
     assert await store.clean(FAR, 10) == 1
     answer = await publish_as(store, task, "k")
-    assert answer.outcome is Outcome.CREATED
+    assert answer.outcome is PublishOutcome.CREATED
     assert answer.run_id != old
 
 
@@ -225,7 +229,7 @@ async def test_cleaning_a_run_that_lost_its_key_leaves_the_new_one_its_key(store
     answer = await publish_as(store, task, "k", if_finished=IfFinished.RERUN)
     clock.advance(1)
     assert await store.clean(FAR, 10) == 1
-    assert await publish_as(store, task, "k") == Published(answer.run_id, Outcome.EXISTS)
+    assert await publish_as(store, task, "k") == PublishResult(answer.run_id, PublishOutcome.EXISTS)
 
 
 async def test_a_key_twice_in_one_batch_makes_one_run(store: Store):
@@ -260,7 +264,7 @@ async def test_update_waiting_replaces_payload_priority_and_run_at(store: Store,
     run_id = await publish(store, task, key="k", payload="old")
     other = await publish(store, task)
     answer = await publish_as(store, task, "k", update_waiting=True, payload="new", priority=5, run_at=at(10))
-    assert answer == Published(run_id, Outcome.UPDATED)
+    assert answer == PublishResult(run_id, PublishOutcome.UPDATED)
     run = await run_of(store, run_id)
     assert (run.status, run.priority, run.run_at, run.key) == (S.SCHEDULED, 5, at(10), "k")
     assert await store.payload(run_id) == "new"
@@ -273,7 +277,7 @@ async def test_update_waiting_replaces_payload_priority_and_run_at(store: Store,
 async def test_update_waiting_may_bring_a_delayed_run_forward(store: Store):
     task = await store.create_task(job())
     run_id = await publish(store, task, key="k", delay_seconds=3600)
-    assert (await publish_as(store, task, "k", update_waiting=True, run_at=at(0))).outcome is Outcome.UPDATED
+    assert (await publish_as(store, task, "k", update_waiting=True, run_at=at(0))).outcome is PublishOutcome.UPDATED
     assert claimed_ids(await claim_due(store)) == [run_id]
 
 
@@ -311,7 +315,7 @@ async def test_update_waiting_leaves_a_run_alone_that_was_ever_claimed(store: St
         clock.advance(60)
         await done(store, lose(lease))
     answer = await publish_as(store, task, "k", update_waiting=True, payload="new", priority=5)
-    assert answer == Published(lease.run_id, Outcome.RUNNING)
+    assert answer == PublishResult(lease.run_id, PublishOutcome.RUNNING)
     assert await store.payload(lease.run_id) == "old"
     assert (await run_of(store, lease.run_id)).priority == 0
 
@@ -326,7 +330,7 @@ async def test_the_last_of_several_updates_in_one_batch_holds(store: Store, cloc
             Publication(task_id=task.id, key="k", update_waiting=True, payload="later", delay_seconds=5),
         ]
     )
-    assert answers == [Published(run_id, Outcome.UPDATED)] * 2
+    assert answers == [PublishResult(run_id, PublishOutcome.UPDATED)] * 2
     assert (await run_of(store, run_id)).run_at == at(5)
     assert await claim_due(store) == []
     assert await store.recount() == 0
@@ -344,7 +348,10 @@ async def test_a_run_may_be_updated_in_the_batch_that_it_was_born_in(store: Stor
             Publication(task_id=task.id, key="k", update_waiting=True, payload="second", delay_seconds=5),
         ]
     )
-    assert answers == [Published(answers[0].run_id, Outcome.CREATED), Published(answers[0].run_id, Outcome.UPDATED)]
+    assert answers == [
+        PublishResult(answers[0].run_id, PublishOutcome.CREATED),
+        PublishResult(answers[0].run_id, PublishOutcome.UPDATED),
+    ]
     assert await claim_due(store) == []
     clock.advance(5)
     (lease,) = await claim_due(store)
@@ -353,13 +360,15 @@ async def test_a_run_may_be_updated_in_the_batch_that_it_was_born_in(store: Stor
 
 async def test_update_waiting_makes_a_run_where_there_is_none(store: Store):
     task = await store.create_task(job())
-    assert (await publish_as(store, task, "k", update_waiting=True)).outcome is Outcome.CREATED
+    assert (await publish_as(store, task, "k", update_waiting=True)).outcome is PublishOutcome.CREATED
 
 
 async def test_update_waiting_leaves_a_final_run_alone(store: Store):
     task = await store.create_task(job())
     run_id = await ended(store, task, "k", S.SUCCESS)
-    assert await publish_as(store, task, "k", update_waiting=True, payload="new") == Published(run_id, Outcome.EXISTS)
+    assert await publish_as(store, task, "k", update_waiting=True, payload="new") == PublishResult(
+        run_id, PublishOutcome.EXISTS
+    )
 
 
 # ---- when, how urgent, for whom
@@ -455,7 +464,7 @@ async def test_a_task_at_its_limit_that_does_not_queue_refuses(store: Store, lim
     for _ in range(limit):
         await started(store, task)
     refused = await publish_as(store, task, "k")
-    assert (refused.run_id, refused.outcome) == (None, Outcome.REFUSED)
+    assert (refused.run_id, refused.outcome) == (None, PublishOutcome.REFUSED)
     assert refused.reason
     assert len(await runs_of(store, task)) == limit
 
@@ -463,17 +472,17 @@ async def test_a_task_at_its_limit_that_does_not_queue_refuses(store: Store, lim
 async def test_a_refused_publish_leaves_its_key_free(store: Store):
     task = await store.create_task(http(max_concurrency=1, concurrency_policy=ConcurrencyPolicy.SKIP))
     lease = await started(store, task)
-    assert (await publish_as(store, task, "k")).outcome is Outcome.REFUSED
+    assert (await publish_as(store, task, "k")).outcome is PublishOutcome.REFUSED
     await done(store, finish(lease))
-    assert (await publish_as(store, task, "k")).outcome is Outcome.CREATED
+    assert (await publish_as(store, task, "k")).outcome is PublishOutcome.CREATED
 
 
 async def test_a_refused_rerun_leaves_its_key_where_it_was(store: Store):
     task = await store.create_task(http(max_concurrency=1, concurrency_policy=ConcurrencyPolicy.SKIP))
     old = await ended(store, task, "k", S.FAILED)
     await started(store, task)
-    assert (await publish_as(store, task, "k", if_finished=IfFinished.RERUN)).outcome is Outcome.REFUSED
-    assert await publish_as(store, task, "k") == Published(old, Outcome.EXISTS)
+    assert (await publish_as(store, task, "k", if_finished=IfFinished.RERUN)).outcome is PublishOutcome.REFUSED
+    assert await publish_as(store, task, "k") == PublishResult(old, PublishOutcome.EXISTS)
 
 
 async def test_a_batch_fills_the_places_and_refuses_the_rest(store: Store):
@@ -531,7 +540,7 @@ async def test_one_bad_task_and_nothing_of_the_whole_batch_is_written(store: Sto
         await store.publish(batch)
     assert await runs_of(store, good) == []
     assert await news(store, before) == []
-    assert (await publish_as(store, good, "k")).outcome is Outcome.CREATED
+    assert (await publish_as(store, good, "k")).outcome is PublishOutcome.CREATED
 
 
 # ---- batches
@@ -562,14 +571,14 @@ async def test_ten_thousand_in_one_call(store: Store):
         for number in range(10_000)
     ]
     answers = await store.publish(batch)
-    assert {answer.outcome for answer in answers} == {Outcome.CREATED}
+    assert {answer.outcome for answer in answers} == {PublishOutcome.CREATED}
     assert len(set(ids(answers))) == 10_000
     assert (await store.runs(RunQuery(page_size=1))).total == 10_000
     leases = await claim(store, count=1000)
     assert sum(lease.task_id == gated.id for lease in leases) == 3
     assert len(leases) == 1000
     again = Counter(answer.outcome for answer in await store.publish(batch))
-    assert again == {Outcome.RUNNING: 1000, Outcome.EXISTS: 9000}
+    assert again == {PublishOutcome.RUNNING: 1000, PublishOutcome.EXISTS: 9000}
 
 
 # ---- promote_run

@@ -14,9 +14,10 @@ import pytest
 from conformance.store.builders import claim, claimed_ids, every, job, publish, publish_as, runs_of, status_of
 from noonbell.clock import ManualClock
 from noonbell.errors import InvalidArgument, InvalidState, NotFound
-from noonbell.model.request import Outcome, Publication
+from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.task import ConcurrencyPolicy, TaskId, TaskStatus
 from noonbell.ports import Store
+from noonbell.stores import open_store
 from noonbell.stores.wakeups import channel_of
 
 shared = pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
@@ -66,7 +67,7 @@ async def test_a_run_is_born_by_the_commit_together_with_what_the_caller_wrote(k
     await caller.run("begin")
     await caller.run("insert into orders values (1)")
     (answer,) = await store.publish_within(caller.connection, [Publication(task_id=task.id, payload={"order": 1})])
-    assert answer.outcome is Outcome.CREATED
+    assert answer.outcome is PublishOutcome.CREATED
     assert answer.run_id is not None
     assert await store.run(answer.run_id) is None
     if kind == "postgres":  # on SQLite nobody else writes meanwhile, a claim included
@@ -88,7 +89,7 @@ async def test_a_rollback_leaves_no_run_and_no_trace(store: Store, caller: Calle
     await caller.run("rollback")
     assert await runs_of(store, task) == []
     assert await store.counts() == before
-    assert (await publish_as(store, task, "k")).outcome is Outcome.CREATED
+    assert (await publish_as(store, task, "k")).outcome is PublishOutcome.CREATED
 
 
 @shared
@@ -100,7 +101,7 @@ async def test_a_key_that_is_taken_makes_no_second_run(store: Store, caller: Cal
         caller.connection, [Publication(task_id=task.id, key="k"), Publication(task_id=task.id, key="new")]
     )
     await caller.run("commit")
-    assert [answer.outcome for answer in answers] == [Outcome.EXISTS, Outcome.CREATED]
+    assert [answer.outcome for answer in answers] == [PublishOutcome.EXISTS, PublishOutcome.CREATED]
     assert answers[0].run_id == first.run_id
     assert len(await runs_of(store, task)) == 2
 
@@ -133,7 +134,7 @@ async def test_a_task_at_its_limit_refuses_or_queues_as_ever(store: Store, calle
     await caller.run("begin")
     (answer,) = await store.publish_within(caller.connection, [Publication(task_id=task.id)])
     await caller.run("commit")
-    assert answer.outcome is Outcome.REFUSED
+    assert answer.outcome is PublishOutcome.REFUSED
     assert len(await runs_of(store, task)) == 1
 
 
@@ -158,11 +159,12 @@ async def test_a_connection_without_a_transaction_is_refused(store: Store, calle
     assert await runs_of(store, task) == []
 
 
-async def test_something_else_than_a_connection_is_refused(store: Store):
+async def test_something_else_than_a_connection_is_refused(store: Store, kind: str):
     task = await store.create_task(job())
     with pytest.raises(InvalidArgument) as refused:
         await store.publish_within(object(), [Publication(task_id=task.id)])
     assert list(refused.value.details) == ["transaction"]
+    assert (kind == "postgres") is ("`driver_connection`" in refused.value.message)
     assert await runs_of(store, task) == []
 
 
@@ -188,6 +190,7 @@ async def test_a_sqlite3_connection_begins_by_itself_and_keeps_its_own_rows(stor
     assert await status_of(store, answer.run_id) == "SCHEDULED"
 
 
+@pytest.mark.bare_database
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
 async def test_a_connection_to_another_database_is_refused(store: Store, postgres_url: str):
     task = await store.create_task(job())
@@ -199,6 +202,28 @@ async def test_a_connection_to_another_database_is_refused(store: Store, postgre
             assert await other.fetchval("select 1") == 1
     finally:
         await other.close()
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+async def test_a_connection_to_another_installation_is_refused(
+    store: Store, store_names: dict[str, str], postgres_url: str
+):
+    """It has tables of the same names, and perhaps a task with the same number."""
+    task = await store.create_task(job())
+    another = open_store(postgres_url, new=True, **store_names)
+    await another.open()
+    same_number = await another.create_task(job())
+    other = await asyncpg.connect(postgres_url)
+    try:
+        assert same_number.id == task.id
+        async with other.transaction():
+            with pytest.raises(InvalidArgument, match="another installation"):
+                await store.publish_within(other, [Publication(task_id=task.id)])
+            assert await other.fetchval("select 1") == 1
+        assert await runs_of(another, same_number) == []
+    finally:
+        await other.close()
+        await another.close()
 
 
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)

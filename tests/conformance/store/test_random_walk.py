@@ -33,9 +33,9 @@ from conformance.store.builders import (
     settlement,
 )
 from noonbell.clock import SECOND, ManualClock
+from noonbell.model.attempt import Precondition, SettleResult, Transition
 from noonbell.model.request import IfFinished, Publication, RunQuery
 from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, Run, RunId
-from noonbell.model.settlement import Expect, Move, Settled
 from noonbell.model.task import ConcurrencyPolicy, FailureAction, Fanout, MisfirePolicy, OverlapAction, RateLimit, Task
 from noonbell.ports import Store
 
@@ -118,7 +118,7 @@ class Walk:
         for run in finals[:3]:
             lease = next((one for one in self.leases if one.run_id == run.id), None)
             if lease is not None:
-                assert await self.store.settle([settlement(lease, Move.RETRY)]) == [Settled.LOST]
+                assert await self.store.settle([settlement(lease, Transition.RETRY)]) == [SettleResult.LOST]
 
     async def publish(self) -> None:
         batch = [
@@ -143,14 +143,14 @@ class Walk:
     async def sweep(self) -> None:
         for one in await self.store.overdue(5):
             lease = next((held for held in self.leases if held.token == one.token and held.run_id == one.run_id), None)
-            if one.expect is Expect.UNANSWERED:
+            if one.precondition is Precondition.UNANSWERED:
                 ending = S.FAILED_TIMEOUT
             else:
-                ending = S.TIMEOUT if one.expect is Expect.OVERTIME else S.FAILED
-            if lease is not None and one.expect is Expect.EXPIRED and self.random.random() < 0.7:
+                ending = S.TIMEOUT if one.precondition is Precondition.OVERTIME else S.FAILED
+            if lease is not None and one.precondition is Precondition.EXPIRED and self.random.random() < 0.7:
                 await done(self.store, lose(lease, worker_id=None))
             elif lease is not None:
-                await done(self.store, finish(lease, ending, expect=one.expect, worker_id=None))
+                await done(self.store, finish(lease, ending, precondition=one.precondition, worker_id=None))
 
     async def heartbeat(self) -> None:
         for worker in ("w0", "w1", "w2"):
@@ -243,7 +243,7 @@ async def test_no_limit_is_passed_along_a_random_walk(store: Store, clock: Manua
             lease = rng.choice(list(places.values()))
             parked = (await runs_of(store, tasks[names[lease.task_id]], S.CALLBACK_PENDING)) != []
             move = rng.choice([finish, retry, release] if parked else [finish, retry, release, park])
-            if await store.settle([move(lease)]) == [Settled.DONE] and move is not park:
+            if await store.settle([move(lease)]) == [SettleResult.DONE] and move is not park:
                 del places[lease.run_id]
             elif move is not park:
                 await store.cancel([lease.run_id])

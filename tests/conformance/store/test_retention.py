@@ -22,7 +22,7 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import ExecType, MisfirePolicy
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 
 
@@ -111,9 +111,9 @@ async def test_a_task_that_is_not_deleted_stays(store: Store, clock: ManualClock
 
 
 async def test_workers_that_fell_silent_long_ago_are_forgotten(store: Store, clock: ManualClock):
-    await store.register_worker(Worker(id="old", incarnation="a"))
+    await store.register_worker(WorkerInfo(id="old", incarnation="a"))
     clock.advance(100)
-    await store.register_worker(Worker(id="new", incarnation="b"))
+    await store.register_worker(WorkerInfo(id="new", incarnation="b"))
     assert await store.clean_rest(at(50), 10) == 1
     assert [worker.id for worker in await store.workers()] == ["new"]
 

@@ -41,8 +41,8 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.run import Lease, RunBodies, RunId
-from noonbell.model.settlement import Expect, Move, Settled, Settlement
 from noonbell.model.task import OnExhausted, RateLimit, Task, TaskStatus
 from noonbell.ports import Store
 
@@ -265,16 +265,16 @@ async def test_final_is_final(store: Store):
 
 async def test_settling_an_unknown_run_is_lost(store: Store):
     lease = await started(store, await store.create_task(job()))
-    assert await settle(store, finish(lease, run_id=RunId(4711))) is Settled.LOST
+    assert await settle(store, finish(lease, run_id=RunId(4711))) is SettleResult.LOST
 
 
 async def test_settling_a_run_that_was_never_claimed_is_lost(store: Store):
     task = await store.create_task(job())
     run_id = await publish(store, task)
     for token in (0, 1):
-        for move in (Move.FINISH, Move.RETRY, Move.RELEASE):
-            one = Settlement(run_id=run_id, token=token, move=move, status=S.SUCCESS)
-            assert await settle(store, one) is Settled.LOST
+        for move in (Transition.FINISH, Transition.RETRY, Transition.RELEASE):
+            one = Settlement(run_id=run_id, token=token, transition=move, status=S.SUCCESS)
+            assert await settle(store, one) is SettleResult.LOST
     assert await status_of(store, run_id) is S.SCHEDULED
 
 
@@ -285,8 +285,8 @@ async def test_of_two_that_settle_at_once_one_is_heard(store: Store, another_nod
     answers = await asyncio.gather(
         *(settle(nodes[n % 2], finish(lease, S.SUCCESS if n % 2 else S.FAILED)) for n in range(6))
     )
-    assert sorted(answers) == [Settled.DONE] + [Settled.LOST] * 5
-    winner = answers.index(Settled.DONE)
+    assert sorted(answers) == [SettleResult.DONE] + [SettleResult.LOST] * 5
+    winner = answers.index(SettleResult.DONE)
     assert await status_of(store, lease.run_id) is (S.SUCCESS if winner % 2 else S.FAILED)
 
 
@@ -295,7 +295,7 @@ async def test_cancel_and_result_at_once_have_one_winner(store: Store):
     for _ in range(5):
         lease = await started(store, task)
         settled, (canceled,) = await asyncio.gather(settle(store, finish(lease)), store.cancel([lease.run_id]))
-        assert canceled.canceled is (settled is Settled.LOST)
+        assert canceled.canceled is (settled is SettleResult.LOST)
         assert await status_of(store, lease.run_id) is (S.CANCELED if canceled.canceled else S.SUCCESS)
 
 
@@ -324,9 +324,9 @@ async def test_expired_holds_only_once_the_lease_has_run_out(store: Store, clock
 async def test_expired_may_end_the_run_as_well(store: Store, clock: ManualClock):
     task = await store.create_task(job(worker_timeout_ms=10_000))
     lease = await started(store, task)
-    await unchanged(store, fail(lease, expect=Expect.EXPIRED))
+    await unchanged(store, fail(lease, precondition=Precondition.EXPIRED))
     clock.advance(11)
-    await done(store, fail(lease, expect=Expect.EXPIRED, worker_id=None, error_details={"kind": "lost"}))
+    await done(store, fail(lease, precondition=Precondition.EXPIRED, worker_id=None, error_details={"kind": "lost"}))
     assert (await run_of(store, lease.run_id)).error_details == {"kind": "lost"}
 
 
@@ -334,12 +334,12 @@ async def test_overtime_holds_only_past_the_deadline(store: Store, clock: Manual
     task = await store.create_task(job(timeout_seconds=10))
     lease = await started(store, task)
     clock.set(at(9.999))
-    await unchanged(store, finish(lease, S.TIMEOUT, expect=Expect.OVERTIME))
+    await unchanged(store, finish(lease, S.TIMEOUT, precondition=Precondition.OVERTIME))
     assert await store.extend(lease.run_id, lease.token, 20)
     clock.set(at(20))
-    await unchanged(store, finish(lease, S.TIMEOUT, expect=Expect.OVERTIME))
+    await unchanged(store, finish(lease, S.TIMEOUT, precondition=Precondition.OVERTIME))
     clock.set(at(30))
-    await done(store, finish(lease, S.TIMEOUT, expect=Expect.OVERTIME, worker_id=None))
+    await done(store, finish(lease, S.TIMEOUT, precondition=Precondition.OVERTIME, worker_id=None))
     run = await run_of(store, lease.run_id)
     assert (run.status, run.final_status) == (S.TIMEOUT, "FAILED")
 
@@ -348,14 +348,14 @@ async def test_overtime_may_be_retried(store: Store, clock: ManualClock):
     task = await store.create_task(job(timeout_seconds=10))
     lease = await started(store, task)
     clock.set(at(10.5))
-    await done(store, retry(lease, status=S.TIMEOUT, expect=Expect.OVERTIME))
+    await done(store, retry(lease, status=S.TIMEOUT, precondition=Precondition.OVERTIME))
     assert (await store.attempts(lease.run_id))[0].status == S.TIMEOUT
 
 
 async def test_unanswered_holds_only_past_the_callbacks_deadline(store: Store, clock: ManualClock):
     task = await store.create_task(asynchronous())
     lease = await started(store, task)
-    late = finish(lease, S.FAILED_TIMEOUT, expect=Expect.UNANSWERED, worker_id=None)
+    late = finish(lease, S.FAILED_TIMEOUT, precondition=Precondition.UNANSWERED, worker_id=None)
     clock.advance(1000)
     await unchanged(store, late)
     await done(store, park(lease, delay=10))
@@ -375,7 +375,7 @@ async def test_unanswered_may_be_retried(store: Store, clock: ManualClock):
     lease = await started(store, task)
     await done(store, park(lease, delay=10))
     clock.advance(10)
-    await done(store, retry(lease, status=S.FAILED_TIMEOUT, expect=Expect.UNANSWERED, worker_id=None))
+    await done(store, retry(lease, status=S.FAILED_TIMEOUT, precondition=Precondition.UNANSWERED, worker_id=None))
     run = await run_of(store, lease.run_id)
     assert (run.status, run.retry_count) == (S.RETRYING, 1)
     assert await store.overdue(10) == []
@@ -387,7 +387,7 @@ async def test_a_parked_run_has_no_lease_to_run_out(store: Store, clock: ManualC
     await done(store, park(lease, delay=10_000))
     clock.advance(5000)
     await unchanged(store, lose(lease))
-    await unchanged(store, finish(lease, S.TIMEOUT, expect=Expect.OVERTIME))
+    await unchanged(store, finish(lease, S.TIMEOUT, precondition=Precondition.OVERTIME))
 
 
 # ---- batches
@@ -414,7 +414,7 @@ async def test_answers_come_in_the_order_of_the_requests_and_a_lost_one_disturbs
 async def test_two_settlements_of_one_run_in_a_batch_are_one_done_and_one_lost(store: Store, spec):
     lease = await started(store, await store.create_task(spec))
     answers = await store.settle([finish(lease, S.SUCCESS), finish(lease, S.FAILED)])
-    assert answers == [Settled.DONE, Settled.LOST]
+    assert answers == [SettleResult.DONE, SettleResult.LOST]
     assert await status_of(store, lease.run_id) is S.SUCCESS
 
 
@@ -427,7 +427,7 @@ async def test_a_thousand_in_one_call(store: Store):
     await publish_many(store, task, 1000)
     leases = await claim(store, count=1000)
     answers = await store.settle([finish(lease, result=lease.run_id) for lease in leases])
-    assert answers == [Settled.DONE] * 1000
+    assert answers == [SettleResult.DONE] * 1000
     assert (await run_of(store, leases[-1].run_id)).result == leases[-1].run_id
     assert (await store.queues()) == [] or (await store.queues())[0].running == 0
 
@@ -437,7 +437,7 @@ async def test_settle_and_claim_does_both(store: Store):
     run_ids = await publish_many(store, task, 4)
     first = await claim(store, count=2)
     settled, claimed = await store.settle_and_claim([finish(first[0]), finish(first[1], worker_id="w9")], ask(count=5))
-    assert settled == [Settled.DONE, Settled.LOST]
+    assert settled == [SettleResult.DONE, SettleResult.LOST]
     assert claimed_ids(claimed.leases) == run_ids[2:]
     assert await status_of(store, run_ids[0]) is S.SUCCESS
 
@@ -448,11 +448,11 @@ async def test_settle_and_claim_gives_away_the_places_that_it_freed(store: Store
     (lease,) = await claim(store)
     for following in run_ids[1:]:
         settled, claimed = await store.settle_and_claim([finish(lease)], ask())
-        assert settled == [Settled.DONE]
+        assert settled == [SettleResult.DONE]
         (lease,) = claimed.leases
         assert lease.run_id == following
     settled, claimed = await store.settle_and_claim([finish(lease)], ask())
-    assert (settled, claimed.leases) == ([Settled.DONE], [])
+    assert (settled, claimed.leases) == ([SettleResult.DONE], [])
 
 
 async def test_settle_and_claim_says_when_a_rate_lets_go(store: Store):
@@ -460,7 +460,7 @@ async def test_settle_and_claim_says_when_a_rate_lets_go(store: Store):
     await publish_many(store, task, 2)
     (lease,) = await claim(store)
     settled, claimed = await store.settle_and_claim([finish(lease)], ask())
-    assert (settled, claimed.leases) == ([Settled.DONE], [])
+    assert (settled, claimed.leases) == ([SettleResult.DONE], [])
     assert claimed.next_at is not None
     assert at(10) <= claimed.next_at <= at(10.001)
 
@@ -548,7 +548,7 @@ async def test_bodies_of_a_batch_go_to_their_runs(store: Store, size: int):
     ]
     ended = [finish(lease, bodies=bodies) for lease, bodies in zip(leases, kept, strict=True)]
     settled, _ = await store.settle_and_claim(ended, ask(count=0))
-    assert settled == [Settled.DONE] * 4
+    assert settled == [SettleResult.DONE] * 4
     assert [await store.bodies(lease.run_id) for lease in leases] == kept
     assert await store.recount() == 0
 
@@ -634,7 +634,7 @@ async def test_a_lease_behind_a_limit_says_so_and_gives_its_place_back_in_any_ca
     assert (lease.run_id, lease.plain, lease.counted, followed.counted) == (first, False, True, False)
     failed = msgspec.structs.replace(fail(followed), counted=is_counted)
     ended = [msgspec.structs.replace(finish(lease), counted=is_counted), failed]
-    assert await store.settle(ended) == [Settled.DONE] * 2
+    assert await store.settle(ended) == [SettleResult.DONE] * 2
     assert await store.recount() == 0
     assert (await reread_named(store, "followed")).status is TaskStatus.ERROR
     assert claimed_ids(await claim(store)) == [second]

@@ -33,8 +33,8 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.attempt import Precondition
 from noonbell.model.run import Lease, Origin, Run, SkipReason
-from noonbell.model.settlement import Expect
 from noonbell.model.task import (
     Circuit,
     ConcurrencyPolicy,
@@ -238,7 +238,7 @@ async def test_a_callback_that_never_came_is_a_failure(store: Store, clock: Manu
     lease = await next_round(store, clock, task)
     await done(store, park(lease, delay=0.5))
     clock.advance(0.75)
-    await done(store, finish(lease, S.FAILED_TIMEOUT, expect=Expect.UNANSWERED, worker_id=None))
+    await done(store, finish(lease, S.FAILED_TIMEOUT, precondition=Precondition.UNANSWERED, worker_id=None))
     assert decided(await next_slot(store, clock, task, 0.25)) is SkipReason.FAILURE
     assert decided(await next_slot(store, clock, task)) is None
 

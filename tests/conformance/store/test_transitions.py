@@ -30,13 +30,13 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import NoonbellError
-from noonbell.model.request import CallbackIn
+from noonbell.model.attempt import Precondition, Settlement, Transition
+from noonbell.model.request import IncomingCallback
 from noonbell.model.run import BORN, FINAL, TRANSITIONS, Lease, RunId, final_status
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import OverlapAction, Task
 from noonbell.ports import Store
 
-MOVE_TO = {S.SCHEDULED: Move.RELEASE, S.RETRYING: Move.RETRY, S.CALLBACK_PENDING: Move.PARK}
+MOVE_TO = {S.SCHEDULED: Transition.RELEASE, S.RETRYING: Transition.RETRY, S.CALLBACK_PENDING: Transition.PARK}
 
 
 async def reach(store: Store, clock: ManualClock, task: Task, status: S) -> tuple[RunId, Lease | None]:
@@ -48,7 +48,7 @@ async def reach(store: Store, clock: ManualClock, task: Task, status: S) -> tupl
     assert lease.run_id == run_id
     if status is S.SCHEDULED:
         # It waits again after a loss: the one way in which its attempt's callback can still speak.
-        await done(store, settlement(lease, Move.LOSE))
+        await done(store, settlement(lease, Transition.LOSE))
     elif status is S.RUNNING:
         pass
     elif status is S.RETRYING:
@@ -62,7 +62,7 @@ async def reach(store: Store, clock: ManualClock, task: Task, status: S) -> tupl
     elif status is S.FAILED_TIMEOUT:
         await done(store, park(lease, delay=0))
         clock.advance(1)
-        await done(store, finish(lease, status, expect=Expect.UNANSWERED, worker_id=None))
+        await done(store, finish(lease, status, precondition=Precondition.UNANSWERED, worker_id=None))
     else:
         await done(store, finish(lease, status))
     assert await status_of(store, run_id) is status
@@ -82,8 +82,10 @@ async def a_skip(store: Store, clock: ManualClock) -> RunId:
 
 async def done_by_callback(store: Store, lease: Lease, status: S) -> None:
     await store.callback(
-        CallbackIn(token=lease.callback_token),
-        lambda subject: Settlement(run_id=subject.run_id, token=subject.token, move=Move.FINISH, status=status),
+        IncomingCallback(token=lease.callback_token),
+        lambda subject: Settlement(
+            run_id=subject.run_id, token=subject.token, transition=Transition.FINISH, status=status
+        ),
     )
 
 
@@ -106,25 +108,27 @@ async def try_to_reach(store: Store, clock: ManualClock, run_id: RunId, lease: L
         return
     if lease is None:
         lease = await a_made_up_lease(store, run_id)
-    move = MOVE_TO.get(to, Move.FINISH)
-    expectations = (Expect.HELD, Expect.EXPIRED, Expect.OVERTIME, Expect.UNANSWERED)
-    for expect in expectations:
-        if expect is Expect.EXPIRED:
+    transition = MOVE_TO.get(to, Transition.FINISH)
+    expectations = (Precondition.HELD, Precondition.EXPIRED, Precondition.OVERTIME, Precondition.UNANSWERED)
+    for precondition in expectations:
+        if precondition is Precondition.EXPIRED:
             clock.advance(3600)
         async with refusals_may_raise():
-            status = to if move is Move.FINISH else S.FAILED
-            await store.settle([settlement(lease, move, status=status, expect=expect, worker_id=None)])
+            status = to if transition is Transition.FINISH else S.FAILED
+            await store.settle(
+                [settlement(lease, transition, status=status, precondition=precondition, worker_id=None)]
+            )
         if await status_of(store, run_id) is not frm:
             return
     if lease.callback_token is not None:
         async with refusals_may_raise():
             await store.callback(
-                CallbackIn(token=lease.callback_token),
+                IncomingCallback(token=lease.callback_token),
                 lambda subject: Settlement(
                     run_id=subject.run_id,
                     token=subject.token,
-                    move=move,
-                    status=to if move is Move.FINISH else S.FAILED,
+                    transition=transition,
+                    status=to if transition is Transition.FINISH else S.FAILED,
                 ),
             )
 

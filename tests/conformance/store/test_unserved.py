@@ -20,19 +20,23 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.task import Fanout, RateLimit, TaskId
-from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.model.worker import Queue, WorkerInfo, WorkerState
 from noonbell.ports import Store
 
 GRACE = 5.0
 
 
-async def here(store: Store, name: str = "w1", **fields) -> Worker:
-    return await store.register_worker(Worker(id=name, incarnation="a", **fields))
+async def here(store: Store, name: str = "w1", **fields) -> WorkerInfo:
+    return await store.register_worker(WorkerInfo(id=name, incarnation="a", **fields))
 
 
 async def look(store: Store) -> list[tuple[TaskId, bool]]:
     """(task, whether it is over) of what is new."""
     return [(one.task_id, one.is_over) for one in await store.unserved(GRACE)]
+
+
+async def lacking(store: Store) -> list[tuple[str, str | None, str, int]]:
+    return [(one.queue, one.job_type, str(one.lack), one.count) for one in await store.stranded()]
 
 
 async def told(store: Store, after: int) -> list[tuple[str, int | None]]:
@@ -224,3 +228,55 @@ async def test_a_new_pin_is_seen(store: Store, clock: ManualClock):
     assert await look(store) == []
     await edit(store, task, specific_worker_ids=("w2",))
     assert await look(store) == [(task.id, False)]
+
+
+# What waits for a worker that is not there, as of now
+
+
+async def test_a_job_type_that_no_worker_of_its_queue_knows_is_named(store: Store, clock: ManualClock):
+    known, unknown = await store.create_task(job(name="k", job_type="known")), await store.create_task(job(name="u"))
+    other = await store.create_task(job(name="o", queue="other", job_type="known"))
+    await here(store, job_types=("known",))
+    first = await publish(store, unknown)
+    clock.advance(1)
+    await publish_many(store, unknown, 2)
+    await publish(store, known)
+    await publish(store, other)
+    assert await lacking(store) == [("default", "work", "job_type", 3), ("other", "known", "queue", 1)]
+    found, _ = await store.stranded()
+    assert (found.run_id, found.task_id, found.since) == (first, unknown.id, clock.now() - 1_000_000)
+    await here(store, "w2", queues=("default", "other"))
+    assert await lacking(store) == []
+
+
+async def test_what_is_paused_or_has_a_worker_is_not_stranded(store: Store):
+    task = await store.create_task(job())
+    await publish(store, task)
+    await store.set_queue("default", lambda queue: Queue(name=queue.name, paused=True))
+    assert await lacking(store) == []
+    await store.set_queue("default", lambda queue: Queue(name=queue.name, paused=False))
+    assert await lacking(store) == [("default", "work", "queue", 1)]
+    await here(store, job_types=("work",))
+    assert await lacking(store) == []
+    await store.set_worker("w1", state=WorkerState.DRAINING)
+    assert await lacking(store) == [("default", "work", "queue", 1)]
+
+
+async def test_versions_and_names_that_no_worker_has(store: Store):
+    await here(store, version=1, job_types=("work",))
+    await publish(store, await store.create_task(job(name="new", min_worker_version=2)))
+    await publish(store, await store.create_task(job(name="pinned", specific_worker_ids=("w7",))))
+    assert await lacking(store) == [("default", "work", "named", 1), ("default", "work", "version", 1)]
+    await here(store, "w7", version=2)
+    assert await lacking(store) == []
+
+
+async def test_asking_what_is_stranded_tells_nothing_and_marks_nothing(store: Store, clock: ManualClock):
+    task = await store.create_task(job())
+    await publish(store, task)
+    clock.advance(10)
+    before = await newest(store)
+    await store.stranded()
+    assert await told(store, before) == []
+    assert await look(store) == [(task.id, False)]
+    assert await lacking(store) == [("default", "work", "queue", 1)], "also when it was told of"

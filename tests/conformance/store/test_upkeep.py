@@ -32,9 +32,9 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.request import CallbackIn
+from noonbell.model.attempt import Settlement, Transition
+from noonbell.model.request import IncomingCallback
 from noonbell.model.run import RunBodies
-from noonbell.model.settlement import Move, Settlement
 from noonbell.model.task import ConcurrencyPolicy, OverlapAction, RateLimit
 from noonbell.ports import Store
 
@@ -118,9 +118,9 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store, table_sizes:
     (again,) = await claim_due(store)
     await done(store, park(again, bodies=RunBodies(response_body="two")))
     await store.callback(
-        CallbackIn(token=again.callback_token),
+        IncomingCallback(token=again.callback_token),
         lambda subject: Settlement(
-            run_id=subject.run_id, token=subject.token, move=Move.FINISH, status=S.CALLBACK_SUCCESS
+            run_id=subject.run_id, token=subject.token, transition=Transition.FINISH, status=S.CALLBACK_SUCCESS
         ),
     )
     run_id = lease.run_id
@@ -133,7 +133,7 @@ async def test_all_that_belongs_to_a_run_goes_with_it(store: Store, table_sizes:
     assert await store.payload(run_id) is None
     for attempt in (None, 1, 2):
         assert await store.bodies(run_id, attempt) is None
-    subject, recorded = await store.callback(CallbackIn(token=again.callback_token), lambda _: "no")
+    subject, recorded = await store.callback(IncomingCallback(token=again.callback_token), lambda _: "no")
     assert (subject, recorded.status) == (None, "IGNORED")
     assert left_over(before, await table_sizes(), "callbacks") == {}
 

@@ -27,12 +27,12 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.task import RateLimit
-from noonbell.model.worker import Queue, Worker, WorkerState
+from noonbell.model.worker import Queue, WorkerInfo, WorkerState
 from noonbell.ports import Store
 
 
-def worker(name: str = "w1", incarnation: str = "a", **fields: Any) -> Worker:
-    return Worker(id=name, incarnation=incarnation, **fields)
+def worker(name: str = "w1", incarnation: str = "a", **fields: Any) -> WorkerInfo:
+    return WorkerInfo(id=name, incarnation=incarnation, **fields)
 
 
 async def set_queue(store: Store, name: str, **fields: Any) -> Queue:
@@ -78,7 +78,7 @@ async def test_a_race_for_one_id_has_one_winner(store: Store):
     answers = await asyncio.gather(
         *(store.register_worker(worker(incarnation=str(n))) for n in range(4)), return_exceptions=True
     )
-    assert sorted(type(answer).__name__ for answer in answers) == ["AlreadyExists"] * 3 + ["Worker"]
+    assert sorted(type(answer).__name__ for answer in answers) == ["AlreadyExists"] * 3 + ["WorkerInfo"]
 
 
 async def test_workers_are_listed_by_id(store: Store):
@@ -228,3 +228,12 @@ async def test_the_runs_of_a_deleted_task_leave_its_queue(store: Store):
     await publish_many(store, task, 3)
     await store.delete_task(task.id)
     assert await store.queues() == []
+
+
+async def test_the_store_knows_when_a_scheduler_was_last_alive(store: Store, clock: ManualClock):
+    assert await store.scheduler_seen_at() is None
+    await store.note_scheduler()
+    assert await store.scheduler_seen_at() == clock.now()
+    clock.advance(7)
+    await store.note_scheduler()
+    assert await store.scheduler_seen_at() == clock.now()

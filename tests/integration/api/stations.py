@@ -13,16 +13,14 @@ import aiohttp
 from integration.api.serving import Api, running
 from noonbell.api.app import create_app
 from noonbell.clock import ManualClock, rfc3339
-from noonbell.engine.plan import Planner
-from noonbell.engine.sweep import Sweeper
-from noonbell.engine.work import Worker
+from noonbell.engine.planner import Planner
+from noonbell.engine.sweeper import Sweeper
+from noonbell.engine.worker import Worker
+from noonbell.fields.kinds import read_moment
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.event import Event
-from noonbell.model.request import CallbackIn
 from noonbell.model.task import ExecType
 from noonbell.service import Rules, Services, build
-from noonbell.service.callbacks import Received, Said
-from noonbell.service.reader import read_moment
 from noonbell.settings import Settings
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
@@ -118,7 +116,7 @@ async def bureau(url: str = "memory://", *, now: str = NOON, settings: Settings 
     async with contextlib.AsyncExitStack() as going:
         await store.open()
         going.push_async_callback(store.close)
-        services = build(store, wakeup, Rules.of(settings), _nobody_calls_back)
+        services = build(store, wakeup, Rules.of(settings))
         listener = socket.create_server(("127.0.0.1", 0))
         going.callback(listener.close)
         app = create_app(services, settings, health=lambda: {"ok": True, "workers": []})
@@ -135,7 +133,3 @@ async def swept(bureau: Bureau) -> None:
 @dataclass
 class _OnlyServices:
     services: Services
-
-
-async def _nobody_calls_back(given: CallbackIn, said: Said) -> Received:
-    raise NotImplementedError

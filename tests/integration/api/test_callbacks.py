@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import time
 
 import pytest
 
 from integration.api.serving import JOB, Api, serving
 from noonbell.model.run import Lease
-from noonbell.settings import Callback
-from noonbell.targets.signing import sign
+from noonbell.settings import CallbackSettings
+from noonbell.targets.http.signing import sign
 
 
 async def sent(api: Api, **fields) -> Lease:
@@ -136,6 +137,13 @@ async def test_a_token_speaks_for_its_own_run_only(api: Api):
     assert (await api.good("GET", f"/runs/{other.run_id}"))["status"] == "CALLBACK_PENDING"
 
 
+async def test_a_callback_token_has_256_bits_and_no_two_are_the_same(api: Api):
+    """S17: 43 letters of base64 behind the moment at which it was made."""
+    tokens = {str((await parked(api)).callback_token).partition(".")[2] for _ in range(5)}
+    assert len(tokens) == 5
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", token) for token in tokens)
+
+
 async def test_the_token_is_in_no_answer(api_everywhere: Api):
     """S17."""
     api = api_everywhere
@@ -247,7 +255,7 @@ async def test_a_target_may_call_back_by_another_method(quick_api: Api, method):
 
 
 async def test_calling_back_by_ids_can_be_switched_off():
-    async with serving("memory://", callback=Callback(allow_id_mode=False)) as api:
+    async with serving("memory://", callback=CallbackSettings(allow_id_mode=False)) as api:
         lease = await parked(api)
         body = {"task_id": lease.task_id, "run_id": lease.run_id, "status": "SUCCESS"}
         assert await api.bad("POST", "/callbacks", body) == (403, "FORBIDDEN")
@@ -265,7 +273,7 @@ async def test_of_many_callbacks_at_once_one_is_heard(api_everywhere: Api):
 
 
 async def test_the_token_of_an_earlier_attempt_is_good_for_the_time_of_the_settings():
-    async with serving("memory://", callback=Callback(token_ttl=1.0)) as api:
+    async with serving("memory://", callback=CallbackSettings(token_ttl=1.0)) as api:
         old = await sent(api, timeout_seconds=0.1, callback_timeout_sec=1)
         await api.retry(old, 0)
         new = await api.claim()
@@ -305,13 +313,23 @@ async def test_a_signature_that_is_wrong_is_refused_with_its_reason_and_the_righ
     assert (await api_everywhere.good("GET", f"/runs/{lease.run_id}"))["status"] == "CALLBACK_SUCCESS"
 
 
+async def test_an_old_signature_of_a_callback_is_refused(api: Api):
+    """S37: right in every byte, and made more than five minutes ago."""
+    lease, content = await parked(api, secret="the-secret"), b'{"status": "SUCCESS"}'
+    headers = sign("the-secret", f"run_{lease.run_id}", int(time.time()) - 400, content)
+    told = await api.call("POST", f"/callbacks/{lease.callback_token}", data=content, headers=headers)
+    assert (told.status, told.code) == (409, "INVALID_STATE")
+    assert (await api.good("GET", f"/runs/{lease.run_id}"))["status"] == "CALLBACK_PENDING"
+    assert (await call_signed(api, lease, "the-secret")).status == 200
+
+
 async def test_where_a_task_has_no_secret_a_signature_says_nothing(api: Api):
     assert (await call_signed(api, await parked(api), "whatever")).status == 200
 
 
 @pytest.mark.parametrize("required", [False, True])
 async def test_a_callback_that_is_not_signed_is_heard_unless_signatures_are_required(required):
-    async with serving("memory://", callback=Callback(require_signature=required)) as api:
+    async with serving("memory://", callback=CallbackSettings(require_signature=required)) as api:
         lease = await parked(api, secret="the-secret")
         told = await api.call("POST", f"/callbacks/{lease.callback_token}", {"status": "SUCCESS"})
         assert told.status == (409 if required else 200)

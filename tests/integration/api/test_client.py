@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
 from integration.api.serving import JOB, Api
 from noonbell.client import AsyncClient, Client
-from noonbell.client.calls import Call, Calls
+from noonbell.client.calls import ApiCall, ApiCalls
 from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable, VersionConflict
+from services.ports import reserved_port
 
-CALLS = {name: value for name, value in vars(Calls).items() if isinstance(value, Call)}
+CALLS = {name: value for name, value in vars(ApiCalls).items() if isinstance(value, ApiCall)}
 STREAMS = {"events"}
 
 
@@ -112,11 +112,8 @@ async def test_a_stream_that_is_closed_ends_for_whoever_waits(quick_api: Api):
 
 
 def test_nobody_there_is_said_in_words():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(StoreUnavailable, match="no server at http://127"):
-        Client(url).healthz()
+    with reserved_port() as port, pytest.raises(StoreUnavailable, match="no server at http://127"):
+        Client(f"http://127.0.0.1:{port}").healthz()
 
 
 def test_something_else_than_an_address_is_refused():

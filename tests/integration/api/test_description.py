@@ -9,56 +9,14 @@ import msgspec
 import pytest
 
 from integration.api.serving import Api
-from noonbell.api.errors import STATUS
 from noonbell.api.openapi import document
 from noonbell.clock import Instant
-from noonbell.errors import NoonbellError
+from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.model.task import TaskSpec
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import read_task
-from noonbell.service.worker_bounds import WorkerBounds
-from noonbell.settings import Settings
+from noonbell.service.task_fields import Rules, read_task
+from services.endpoints import endpoint_table
 
-
-def endpoints():
-    from noonbell.api import (
-        alerts,
-        applying,
-        callbacks,
-        events,
-        explain,
-        jobs,
-        plans,
-        protocol,
-        queues,
-        runs,
-        schedules,
-        system,
-        tasks,
-        timeline,
-        tokens,
-        workers,
-    )
-    from noonbell.service import build
-
-    services = build(None, None, Rules.of(Settings()), None, object())  # type: ignore[arg-type]
-    listed = [
-        *applying.endpoints(services),
-        *tasks.endpoints(services),
-        *explain.endpoints(services),
-        *timeline.endpoints(services),
-        *runs.endpoints(services),
-        *callbacks.endpoints(services),
-        *plans.endpoints(services),
-        *queues.endpoints(services),
-        *workers.endpoints(services),
-        *protocol.endpoints(services.protocol, WorkerBounds(services.store)),
-    ]
-    listed += [*events.endpoints(None), *alerts.endpoints(None), *tokens.endpoints(None)]  # type: ignore[arg-type]
-    return [*listed, *jobs.endpoints(services), *schedules.endpoints(services), *system.endpoints(dict, None)]
-
-
-DOCUMENT = msgspec.json.decode(msgspec.json.encode(document(endpoints())))
+DOCUMENT = msgspec.json.decode(msgspec.json.encode(document(endpoint_table())))
 OPERATIONS = [
     pytest.param(path, method, operation, id=f"{method} {path}")
     for path, methods in DOCUMENT["paths"].items()
@@ -132,7 +90,7 @@ async def test_it_is_served(quick_api: Api):
 
 def test_every_route_is_described():
     described = {(path, method.upper()) for path, methods in DOCUMENT["paths"].items() for method in methods}
-    routed = {(each.base + each.path, method) for each in endpoints() for method in each.methods}
+    routed = {(each.base + each.path, method) for each in endpoint_table() for method in each.methods}
     assert described == routed
 
 
@@ -150,8 +108,8 @@ def test_every_error_code_has_a_status_and_an_answer():
     def codes(error: type[NoonbellError]) -> set[str]:
         return {error.code}.union(*(codes(each) for each in error.__subclasses__()))
 
-    assert codes(NoonbellError) <= set(STATUS)
-    assert set(DOCUMENT["components"]["responses"]) == set(STATUS)
+    assert codes(NoonbellError) <= set(HTTP_STATUS)
+    assert set(DOCUMENT["components"]["responses"]) == set(HTTP_STATUS)
 
 
 @pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)

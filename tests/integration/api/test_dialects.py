@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from integration.api.serving import Api, serving
-from noonbell.service import reconcile
+from noonbell.dialects.jobs import JobsDialect
+from noonbell.service import task_files
 from noonbell.service.doctor import look_at_dialects
-from noonbell.service.writing import written
-from noonbell.settings import Scheduler, Settings
+from noonbell.service.task_files import written
+from noonbell.settings import SchedulerSettings, Settings
 
 JOB = {"job_name": "nightly", "job_type": "resize"}
 
@@ -33,7 +34,7 @@ async def api():
 
 @pytest.fixture
 async def cronjob_api():
-    async with serving("memory://", scheduler=Scheduler(cron_dialect="cronjob")) as api:
+    async with serving("memory://", scheduler=SchedulerSettings(cron_dialect="cronjob")) as api:
         yield api
 
 
@@ -97,8 +98,8 @@ async def test_a_job_of_a_settings_file_is_quartz_and_a_stored_one_stays(api):
     given = {"job_name": "filed", "job_type": "resize", "cron": "0 0 9 * * 2"}
 
     async def declare() -> dict[str, Any]:
-        fields = await api.services.jobs.declaration(given)
-        await reconcile.reconcile(api.services, "file:a.yaml", [fields], by="file:a.yaml")
+        fields = await JobsDialect(api.services).declaration(given)
+        await task_files.reconcile(api.services, "file:a.yaml", [fields], by="file:a.yaml")
         return dict(await api.good("GET", "/tasks/name:filed"))
 
     assert (await declare())["schedule"]["dialect"] == "quartz"
@@ -191,7 +192,7 @@ async def test_the_doctor_lists_what_the_dialect_of_today_would_read_otherwise(a
         await api.good("POST", "/tasks", {"name": name, **fields}, 201)
     found = [each async for each in look_at_dialects(api.store, Settings())]
     assert [(each.mark, each.says.rpartition(": ")[2]) for each in found] == [("care", "modulo"), ("well", "old job")]
-    cronjob = Settings(scheduler=Scheduler(cron_dialect="cronjob"))
+    cronjob = Settings(scheduler=SchedulerSettings(cron_dialect="cronjob"))
     found = [each async for each in look_at_dialects(api.store, cronjob)]
     assert [each.says.rpartition(": ")[2] for each in found] == ["old job"]
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from integration.api.serving import HTTP, Api, serving
-from noonbell.api.limits import MOST_BYTES
+from noonbell.api.params import MOST_BYTES
 from noonbell.errors import StoreUnavailable
-from noonbell.settings import Metrics
+from noonbell.settings import MetricsSettings
 
 JSON = {"Content-Type": "application/json"}
 
@@ -56,7 +56,7 @@ async def test_a_bomb_is_no_json_and_costs_milliseconds(quick_api: Api, path, bo
 @pytest.mark.parametrize("bomb", BOMBS[:4], ids=range(4))
 def test_a_bomb_takes_little_processor_time(bomb):
     from noonbell.errors import InvalidJson
-    from noonbell.service.json_text import decode
+    from noonbell.json_text import decode
 
     before = time.thread_time()
     with pytest.raises(InvalidJson):
@@ -226,7 +226,7 @@ async def test_health_says_when_the_work_cannot_be_done():
 
     from noonbell.api.system import SystemCalls
 
-    calls = SystemCalls(lambda: {"ok": False, "store": {"ok": False}}, None)
+    calls = SystemCalls(lambda: {"ok": False, "store": {"ok": False}})
     request = Request({"type": "http", "method": "GET", "headers": []})
     assert (await calls.healthz(request)).status_code == 503
     assert (await calls.readyz(request)).status_code == 503
@@ -234,5 +234,5 @@ async def test_health_says_when_the_work_cannot_be_done():
 
 
 async def test_metrics_can_be_switched_off():
-    async with serving("memory://", metrics=Metrics(enabled=False)) as api:
+    async with serving("memory://", metrics=MetricsSettings(enabled=False)) as api:
         assert await api.bad("GET", "//metrics") == (404, "NOT_FOUND")

@@ -20,7 +20,7 @@ from noonbell.clock import Instant
 from noonbell.model.event import Event
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.service.events import event_json
+from noonbell.service.filters import event_json
 
 PATIENCE = 20
 

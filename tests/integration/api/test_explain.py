@@ -8,6 +8,7 @@ import pytest
 
 from integration.api.serving import Api
 from noonbell.clock import SECOND, Instant, rfc3339
+from services.steps import calls_while
 
 KEYS = {"cause", "message", "slot", "run_id", "blocking_run_id", "policy", "actor", "since", "next_slot"}
 EVERY_SECOND = {"schedule": {"type": "interval", "every": 1, "unit": "second", "anchor": "2026-01-01T00:00:00Z"}}
@@ -44,6 +45,21 @@ async def test_the_sentence_is_in_the_language_of_the_caller(quick_api: Api):
     assert "该时刻尚未到来" in heard["message"]
     over = await quick_api.good("GET", f"/tasks/{task}/explain?lang=en", headers={"Accept-Language": "zh"})
     assert over["message"].isascii()
+
+
+async def test_what_waits_for_a_scheduler_says_that_none_is_running(api_everywhere: Api):
+    api = api_everywhere
+    task = await api.create(cron_expr="0 3 * * *", timezone="Asia/Shanghai")
+    assert (await api.good("GET", "/workers"))["has_scheduler"] is False
+    alone = (await api.good("GET", f"/tasks/{task}/explain"))["message"]
+    assert alone.endswith("No scheduler is running on this store now: start one with `noonbell serve`.")
+    assert "没有调度器" in (await api.good("GET", f"/tasks/{task}/explain?lang=zh"))["message"]
+    delayed = await api.trigger(task, delay_seconds=600)
+    assert "No scheduler is running" in (await api.good("GET", f"/runs/{delayed}/explain"))["message"]
+    await api.store.note_scheduler()
+    assert (await api.good("GET", "/workers"))["has_scheduler"] is True
+    assert "scheduler" not in (await api.good("GET", f"/tasks/{task}/explain"))["message"]
+    assert "scheduler" not in (await api.good("GET", f"/runs/{delayed}/explain"))["message"]
 
 
 async def test_a_moment_without_an_offset_is_local_to_the_task(quick_api: Api):
@@ -109,6 +125,38 @@ async def test_a_month_of_seconds_that_a_task_was_off_is_one_item(quick_api: Api
     (item,) = page["items"]
     assert (item["outcome"], page["next_from"]) == ("disabled", None)
     assert item["count"] >= 2_599_999
+
+
+async def test_all_the_years_to_come_are_counted_and_not_walked_through(quick_api: Api):
+    """Disabled, as one item; asked why at the end of the calendar; on the timeline there."""
+    schedule = {"type": "cron", "expr": "0 3 * * *", "repeat": 1_000_000_000}
+    more = {"timezone": "America/Chicago", "target_url": "http://127.0.0.1:9/", "schedule": schedule}
+    off = await quick_api.create(**more, name="off", status="DISABLED")
+    on = await quick_api.create(**more, name="on")
+    now, far = rfc3339(await quick_api.store.now()), "9998-01-01T09:00:00Z"
+    pages = [
+        (f"/tasks/{off}/slots", {"from": now, "to": far}),
+        (f"/tasks/{on}/slots", {"from": "9997-12-01T00:00:00Z", "to": far}),
+        (f"/tasks/{on}/explain", {"at": far}),
+        ("/timeline", {"from": "9997-12-30T00:00:00Z", "to": far}),
+    ]
+    answers = []
+    for path, query in pages:
+        await quick_api.good("GET", path, params=query)  # the zone is asked once for its changes
+        answers.append({})
+        calls = await calls_while(lambda: _got(quick_api, path, query, answers[-1]))  # noqa: B023 awaited at once
+        assert calls < 1_500_000, path
+    slots, later, explained, timeline = answers
+    (item,) = slots["items"]
+    assert (item["outcome"], item["last"]) == ("disabled", far)
+    assert 2_900_000 < item["count"] < 2_912_000
+    assert [each["outcome"] for each in later["items"]] == ["planned"] * 32
+    assert explained["cause"] == "waiting"
+    assert [len(lane["planned"]) for lane in timeline["items"] if lane["task_id"] == on] == [3]
+
+
+async def _got(api: Api, path: str, query: dict[str, Any], into: dict[str, Any]) -> None:
+    into.update(await api.good("GET", path, params=query))
 
 
 async def test_past_slots_have_their_outcomes(api_everywhere: Api):

@@ -11,9 +11,9 @@ import pytest
 from integration.api.serving import Api, serving
 from integration.api.test_papers import curl_lines, run_line
 from noonbell.api.jobs import NAMES
+from noonbell.dialects.jobs import STATUSES
 from noonbell.model.run import RunStatus, execution_id_of
-from noonbell.service.jobs import STATUSES
-from noonbell.settings import Jobs
+from noonbell.settings import JobSettings
 
 JOBS = "//api/jobs"
 BODY: dict[str, Any] = {"job_name": "backup", "job_type": "backup"}
@@ -246,7 +246,7 @@ async def test_a_job_type_that_nobody_knows_is_taken_with_a_note(quick_api: Api)
 
 
 async def test_the_settings_give_the_defaults(sqlite_url: str):
-    async with serving(sqlite_url, jobs=Jobs(max_retries=1, retry_delay=7, job_timeout=20)) as api:
+    async with serving(sqlite_url, jobs=JobSettings(max_retries=1, retry_delay=7, job_timeout=20)) as api:
         made = await make(api)
         assert (made["max_retries"], made["retry_delay_seconds"], made["timeout_seconds"]) == (1, 7, 20)
         made = await make(api, job_name="b", max_retries=2, retry_delay_seconds=3, timeout_seconds=4)

@@ -11,7 +11,7 @@ from integration.api.conftest import url_of
 from integration.api.serving import Api
 from integration.api.stations import PLAN, Bureau, bureau, failing, swept
 from noonbell.model.request import ClaimRequest
-from noonbell.settings import Plans, Settings
+from noonbell.settings import PlanSettings, Settings
 
 DAILY = {"plan_type": "day", "plan_value": 1, "plan_repet": -1}
 EACH_SECOND = {"plan_type": "second", "plan_value": 1, "plan_repet": -1}
@@ -235,7 +235,7 @@ async def test_a_one_shot_plan_that_was_paused_before_its_time_keeps_its_time(he
 
 
 async def test_the_timeout_of_plans_is_the_settings():
-    async with bureau(settings=Settings(plans=Plans(exec_timeout=7))) as here:
+    async with bureau(settings=Settings(plans=PlanSettings(exec_timeout=7))) as here:
         made = await here.publish(plan_type="none")
         assert (await here.api.good("GET", f"/tasks/{made['task_id']}"))["timeout_seconds"] == 7
 
@@ -326,7 +326,7 @@ async def test_answers_have_the_fields_that_the_description_lists(quick_api: Api
     made = await quick_api.good("POST", "/plans", {**PLAN, **DAILY, "plan_id": "1"}, 201)
     assert set(made) == set(schemas["Plan"]["properties"])
     assert set(await quick_api.good("GET", "/plans/1")) == set(schemas["PlanWhole"]["properties"])
-    assert set(await quick_api.good("GET", "/plans")) == set(schemas["PlanPage"]["properties"])
+    assert set(await quick_api.good("GET", "/plans")) == set(schemas["PlanPage"]["required"])
 
 
 async def test_the_examples_of_the_description_are_taken(quick_api: Api):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.api.serving import JOB, Api, serving
-from noonbell.engine.sweep import Sweeper
+from noonbell.engine.sweeper import Sweeper
 
 CLAIM = {"queues": ["default"], "max": 10, "wait_seconds": 0}
 
@@ -197,7 +197,7 @@ async def test_a_worker_that_hangs_up_while_it_waits_takes_no_run(api: Api):
 async def until_waiting(api: Api, count: int) -> None:
     async with asyncio.timeout(20):
         while True:
-            if api.parts.door.waiting == count:
+            if api.parts.long_poll.waiting == count:
                 return
             await asyncio.sleep(0.01)
 

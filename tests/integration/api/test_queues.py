@@ -9,6 +9,7 @@ import pytest
 from integration.api.serving import JOB, Api
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
+from noonbell.model.worker import WorkerInfo
 
 S = RunStatus
 
@@ -35,6 +36,7 @@ async def test_a_queue_shows_what_is_in_it(api_everywhere: Api):
         await api.trigger(task_id, delay_seconds=delay)
     await api.claim("mail/out")
     queue = await api.good("GET", "/queues/mail%2Fout")
+    assert [(one["job_type"], one["lack"], one["count"]) for one in queue.pop("unserved")] == [("resize", "queue", 1)]
     assert {name: queue[name] for name in queue if name != "oldest_at"} == {
         "name": "mail/out",
         "paused": False,
@@ -45,8 +47,26 @@ async def test_a_queue_shows_what_is_in_it(api_everywhere: Api):
         "running": 1,
     }
     assert queue["oldest_at"] is not None
-    assert (await api.good("GET", "/queues"))["items"] == [queue]
+    (listed,) = (await api.good("GET", "/queues"))["items"]
+    assert {**listed, "unserved": None} == {**queue, "unserved": None}
     assert (await api.good("GET", "/queues/new"))["waiting"] == 0
+
+
+async def test_a_queue_names_the_job_types_that_none_of_its_workers_knows(api_everywhere: Api):
+    api = api_everywhere
+    await api.store.register_worker(WorkerInfo(id="w1", incarnation="a", job_types=("other",)))
+    run = await api.trigger(await a_job(api))
+    (found,) = (await api.good("GET", "/queues/default"))["unserved"]
+    assert {**found, "since": None, "task_id": None} == {
+        "job_type": "resize",
+        "lack": "job_type",
+        "count": 1,
+        "run_id": run,
+        "task_id": None,
+        "since": None,
+    }
+    await api.store.register_worker(WorkerInfo(id="w2", incarnation="a", job_types=("resize",)))
+    assert (await api.good("GET", "/queues/default"))["unserved"] == []
 
 
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(api: Api):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.api.serving import JOB, Api
-from noonbell.model.worker import Worker
+from noonbell.model.worker import WorkerInfo
 from noonbell.stores.sql.statement import Execute
 
 FIELDS = {
@@ -38,7 +38,7 @@ async def test_workers_are_listed_with_what_they_hold(api_everywhere: Api):
 
 
 async def test_a_worker_that_has_fallen_silent_is_lost(quick_api: Api):
-    await quick_api.store.register_worker(Worker(id="old", incarnation="x"))
+    await quick_api.store.register_worker(WorkerInfo(id="old", incarnation="x"))
     await quick_api.store._write(lambda _: _silence())  # type: ignore[attr-defined]
     assert (await quick_api.good("GET", "/workers/old"))["state"] == "lost"
 

@@ -11,7 +11,7 @@ import pytest
 
 from integration.support import until
 from noonbell import App, Context, Fail
-from noonbell.app.listening import Events
+from noonbell.app.listening import EventStream
 from noonbell.errors import InvalidArgument, InvalidState, NotFound
 from noonbell.model.event import Event
 
@@ -37,7 +37,7 @@ def shop() -> App:
     return app
 
 
-async def collect(events: AsyncIterator[Event] | Events, last: str) -> list[Event]:
+async def collect(events: AsyncIterator[Event] | EventStream, last: str) -> list[Event]:
     """What is told up to the first event of that type."""
     found: list[Event] = []
     async with asyncio.timeout(PATIENCE):

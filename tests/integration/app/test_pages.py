@@ -8,6 +8,8 @@ import contextlib
 import inspect
 import io
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,14 @@ from typing import Any
 import pytest
 
 from integration.api.serving import serving
-from noonbell import App, AsyncClient, Context, Job, Published
-from noonbell.app.options import NAMES
-from noonbell.app.request import OPTIONS
+from noonbell import App, AsyncClient, Context, Fail, Job, Published
+from noonbell.app.job import NAMES, OPTIONS
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOW_TO = DOCS / "how-to/python-jobs.md"
 REFERENCE = DOCS / "reference/python.md"
+EVENTS = DOCS / "how-to/events.md"
+TESTING = DOCS / "how-to/testing.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -65,6 +68,51 @@ async def test_the_how_to_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async with names["web"].router.lifespan_context(names["web"]):
         placed = await names["place"](7)
         assert (await names["app"].connection.run(placed["run_id"])).task_name == "ship"
+
+
+def run_as_tests(page: Path, folder: Path) -> None:
+    """Each block in a file of its own, by pytest as it is without any settings."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for block in blocks(page):
+        (folder / f"test_line_{block.line}.py").write_text(block.code)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tests_of_the_page_about_testing_pass_as_they_are_printed(tmp_path: Path):
+    run_as_tests(TESTING, tmp_path)
+
+
+async def test_the_loop_of_the_page_about_events_hears_of_a_failure(sqlite_url: str):
+    (block,) = blocks(EVENTS)
+    code = block.code.replace("postgresql://…", sqlite_url)
+    heard: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+    worker = App()
+
+    @worker.job(retries=0)
+    async def sync_stats() -> None:
+        raise Fail("no such table")
+
+    names: dict[str, Any] = {"app": App(), "print": lambda *said: heard.put_nowait(said)}
+    async with worker.running(sqlite_url):
+        compiled = compile(code, str(EVENTS), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        listening = asyncio.create_task(eval(compiled, names))  # noqa: S307 - our own page
+        while heard.empty():  # what happened before it listens is not heard
+            await worker.wait_for((await sync_stats.publish()).run_id)
+            assert not listening.done(), listening
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+    assert (await heard.get())[2] == "run.failed"
+
+
+def test_every_page_with_python_in_it_is_run_by_a_test():
+    tests = Path(__file__).parents[2]
+    named = "".join(file.read_text() for file in tests.rglob("test_*.py"))
+    # Decisions tell of the day that they were made on; what they show is not for copying.
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "decisions" and "```python" in page.read_text()]
+    assert len(pages) >= 6
+    assert [page.name for page in pages if f'/{page.name}"' not in named] == []
 
 
 async def test_the_reference_is_true():

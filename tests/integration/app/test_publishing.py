@@ -17,7 +17,7 @@ from integration.support import until
 from noonbell import App, Context
 from noonbell.clock import to_datetime
 from noonbell.errors import AlreadyExists, ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
-from noonbell.model.request import Outcome, TaskChange, TaskQuery
+from noonbell.model.request import PublishOutcome, TaskChange, TaskQuery
 from noonbell.model.task import Task, TaskStatus
 from noonbell.stores import open_store
 
@@ -133,7 +133,7 @@ async def test_a_name_that_means_something_else_already_stops_the_start(sqlite_u
         # The same job type under another owner: used as it is.
         pass
     async with two.connected(sqlite_url):
-        assert (await other.publish(to="a")).outcome is Outcome.CREATED
+        assert (await other.publish(to="a")).outcome is PublishOutcome.CREATED
     owned = await task_of(sqlite_url, "send")
     assert owned is not None
     assert owned.spec.managed_by == "code:one"
@@ -228,7 +228,7 @@ async def test_ten_thousand_go_in_one_transaction_and_no_more(sql_url: str):
     async with app.connected(sql_url):
         answers = await app.publish_many(send.request(to=str(n)) for n in range(10_000))
         assert len({answer.run_id for answer in answers}) == 10_000
-        assert {answer.outcome for answer in answers} == {Outcome.CREATED}
+        assert {answer.outcome for answer in answers} == {PublishOutcome.CREATED}
         with pytest.raises(InvalidArgument, match="at most 10000"):
             await app.publish_many([send.request(to="a")] * 10_001)
         assert await app.publish_many([]) == []
@@ -242,7 +242,7 @@ async def test_a_task_at_its_limit_refuses_one_and_tells_of_many(sqlite_url: str
         with pytest.raises(ConcurrencyLimit):
             await send.publish(to="b")
         (refused,) = await app.publish_many([send.request(to="c")])
-        assert refused.outcome is Outcome.REFUSED
+        assert refused.outcome is PublishOutcome.REFUSED
         with pytest.raises(ConcurrencyLimit):
             _ = refused.run_id
 
@@ -304,7 +304,7 @@ def test_a_plain_script_publishes_without_a_loop(sqlite_url: str):
         many = app.publish_many_sync([app.jobs["send"].request(to=str(n)) for n in range(3)])
         with pytest.raises(TimeoutError, match=f"run {published.run_id} is SCHEDULED"):
             published.result_sync(0.01)
-    assert published.outcome is Outcome.CREATED
+    assert published.outcome is PublishOutcome.CREATED
     assert len(many) == 3
     assert "noonbell app" not in {thread.name for thread in threading.enumerate()}
 
@@ -363,7 +363,7 @@ async def test_on_postgresql_a_run_exists_if_and_only_if_the_caller_commits(post
                 many = await app.publish_many([send.request(to="b")] * 3, transaction=connection)
                 with pytest.raises(NotFound):
                     await made.run()
-            assert (made.outcome, len(many)) == (Outcome.CREATED, 3)
+            assert (made.outcome, len(many)) == (PublishOutcome.CREATED, 3)
             assert (await made.run()).status == "SCHEDULED"
             with pytest.raises(NotFound):
                 await undone.run()
@@ -419,7 +419,7 @@ async def test_on_sqlite_a_run_exists_if_and_only_if_the_caller_commits(sqlite_u
             with pytest.raises(NotFound):
                 await made.run()
             file.commit()
-        assert made.outcome is Outcome.CREATED
+        assert made.outcome is PublishOutcome.CREATED
         assert (await made.run()).status == "SCHEDULED"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 import threading
@@ -436,3 +437,27 @@ async def test_on_sqlite_the_callers_commit_wakes_the_worker(sqlite_url: str):
             published = await double.publish(n=4, transaction=file)
             file.commit()
         assert await published.result(20) == 8
+
+
+async def test_a_program_with_plain_logging_reads_what_its_handler_raised(caplog):
+    app = App()
+
+    @app.job(retry_policy={"max_retries": 1, "initial_delay": 0.01})
+    async def send_mail(to: str) -> None:
+        raise ValueError(f"no such address: {to}")
+
+    async with app.running("memory://"):
+        ticket = await send_mail.publish(to="a@b")
+        with pytest.raises(RunFailed):
+            await ticket.result(20)
+        run_id = (await ticket.run()).id
+    again, record = [one for one in caplog.records if one.name == "noonbell.runs"]
+    plain = logging.Formatter(logging.BASIC_FORMAT)
+    says = f"send_mail, run {run_id}, attempt"
+    assert plain.format(again) == (
+        f"WARNING:noonbell.runs:run will be retried: {says} 1, RETRYING: ValueError: no such address: a@b"
+    )
+    line, *trace = plain.format(record).splitlines()
+    assert line == f"WARNING:noonbell.runs:run ended: {says} 2, FAILED: ValueError: no such address: a@b"
+    assert "in send_mail" in trace[1]
+    assert (record.task_name, record.run_id, record.status) == ("send_mail", run_id, "FAILED")

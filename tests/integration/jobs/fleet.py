@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from noonbell.engine.know import Tasks
+from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.node import Node
-from noonbell.engine.plan import Planner
+from noonbell.engine.planner import Planner
 from noonbell.engine.publish import publish
-from noonbell.engine.sweep import Sweeper
-from noonbell.engine.wake import ORDERS
+from noonbell.engine.sweeper import Sweeper
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import TaskId, TaskSpec
-from noonbell.model.worker import Worker, WorkerState
-from noonbell.ports import Store, Wakeup
-from noonbell.stores import open_store
-from noonbell.stores.wakeups import make_wakeup
+from noonbell.model.worker import WorkerInfo, WorkerState
+from noonbell.ports import ORDERS, Store, Wakeup
+from noonbell.stores import make_wakeup, open_store
+from services import forked
 
 APP = Path(__file__).with_name("fleet_app.py")
 COMMAND = str(Path(sys.executable).with_name("noonbell"))
@@ -53,9 +51,9 @@ class Process:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")} | dict(
             env or {}
         )
-        command = [COMMAND, "worker", "--app", f"{APP}:app", "--store", url, "--worker-id", worker_id, *arguments]
+        command = ["worker", "--app", f"{APP}:app", "--store", url, "--worker-id", worker_id, *arguments]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=folder, env=clean, stdout=log, stderr=log)
+            self.process = forked.start(*command, cwd=folder, env=clean, stdout=log, stderr=log)
 
     @property
     def log(self) -> str:
@@ -77,7 +75,7 @@ class Fleet:
     def __init__(self, folder: Path, url: str, store: Store, wakeup: Wakeup) -> None:
         self.folder, self.url, self.store, self.wakeup = folder, url, store, wakeup
         self.processes: list[Process] = []
-        self._known = Tasks(store)
+        self._known = TaskCache(store)
 
     async def start(
         self, *arguments: str, worker_id: str | None = None, env: Mapping[str, str] | None = None
@@ -141,7 +139,7 @@ class Fleet:
         await self.eventually(lambda: len(lines()) >= count)
         return lines()
 
-    async def worker(self, worker_id: str) -> Worker | None:
+    async def worker(self, worker_id: str) -> WorkerInfo | None:
         return next((worker for worker in await self.store.workers() if worker.id == worker_id), None)
 
     async def beats(self, worker_id: str, count: int) -> None:

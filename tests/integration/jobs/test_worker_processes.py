@@ -199,7 +199,7 @@ async def test_a_worker_that_an_operator_stops_ends_gracefully_and_its_process_w
     run_id = await fleet.run("wait", {"file": str(file)})
     await fleet.notes(file, "start")
     await fleet.order("w0", state=WorkerState.STOPPING)
-    await fleet.eventually(lambda: "was told to stop" in worker.log)
+    await fleet.eventually(lambda: "an operator asked for it" in worker.log)
     go(file)
     assert await worker.ended() == 0
     assert (await fleet.store.run(run_id)).status is RunStatus.SUCCESS

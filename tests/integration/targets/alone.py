@@ -15,15 +15,15 @@ import socket
 import struct
 import sys
 
-from noonbell.targets.guard import Guard
-from noonbell.targets.http import HttpTarget
+from noonbell.targets.http.guard import AddressGuard
+from noonbell.targets.http.target import HttpTarget
 from unit.targets.make import assignment
 
 PORT = 8000
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\ncanary"
 
 
-class OpenDoor(Guard):
+class OpenDoor(AddressGuard):
     """No guard at all: shows that the canary could have been reached."""
 
     def check(self, address: str, port: int | None = None) -> None:
@@ -56,7 +56,7 @@ def bring_everything_home(family: int) -> None:
             raise OSError(-error, "no route home")
 
 
-async def tried(urls: list[str], guard: Guard) -> list[dict[str, object]]:
+async def tried(urls: list[str], guard: AddressGuard) -> list[dict[str, object]]:
     """For each URL: the failure's kind, and how many connections the canary saw."""
     seen = 0
 
@@ -91,7 +91,7 @@ def main() -> None:
     bring_everything_home(socket.AF_INET)
     bring_everything_home(socket.AF_INET6)
     orders = json.load(sys.stdin)
-    guard = OpenDoor() if orders["guard"] is None else Guard(**orders["guard"])
+    guard = OpenDoor() if orders["guard"] is None else AddressGuard(**orders["guard"])
     json.dump(asyncio.run(tried(orders["urls"], guard)), sys.stdout)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.targets.http import HttpTarget
+from noonbell.targets.http.target import HttpTarget
 
 Opened = Callable[..., Awaitable[HttpTarget]]
 

@@ -21,8 +21,8 @@ import pytest
 from integration.targets.sink import http, listening, replies
 from noonbell.model.attempt import OutcomeKind
 from noonbell.model.task import ExecType
-from noonbell.targets import guard
-from noonbell.targets.guard import Guard
+from noonbell.targets.http import guard
+from noonbell.targets.http.guard import AddressGuard
 from unit.targets.make import TOKEN, assignment
 
 TESTS = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_an_allowed_network_is_dialled():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001", "127.1", "[::ffff:127.0.0.1]", "0.0.0.0"])
 async def test_a_canary_on_loopback_sees_nothing(opened, host):
-    target = await opened(guard=Guard(**NO_LOOPBACK))
+    target = await opened(guard=AddressGuard(**NO_LOOPBACK))
     async with listening(replies()) as canary:
         outcome = await target.execute(assignment(canary.url(host=host)))
     assert outcome.failure in {"blocked_address", "fail"}  # some spellings do not even get past the reader of URLs
@@ -183,7 +183,7 @@ class Names:
 
 async def test_a_name_that_points_elsewhere_the_second_time_is_stopped_at_the_dial(opened):
     names = Names(["127.0.0.1"], ["127.0.0.2"])
-    target = await opened(guard=Guard(deny_networks=["127.0.0.2/32"]), resolver=names)
+    target = await opened(guard=AddressGuard(deny_networks=["127.0.0.2/32"]), resolver=names)
     async with listening(replies(200, b"x", Connection="close")) as sink:
         first = await target.execute(assignment(sink.url(host="rebind.test")))
         target._pool.names.forget()
@@ -193,7 +193,9 @@ async def test_a_name_that_points_elsewhere_the_second_time_is_stopped_at_the_di
 
 
 async def test_a_denied_address_behind_a_dead_one_is_not_dialled_either(opened):
-    target = await opened(guard=Guard(deny_networks=["127.0.0.1/32"]), resolver=Names(["127.0.0.2", "127.0.0.1"]))
+    target = await opened(
+        guard=AddressGuard(deny_networks=["127.0.0.1/32"]), resolver=Names(["127.0.0.2", "127.0.0.1"])
+    )
     async with listening(replies()) as canary:  # on 127.0.0.1 alone: 127.0.0.2 refuses
         outcome = await target.execute(assignment(canary.url(host="two.test")))
     assert outcome.failure == "connection_refused"
@@ -201,7 +203,9 @@ async def test_a_denied_address_behind_a_dead_one_is_not_dialled_either(opened):
 
 
 async def test_a_name_with_one_good_address_is_called_there(opened):
-    target = await opened(guard=Guard(deny_networks=["127.0.0.2/32"]), resolver=Names(["127.0.0.2", "127.0.0.1"]))
+    target = await opened(
+        guard=AddressGuard(deny_networks=["127.0.0.2/32"]), resolver=Names(["127.0.0.2", "127.0.0.1"])
+    )
     async with listening(replies(200, b"well")) as sink:
         outcome = await target.execute(assignment(sink.url(host="two.test")))
     assert outcome.kind is OutcomeKind.SUCCESS
@@ -273,7 +277,7 @@ async def test_a_redirect_on_the_same_origin_keeps_them(target):
 
 
 async def test_a_redirect_to_a_denied_address_is_stopped_at_the_dial(opened):
-    target = await opened(guard=Guard(deny_networks=["127.0.0.2/32"]))
+    target = await opened(guard=AddressGuard(deny_networks=["127.0.0.2/32"]))
     async with listening(replies(), host="127.0.0.2") as canary, listening(replies(302, Location=canary.url())) as sink:
         outcome = await target.execute(assignment(sink.url(), follow_redirects=True))
     assert outcome.failure == "blocked_address"

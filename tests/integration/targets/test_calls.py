@@ -16,7 +16,7 @@ from noonbell.model.attempt import OutcomeKind
 from noonbell.model.run import RunStatus
 from noonbell.model.task import Delivery, ExecType, RetryPolicy
 from noonbell.policy import retry
-from noonbell.targets.http import HttpTarget
+from noonbell.targets.http.target import HttpTarget
 from unit.targets.make import TOKEN, assignment
 
 WHERE = f"http://bell.test/api/v1/callbacks/{TOKEN}"

@@ -16,8 +16,9 @@ from integration.targets.sink import Sink, http, listening, replies, says, silen
 from noonbell.engine import failpoint
 from noonbell.model.attempt import OutcomeKind
 from noonbell.model.task import Delivery, ExecType
-from noonbell.targets import pool
-from noonbell.targets.guard import Guard
+from noonbell.targets.http import pool
+from noonbell.targets.http.guard import AddressGuard
+from services.ports import bound_to_one_port, make_deaf
 from unit.targets.make import assignment
 
 
@@ -174,7 +175,7 @@ async def test_what_does_work_takes_a_connection_only_if_it_was_used_a_moment_ag
         for method in ("POST", "POST"):
             await target.execute(assignment(sink.url(), http_method=method))
         assert sink.connections == 1
-        monkeypatch.setattr("noonbell.targets.http.FRESH_SECONDS", -1.0)  # that was longer ago
+        monkeypatch.setattr("noonbell.targets.http.target.FRESH_SECONDS", -1.0)  # that was longer ago
         await target.execute(assignment(sink.url(), http_method="POST"))
         assert sink.connections == 2
         await target.execute(assignment(sink.url()))  # what changes nothing may still have the old one
@@ -287,15 +288,9 @@ async def test_if_an_address_refuses_the_next_one_is_tried(opened):
 async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(opened):
     target = await opened(connect_timeout=1.0, resolver=Names("127.0.0.2", "127.0.0.1"))
     with contextlib.ExitStack() as held:
-        deaf = held.enter_context(socket.socket())
-        deaf.bind(("127.0.0.2", 0))
-        deaf.listen(0)
-        for _ in range(4):
-            client = held.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(deaf.getsockname())
-        await asyncio.sleep(0.05)
-        sink = await asyncio.start_server(_well, "127.0.0.1", deaf.getsockname()[1])
+        deaf, well = map(held.enter_context, bound_to_one_port("127.0.0.2", "127.0.0.1"))
+        make_deaf(deaf, held)
+        sink = await asyncio.start_server(_well, sock=well)
         outcome = await target.execute(assignment(f"http://two.test:{deaf.getsockname()[1]}/"))
         sink.close()
     assert outcome.kind is OutcomeKind.SUCCESS
@@ -310,7 +305,7 @@ async def _well(reader, writer):
 async def test_every_address_passes_the_guard_before_it_is_dialled(opened):
     seen = []
 
-    class Watching(Guard):
+    class Watching(AddressGuard):
         def check(self, address, port=None):
             seen.append((address, port))
             super().check(address, port)

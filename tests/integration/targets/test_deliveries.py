@@ -11,8 +11,8 @@ from conformance.store.builders import publish, run_of
 from integration.targets.sink import http, listening
 from noonbell.model.run import RunStatus
 from noonbell.model.task import RetryPolicy
-from noonbell.service.run_json import shown_attempt
-from noonbell.stores.memory import MemoryStore
+from noonbell.service.runs import shown_attempt
+from noonbell.stores.sqlite import MemoryStore
 from unit.engine.make import worker_on
 
 

@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[2]
 CALL = """
 import asyncio, sys
 from noonbell.model.task import ExecType
-from noonbell.targets.http import HttpTarget
+from noonbell.targets.http.target import HttpTarget
 from unit.targets.make import assignment
 
 async def main(url, method, body, kind):

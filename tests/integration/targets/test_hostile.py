@@ -18,7 +18,8 @@ import pytest
 from integration.targets.sink import Answer, drips, http, listening, replies, says, silence
 from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.task import ExecType
-from noonbell.targets.http import HttpTarget
+from noonbell.targets.http.target import HttpTarget
+from services.ports import make_deaf
 from unit.targets.make import assignment
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -227,12 +228,7 @@ async def test_a_connection_that_is_never_made_ends_at_the_connect_deadline(open
 def full_listener(held: contextlib.ExitStack) -> int:
     server = held.enter_context(socket.socket())
     server.bind(("127.0.0.1", 0))
-    server.listen(0)
-    for _ in range(4):
-        client = held.enter_context(socket.socket())
-        client.setblocking(False)
-        client.connect_ex(server.getsockname())
-    time.sleep(0.05)
+    make_deaf(server, held)
     return int(server.getsockname()[1])
 
 
@@ -267,7 +263,7 @@ async def test_name_lookups_do_not_use_the_threads_of_others(target, monkeypatch
         asyncio.run_coroutine_threadsafe(hang.wait(), loop).result(10)
         raise OSError("no such name")
 
-    monkeypatch.setattr("noonbell.targets.resolver.socket.getaddrinfo", stuck)
+    monkeypatch.setattr("noonbell.targets.http.pool.socket.getaddrinfo", stuck)
     calls = [asyncio.create_task(target.execute(assignment(f"http://h{n}.test/"))) for n in range(100)]
     await asyncio.sleep(0.05)
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 1) == "free"

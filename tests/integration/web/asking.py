@@ -16,7 +16,14 @@ async def get(api: Api, path: str, lang: str = "en", **more: Any) -> str:
     headers = {**HTML, "accept-language": lang, **more.pop("headers", {})}
     told = await api.call("GET", f"/{path}", headers=headers, **more)
     assert told.status == 200, (path, told.status, told.text[-2000:])
-    return html.unescape(told.text)
+    return as_read(told.text)
+
+
+def as_read(text: str) -> str:
+    """The page's text as a browser reads it: entities resolved, and outside of <pre> and <textarea> any white space is one."""
+    kept = re.split(r"(<(?:pre|textarea)\b.*?</(?:pre|textarea)>)", text, flags=re.DOTALL)
+    read = (part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(kept))
+    return html.unescape("".join(read))
 
 
 async def status_of(api: Api, path: str, **more: Any) -> int:
@@ -27,7 +34,7 @@ async def post(api: Api, path: str, data: Any = None, **headers: str) -> tuple[i
     """Status, where it leads to from the root, and the text."""
     sent = {"origin": api.root, **HTML, **headers}
     told = await api.call("POST", f"/{path}", data=data or {}, headers=sent, allow_redirects=False)
-    return told.status, re.sub(r"^[./]*", "/", told.headers.get("location", "")), html.unescape(told.text)
+    return told.status, re.sub(r"^[./]*", "/", told.headers.get("location", "")), as_read(told.text)
 
 
 def field(text: str, name: str) -> str:

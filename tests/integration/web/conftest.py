@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from integration.api.serving import Api, serving
-from noonbell.settings import Auth
+from noonbell.settings import AuthSettings
 
+STORES = ("memory", pytest.param("sqlite", marks=pytest.mark.full), "postgres", "mariadb")
+"""The memory store is SQLite without a file: what is the same in both is tested on the file by `make test-full`."""
 URLS = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
+@pytest.fixture(params=STORES)
 async def everywhere(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     url = "memory://" if request.param == "memory" else str(request.getfixturevalue(URLS[request.param]))
     async with serving(url) as api:
@@ -27,5 +29,5 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[Api]:
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True, session_key="k" * 32)) as api:
         yield api

@@ -7,7 +7,7 @@ from typing import Any
 
 from integration.api.serving import Api, serving
 from noonbell.model.run import RunBodies
-from noonbell.settings import Auth
+from noonbell.settings import AuthSettings
 
 PARTS = ("", "/runs", "/runs?show=failed", "/runs?show=slow", "/schedule", "/configuration", "/versions", "/activity")
 RAW = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
@@ -92,7 +92,7 @@ async def test_why_it_fails_names_the_change_before_and_leads_to_its_diff(everyw
     assert "Began with v2" in words(text)
     assert f"tasks/{task}/versions?v=2#v2" in text
     diff = await page(api, f"/tasks/{task}/versions?v=2")
-    assert re.search(r'<li id="v2"><details open>', diff)
+    assert re.search(r'<li id="v2">\s*<details\s+open>', diff)
     assert "timeout_seconds" in diff
 
 
@@ -201,7 +201,7 @@ async def test_a_run_that_is_not_there_is_said_to_be_gone(api):
 
 
 async def test_a_viewer_sees_no_audit_log_and_cannot_restore():
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True, session_key="k" * 32)) as api:
         _, admin = await api.parts.access.create("boss", "admin")
         bearer = {"authorization": f"Bearer {admin}"}
         task = (

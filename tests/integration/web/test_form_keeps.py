@@ -12,10 +12,9 @@ import pytest
 from integration.api.serving import Api, serving
 from integration.web.asking import HTML, post
 from noonbell import when
-from noonbell.settings import Recovery, Scheduler
-from noonbell.when.fields import Fields
+from noonbell.model.task import TARGET_KINDS, target_kind
+from noonbell.settings import RecoverySettings, SchedulerSettings
 from noonbell.when.weekly import Weekly
-from noonbell.when.zones import Zone
 
 SCHEDULES: dict[str, list[dict[str, Any]]] = {
     "cron": [
@@ -39,10 +38,6 @@ class Fortnightly(Weekly):
     """A kind that the dashboard has never heard of."""
 
     kind = "fortnightly"
-
-    @classmethod
-    def read(cls, given: Fields, zone: Zone, now: int | None, seconds_field: bool) -> Weekly:
-        return super().read(given, zone, now, seconds_field)
 
     def spec(self) -> dict[str, Any]:
         return {**Weekly.spec(self), "type": "fortnightly"}
@@ -207,6 +202,12 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
+def test_every_kind_of_target_is_among_those_that_are_saved() -> None:
+    assert {target_kind(fields.get("exec_type"), fields).name for fields in TASKS.values()} == {
+        kind.name for kind in TARGET_KINDS
+    }
+
+
 @pytest.mark.parametrize("fields", TASKS.values(), ids=TASKS)
 async def test_every_field_is_the_same_after_the_form_was_saved_unchanged(api: Api, fields: dict[str, Any]) -> None:
     before = await made(api, **fields)
@@ -217,7 +218,10 @@ async def test_every_field_is_the_same_after_the_form_was_saved_unchanged(api: A
 
 @pytest.fixture
 async def other_defaults() -> AsyncIterator[Api]:
-    settings = {"scheduler": Scheduler(cron_dialect="quartz"), "recovery": Recovery(orphaned_runs="fail")}
+    settings = {
+        "scheduler": SchedulerSettings(cron_dialect="quartz"),
+        "recovery": RecoverySettings(orphaned_runs="fail"),
+    }
     async with serving("memory://", **settings) as api:
         yield api
 

@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from integration.api.serving import Api
 from integration.web.test_pages import get, post, sign_in
 from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.service.steps import Step, runs_step, tasks_step
-from noonbell.web.tasks.files import declared_in
+from noonbell.service.bulk import BulkStep, runs_step, tasks_step
+from noonbell.web.task_list import declared_in
 
 JSON = {"accept": "application/json"}
 
@@ -73,7 +74,7 @@ async def test_steps_follow_each_other_to_the_end_and_say_what_they_left(everywh
     for number in range(5):
         await api.create(name=f"t{number}", cron_expr="0 2 * * *")
     await api.good("POST", "/tasks/3/disable")
-    steps: list[Step] = []
+    steps: list[BulkStep] = []
     while not steps or steps[-1].next is not None:
         place = steps[-1].next if steps else None
         steps.append(await tasks_step(api.services, "disable", TaskQuery(), place, size=2))
@@ -88,7 +89,7 @@ async def test_a_step_of_runs_does_not_find_what_the_one_before_has_made(everywh
     runs = [await api.trigger(task) for _ in range(5)]
     for run in runs:
         await api.good("POST", f"/runs/{run}/cancel")
-    steps: list[Step] = []
+    steps: list[BulkStep] = []
     while not steps or steps[-1].next is not None:
         place = steps[-1].next if steps else None
         steps.append(await runs_step(api.services, "retry", RunQuery(), place, size=2))
@@ -153,3 +154,16 @@ async def test_a_task_under_way_again_still_needs_somebody(everywhere):
     text = (await get(api, "/tasks"))[1]
     assert re.search(r"1 needs attention", text)
     assert (await api.good("GET", f"/tasks/{task}"))["last_run_status"] == "RUNNING"
+
+
+async def test_an_export_of_many_tasks_is_one_text_and_comes_in_pieces(api):
+    """More than one piece, none of the tasks twice, and what comes back is what `noonbell apply` takes."""
+    assert yaml.safe_load((await get(api, "/tasks/export"))[1]) == {"tasks": []}
+    names = [f"task {number:03d}" for number in range(120)]
+    for name in names:
+        await api.create(name=name, body_template="é: [1, 2]\n" * 3)
+    status, text, headers = await get(api, "/tasks/export")
+    tasks = yaml.safe_load(text)["tasks"]
+    assert (status, [task["name"] for task in tasks]) == (200, names)
+    assert {task["body_template"] for task in tasks} == {"é: [1, 2]\n" * 3}
+    assert "content-length" not in headers, "nobody has the whole of it in memory"

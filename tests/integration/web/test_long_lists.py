@@ -8,6 +8,8 @@ import pytest
 
 from integration.api.serving import Api
 from integration.web.asking import get
+from noonbell.model.request import MOST_LISTED
+from noonbell.model.run import RunBodies
 from noonbell.service import filters
 
 
@@ -42,3 +44,39 @@ async def test_the_api_says_where_it_stopped_counting(api: Api, monkeypatch: pyt
     page = await api.good("GET", "/runs?page_size=2")
     assert page["total"] == 5
     assert "total_is_least" not in page
+
+
+async def test_a_run_of_many_large_attempts_shows_the_newest_and_the_one_that_is_asked_for(api: Api):
+    run = await api.trigger(await api.create(name="a"))
+    for number in range(1, 131):
+        kept = RunBodies(response_body=f"answer {number} " + "x" * 100_000)
+        await api.retry(await api.claim(), 0, bodies=kept, result={"number": number, "text": "y" * 100_000})
+    text = await get(api, f"/runs/{run}?show=response")
+    shown = [int(number) for number in re.findall(r"<b>(\d+)</b>", text)]
+    assert shown == [*range(130, 30, -1), 1]
+    assert "answer 130 x" in text
+    assert '"number": 130' in text
+    assert len(text) < 400_000
+    text = await get(api, f"/runs/{run}?attempt=7&show=response")
+    assert "answer 7 x" in text
+    assert '"number": 7,' in text
+    assert "answer 130 x" not in text
+    assert len(text) < 400_000
+
+
+async def test_a_callback_that_is_too_long_for_the_page_says_where_it_is(api: Api):
+    run = await api.trigger(await api.create(name="a", exec_type="ASYNC", callback_timeout_sec=300))
+    lease = await api.claim()
+    await api.park(lease)
+    long = "x" * (MOST_LISTED // 5)
+    for data in (*[long] * 5, "short"):
+        await api.good("POST", f"/callbacks/{lease.callback_token}", {"status": "RUNNING", "data": data})
+    text = await get(api, f"/runs/{run}?show=callback")
+    assert "short" in text
+    assert len(text) < 100_000
+    assert "The body has 819 KB, too much for a list. The API shows it:" in text
+    assert "正文有 819 KB" in await get(api, f"/runs/{run}?show=callback", "zh")
+    found = re.search(r"<code>[./]*(/api/v1)?([^<]*/callbacks\?[^<]*)</code>", text)
+    assert found is not None, text[-3000:]
+    (alone,) = (await api.good("GET", "/" + found[2].removeprefix("api/v1").lstrip("/")))["items"]
+    assert long in alone["body"]

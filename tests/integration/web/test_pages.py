@@ -10,8 +10,7 @@ import pytest
 
 from integration.api.serving import HTTP, Api
 from noonbell.model.access import Role
-from noonbell.web.mount import PAGES
-from noonbell.web.page import Page
+from noonbell.web.routes import PAGES
 
 HTML = {"accept": "text/html"}
 
@@ -52,7 +51,7 @@ async def test_every_page_answers_on_every_store(everywhere):
         ),
         *("/tasks/bulk?act=disable&name=a", "/runs", "/runs?status=FAILED,TIMEOUT&text=not+to+be", "/runs?from=x"),
         *(f"/runs?task={task}", f"/runs/{run}", f"/runs/{run}/replay", "/runs/bulk?act=retry", "/runs/bulk?act=cancel"),
-        *("/timeline", "/timeline?span=7d", "/queues", "/workers", "/activity", "/settings"),
+        *("/timeline", "/timeline?span=7d", "/queues", "/workers", "/activity", "/activity/check", "/settings"),
     ]
     for lang in ("en", "zh"):
         for path in paths:
@@ -214,12 +213,8 @@ async def sign_in(api: Api, role: str) -> aiohttp.CookieJar:
     return headers["set-cookie"].split(";")[0]
 
 
-def every_page(api: Api) -> list[Page]:
-    return [page for pages in PAGES for page in pages(None)]
-
-
 async def test_without_a_token_every_page_but_the_door_is_shut(guarded):
-    for page in every_page(guarded):
+    for page in PAGES:
         path = re.sub(r"\{\w+\}", "1", page.path)
         guarded.session.cookie_jar.clear()
         if page.role is None:
@@ -234,7 +229,7 @@ async def test_without_a_token_every_page_but_the_door_is_shut(guarded):
 async def test_a_role_reaches_as_far_as_the_page_says_and_no_further(guarded):
     for role in Role:
         cookie = await sign_in(guarded, role)
-        for page in every_page(guarded):
+        for page in PAGES:
             if page.role is None:
                 continue
             guarded.session.cookie_jar.clear()

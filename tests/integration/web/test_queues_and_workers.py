@@ -9,11 +9,11 @@ from urllib.parse import quote
 from integration.api.serving import Api
 from integration.support import execute
 from integration.web.asking import field, get, post, status_of
-from noonbell.engine.know import Tasks
-from noonbell.engine.sweep import Sweeper
-from noonbell.model.worker import PART_OF, SERVE, Worker, WorkerState
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.sweeper import Sweeper
+from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
 from noonbell.stores.wakeups import LocalWakeup
-from noonbell.web.activity.log import cell
+from noonbell.web.activity import cell
 
 ODD = "a/b c?"
 
@@ -110,8 +110,29 @@ async def test_what_waits_is_canceled(api):
 # Workers
 
 
-async def register(api: Api, name: str, **more) -> Worker:
-    return await api.store.register_worker(Worker(id=name, incarnation=name, **more))
+async def register(api: Api, name: str, **more) -> WorkerInfo:
+    return await api.store.register_worker(WorkerInfo(id=name, incarnation=name, **more))
+
+
+async def test_job_types_that_no_worker_of_a_queue_knows_are_told_where_one_looks(everywhere):
+    api = everywhere
+    await register(api, "w1", job_types=("other",))
+    task = await api.create(name="mail", exec_type="JOB", job_type="send_mial", target_url=None)
+    run = await api.trigger(task)
+    for path in ("/queues", "/queues/default"):
+        text = await get(api, path)
+        assert "1 run waits in default for a job type that none of its workers knows" in text
+        assert "send_mial" in text
+        assert f"/runs/{run}" in text
+        assert "noonbell worker --app MODULE:APP --queues default" in text
+        assert "no worker listens" not in text
+    for path in (f"/tasks/{task}", f"/runs/{run}"):
+        text = await get(api, path)
+        assert 'data-cause="no_worker"' in text
+        assert "no living worker of queue default knows job type send_mial" in text
+        assert 'data-advice="no_worker_type"' in text
+        assert "noonbell worker --app MODULE:APP --queues default" in text
+    assert "wait for job types that none of its workers knows: send_mial (1)" in await get(api, "/")
 
 
 async def test_an_older_version_is_marked_among_those_that_share_a_queue(api):
@@ -143,7 +164,7 @@ async def test_places_are_changed_and_several_are_drained_at_once(everywhere):
 
 async def test_a_worker_inside_serve_is_offered_no_stop_and_refuses_one(api):
     await register(api, "alone")
-    await api.store.register_worker(Worker(id="inside", incarnation="x", meta={PART_OF: SERVE}))
+    await api.store.register_worker(WorkerInfo(id="inside", incarnation="x", meta={PART_OF: SERVE}))
     text = await get(api, "/workers")
     assert "/workers/alone/stop" in text
     assert "/workers/inside/drain" in text
@@ -155,6 +176,15 @@ async def test_a_worker_inside_serve_is_offered_no_stop_and_refuses_one(api):
     assert {one.id: one.state for one in await api.store.workers()}["inside"] is WorkerState.RUNNING
 
 
+async def test_workers_and_overview_say_that_no_scheduler_is_running(api):
+    await api.create(name="a")
+    for page in ("/workers", "/"):
+        assert "o scheduler is running on this store: schedules do not fire" in await get(api, page)
+    await api.store.note_scheduler()
+    for page in ("/workers", "/"):
+        assert "scheduler is running" not in await get(api, page)
+
+
 async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):
     api = everywhere
     await register(api, "w1", queues=("http",))
@@ -164,7 +194,7 @@ async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):
     await execute(api.store, "update workers set heartbeat_at = heartbeat_at - 600000000")
     assert "1 run is still in its name" in await get(api, "/workers")
     await execute(api.store, "update live set expires_at = expires_at - 600000000, at = at - 600000000")
-    sweeper = Sweeper(api.store, LocalWakeup(), tasks=Tasks(api.store), draw=lambda: 0.5)
+    sweeper = Sweeper(api.store, LocalWakeup(), tasks=TaskCache(api.store), draw=lambda: 0.5)
     await sweeper.tick()
     text = await get(api, "/workers")
     assert "1 run was requeued:" in text

@@ -8,8 +8,8 @@ import pytest
 
 from integration.api.serving import serving
 from integration.web.asking import field, get, post, signed_in, status_of
-from noonbell.settings import Auth, Server
-from noonbell.web.settings.frame import SECTIONS
+from noonbell.settings import AuthSettings, ServerSettings
+from noonbell.web.settings import SECTIONS
 
 HOOK = {"name": "ops", "kind": "webhook", "url": "http://127.0.0.1:9/hook", "enabled": "on"}
 
@@ -191,7 +191,7 @@ async def test_no_password_of_the_store_is_on_a_page(postgres_url):
 
 
 async def test_others_than_admins_do_not_see_where_the_store_is():
-    async with serving("memory://", auth=Auth(enabled=True, session_key="k" * 32)) as api:
+    async with serving("memory://", auth=AuthSettings(enabled=True, session_key="k" * 32)) as api:
         _, secret = await api.parts.access.create("v", "viewer")
         told = await api.call(
             "POST", "//login", data={"token": secret}, headers={"origin": api.root}, allow_redirects=False
@@ -205,7 +205,7 @@ async def test_others_than_admins_do_not_see_where_the_store_is():
 
 
 async def test_an_open_door_is_told():
-    async with serving("memory://", server=Server(host="0.0.0.0"), auth=Auth(enabled=False)) as api:
+    async with serving("memory://", server=ServerSettings(host="0.0.0.0"), auth=AuthSettings(enabled=False)) as api:
         assert "others can reach it and nobody is asked" in await get(api, "/settings/diagnostics")
 
 

@@ -14,7 +14,7 @@ from noonbell.clock import SECOND, Instant, rfc3339
 
 async def test_every_view_answers_on_every_store_and_says_what_is_there(everywhere):
     api = everywhere
-    daily = await api.create(name="daily one", cron_expr="0 2 * * *", labels={"team": "billing"})
+    daily = await api.create(name="daily one", cron_expr=_soon(), labels={"team": "billing"})
     often = await api.create(name="often", cron_expr="* * * * *")
     await api.create(name="by hand only")
     run = await api.trigger(often)
@@ -36,11 +36,16 @@ async def test_every_view_answers_on_every_store_and_says_what_is_there(everywhe
         ):
             told = await api.call("GET", f"//timeline{query}", headers={**HTML, "accept-language": lang})
             assert told.status == 200, (query, told.text[-1500:])
-    text = (await get(api, "/timeline"))[1]
+    text = (await get(api, "/timeline?span=7d"))[1]
     assert f"runs/{run}" in text
     assert text.index("often") < text.index("daily one"), "the nearest first"
     assert "by hand only" not in text, "nothing of it lies in the stretch"
     assert "team=billing" not in (await get(api, "/timeline?group=team"))[1].split("timeline.css")[0]
+
+
+def _soon() -> str:
+    """Daily, and whatever the time of day, the next is among what is shown."""
+    return f"0 {(datetime.now(UTC).hour + 2) % 24} * * *"
 
 
 def _ago(days: int) -> str:
@@ -77,16 +82,16 @@ async def test_slots_that_were_dropped_are_hatched_and_pauses_are_shaded(everywh
 
 
 async def test_tasks_that_start_together_can_be_spread_by_a_jitter_that_is_proposed_and_not_saved(api):
-    tasks = [await api.create(name=f"t{number}", cron_expr="0 2 * * *") for number in range(4)]
-    text = (await get(api, "/timeline?view=load"))[1]
+    tasks = [await api.create(name=f"t{number}", cron_expr=_soon()) for number in range(4)]
+    text = (await get(api, "/timeline?view=load&span=7d"))[1]
     assert "4 tasks in one minute" in text
     assert f"tasks/{tasks[0]}/edit?jitter=30" in text
     form = (await get(api, f"/tasks/{tasks[0]}/edit?jitter=30"))[1]
-    assert re.search(r'name="jitter_seconds" type="text" value="30"', form)
+    assert re.search(r'name="jitter_seconds" type="text"\s+value="30"', form)
     assert (await api.good("GET", f"/tasks/{tasks[0]}"))["jitter_seconds"] == 0
     await api.good("PATCH", f"/tasks/{tasks[0]}", {"jitter_seconds": 3600})
     await api.good("PATCH", f"/tasks/{tasks[1]}", {"jitter_seconds": 3600})
-    assert "4 tasks in one minute" not in (await get(api, "/timeline?view=load"))[1]
+    assert "4 tasks in one minute" not in (await get(api, "/timeline?view=load&span=7d"))[1]
 
 
 async def test_a_backfill_is_seen_before_it_is_done_and_done_once(everywhere):

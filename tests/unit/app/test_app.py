@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from noonbell import App, Context, Job
-from noonbell.app.resources import Provided
+from noonbell.app.signature import Provided
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
 from noonbell.targets.jobs.handler import HandlerKind
 

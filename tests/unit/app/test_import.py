@@ -25,6 +25,12 @@ def test_the_sdk_loads_no_web_server_and_no_driver():
     assert loaded_by("from noonbell import App, Context, Fail, Client") & heavy == set()
 
 
+def test_a_node_starts_without_the_packages_of_the_extras():
+    extras = ("redis", "asyncpg", "asyncmy", "apprise", "cryptography", "opentelemetry", "uvloop")
+    blocked = f"for name in {extras}: sys.modules[name] = None"
+    assert "noonbell.wiring" in loaded_by(f"{blocked}\nimport noonbell.wiring, noonbell.api.app, noonbell.web.routes")
+
+
 def test_a_name_that_is_not_there_is_told_as_python_tells_it():
     with pytest.raises(AttributeError, match="module 'noonbell' has no attribute 'Application'"):
         noonbell.Application  # noqa: B018

@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from noonbell.app.options import NAMES, declared
+from noonbell.app.job import NAMES, declared
 from noonbell.errors import InvalidArgument
-from noonbell.model.task import TaskSpec
-from noonbell.service.http_fields import HTTP_FIELDS
+from noonbell.model.task import JOBS, TARGET_KINDS, TaskSpec
 
 
 def problems_of(**options) -> dict[str, str]:
@@ -19,7 +18,8 @@ def problems_of(**options) -> dict[str, str]:
 
 
 def test_every_field_of_a_job_task_is_an_option():
-    settled = {"managed_by", "exec_type", "job_type", *HTTP_FIELDS}
+    of_others = {name for kind in TARGET_KINDS if kind is not JOBS for name in kind.fields}
+    settled = {"managed_by", "exec_type", "job_type", *of_others}
     assert {*TaskSpec.__struct_fields__} - settled - NAMES == set()
 
 
@@ -34,6 +34,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     [
         ({"cron": "*/5 * * * *"}, {"cron_expr": "*/5 * * * *"}),
         ({"every": 90}, {"schedule": {"type": "interval", "every": 90, "unit": "second"}}),
+        ({"every": "5m"}, {"schedule": {"type": "interval", "every": 5, "unit": "minute"}}),
         ({"every": timedelta(minutes=2)}, {"schedule": {"type": "interval", "every": 120, "unit": "second"}}),
         ({"timeout": timedelta(minutes=1)}, {"timeout_seconds": 60}),
         ({"timeout": 2.5}, {"timeout_seconds": 2.5}),
@@ -55,7 +56,8 @@ def test_an_option_becomes_a_field_of_the_task(options, fields):
         ({"cron": "99 * * * *"}, "cron"),
         ({"cron": "* * * * *", "every": 5}, "every"),
         ({"every": 0.5}, "every"),
-        ({"every": "5m"}, "every"),
+        ({"every": "five minutes"}, "every"),
+        ({"every": "0s"}, "schedule.every"),
         ({"timeout": "60"}, "timeout"),
         ({"timeout": 5, "timeout_seconds": 5}, "timeout"),
         ({"retries": -1}, "retries"),

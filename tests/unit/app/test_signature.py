@@ -13,10 +13,10 @@ import msgspec
 import pydantic
 import pytest
 
-from noonbell.app.request import OPTIONS
+from noonbell.app.job import OPTIONS
 from noonbell.app.signature import Signature, as_json, signature_of
 from noonbell.errors import InvalidArgument
-from noonbell.targets.jobs.context import Context
+from noonbell.targets.jobs.handler import Context
 
 
 @dataclass

@@ -5,13 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from noonbell.cli.export import written
+from noonbell.cli.task_files import task_as_written
 from noonbell.clock import Instant
+from noonbell.model.account import Activity
 from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.service.activity import Activity
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import read_task
-from noonbell.service.task_json import shown
+from noonbell.service.task_fields import Rules, read_task
+from noonbell.service.tasks import shown
 
 NOW = Instant(1_790_000_000_000_000)
 HTTP = {"name": "t", "target_url": "http://h/"}
@@ -54,11 +53,11 @@ def answered(given: dict) -> dict:
 )
 def test_reading_what_was_exported_gives_the_same_task(given):
     task = answered(given)
-    exported = written(task)
+    exported = task_as_written(task)
     assert answered(exported) == task
     assert len(exported) <= len(given) + 1  # no defaults
 
 
 def test_the_version_is_there_when_asked_for():
-    assert written(answered(HTTP), versions=True)["version"] == 3
-    assert "version" not in written(answered(HTTP))
+    assert task_as_written(answered(HTTP), versions=True)["version"] == 3
+    assert "version" not in task_as_written(answered(HTTP))

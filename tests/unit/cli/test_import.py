@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from noonbell.cli.imports import cronjob, crontab
-from noonbell.cli.validate import check
+from noonbell.cli import crontab, import_
+from noonbell.cli.task_files import check_tasks
 
 CALL = {"http_method": "GET", "target_url": "http://h/a"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -68,7 +68,7 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "expected"), LINES, ids=[line for line, _ in LINES])
 def test_each_line_has_its_right_answer_or_a_named_refusal(line, expected):
-    (entry,) = crontab.read(line)
+    (entry,) = crontab.read_crontab(line)
     if isinstance(expected, str):
         assert entry.task is None
         assert expected in entry.refused
@@ -78,9 +78,9 @@ def test_each_line_has_its_right_answer_or_a_named_refusal(line, expected):
 
 
 def test_every_task_of_a_crontab_is_one_that_a_server_takes():
-    tasks = [entry.task for entry in crontab.read("\n".join(line for line, _ in LINES)) if entry.task]
+    tasks = [entry.task for entry in crontab.read_crontab("\n".join(line for line, _ in LINES)) if entry.task]
     assert len(tasks) == sum(not isinstance(expected, str) for _, expected in LINES)
-    check(tasks)
+    check_tasks(tasks)
 
 
 def test_zones_and_variables_hold_for_the_lines_below_them():
@@ -93,7 +93,7 @@ def test_zones_and_variables_hold_for_the_lines_below_them():
     0 1 * * * curl ${BASE}/b
     CRON_TZ=Nowhere/Land
     """
-    entries = list(crontab.read(text, zone="Europe/Berlin"))
+    entries = list(crontab.read_crontab(text, zone="Europe/Berlin"))
     tasks = [entry.task for entry in entries if entry.task]
     assert [task["timezone"] for task in tasks] == ["Europe/Berlin", "Asia/Shanghai"]
     assert tasks[1]["target_url"] == "http://internal/b"
@@ -102,19 +102,19 @@ def test_zones_and_variables_hold_for_the_lines_below_them():
 
 
 def test_what_is_no_call_becomes_a_job_where_a_type_is_given():
-    (entry,) = crontab.read("0 1 * * * /opt/backup.sh --full%yes", job_type="shell")
+    (entry,) = crontab.read_crontab("0 1 * * * /opt/backup.sh --full%yes", job_type="shell")
     assert entry.task["job_type"] == "shell"
     assert entry.task["payload"] == {"command": "/opt/backup.sh --full", "stdin": "yes"}
 
 
 def test_a_system_crontab_has_a_user_in_each_line():
-    (entry,) = crontab.read("17 * * * * www-data curl http://h/a", system=True)
+    (entry,) = crontab.read_crontab("17 * * * * www-data curl http://h/a", system=True)
     assert entry.task["target_url"] == "http://h/a"
     assert entry.notes == ["ran as user www-data"]
 
 
 def test_two_lines_that_call_the_same_get_two_names():
-    first, second = crontab.read("0 1 * * * curl http://h/a\n0 2 * * * curl http://h/a")
+    first, second = crontab.read_crontab("0 1 * * * curl http://h/a\n0 2 * * * curl http://h/a")
     assert (first.task["name"], second.task["name"]) == ("h/a", "h/a-2")
 
 
@@ -140,33 +140,53 @@ ROW = {
 
 
 def test_a_row_of_its_table_becomes_the_task_that_it_was():
-    (entry,) = cronjob.read_rows([ROW])
+    (entry,) = import_.read_cronjob_rows([ROW])
     assert entry.task["schedule"] == {"type": "cron", "expr": "0 0 2 * * *", "dialect": "cronjob"}
     assert entry.task["headers"] == {"A": "b"}
     assert entry.task["retry_policy"] == {"max_retries": 3}
     assert entry.task["status"] == "DISABLED"
     assert not {"id", "version", "deleted", "cron_expr"} & set(entry.task)
-    check([entry.task])
+    check_tasks([entry.task])
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"deleted": 1}, "is deleted there"),
         ({"name": ""}, "has no name"),
         ({"cron_expr": "99 * * * * *"}, "99"),
         ({"headers_json": "{"}, "headers_json is not JSON"),
     ],
 )
 def test_what_cannot_be_carried_over_is_named(change, reason):
-    (entry,) = cronjob.read_rows([ROW | change])
+    (entry,) = import_.read_cronjob_rows([ROW | change])
     assert entry.task is None
     assert reason in entry.refused
 
 
+def test_a_task_that_is_deleted_there_is_passed_over_and_named():
+    (entry,) = import_.read_cronjob_rows([ROW | {"deleted": 1}])
+    assert (entry.task, entry.refused) == (None, None)
+    assert entry.notes == ["is deleted there, and left out"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/opt/backup >/dev/null 2>&1", "backup"),
+        ("/opt/backup > /dev/null", "backup"),
+        ("/opt/backup full 2>/tmp/log", "backup-full"),
+        ("/opt/backup /srv/data", "backup-/srv/data"),
+        ("/opt/backup && /opt/mail", "backup"),
+    ],
+)
+def test_where_output_goes_is_no_part_of_a_name(command, name):
+    (entry,) = crontab.read_crontab(f"0 1 * * * {command}", job_type="shell")
+    assert entry.task["name"] == name
+
+
 def test_a_page_of_its_api_is_read_as_well():
     page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
-    first, second = cronjob.read(json.dumps(page))
+    first, second = import_.read_cronjob(json.dumps(page))
     assert first.task == {"name": "a", "target_url": "http://h/"}
     assert first.notes == ["colour is not known and left out"]
     assert second.refused == "is not an object"
@@ -211,7 +231,7 @@ def test_the_schema_of_a_file_knows_every_field_and_nothing_else(noonbell):
     code, out, _ = noonbell("validate", "--schema")
     assert code == 0
     schema = json.loads(out)
-    task = schema["$defs"]["TaskWrite"]
+    task = schema["$defs"]["TaskInFile"]
     assert {"name", "cron_expr", "schedule", "target_url", "job_type", "retry_policy", "version"} <= set(
         task["properties"]
     )

@@ -101,3 +101,15 @@ def test_the_dialect_decides_which_weekday_a_number_is(noonbell):
         code, out, _ = noonbell("next", "0 0 9 * * 2", "-n", "1", "--dialect", dialect, *SPRING)
         assert (code, out.splitlines()[1].split()[1]) == (0, day)
     assert "Sunday is 1" in out
+
+
+def test_an_interval_is_given_as_for_a_task(noonbell):
+    code, out, err = noonbell("next", "--every", "90m", "-n", "2", "--from", "2026-03-26T12:00")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:] == [
+        "  2026-03-26 Thu 13:30:00 +00:00   in 1 h 30 m",
+        "  2026-03-26 Thu 15:00:00 +00:00   in 3 h",
+    ]
+    assert noonbell("next", "--every", "soon")[0] == 2
+    assert noonbell("next")[0] == 2
+    assert noonbell("next", "@daily", "--every", "5m")[0] == 2

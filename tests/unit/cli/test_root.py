@@ -11,19 +11,32 @@ import click
 import pytest
 
 from noonbell import errors
-from noonbell.cli.exits import MEANINGS, exit_code
-from noonbell.cli.root import COMMANDS, root
+from noonbell.cli.root import COMMANDS, MEANINGS, exit_code, root
 from noonbell.version import __version__
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 HEAVY = {"asyncio", "fastapi", "aiohttp", "msgspec", "yaml", "prometheus_client", "uvicorn", "zoneinfo", "asyncpg"}
 
 
-def test_help_imports_nothing_heavy():
-    script = "import sys\nfrom noonbell.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+def loaded_by(*arguments):
+    script = f"import sys\nfrom noonbell.cli import main\ntry: main({arguments!r})\nfinally: print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = {module.partition(".")[0] for module in done.stdout.splitlines()[-1].split()}
-    assert not loaded & HEAVY
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_nothing_heavy():
+    assert not {module.partition(".")[0] for module in loaded_by("--help")} & HEAVY
+
+
+def test_the_help_of_a_command_does_not_import_the_client():
+    assert not loaded_by("task", "list", "--help") & (
+        (HEAVY - {"zoneinfo"}) | {"noonbell.client", "http.client", "ssl"}
+    )
+
+
+def test_next_imports_schedules_and_neither_settings_nor_an_event_loop():
+    loaded = loaded_by("next", "*/5 * * * *")
+    assert not loaded & ((HEAVY - {"msgspec", "zoneinfo"}) | {"noonbell.settings", "noonbell.service", "ssl"})
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -101,3 +114,17 @@ def test_looking_at_tokens_makes_no_store(noonbell, tmp_path, monkeypatch, words
     assert "there is no file noonbell.db" in err
     assert "--store" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("explain", "did you mean task explain or run explain?"),
+        ("drain", "did you mean worker drain or queue drain?"),
+        ("tusk", "did you mean task?"),
+    ],
+)
+def test_a_command_of_a_group_is_found_by_its_own_name(noonbell, given, told):
+    code, out, err = noonbell(given, "x")
+    assert (code, out) == (2, "")
+    assert f"there is no command {given!r}; {told}" in err

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.store.builders import START
 from noonbell.clock import ManualClock
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 
 

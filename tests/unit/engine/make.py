@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance.store.builders import QUEUES
-from noonbell.engine.work import Worker
+from noonbell.engine.worker import Worker
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.task import ExecType

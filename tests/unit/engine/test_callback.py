@@ -7,20 +7,20 @@ import pytest
 
 from conformance.store.builders import asynchronous, at, claim_one, done, edit, park, retry, run_of, started, trigger
 from noonbell.clock import ManualClock
-from noonbell.engine.callback import HEARD, STALE, CallbackStatus, Message, decide, is_stale, receive
-from noonbell.engine.know import Tasks
-from noonbell.model.request import CallbackIn, CallbackSubject
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.callback import HEARD, STALE, CallbackMessage, CallbackStatus, decide, is_stale, receive
+from noonbell.model.attempt import Precondition, Settlement, Transition
+from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import RunId, RunStatus
-from noonbell.model.settlement import Expect, Move, Settlement
 from noonbell.model.task import RetryPolicy, RetryStrategy, TaskId, TaskSpec
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import ACCEPTED, Calling, Scripted, worker_on
 
 S = RunStatus
-SUCCESS = Message(status=CallbackStatus.SUCCESS, data={"rows": 1})
-FAILED = Message(status=CallbackStatus.FAILED, error_message="no paper")
-RUNNING = Message(status=CallbackStatus.RUNNING, progress={"current": 3})
+SUCCESS = CallbackMessage(status=CallbackStatus.SUCCESS, data={"rows": 1})
+FAILED = CallbackMessage(status=CallbackStatus.FAILED, error_message="no paper")
+RUNNING = CallbackMessage(status=CallbackStatus.RUNNING, progress={"current": 3})
 AGAIN = RetryPolicy(max_retries=1, strategy=RetryStrategy.FIXED, initial_delay=5, retry_on=("callback_failed",))
 
 
@@ -34,8 +34,8 @@ async def parked(store: MemoryStore, **fields: object) -> tuple[RunId, str]:
     return run_id, token
 
 
-async def call(store: MemoryStore, token: str, message: Message, wakeup: LocalWakeup | None = None):
-    return await receive(store, wakeup or LocalWakeup(), Tasks(store), CallbackIn(token=token), message)
+async def call(store: MemoryStore, token: str, message: CallbackMessage, wakeup: LocalWakeup | None = None):
+    return await receive(store, wakeup or LocalWakeup(), TaskCache(store), IncomingCallback(token=token), message)
 
 
 async def test_success_ends_the_run(store: MemoryStore, wakeup: LocalWakeup):
@@ -68,11 +68,11 @@ async def test_an_edited_policy_is_used_once_what_is_known_is_old(store: MemoryS
     task = await store.task((await run_of(store, run_id)).task_id)
     assert task is not None
     seconds = [0.0]
-    tasks = Tasks(store, monotonic=lambda: seconds[0])
+    tasks = TaskCache(store, monotonic=lambda: seconds[0])
     await tasks.newest(task.id)
     await edit(store, task, retry_policy=AGAIN)
     seconds[0] = 6.0
-    await receive(store, LocalWakeup(), tasks, CallbackIn(token=token), FAILED)
+    await receive(store, LocalWakeup(), tasks, IncomingCallback(token=token), FAILED)
     assert (await run_of(store, run_id)).status is S.RETRYING
 
 
@@ -106,7 +106,9 @@ async def test_a_callback_may_come_before_the_first_request_has_returned(store: 
 
     answers: list[object] = []
     worker = worker_on(
-        store, Calling(call_back, ACCEPTED), observe=lambda told: answers.extend(answer for *_, answer in told)
+        store,
+        Calling(call_back, ACCEPTED),
+        observe=lambda told: answers.extend(answer for *_, answer, _seconds in told),
     )
     await worker.run_until_idle()
     assert (await run_of(store, run_id)).status is S.CALLBACK_SUCCESS
@@ -130,7 +132,7 @@ def test_running_says_nothing_to_a_run_that_waits(status):
 def test_a_decision_is_fenced_by_the_token_that_was_seen():
     answer = decide(spec(), subject(S.RUNNING), CallbackStatus.SUCCESS, "", 1, 0.5)
     assert isinstance(answer, Settlement)
-    assert (answer.token, answer.expect, answer.move) == (77, Expect.ANSWERED, Move.FINISH)
+    assert (answer.token, answer.precondition, answer.transition) == (77, Precondition.ANSWERED, Transition.FINISH)
 
 
 def spec() -> TaskSpec:
@@ -181,10 +183,10 @@ async def test_too_old_a_token_is_ignored_and_recorded_and_the_new_one_is_heard(
     await store.promote(10)
     new = await claim_one(store)
     await done(store, park(new, delay=60))
-    tasks = Tasks(store)
+    tasks = TaskCache(store)
 
     async def heard(lease, ttl: float):
-        given = CallbackIn(token=lease.callback_token)
+        given = IncomingCallback(token=lease.callback_token)
         return await receive(store, wakeup, tasks, given, SUCCESS, token_ttl=ttl)
 
     subject, recorded = await heard(old, 3_600)

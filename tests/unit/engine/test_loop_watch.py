@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from noonbell.engine.loop_watch import LoopWatch, Stall, loop_watched
+from noonbell.engine.heartbeat import LoopStall, LoopWatch, loop_watched
 
 PATIENCE = 30.0
 
@@ -18,7 +18,7 @@ def hold_the_loop(seconds: float) -> None:
 
 async def test_a_call_that_holds_the_loop_is_measured_and_named():
     loop = asyncio.get_running_loop()
-    found: asyncio.Queue[Stall] = asyncio.Queue()
+    found: asyncio.Queue[LoopStall] = asyncio.Queue()
     watch = LoopWatch(loop, lambda stall: loop.call_soon_threadsafe(found.put_nowait, stall), over=0.1)
     watch.start()
     try:
@@ -33,7 +33,7 @@ async def test_a_call_that_holds_the_loop_is_measured_and_named():
 
 async def test_a_loop_that_takes_its_turns_is_not_reported():
     """With a bound that a busy machine does not reach."""
-    found: list[Stall] = []
+    found: list[LoopStall] = []
     watch = LoopWatch(asyncio.get_running_loop(), found.append, over=20.0)
     watch.start()
     try:

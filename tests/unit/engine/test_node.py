@@ -10,15 +10,14 @@ import pytest
 from conformance.store.builders import every, job, publish, run_of, runs_of
 from integration.support import until
 from noonbell.clock import ManualClock
-from noonbell.engine.keep import Backoff, Keeper
+from noonbell.engine.loop_runner import Backoff, LoopHealth, LoopRunner
 from noonbell.engine.node import Node
-from noonbell.engine.plan import Planner
-from noonbell.engine.progress import Watch
-from noonbell.engine.sweep import Sweeper
+from noonbell.engine.planner import Planner
+from noonbell.engine.sweeper import Sweeper
 from noonbell.errors import AlreadyExists, StoreUnavailable
 from noonbell.model.run import RunStatus
 from noonbell.model.worker import WorkerState
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import Moody, Patient, Scripted, spin, worker_on
 
@@ -53,29 +52,38 @@ def test_pauses_are_shortened_at_random_by_up_to_a_half():
 
 
 async def test_a_loop_goes_on_after_the_store_was_away():
-    loop, watch = Counter(StoreUnavailable("gone"), StoreUnavailable("gone")), Watch()
-    keeper = Keeper("planner", loop, watch, 0.001, 0.002)
-    keeper.start()
-    await spin(3)
+    back = asyncio.Event()
+
+    class Away(Counter):
+        async def tick(self) -> float:
+            if self.count == 2:
+                await back.wait()
+            return await super().tick()
+
+    loop, watch = Away(StoreUnavailable("gone"), StoreUnavailable("gone")), LoopHealth()
+    runner = LoopRunner("planner", loop, watch, 0.001, 0.002)
+    runner.start()
+    await until(lambda: loop.count == 2, 10, "the second tick")
     assert not watch.store_ok
     assert watch.store_error == "gone"
+    back.set()
     await until(lambda: watch.store_ok, 10, "the third tick")
     assert loop.count == 3
-    await keeper.stop()
+    await runner.stop()
 
 
 async def test_any_other_error_is_logged_with_its_traceback_and_the_loop_goes_on(monkeypatch, caplog):
-    monkeypatch.setattr("noonbell.engine.keep.AFTER_ERROR", 0.001)
-    loop, watch = Counter(ZeroDivisionError("a defect")), Watch()
-    keeper = Keeper("sweeper", loop, watch)
+    monkeypatch.setattr("noonbell.engine.loop_runner.AFTER_ERROR", 0.001)
+    loop, watch = Counter(ZeroDivisionError("a defect")), LoopHealth()
+    runner = LoopRunner("sweeper", loop, watch)
     with caplog.at_level(logging.ERROR):
-        keeper.start()
+        runner.start()
         await until(lambda: loop.count == 2, 10, "the second tick")
     assert "ZeroDivisionError: a defect" in caplog.text
     assert "Traceback" in caplog.text
     assert watch.errors == {}
     assert watch.store_ok
-    await keeper.stop()
+    await runner.stop()
 
 
 async def test_a_stop_cuts_a_wait_short_and_lets_a_tick_end():
@@ -87,14 +95,14 @@ async def test_a_stop_cuts_a_wait_short_and_lets_a_tick_end():
             ended.append(True)
             return 3600.0
 
-    keeper = Keeper("slow", Slow(), Watch())
-    keeper.start()
+    runner = LoopRunner("slow", Slow(), LoopHealth())
+    runner.start()
     await asyncio.sleep(0)
-    await keeper.stop()
+    await runner.stop()
     assert ended == [True]
-    keeper.start()
+    runner.start()
     await spin(30)
-    await keeper.stop()
+    await runner.stop()
     assert ended == [True, True]
 
 
@@ -140,7 +148,7 @@ async def test_workers_are_there_before_the_loops_begin(store: MemoryStore, wake
 
 async def test_no_loop_begins_where_a_worker_cannot(store: MemoryStore, wakeup: LocalWakeup):
     first = worker_on(store, Scripted(), wakeup)
-    await first.start(Watch())
+    await first.start(LoopHealth())
     lookout = Lookout(store)
     node = Node(workers=[worker_on(store, Scripted(), wakeup)], others={"lookout": lookout})
     with pytest.raises(AlreadyExists):
@@ -153,7 +161,7 @@ async def test_no_loop_begins_where_a_worker_cannot(store: MemoryStore, wakeup: 
 async def test_a_node_says_that_the_store_is_away_and_catches_up_afterwards(
     store: MemoryStore, clock: ManualClock, wakeup: LocalWakeup, monkeypatch
 ):
-    monkeypatch.setattr("noonbell.engine.keep.Backoff.pause", lambda self: 0.001)
+    monkeypatch.setattr("noonbell.engine.loop_runner.Backoff.pause", lambda self: 0.001)
     task = await store.create_task(job(schedule=every(10)))
     moody = Moody(store)
     worker = worker_on(moody, Scripted(), wakeup, poll=0.001)  # type: ignore[arg-type]

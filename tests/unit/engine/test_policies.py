@@ -14,8 +14,8 @@ import pytest
 from conformance.store.builders import at, every, normal, reread, runs_of
 from noonbell import when
 from noonbell.clock import SECOND, ManualClock, instant_of
-from noonbell.engine.hold import Word
-from noonbell.engine.plan import Planner
+from noonbell.engine.in_flight import StopReason
+from noonbell.engine.planner import Planner
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.run import Run, RunStatus
 from noonbell.model.task import (
@@ -23,15 +23,15 @@ from noonbell.model.task import (
     ConcurrencyPolicy,
     ExecType,
     FailureAction,
+    LastRun,
     MisfirePolicy,
     OverlapAction,
     RetryPolicy,
-    Round,
     Task,
     TaskSpec,
 )
-from noonbell.policy.account import Account, Birth, Facts, account
-from noonbell.stores.memory import MemoryStore
+from noonbell.policy.account import Account, DueRun, Facts, account
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import ACCEPTED, DONE, broken, spin, worker_on
 
@@ -101,7 +101,7 @@ def facts_of(world: str, first: Run | None) -> Facts:
         return Facts(occupied=1, waiting=1)
     occupied = int(world in ("running", "parked"))
     failures = int(world in ("failed", "canceled"))
-    round_ = Round(
+    round_ = LastRun(
         task_id=first.task_id,
         run_id=first.id,
         status=first.status,
@@ -142,7 +142,7 @@ async def make_worlds(
         if world == "canceled":
             await store.cancel([run.id for run in await runs_of(store, task)])
     await worker.tick()
-    worker.hands.interrupt_all(Word.LOST)  # the handlers end; what the store knows of their runs stays
+    worker.in_flight.interrupt_all(StopReason.LOST)  # the handlers end; what the store knows of their runs stays
     await spin(5)
     return tasks
 
@@ -173,7 +173,7 @@ async def compare(store: MemoryStore, task: Task, first: Run | None, answer: Acc
     stored = [(run.scheduled_time, run.skip_reason, run.attempt, run.retry_of_run_id) for run in later]
     assert stored == [
         (instant_of(one.slot), None, one.attempt_base, one.retry_of_run_id)
-        if isinstance(one, Birth)
+        if isinstance(one, DueRun)
         else (instant_of(one.slot), one.reason, 0, None)
         for one in answer.outcomes
     ], cell
@@ -183,7 +183,7 @@ async def compare(store: MemoryStore, task: Task, first: Run | None, answer: Acc
         (instant_of(one.first), instant_of(one.last), one.count, one.reason) for one in answer.dropped
     ], cell
     assert len(later) + sum(one.count for one in gone) == 3, cell  # 20, 30 and 40, each once
-    replaced = any(isinstance(one, Birth) and one.cancel_previous for one in answer.outcomes)
+    replaced = any(isinstance(one, DueRun) and one.cancel_previous for one in answer.outcomes)
     if first is not None:
         now = next(run for run in runs if run.id == first.id)
         assert now.status is (S.CANCELED if replaced else first.status), cell

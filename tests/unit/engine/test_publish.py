@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from conformance.store.builders import at, job, publish, run_of
 from noonbell.engine import publish as engine
-from noonbell.engine.know import Tasks
+from noonbell.engine.attempt_runner import TaskCache
 from noonbell.model.request import Publication
 from noonbell.model.run import RunStatus
 from noonbell.model.task import ConcurrencyPolicy
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import Moody, Patient, spin, worker_on
 
 
 async def test_a_publish_wakes_the_workers_of_its_queue(store: MemoryStore, wakeup: LocalWakeup):
     task = await store.create_task(job(queue="mail"))
-    (answer,) = await engine.publish(store, wakeup, [Publication(task_id=task.id)], Tasks(store))
+    (answer,) = await engine.publish(store, wakeup, [Publication(task_id=task.id)], TaskCache(store))
     assert answer.outcome == "created"
     assert await wakeup.wait(["queue:mail"], 0)
     assert not await wakeup.wait(["plan", "queue:default"], 0)
@@ -31,7 +31,7 @@ async def test_a_delayed_publish_wakes_the_planner(store: MemoryStore, wakeup: L
 
 async def test_what_made_no_run_wakes_nobody(store: MemoryStore, wakeup: LocalWakeup):
     task = await store.create_task(job(max_concurrency=0, concurrency_policy=ConcurrencyPolicy.SKIP))
-    (answer,) = await engine.publish(store, wakeup, [Publication(task_id=task.id)], Tasks(store))
+    (answer,) = await engine.publish(store, wakeup, [Publication(task_id=task.id)], TaskCache(store))
     assert answer.outcome == "refused"
     assert not await wakeup.wait(["plan", "queue:default", "queue:*"], 0)
 
@@ -40,7 +40,7 @@ async def test_a_batch_is_one_signal_and_one_look_at_the_task(store: MemoryStore
     task = await store.create_task(job())
     moody = Moody(store)
     many = [Publication(task_id=task.id)] * 50
-    await engine.publish(moody, wakeup, many, Tasks(moody))  # type: ignore[arg-type]
+    await engine.publish(moody, wakeup, many, TaskCache(moody))  # type: ignore[arg-type]
     assert moody.calls == ["publish", "task"]
     assert wakeup._signals == {"queue:default": 1}
 

@@ -10,18 +10,17 @@ import os
 import sys
 from pathlib import Path
 
-from noonbell.engine.callback import CallbackStatus, Message, receive
-from noonbell.engine.know import Tasks
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.engine.node import Node
-from noonbell.engine.plan import Planner
-from noonbell.engine.sweep import Sweeper
-from noonbell.engine.work import Worker
+from noonbell.engine.planner import Planner
+from noonbell.engine.sweeper import Sweeper
+from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.request import CallbackIn
+from noonbell.model.request import IncomingCallback
 from noonbell.model.task import ExecType
 from noonbell.ports import Store
-from noonbell.stores import open_store
-from noonbell.stores.wakeups import make_wakeup
+from noonbell.stores import make_wakeup, open_store
 
 LIVED = 3
 """The exit status of a victim that was not killed in time."""
@@ -58,8 +57,8 @@ async def main(url: str, witness: str, role: str, *more: str) -> None:
     store = open_store(url)
     await store.open()
     if role == "callback":
-        tasks, said = Tasks(store), Message(status=CallbackStatus.SUCCESS)
-        await receive(store, make_wakeup(url), tasks, CallbackIn(token=more[0]), said)
+        tasks, said = TaskCache(store), CallbackMessage(status=CallbackStatus.SUCCESS)
+        await receive(store, make_wakeup(url), tasks, IncomingCallback(token=more[0]), said)
         return
     target = Witness(witness, 60.0 if role in ("hold", "stop") else 0.0)
     node = node_on(store, url, target, "victim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from noonbell.model.idempotency import idempotency_key_of, key_of_asked, key_of_part, key_of_slot
+from noonbell.model.run import idempotency_key_of, key_of_asked, key_of_part, key_of_slot
 
 
 def digits(text: str) -> str:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noonbell.model.run import (
-    BORN,
-    FAILURES,
-    FINAL,
-    OVERLAPPING,
-    SUCCEEDED,
-    TRANSITIONS,
-    RunStatus,
-    final_status,
-)
+from noonbell.model.run import BORN, FAILURES, FINAL, OVERLAPPING, SUCCEEDED, TRANSITIONS, RunStatus, final_status
 
 FROM = {
     "SCHEDULED": {"RUNNING"},

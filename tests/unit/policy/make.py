@@ -7,8 +7,8 @@ from typing import Any
 from noonbell import when
 from noonbell.clock import Instant, instant_of
 from noonbell.model.run import RunStatus
-from noonbell.model.task import Round, Task, TaskId, TaskSpec, TaskStatus
-from noonbell.policy.account import Account, Birth, Facts, Skip, account
+from noonbell.model.task import LastRun, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.policy.account import Account, DueRun, Facts, Skip, account
 
 TEN = 1_767_348_000
 """2026-01-02 10:00:00 UTC, as a slot."""
@@ -36,10 +36,10 @@ def task(task_spec: TaskSpec, *, cursor: int | None, fired: int = 0, skip_next: 
     )
 
 
-def previous(status: RunStatus, **fields: Any) -> Round:
+def previous(status: RunStatus, **fields: Any) -> LastRun:
     fields.setdefault("run_id", 41)
     fields.setdefault("attempt", 1)
-    return Round(task_id=TaskId(7), status=status, **fields)
+    return LastRun(task_id=TaskId(7), status=status, **fields)
 
 
 def accounted(
@@ -64,5 +64,5 @@ def told(answer: Account) -> list[str]:
     return [f"{outcome.slot - TEN} {in_words(outcome)}" for outcome in answer.outcomes]
 
 
-def in_words(outcome: Birth | Skip) -> str:
-    return "born" if isinstance(outcome, Birth) else f"skipped: {outcome.reason}"
+def in_words(outcome: DueRun | Skip) -> str:
+    return "born" if isinstance(outcome, DueRun) else f"skipped: {outcome.reason}"

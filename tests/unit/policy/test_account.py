@@ -15,7 +15,7 @@ from noonbell.model.task import (
     OverlapAction,
     RetryPolicy,
 )
-from noonbell.policy.account import Birth, Dropped, Facts, Needs, account, cursor_after_run, needs
+from noonbell.policy.account import Dropped, DueRun, Facts, Needs, account, cursor_after_run, needs
 from noonbell.when.due import jitter
 from unit.policy.make import EVERY_SECOND, TEN, accounted, previous, spec, task, told
 
@@ -26,8 +26,8 @@ UNDER_WAY = [RUNNING, RETRYING, CALLBACK_PENDING]
 ENDED_BADLY = [FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT, CANCELED]
 
 
-def births(answer) -> list[Birth]:
-    return [outcome for outcome in answer.outcomes if isinstance(outcome, Birth)]
+def births(answer) -> list[DueRun]:
+    return [outcome for outcome in answer.outcomes if isinstance(outcome, DueRun)]
 
 
 # Which facts are asked for

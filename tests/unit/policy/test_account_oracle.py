@@ -21,7 +21,7 @@ from noonbell.model.task import (
     OverlapAction,
     RetryPolicy,
 )
-from noonbell.policy.account import Birth, Facts
+from noonbell.policy.account import DueRun, Facts
 from unit.policy.make import TEN, accounted, previous
 
 BAD = ("FAILED", "TIMEOUT", "FAILED_TIMEOUT", "CANCELED")
@@ -142,7 +142,7 @@ def one_slot(world, slot, overlap, failure, concurrency, limit, depth) -> str:
 
 
 def in_words(outcome) -> str:
-    if not isinstance(outcome, Birth):
+    if not isinstance(outcome, DueRun):
         return str(outcome.reason)
     gate = ", at the gate" if outcome.gated else ""
     canceled = ", previous canceled" if outcome.cancel_previous else ""

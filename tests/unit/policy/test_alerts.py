@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.alert import AlertState, AlertStep, Late, Rule, RuleKind, What
+from noonbell.model.alert import AlertMessageType, AlertState, AlertStep, OverdueTask, Rule, RuleKind
 from noonbell.model.event import Event
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.policy.alerts import Pass, concerns, types_wanted
+from services.steps import calls_in
 
-RAISED, REPEATED, RECOVERED = What.RAISED, What.REPEATED, What.RECOVERED
+RAISED, REPEATED, RECOVERED = AlertMessageType.RAISED, AlertMessageType.REPEATED, AlertMessageType.RECOVERED
 
 
 def event(type_: str, task: int = 1, second: float = 0, **data: Any) -> Event:
@@ -30,8 +31,8 @@ def event(type_: str, task: int = 1, second: float = 0, **data: Any) -> Event:
     )
 
 
-def late(task: int = 1, since: int = 0, **fields: Any) -> Late:
-    return Late(task_id=TaskId(task), task_name=f"t{task}", since=Instant(since * SECOND), **fields)
+def late(task: int = 1, since: int = 0, **fields: Any) -> OverdueTask:
+    return OverdueTask(task_id=TaskId(task), task_name=f"t{task}", since=Instant(since * SECOND), **fields)
 
 
 class Story:
@@ -47,7 +48,7 @@ class Story:
             judged.hear(one)
         return self._taken(judged)
 
-    def read(self, *found: Late, second: float = 0, is_whole: bool = True) -> AlertStep:
+    def read(self, *found: OverdueTask, second: float = 0, is_whole: bool = True) -> AlertStep:
         judged = Pass(self.rules, self.channels, dict(self.states))
         judged.read(self.rules[0], found, Instant(round(second * SECOND)), is_whole=is_whole)
         return self._taken(judged)
@@ -62,7 +63,7 @@ class Story:
         return step
 
 
-def told(step: AlertStep) -> list[What]:
+def told(step: AlertStep) -> list[AlertMessageType]:
     assert [what for what, _ in step.told] == [one.type for _, one in step.notices]
     return [what for what, _ in step.told]
 
@@ -151,6 +152,21 @@ def test_a_rule_is_for_the_tasks_that_it_names_and_tells_the_channels_that_it_na
     assert [(channel, one.task_name) for channel, one in step.notices] == [("b", "t1"), ("b", "t10")]
     assert concerns(rule, "t12")
     assert not concerns(rule, "T1"), "names are told apart by their case"
+
+
+def test_names_and_patterns_of_one_rule_stand_beside_each_other():
+    rule = Rule(name="a", kind=RuleKind.FAILED, tasks=("exact", "dotted.name", "x-*", "[ab]?", "open[end"))
+    assert [
+        name for name in ("exact", "dotted.name", "x-", "x-1\n2", "a1", "open[end") if not concerns(rule, name)
+    ] == []
+    assert [name for name in ("exac", "exact2", "dottedXname", "yx-1", "c1", "a12", "") if concerns(rule, name)] == []
+
+
+def test_the_patterns_of_a_rule_are_compiled_once_however_many_events_come():
+    rule = Rule(name="a", kind=RuleKind.FAILED, tasks=tuple(f"team{number}-*" for number in range(1_000)))
+    again = Rule(name="a", kind=RuleKind.FAILED, tasks=tuple(f"team{number}-*" for number in range(1_000)))
+    concerns(rule, "first")
+    assert calls_in(lambda: [concerns(again, f"task {number}") for number in range(100)]) < 2_000
 
 
 def test_many_at_once_are_told_as_one():

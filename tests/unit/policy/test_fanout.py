@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonbell.model.task import Fanout
-from noonbell.policy.fanout import Verdict, parts, verdict
+from noonbell.policy.workers import FanoutVerdict, parts, verdict
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_verdict_once_given_stands_and_the_last_part_always_brings_one(success
         verdict(success, len(endings), sum(endings[:done]), done - sum(endings[:done]))
         for done in range(len(endings) + 1)
     ]
-    decided = [answer for answer in given_so_far if answer is not Verdict.UNDECIDED]
+    decided = [answer for answer in given_so_far if answer is not FanoutVerdict.UNDECIDED]
     assert len(set(decided)) == 1
     assert given_so_far[-1] is decided[0]
 

@@ -8,8 +8,8 @@ from noonbell import when
 from noonbell.clock import rfc3339
 from noonbell.model.run import DropReason
 from noonbell.model.task import MisfirePolicy
-from noonbell.policy import misfire
-from noonbell.policy.misfire import Dropped, Misfire
+from noonbell.policy import account
+from noonbell.policy.account import Dropped, Misfire
 from noonbell.when.due import Bounds, due
 from unit.policy.make import EVERY_SECOND, TEN, accounted, spec, told
 
@@ -19,8 +19,8 @@ SKIP, CATCH_UP_LIMITED = MisfirePolicy.SKIP, MisfirePolicy.CATCH_UP_LIMITED
 
 def decided(now: int, *, cursor: int = TEN + 1, schedule=EVERY_SECOND, cap: int = 100, **fields) -> Misfire:
     task, rule = spec(schedule=schedule, **fields), when.parse(schedule, "UTC")
-    found = due(rule, Bounds(), cursor, now, misfire.keep(task, rule, cap), None)
-    return misfire.decide(task, rule, found, now)
+    found = due(rule, Bounds(), cursor, now, account.most_kept(task, rule, cap), None)
+    return account.decide_misfire(task, rule, found, now)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from noonbell import when
 from noonbell.clock import SECOND, Instant
 from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.policy.past import State, Stretch, stretches
+from noonbell.policy.slot_history import State, VersionSpan, version_spans
 
 ON, OFF, DONE = TaskStatus.ENABLED, TaskStatus.DISABLED, TaskStatus.COMPLETED
 EVERY_10 = {"type": "interval", "every": 10, "unit": "second", "anchor": "1970-01-01T00:00:00Z"}
@@ -22,7 +22,7 @@ def spec(schedule: dict[str, Any] | None, **fields: Any) -> TaskSpec:
     return TaskSpec(name="t", job_type="work", schedule=normal, **fields)
 
 
-def life(*versions: tuple[float, TaskStatus, TaskSpec] | tuple[float, TaskStatus, TaskSpec, int]) -> list[Stretch]:
+def life(*versions: tuple[float, TaskStatus, TaskSpec] | tuple[float, TaskStatus, TaskSpec, int]) -> list[VersionSpan]:
     """Each version as (when it began, status, spec, the last slot accounted for by then)."""
     listed = [
         TaskVersion(
@@ -46,10 +46,10 @@ def life(*versions: tuple[float, TaskStatus, TaskSpec] | tuple[float, TaskStatus
         created_at=listed[0].valid_from,
         updated_at=newest.valid_from,
     )
-    return stretches(task, listed)
+    return version_spans(task, listed)
 
 
-def slots(stretch: Stretch, until: int) -> list[int]:
+def slots(stretch: VersionSpan, until: int) -> list[int]:
     found = []
     for slot in stretch.slots():
         if slot > until:

@@ -6,7 +6,7 @@ import pytest
 
 from noonbell.model.run import SkipReason
 from noonbell.model.task import ConcurrencyPolicy, FailureAction, OverlapAction
-from noonbell.policy.trigger import Admit, Refuse, admit, needs_counts
+from noonbell.policy.account import Admit, Refuse, admit, needs_counts
 from unit.policy.make import spec
 
 QUEUE, SKIP, PARALLEL = ConcurrencyPolicy.QUEUE, ConcurrencyPolicy.SKIP, ConcurrencyPolicy.PARALLEL

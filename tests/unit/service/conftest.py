@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonbell.clock import ManualClock
-from noonbell.model.request import CallbackIn
+from noonbell.fields.kinds import read_moment
 from noonbell.service import Rules, Services, build
-from noonbell.service.callbacks import Received, Said
-from noonbell.service.reader import read_moment
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 
 
@@ -30,7 +28,4 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def services(store: MemoryStore) -> Services:
-    async def nobody_calls_back(given: CallbackIn, said: Said) -> Received:
-        raise NotImplementedError
-
-    return build(store, LocalWakeup(), Rules(), nobody_calls_back)
+    return build(store, LocalWakeup(), Rules())

@@ -14,11 +14,10 @@ from noonbell.errors import InvalidArgument
 from noonbell.model.attempt import Assignment
 from noonbell.model.run import execution_id_of
 from noonbell.service import Services
-from noonbell.settings import Jobs, Settings
-from noonbell.stores.memory import MemoryStore
+from noonbell.settings import JobSettings, Settings
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.targets.jobs import builtin
-from noonbell.targets.jobs.context import Answer, Context
-from noonbell.targets.jobs.handler import Handler
+from noonbell.targets.jobs.handler import Context, Handler, ReadyResult
 
 DAY = 86_400
 
@@ -37,14 +36,14 @@ class Listener:
 
     def progress(self, progress: dict[str, Any]) -> Awaitable[None]:
         self.newest = progress
-        return Answer(None)
+        return ReadyResult(None)
 
     def extend(self, seconds: float) -> Awaitable[bool]:
-        return Answer(seconds > 0)
+        return ReadyResult(seconds > 0)
 
 
 def handler(store: MemoryStore, days: int = 30) -> Handler:
-    (found,) = builtin.handlers(store, Settings(jobs=Jobs(history_retention_days=days)))
+    (found,) = builtin.handlers(store, Settings(jobs=JobSettings(history_retention_days=days)))
     return found
 
 

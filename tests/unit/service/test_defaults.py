@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from noonbell.clock import ManualClock
+from noonbell.model.account import Activity
 from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import RunStatus
 from noonbell.service import Services
-from noonbell.service.activity import Activity
-from noonbell.service.task_json import shown
+from noonbell.service.tasks import shown
 
 SECONDS = {"type": "interval", "every": 1, "unit": "second"}
 

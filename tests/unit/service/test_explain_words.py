@@ -6,8 +6,14 @@ import string
 
 import pytest
 
-from noonbell.service.explain_words import SENTENCES, sentence, span
-from noonbell.service.finding import CAUSES
+from noonbell.service.explain import CAUSES, span
+from noonbell.service.translation import Translator, catalogue
+
+SENTENCES = {
+    key.removeprefix("finding."): (text, catalogue("zh")[key])
+    for key, text in catalogue("en").items()
+    if key.startswith("finding.")
+}
 
 
 def names_in(text: str) -> set[str]:
@@ -35,8 +41,11 @@ def test_a_sentence_is_one_in_its_own_script(key: str):
 
 def test_a_sentence_is_filled_in():
     facts = {"blocking": "7"}
-    assert sentence("overlap", "en", facts) == "Skipped: run 7 of the task was not over yet (overlap_action SKIP)."
-    assert sentence("overlap", "zh", facts) == "已跳过：该任务的执行 7 尚未结束（overlap_action SKIP）。"
+    assert (
+        Translator("en")("finding.overlap", **facts)
+        == "Skipped: run 7 of the task was not over yet (overlap_action SKIP)."
+    )
+    assert Translator("zh")("finding.overlap", **facts) == "已跳过：该任务的执行 7 尚未结束（overlap_action SKIP）。"
 
 
 @pytest.mark.parametrize(
@@ -54,4 +63,4 @@ def test_a_sentence_is_filled_in():
     ],
 )
 def test_a_span_is_told_in_its_two_largest_units(seconds: float, english: str, chinese: str):
-    assert (span(seconds, "en"), span(seconds, "zh")) == (english, chinese)
+    assert (span(seconds, Translator("en")), span(seconds, Translator("zh"))) == (english, chinese)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noonbell import fields, json_text
 from noonbell.errors import InvalidArgument, InvalidJson, PayloadTooLarge
-from noonbell.service import json_text, reader
-from noonbell.service.json_text import DEEPEST, MOST_VALUES, aside, decode, is_too_deep
-from noonbell.service.reader import MOST_PROBLEMS, Problems, Reader
-from noonbell.when.schedule import SHOWN, shown
+from noonbell.fields.kinds import unfit_json
+from noonbell.fields.problems import MOST_PROBLEMS, SHOWN, Problems, ReadContext, shown
+from noonbell.json_text import DEEPEST, MOST_VALUES, aside, decode, is_too_deep
+from noonbell.service.workers import HeartbeatBody
 
 FULL = MOST_VALUES - 2
 
@@ -84,9 +85,9 @@ async def test_a_large_text_is_decoded_in_a_thread():
 
 def test_no_more_unknown_fields_are_compared_than_are_named(monkeypatch):
     compared = []
-    monkeypatch.setattr(reader, "get_close_matches", lambda *given: compared.append(given) or [])
+    monkeypatch.setattr(fields, "get_close_matches", lambda *given: compared.append(given) or [])
     problems = Problems()
-    Reader({f"a{number}": 0 for number in range(10_000)}, problems).finish("a thing")
+    fields.read_into(HeartbeatBody, {f"a{number}": 0 for number in range(10_000)}, ReadContext(problems))
     with pytest.raises(InvalidArgument):
         problems.finish()
     assert len(compared) == MOST_PROBLEMS
@@ -120,19 +121,18 @@ def test_a_small_value_is_quoted_whole(value):
 
 def test_reading_stops_where_no_further_problem_can_be_named(monkeypatch):
     """A heartbeat of 10,000 wrong runs costs what a hundred do."""
-    from noonbell.service import protocol
-
     made = []
+    whole = fields.read_into
 
-    def counted(*given):
-        made.append(given)
-        return Reader(*given)
+    def counted(struct, *given, **more):
+        made.append(struct)
+        return whole(struct, *given, **more)
 
-    monkeypatch.setattr(protocol, "Reader", counted)
-    outer = Reader({"runs": [{"run_id": "x", "token": "y"}] * 10_000}, Problems())
-    protocol._read_held(outer)
-    assert outer.problems.are_enough
-    assert len(made) <= MOST_PROBLEMS
+    monkeypatch.setattr(fields, "read_into", counted)
+    at = ReadContext(Problems())
+    whole(HeartbeatBody, {"runs": [{"run_id": "x", "token": "y"}] * 10_000}, at)
+    assert at.problems.are_enough
+    assert 0 < len(made) <= MOST_PROBLEMS
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_reading_stops_where_no_further_problem_can_be_named(monkeypatch):
     ],
 )
 def test_a_number_that_json_cannot_write_is_found_beside_nulls(value, is_fit):
-    assert (reader.unfit_json(value) is None) == is_fit
+    assert (unfit_json(value) is None) == is_fit

@@ -7,16 +7,25 @@ from typing import Any
 import pytest
 
 from noonbell.clock import ManualClock
+from noonbell.dialects.plans import (
+    LastState,
+    PlanDraft,
+    PlanFacts,
+    PlansDialect,
+    PlanType,
+    forget_finished,
+    last_state,
+    plan_id_of,
+    read_plan,
+)
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidId, InvalidState, NotFound
+from noonbell.fields.kinds import read_moment
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import MisfirePolicy, OnExhausted, OverlapAction, TaskId, TaskStatus
 from noonbell.service import Rules, Services
-from noonbell.service.plan_fields import PlanDraft, PlanType, plan_id_of, read_plan
-from noonbell.service.plan_json import LastState, PlanFacts, last_state
-from noonbell.service.reader import read_moment
 from noonbell.service.retention import Keep, Retention
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 
 NOW = read_moment("2026-11-15T09:00:00Z")
 LEAST: dict[str, Any] = {"station": "billing", "messages": ["settle"], "plan_type": "none"}
@@ -254,12 +263,12 @@ async def due(services: Services, clock: ManualClock, seconds: float) -> None:
 
 
 async def published(services: Services, **fields: Any) -> str:
-    task = await services.plans.publish({**LEAST, **fields})
+    task = await PlansDialect(services).publish({**LEAST, **fields})
     return str(task.spec.external_id)
 
 
 async def state(services: Services, plan_id: str) -> str:
-    return str((await services.plans.show(await services.plans.get(plan_id)))["plan_state"])
+    return str((await PlansDialect(services).show(await PlansDialect(services).get(plan_id)))["plan_state"])
 
 
 async def test_a_plan_is_published_once(services: Services, store: MemoryStore):
@@ -268,43 +277,43 @@ async def test_a_plan_is_published_once(services: Services, store: MemoryStore):
         await published(services, plan_id="1f", station="other")
     assert caught.value.details == {"plan_id": "is taken", "task_id": 1}
     assert (await store.tasks(TaskQuery())).total == 1
-    await services.plans.remove("1F")
+    await PlansDialect(services).remove("1F")
     assert await published(services, plan_id="1f") == "1f"
 
 
 @pytest.mark.parametrize("plan_id", ["xyz", "", "f" * 33, "1 or 1"])
 async def test_what_is_no_id_is_told_so(services: Services, plan_id: str):
     with pytest.raises(InvalidId):
-        await services.plans.get(plan_id)
+        await PlansDialect(services).get(plan_id)
 
 
 async def test_a_task_that_is_no_plan_is_not_found_as_one(services: Services):
     await services.tasks.create({"name": "t", "job_type": "x", "external_id": "aa", "labels": {"plan": "day"}})
     with pytest.raises(NotFound):
-        await services.plans.get("aa")
-    assert (await services.plans.page(TaskQuery())).items == []
+        await PlansDialect(services).get("aa")
+    assert (await PlansDialect(services).page(TaskQuery())).items == []
 
 
 async def test_a_plan_that_somebody_made_something_else_of_is_no_plan_any_longer(services: Services):
     plan_id = await published(services, plan_type="day", plan_value=1, plan_repet=-1)
     await services.tasks.change(TaskId(1), {"payload": {"mine": 1}}, partial=True)
     with pytest.raises(NotFound):
-        await services.plans.get(plan_id)
+        await PlansDialect(services).get(plan_id)
 
 
 async def test_pause_and_resume_are_refused_after_the_end(services: Services):
     plan_id = await published(services, plan_type="day", plan_value=1, plan_repet=-1)
     assert await state(services, plan_id) == "queue"
-    await services.plans.pause(plan_id)
+    await PlansDialect(services).pause(plan_id)
     assert await state(services, plan_id) == "pause"
-    await services.plans.resume(plan_id)
+    await PlansDialect(services).resume(plan_id)
     assert await state(services, plan_id) == "queue"
-    await services.plans.close(plan_id)
+    await PlansDialect(services).close(plan_id)
     assert await state(services, plan_id) == "close"
-    for verb in (services.plans.pause, services.plans.resume):
+    for verb in (PlansDialect(services).pause, PlansDialect(services).resume):
         with pytest.raises(InvalidState, match="closed"):
             await verb(plan_id)
-    await services.plans.reset(plan_id)
+    await PlansDialect(services).reset(plan_id)
     assert await state(services, plan_id) == "queue"
 
 
@@ -313,8 +322,8 @@ async def test_a_one_shot_plan_runs_again_though_it_is_reset_within_its_second(
 ):
     plan_id = await published(services, plan_type="none")
     await due(services, clock, 0)
-    await services.plans.close(plan_id)
-    await services.plans.reset(plan_id)
+    await PlansDialect(services).close(plan_id)
+    await PlansDialect(services).reset(plan_id)
     await due(services, clock, 1)
     runs = await store.runs(RunQuery(sort="id"))
     assert [run.status for run in runs.items] == [RunStatus.CANCELED, RunStatus.SCHEDULED]
@@ -324,8 +333,8 @@ async def test_closing_cancels_the_run_that_waits(services: Services, store: Mem
     plan_id = await published(services, plan_type="second", plan_value=1, plan_repet=-1)
     await due(services, clock, 1)
     assert await state(services, plan_id) == "queue"
-    await services.plans.close(plan_id)
-    shown = await services.plans.show(await services.plans.get(plan_id))
+    await PlansDialect(services).close(plan_id)
+    shown = await PlansDialect(services).show(await PlansDialect(services).get(plan_id))
     assert (shown["plan_state"], shown["last_state"], shown["real_repet"]) == ("close", "canceled", 0)
     assert shown["note"] == "ended without having run"
 
@@ -334,15 +343,15 @@ async def test_closing_cancels_the_run_that_waits(services: Services, store: Mem
 async def test_no_more_can_be_skipped_than_leaves_something_to_run(services: Services, count: int):
     plan_id = await published(services, plan_type="day", plan_value=1, plan_repet=3)
     with pytest.raises(InvalidArgument) as caught:
-        await services.plans.skip(plan_id, count)
+        await PlansDialect(services).skip(plan_id, count)
     assert list(caught.value.details) == ["count"]
 
 
 async def test_skipping_is_taken_back_by_a_reset(services: Services):
     plan_id = await published(services, plan_type="day", plan_value=1, plan_repet=-1)
-    task = await services.plans.skip(plan_id, -1)
+    task = await PlansDialect(services).skip(plan_id, -1)
     assert (task.skip_next, await state(services, plan_id)) == (-1, "skip")
-    await services.plans.reset(plan_id)
+    await PlansDialect(services).reset(plan_id)
     assert await state(services, plan_id) == "queue"
 
 
@@ -360,7 +369,7 @@ async def test_a_finished_plan_falls_to_retention_with_the_last_of_its_runs(
         async def between(removed: int) -> None:
             del removed
 
-        await Retention(store).clean(Keep(days=30), between)
+        await Retention(store, [forget_finished]).clean(Keep(days=30), between)
 
     clock.advance(29 * 86_400)
     young = await published(services, plan_type="none", target="pub")
@@ -370,7 +379,7 @@ async def test_a_finished_plan_falls_to_retention_with_the_last_of_its_runs(
     clock.advance(2 * 86_400)
     await clean()
     with pytest.raises(NotFound):
-        await services.plans.get(old)
+        await PlansDialect(services).get(old)
     assert await store.task(TaskId(1)) is None
     assert (await state(services, young), await state(services, going_on)) == ("close", "queue")
 

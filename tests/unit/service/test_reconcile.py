@@ -11,8 +11,8 @@ from noonbell.clock import ManualClock
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
-from noonbell.service.reconcile import Report, reconcile
-from noonbell.stores.memory import MemoryStore
+from noonbell.service.task_files import ReconcileReport, reconcile
+from noonbell.stores.sqlite import MemoryStore
 
 OWNER = "file:tasks.yaml"
 
@@ -21,13 +21,13 @@ def declaration(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "target_url": "http://svc.internal/x", "cron_expr": "*/5 * * * *", **more}
 
 
-async def declare(services: Services, *declared: dict[str, Any], **more: Any) -> Report:
+async def declare(services: Services, *declared: dict[str, Any], **more: Any) -> ReconcileReport:
     return await reconcile(services, OWNER, declared, by=OWNER, **more)
 
 
 async def test_what_is_missing_is_created_and_belongs_to_its_owner(services: Services):
     report = await declare(services, declaration("a"), declaration("b"))
-    assert report == Report(created=("a", "b"))
+    assert report == ReconcileReport(created=("a", "b"))
     task = await services.tasks.get("a")
     assert (task.spec.managed_by, task.created_by, task.version) == (OWNER, OWNER, 1)
 
@@ -37,7 +37,7 @@ async def test_a_task_that_is_as_declared_is_not_written_to(services: Services, 
     declared = (declaration("a", timeout_seconds=20), {**declaration("b", schedule=every), "cron_expr": None})
     await declare(services, *declared)
     clock.advance(3_600)
-    assert await declare(services, *declared) == Report(unchanged=("a", "b"))
+    assert await declare(services, *declared) == ReconcileReport(unchanged=("a", "b"))
     for name in ("a", "b"):
         task = await services.tasks.get(name)
         assert task.version == 1
@@ -47,7 +47,7 @@ async def test_a_task_that_is_as_declared_is_not_written_to(services: Services, 
 
 async def test_a_field_that_is_no_longer_declared_has_its_default_again(services: Services):
     await declare(services, declaration("a", timeout_seconds=99, labels={"team": "x"}))
-    assert await declare(services, declaration("a")) == Report(changed=("a",))
+    assert await declare(services, declaration("a")) == ReconcileReport(changed=("a",))
     task = await services.tasks.get("a")
     assert (task.spec.timeout_seconds, task.spec.labels, task.version) == (10, {}, 2)
 
@@ -71,7 +71,7 @@ async def test_a_name_or_an_external_id_that_is_declared_twice_is_refused(servic
 async def test_the_task_of_another_owner_is_told_and_not_touched(services: Services, other: str):
     await services.tasks.create(declaration("a", managed_by=other, timeout_seconds=20))
     report = await declare(services, declaration("a", timeout_seconds=30), declaration("b"))
-    assert report == Report(created=("b",), foreign={"a": other})
+    assert report == ReconcileReport(created=("b",), foreign={"a": other})
     task = await services.tasks.get("a")
     assert (task.version, task.spec.timeout_seconds, task.spec.managed_by) == (1, 20, other)
 
@@ -79,7 +79,7 @@ async def test_the_task_of_another_owner_is_told_and_not_touched(services: Servi
 async def test_adopting_takes_a_task_over(services: Services):
     await services.tasks.create(declaration("a"))
     assert (await declare(services, declaration("a"), adopt={"file:old.yaml"})).foreign == {"a": "api"}
-    assert await declare(services, declaration("a"), adopt=True) == Report(changed=("a",))
+    assert await declare(services, declaration("a"), adopt=True) == ReconcileReport(changed=("a",))
     assert (await services.tasks.get("a")).spec.managed_by == OWNER
 
 
@@ -94,8 +94,8 @@ async def test_pruning_deletes_what_the_owner_no_longer_declares_and_nothing_els
     await services.tasks.create(declaration("by hand"))
     await reconcile(services, "file:other.yaml", [declaration("other")], by="x")
     await declare(services, declaration("a"), declaration("b"))
-    assert await declare(services, declaration("a")) == Report(unchanged=("a",))
-    assert await declare(services, declaration("a"), prune=True) == Report(unchanged=("a",), pruned=("b",))
+    assert await declare(services, declaration("a")) == ReconcileReport(unchanged=("a",))
+    assert await declare(services, declaration("a"), prune=True) == ReconcileReport(unchanged=("a",), pruned=("b",))
     for name in ("by hand", "other", "a"):
         await services.tasks.get(name)
     with pytest.raises(NotFound):
@@ -105,7 +105,7 @@ async def test_pruning_deletes_what_the_owner_no_longer_declares_and_nothing_els
 async def test_a_dry_run_says_what_would_be_done_and_writes_nothing(services: Services):
     await declare(services, declaration("a"), declaration("b"), declaration("c"))
     declared = (declaration("a", timeout_seconds=20), declaration("b"), declaration("d"))
-    expected = Report(created=("d",), changed=("a",), unchanged=("b",), pruned=("c",))
+    expected = ReconcileReport(created=("d",), changed=("a",), unchanged=("b",), pruned=("c",))
     assert await declare(services, *declared, prune=True, dry_run=True) == expected
     assert (await services.tasks.get("a")).version == 1
     assert (await services.tasks.get("c")).version == 1
@@ -115,7 +115,7 @@ async def test_a_dry_run_says_what_would_be_done_and_writes_nothing(services: Se
 async def test_the_pause_of_a_person_survives_unless_the_declaration_names_a_status(services: Services):
     await declare(services, declaration("a"))
     await services.tasks.disable("a", by="alice")
-    assert await declare(services, declaration("a")) == Report(unchanged=("a",))
+    assert await declare(services, declaration("a")) == ReconcileReport(unchanged=("a",))
     await declare(services, declaration("a", timeout_seconds=20))
     assert (await services.tasks.get("a")).status is TaskStatus.DISABLED
     await declare(services, declaration("a", status="ENABLED"))
@@ -138,7 +138,7 @@ async def test_a_finished_task_is_not_started_again_by_its_declaration(services:
     await services.store.plan(10)
     assert (await services.tasks.get("a")).status is TaskStatus.COMPLETED
     version = (await services.tasks.get("a")).version
-    assert await declare(services, once) == Report(unchanged=("a",))
+    assert await declare(services, once) == ReconcileReport(unchanged=("a",))
     assert (await services.tasks.get("a")).version == version
 
 

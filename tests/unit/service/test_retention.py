@@ -12,7 +12,7 @@ from noonbell.errors import InvalidArgument
 from noonbell.model.task import Task
 from noonbell.service import Services
 from noonbell.service.retention import Keep, Retention
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 
 DAY = 86_400
 

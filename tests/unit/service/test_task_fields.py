@@ -10,12 +10,19 @@ import pytest
 
 from noonbell.clock import Instant, from_datetime, rfc3339
 from noonbell.errors import InvalidArgument
+from noonbell.fields.kinds import read_moment
+from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.model.task import RetryPolicy, TaskSpec
-from noonbell.service.reader import MOST_PROBLEMS, read_moment
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import Draft, read_task
-from noonbell.settings import DefaultRetry, Executor, Jobs, Recovery, Scheduler, Settings
-from noonbell.targets import template
+from noonbell.service.task_fields import Draft, Rules, read_task
+from noonbell.settings import (
+    ExecutorSettings,
+    JobSettings,
+    RecoverySettings,
+    RetrySettings,
+    SchedulerSettings,
+    Settings,
+)
+from noonbell.targets.http import template
 
 NOW = read_moment("2026-11-15T09:00:00Z")
 RULES = Rules(check_template=template.check)
@@ -318,7 +325,7 @@ def test_five_fields_are_stored_as_six():
 
 
 def test_six_fields_are_refused_where_the_settings_say_so():
-    rules = Rules.of(Settings(scheduler=Scheduler(enable_seconds_field=False)))
+    rules = Rules.of(Settings(scheduler=SchedulerSettings(enable_seconds_field=False)))
     assert set(problems_of({**HTTP, "cron_expr": "*/5 * * * * *"}, rules)) == {"cron_expr"}
     assert read({**HTTP, "cron_expr": "*/5 * * * *"}, rules).spec.schedule["expr"] == "0 */5 * * * *"
 
@@ -356,9 +363,9 @@ def test_status_and_skip_are_apart_from_the_spec():
 
 def test_settings_give_the_defaults():
     settings = Settings(
-        executor=Executor(request_timeout=15, default_retry=DefaultRetry(max_retries=2, strategy="fixed")),
-        jobs=Jobs(job_timeout=60, max_retries=1),
-        recovery=Recovery(orphaned_runs="fail"),
+        executor=ExecutorSettings(request_timeout=15, default_retry=RetrySettings(max_retries=2, strategy="fixed")),
+        jobs=JobSettings(job_timeout=60, max_retries=1),
+        recovery=RecoverySettings(orphaned_runs="fail"),
     )
     rules = Rules.of(settings)
     http, job = read(HTTP, rules).spec, read(JOB, rules).spec

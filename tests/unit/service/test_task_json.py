@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from noonbell.errors import InvalidArgument
+from noonbell.fields.kinds import read_moment
+from noonbell.model.account import Activity
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
-from noonbell.service.activity import Activity
-from noonbell.service.reader import read_moment
-from noonbell.service.rules import Rules
 from noonbell.service.secrets import MASK, is_secret, masked
-from noonbell.service.task_fields import READ_ONLY, read_task
-from noonbell.service.task_json import check_new, merged, replaced, shown
+from noonbell.service.task_fields import READ_ONLY, Rules, read_task
+from noonbell.service.tasks import check_new, merged, replaced, shown
 
 NOW = read_moment("2026-11-15T09:00:00Z")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noonbell.errors import SettingsError
-from noonbell.settings import Jobs, load
+from noonbell.settings import JobSettings, load
 
 DEFAULT = """
 [jobs]
@@ -47,7 +47,7 @@ def file(folder: Path, name: str, text: str) -> Path:
 
 
 def test_every_key_may_be_left_out(tmp_path: Path):
-    assert load([file(tmp_path, "default.toml", DEFAULT)], {}, {}).settings.jobs == Jobs()
+    assert load([file(tmp_path, "default.toml", DEFAULT)], {}, {}).settings.jobs == JobSettings()
 
 
 def test_the_file_of_an_environment_overrides_the_default_and_variables_override_both(tmp_path: Path):
@@ -65,8 +65,8 @@ def test_jobs_without_a_worker_for_them_are_refused_by_the_name_of_the_key(tmp_p
         load([file(tmp_path, "a.toml", "[jobs]\nenabled = true\nworker_concurrency = 0\n")], {}, {})
     assert list(refused.value.details) == ["jobs.worker_concurrency"]
     with pytest.raises(SettingsError, match=r"jobs\.worker_concurrency"):
-        Jobs(enabled=True, worker_concurrency=0)
-    assert Jobs(enabled=False, worker_concurrency=0).worker_concurrency == 0
+        JobSettings(enabled=True, worker_concurrency=0)
+    assert JobSettings(enabled=False, worker_concurrency=0).worker_concurrency == 0
 
 
 def test_declared_jobs_know_the_file_they_stand_in(tmp_path: Path):

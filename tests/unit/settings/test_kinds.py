@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noonbell.errors import SettingsError
-from noonbell.settings import Callback, Executor, Jobs, Server, Settings, kinds
-from noonbell.settings.aliases import url_from_dsn
+from noonbell.settings import CallbackSettings, ExecutorSettings, JobSettings, ServerSettings, Settings, kinds
+from noonbell.settings.loading import url_from_dsn
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_dsn_becomes_an_address(dsn, url):
 
 def test_settings_made_by_hand_are_checked_too():
     with pytest.raises(SettingsError, match=r"server\.port: is -1; takes a whole number"):
-        Server(port=-1)
+        ServerSettings(port=-1)
     with pytest.raises(SettingsError, match=r"jobs\.worker_concurrency"):
-        Jobs(enabled=True, worker_concurrency=0)
+        JobSettings(enabled=True, worker_concurrency=0)
 
 
 def test_settings_cannot_be_changed():
@@ -109,10 +109,10 @@ def test_settings_cannot_be_changed():
     ("settings", "url"),
     [
         (Settings(), "http://127.0.0.1:8080/api/v1/callbacks"),
-        (Settings(server=Server(host="0.0.0.0", port=1)), "http://127.0.0.1:1/api/v1/callbacks"),
-        (Settings(server=Server(host="::", port=1)), "http://[::1]:1/api/v1/callbacks"),
-        (Settings(callback=Callback(base_url="https://x.example/")), "https://x.example/api/v1/callbacks"),
-        (Settings(callback=Callback(base_url="https://x.example/cb")), "https://x.example/cb"),
+        (Settings(server=ServerSettings(host="0.0.0.0", port=1)), "http://127.0.0.1:1/api/v1/callbacks"),
+        (Settings(server=ServerSettings(host="::", port=1)), "http://[::1]:1/api/v1/callbacks"),
+        (Settings(callback=CallbackSettings(base_url="https://x.example/")), "https://x.example/api/v1/callbacks"),
+        (Settings(callback=CallbackSettings(base_url="https://x.example/cb")), "https://x.example/cb"),
     ],
 )
 def test_where_callbacks_come_back_to(settings, url):
@@ -124,11 +124,14 @@ def test_the_port_that_is_really_listened_on_counts():
 
 
 def test_networks_are_normalised():
-    assert Executor(deny_networks=["10.1.2.3/8", "::1"]).deny_networks == ("10.0.0.0/8", "::1/128")
+    assert ExecutorSettings(deny_networks=["10.1.2.3/8", "::1"]).deny_networks == ("10.0.0.0/8", "::1/128")
 
 
 def test_host_names_are_read_from_a_list_or_a_variable():
-    assert Server(allowed_hosts=["Cron.Example.com.", "noonbell"]).allowed_hosts == ("cron.example.com", "noonbell")
+    assert ServerSettings(allowed_hosts=["Cron.Example.com.", "noonbell"]).allowed_hosts == (
+        "cron.example.com",
+        "noonbell",
+    )
     assert kinds.host_names.read("noonbell, cron_1.internal") == ("noonbell", "cron_1.internal")
     assert kinds.host_names.read(["*"]) == ("*",)
     assert kinds.host_names.read("") == ()
@@ -143,6 +146,6 @@ def test_what_is_no_host_name_is_refused(given):
 
 
 def test_proxies_are_addresses_or_networks():
-    assert Server(trusted_proxies="127.0.0.1,10.0.0.0/8").trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8")
+    assert ServerSettings(trusted_proxies="127.0.0.1,10.0.0.0/8").trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8")
     with pytest.raises(SettingsError, match=r"server\.trusted_proxies"):
-        Server(trusted_proxies=["nginx"])
+        ServerSettings(trusted_proxies=["nginx"])

@@ -190,7 +190,7 @@ def test_a_bad_store_address_is_refused_without_its_password():
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("a.yaml", "server: [", "is not YAML: line"),
+        ("a.yaml", "server: [", "is neither YAML nor JSON: line"),
         ("a.yaml", "- 1", "holds no mapping"),
         ("a.yaml", "server: {port: 1}\nserver: {port: 2}", "line 2: 'server' stands here twice"),
         ("a.toml", "[server\n", "is not TOML"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
 from noonbell.clock import SECOND, Instant
-from noonbell.targets.answer import retry_after, storable, text_of
-from noonbell.targets.exchange import decoders_for
+from noonbell.targets.http.connection import decoders_for
+from noonbell.targets.http.target import retry_after, storable, text_of
 from unit.targets.make import TEN
 
 
@@ -69,6 +70,18 @@ def test_a_charset_cannot_make_us_work_for_hours(charset):
 
 def test_what_databases_refuse_is_replaced():
     assert storable("a\0b\ud800c") == "a\ufffdb\ufffdc"
+
+
+def test_an_answer_of_nul_bytes_takes_little_memory():
+    size = 1 << 20
+    tracemalloc.start()
+    try:
+        text = text_of(bytes(size), None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert text == "\ufffd" * size
+    assert peak < 8 * size
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", "br", "gzip, gzip"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.targets.guard import BlockedAddress, Guard, carried
+from noonbell.targets.http.guard import AddressGuard, BlockedAddress, carried
 
 NEVER_BY_DEFAULT = [
     "0.0.0.0",
@@ -88,7 +88,7 @@ def disguised(inner: str) -> list[str]:
     return [*forms, six_to_four(inner), teredo(inner), *(rfc6052(inner, prefix) for prefix in (48, 56, 64))]
 
 
-def is_blocked(guard: Guard, address: str) -> bool:
+def is_blocked(guard: AddressGuard, address: str) -> bool:
     try:
         guard.check(address, 80)
     except BlockedAddress:
@@ -99,34 +99,34 @@ def is_blocked(guard: Guard, address: str) -> bool:
 @pytest.mark.parametrize("address", NEVER_BY_DEFAULT)
 def test_denied_by_default(address):
     with pytest.raises(BlockedAddress):
-        Guard().check(address, 80)
+        AddressGuard().check(address, 80)
 
 
 @pytest.mark.parametrize("address", ORDINARY)
 def test_an_internal_scheduler_calls_internal_addresses(address):
-    Guard().check(address, 80)
+    AddressGuard().check(address, 80)
 
 
 @pytest.mark.parametrize("address", disguised("169.254.169.254"))
 def test_metadata_is_denied_in_every_disguise(address):
     with pytest.raises(BlockedAddress):
-        Guard().check(address, 80)
+        AddressGuard().check(address, 80)
 
 
 def test_the_refusal_says_where_a_disguise_leads():
     with pytest.raises(BlockedAddress, match=r"leads to 169\.254\.169\.254: link-local.*executor\.allow_networks"):
-        Guard().check("64:ff9b::a9fe:a9fe", 80)
+        AddressGuard().check("64:ff9b::a9fe:a9fe", 80)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "0.0.0.0", "::", *disguised("127.0.0.1")])
 def test_denied_loopback_is_denied_in_every_disguise(address):
     with pytest.raises(BlockedAddress):
-        Guard(deny_networks=["127.0.0.0/8", "::1/128"]).check(address, 80)
+        AddressGuard(deny_networks=["127.0.0.0/8", "::1/128"]).check(address, 80)
 
 
 @given(st.ip_addresses(v=4))
 def test_an_address_in_disguise_is_judged_like_itself(inner):
-    guard = Guard(deny_networks=["10.0.0.0/8"])
+    guard = AddressGuard(deny_networks=["10.0.0.0/8"])
     if int(inner) > 1 and is_blocked(guard, str(inner)):
         assert [form for form in disguised(str(inner)) if not is_blocked(guard, form)] == []
 
@@ -152,36 +152,36 @@ def test_ordinary_ipv6_addresses_carry_nothing():
     ],
 )
 def test_the_narrowest_rule_decides_and_among_equals_the_denial(allow, deny, address, blocked):
-    assert is_blocked(Guard(allow, deny), address) is blocked
+    assert is_blocked(AddressGuard(allow, deny), address) is blocked
 
 
 @pytest.mark.parametrize("text", ["localhost", "", "127.1", "0x7f.1", "1.2.3.4:80", "[::1]"])
 def test_what_is_not_a_numeric_address_is_denied(text):
     with pytest.raises(BlockedAddress):
-        Guard().check(text, 80)
+        AddressGuard().check(text, 80)
 
 
 @pytest.mark.parametrize("port", [22, 25, 3306, 5432, 6379, 11211])
 def test_the_ports_of_other_protocols_are_denied(port):
     with pytest.raises(BlockedAddress, match=str(port)):
-        Guard().check("127.0.0.1", port)
-    Guard(deny_ports=()).check("127.0.0.1", port)
+        AddressGuard().check("127.0.0.1", port)
+    AddressGuard(deny_ports=()).check("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("port", [80, 443, 3000, 5000, 8000, 8080, 8443, 9000, 9200, 49152])
 def test_the_ports_of_http_services_are_not(port):
-    Guard().check("127.0.0.1", port)
+    AddressGuard().check("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("scheme", ["file", "ftp", "gopher", "ws", "unix", "", "javascript"])
 def test_only_http_and_https_are_spoken(scheme):
     with pytest.raises(BlockedAddress):
-        Guard().check_scheme(scheme)
+        AddressGuard().check_scheme(scheme)
 
 
 def test_a_bad_network_is_an_error_of_the_settings():
     with pytest.raises(ValueError, match="does not appear"):
-        Guard(allow_networks=["10.0.0.0/8", "everything"])
+        AddressGuard(allow_networks=["10.0.0.0/8", "everything"])
 
 
 INWARD = ["8.8.8.8", "192.168.1.1", "127.0.0.1"]
@@ -192,17 +192,17 @@ INWARD = ["8.8.8.8", "192.168.1.1", "127.0.0.1"]
 @pytest.mark.parametrize("address", INWARD)
 def test_a_redirect_may_lead_outward_and_never_further_inside(origin, address):
     if INWARD.index(address) <= INWARD.index(origin):
-        Guard().check_redirect(origin, address)
+        AddressGuard().check_redirect(origin, address)
     else:
         with pytest.raises(BlockedAddress, match="redirect from"):
-            Guard().check_redirect(origin, address)
+            AddressGuard().check_redirect(origin, address)
 
 
 @pytest.mark.parametrize(
     "address", ["::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "fd12::1", "10.0.0.1", "100.64.0.1"]
 )
 def test_a_redirect_from_outside_is_judged_by_where_it_leads(address):
-    Guard().check_redirect(None, address)
-    Guard().check_redirect("127.0.0.1", address)
+    AddressGuard().check_redirect(None, address)
+    AddressGuard().check_redirect("127.0.0.1", address)
     with pytest.raises(BlockedAddress):
-        Guard().check_redirect("2606:4700::1111", address)
+        AddressGuard().check_redirect("2606:4700::1111", address)

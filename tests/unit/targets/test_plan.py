@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from noonbell.model.attempt import Assignment
 from noonbell.model.run import RunId
 from noonbell.model.task import Delivery, ExecType
-from noonbell.targets import plan, secrets
-from noonbell.targets.place import place_of
-from noonbell.targets.request import Request, Unsendable, build, default_headers
+from noonbell.targets.http import request
+from noonbell.targets.http.connection import origin_of
+from noonbell.targets.http.request import Request, Unsendable, build, default_headers
 from unit.targets.make import TEN, TOKEN, assignment
 
 ALL = default_headers({"X-Env": "test", "Accept": "text/plain"})
 
 
-def plans(max_body: int = 1000) -> plan.Plans:
-    return plan.Plans(ALL, max_body, lambda: TEN)
+def plans(max_body: int = 1000) -> request.RequestTemplates:
+    return request.RequestTemplates(ALL, max_body, lambda: TEN)
 
 
 HEADERS = st.dictionaries(
@@ -79,10 +79,10 @@ def test_a_plan_comes_to_the_same_request_as_the_long_way(fields):
         assert (short.method, short.url, short.body, short.content) == (long.method, long.url, long.body, long.content)
         assert short.headers == long.headers
         assert sorted((short.head or b"").split(b"\r\n")) == sorted((long.head or b"").split(b"\r\n"))
-        assert short.place is None or short.place == place_of(long.url)
-        hidden = secrets.hidden(long.headers, given_one.lease.callback_token)
+        assert short.place is None or short.place == origin_of(long.url)
+        hidden = request.hidden_values(long.headers, given_one.lease.callback_token)
         assert short.hidden is None or set(short.hidden) == set(hidden)
-        assert short.masked is None or short.masked == secrets.masked(long.headers, hidden)
+        assert short.masked is None or short.masked == request.masked_headers(long.headers, hidden)
 
 
 def test_runs_of_one_task_share_a_plan_and_nothing_else():
@@ -102,7 +102,7 @@ def test_another_task_under_the_same_number_has_another_plan():
 
 
 def test_plans_do_not_grow_without_end(monkeypatch):
-    monkeypatch.setattr(plan, "_MOST", 10)
+    monkeypatch.setattr(request, "_MOST", 10)
     made = plans(max_body=1 << 20)
     for number in range(50):
         one = assignment()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from noonbell.targets.redirect import BadRedirect, redirected
-from noonbell.targets.request import Request
+from noonbell.targets.http.request import BadRedirect, Request, redirected
 from unit.targets.make import TOKEN
 
 SECRETS = {

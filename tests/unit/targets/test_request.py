@@ -12,7 +12,7 @@ from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.errors import InvalidArgument
 from noonbell.model.run import RunId
 from noonbell.model.task import ExecType
-from noonbell.targets.request import Headers, Request, Unsendable, build, default_headers
+from noonbell.targets.http.request import Headers, Request, Unsendable, build, default_headers
 from unit.targets.make import TEN, TOKEN, assignment
 
 

@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from noonbell.errors import InvalidArgument
-from noonbell.targets.signing import TOLERANCE, keys, objection, sign
+from noonbell.targets.http.signing import TOLERANCE, keys, objection, sign
 
 SECRET = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret of ours, 32 bytes").decode()

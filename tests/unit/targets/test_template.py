@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonbell.errors import InvalidArgument, PayloadTooLarge
-from noonbell.targets import template
-from noonbell.targets.template import check, escape_for, render
+from noonbell.targets.http import template
+from noonbell.targets.http.template import check, escape_for, render
 
 VALUES = {
     "run_id": 42,
@@ -101,8 +101,20 @@ def test_text_takes_values_as_they_are(text, expected):
 
 
 def test_attributes_and_methods_of_a_value_cannot_be_reached():
-    names = ("__class__", "items", "keys", "__len__", "__init__")
-    assert [render(f"{{{{payload.{name}}}}}", {"payload": {"x": 1}}) for name in names] == [""] * len(names)
+    names = (
+        "__class__",
+        "items",
+        "keys",
+        "__len__",
+        "__init__",
+        "x.upper",
+        "x.__class__",
+        "y.append",
+        "n.real",
+        "n.__doc__",
+    )
+    payload = {"x": "text", "y": [1], "n": 1}
+    assert [render(f"{{{{payload.{name}}}}}", {"payload": payload}) for name in names] == [""] * len(names)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.engine import failpoint
-from noonbell.targets.exchange import MOST_MEMBERS, Exchange, TooLarge
-from noonbell.targets.place import Place
-from noonbell.targets.wire import LONGEST_HEAD, BrokenBody, Disconnected, NotHttp, Wire
+from noonbell.targets.http.connection import (
+    LONGEST_HEAD,
+    MOST_MEMBERS,
+    BrokenBody,
+    Disconnected,
+    HttpConnection,
+    HttpExchange,
+    HttpOrigin,
+    NotHttp,
+    TooLarge,
+)
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HELLO = HEAD + b"Content-Length: 5\r\n\r\nhello"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-PLACE = Place("http", "target.test", 80)
+PLACE = HttpOrigin("http", "target.test", 80)
 
 
 class Line(asyncio.Transport):
@@ -51,15 +59,15 @@ class Line(asyncio.Transport):
 class Call:
     """A connection with a request under way."""
 
-    def __init__(self, wire: Wire | None = None, *, limit: int = 1 << 20, seconds: float = 60, **how) -> None:
+    def __init__(self, wire: HttpConnection | None = None, *, limit: int = 1 << 20, **how) -> None:
         loop = asyncio.get_running_loop()
         if wire is None:
-            wire = Wire(PLACE, "192.0.2.1", "192.0.2.1:80", loop, lambda _wire: None)
+            wire = HttpConnection(PLACE, "192.0.2.1", "192.0.2.1:80", loop, lambda _wire: None)
             wire.connection_made(Line(wire))
-        self.wire, self.line, self.exchange = wire, wire._transport, Exchange(limit)
+        self.wire, self.line, self.exchange = wire, wire._transport, HttpExchange(limit)
         how = {"is_head": False, "follows": False, "content": None} | how
         content = how.pop("content")
-        self.done = wire.ask(b"head\r\n\r\n", content, self.exchange, loop.time() + seconds, **how)
+        self.done = wire.ask(b"head\r\n\r\n", content, self.exchange, **how)
 
     def hear(self, *parts: bytes):
         for part in parts:
@@ -463,18 +471,6 @@ async def test_headers_are_joined_and_found_in_any_case():
     assert call.exchange.watched == {"retry-after": "7"}
 
 
-async def test_the_deadline_ends_a_request_and_only_the_one_that_it_is_for():
-    first = Call(seconds=0.05).hear(HELLO)
-    second = Call(first.wire, seconds=0.3)
-    await asyncio.sleep(0.12)  # the first deadline goes by
-    assert not second.done.done()
-    third = Call(second.hear(HELLO).wire, seconds=0.05)
-    began = asyncio.get_running_loop().time()
-    assert isinstance(await third.done, TimeoutError)
-    assert asyncio.get_running_loop().time() - began < 0.25
-    assert third.line.is_gone
-
-
 async def test_a_drop_is_at_once_and_tells_nobody():
     call = Call()
     call.wire.drop()
@@ -485,12 +481,12 @@ async def test_a_drop_is_at_once_and_tells_nobody():
 
 def held() -> int:
     gc.collect()
-    return sum(isinstance(one, Wire) for one in gc.get_objects())
+    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
 
 
 async def test_a_connection_that_has_ended_is_not_held_on_to():
     before = held()
-    call = Call(seconds=3600).hear(HELLO)
+    call = Call().hear(HELLO)
     assert held() == before + 1
     call.end()
     del call
@@ -501,18 +497,18 @@ async def test_a_short_body_goes_out_with_its_head_in_one_piece():
     assert Call(content=b"body").line.sent == [b"head\r\n\r\nbody"]
 
 
-async def test_a_long_body_goes_out_piece_by_piece_as_fast_as_it_is_taken(monkeypatch):
+async def test_a_long_body_goes_out_piece_by_piece_as_fast_as_it_is_taken(monkeypatch, skip_time):
     hits = []
     monkeypatch.setattr(failpoint, "hit", hits.append)
     content = bytes(range(256)) * 4096
     call = Call(content=content)
     call.wire.pause_writing()
-    await asyncio.sleep(0.01)
+    await skip_time(0)
     assert len(call.line.sent) == 2
     assert hits == []
     assert call.wire.unsent() > 0
     call.wire.resume_writing()
-    await asyncio.sleep(0.01)
+    await skip_time(0)
     assert b"".join(call.line.sent) == b"head\r\n\r\n" + content
     assert hits == ["K5"]
     assert call.hear(HELLO).text() == "hello"

@@ -9,10 +9,10 @@ import pytest
 
 from noonbell.clock import SECOND, Instant, from_datetime, slot_of
 from noonbell.errors import InvalidArgument
+from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import Origin, RunStatus, SkipReason
-from noonbell.model.settlement import Move, Settlement
-from noonbell.service.rules import Rules
+from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.testing import Fired, ManualClock, MemoryStore, simulate
@@ -105,7 +105,9 @@ async def settle(store, under_way, now) -> None:
     while under_way and under_way[0][0] <= now:
         _, run_id, token, good = heapq.heappop(under_way)
         status = RunStatus.SUCCESS if good else RunStatus.FAILED
-        await store.settle([Settlement(run_id=run_id, token=token, move=Move.FINISH, status=status, worker_id="w")])
+        await store.settle(
+            [Settlement(run_id=run_id, token=token, transition=Transition.FINISH, status=status, worker_id="w")]
+        )
 
 
 async def all_runs(store):

@@ -2,67 +2,74 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
-from noonbell.api.roles import ROLES, UNTOLD
 from noonbell.model.access import Role
 from noonbell.model.alert import RuleKind
-from noonbell.service.doctor import Finding, Mark, finding
-from noonbell.service.doctor_words import ENGLISH
-from noonbell.web.activity.deeds import GROUPS, word_of_deed, word_of_event
-from noonbell.web.activity.system import KINDS
-from noonbell.web.findings import report, said
-from noonbell.web.words import LANGUAGES, Words, catalogue
+from noonbell.model.worker import Lack
+from noonbell.service import doctor
+from noonbell.service.doctor import CheckStatus, Finding, finding
+from noonbell.service.translation import LANGUAGES, Translator, catalogue
+from noonbell.web.activity import ACTION_GROUPS, EVENT_KINDS
+from noonbell.web.recent import finding_text, findings_report
+from services.endpoints import endpoint_table
+
+CODES = sorted(set(re.findall(r'(?:CheckStatus\.\w+,\s*| else )"([a-z]\w+)"', inspect.getsource(doctor))))
 
 
-@pytest.mark.parametrize("code", ENGLISH)
-def test_every_finding_is_said_in_every_language_and_in_english_as_on_the_command_line(code):
-    says, fix = ENGLISH[code]
-    assert catalogue("en")[f"doctor.{code}"] == says
-    assert catalogue("en").get(f"doctor.{code}.fix", "") == fix
-    assert all((f"doctor.{code}.fix" in catalogue(lang)) is bool(fix) for lang in LANGUAGES)
+@pytest.mark.parametrize("code", [*CODES, *(f"lacks_{lack}" for lack in Lack if lack is not Lack.QUEUE)])
+def test_every_finding_is_said_in_every_language(code):
+    assert all(f"doctor.{code}" in catalogue(lang) for lang in LANGUAGES)
 
 
 def test_a_finding_is_told_in_the_language_of_the_page_with_its_facts():
-    found = finding("planner", Mark.ILL, "planner_late", n=3, name="nightly", since="2026-11-15T02:00:00Z")
-    told = said(found, Words("zh"))
+    found = finding("planner", CheckStatus.ILL, "planner_late", n=3, name="nightly", since="2026-11-15T02:00:00Z")
+    told = finding_text(found, Translator("zh"))
     assert told.check == "计划"
     assert "3 个任务" in told.says
     assert "nightly" in told.says
     assert "noonbell serve" in told.fix
-    assert found.says.startswith("3 tasks have slots that nobody planned, the oldest 'nightly'")
+    assert found.says.startswith("3 tasks have slots that no node planned, the oldest 'nightly'")
 
 
 def test_a_finding_without_a_code_says_what_it_says():
-    told = said(Finding("schema", Mark.CARE, "is at step 3", "noonbell migrate"), Words("zh"))
+    told = finding_text(Finding("schema", CheckStatus.CARE, "is at step 3", "noonbell migrate"), Translator("zh"))
     assert (told.check, told.says, told.fix) == ("schema", "is at step 3", "noonbell migrate")
 
 
 def test_the_report_is_the_same_for_everybody():
-    text = report([finding("queues", Mark.CARE, "queue_paused", name="pdf", n=2)], "sqlite")
+    text = findings_report([finding("queues", CheckStatus.CARE, "queue_paused", name="pdf", n=2)], "sqlite")
     assert text.splitlines()[1:] == [
         "[care] queues: 'pdf' is paused with 2 waiting",
         "    -> noonbell queue resume pdf, when that is over",
     ]
 
 
-CHANGES = sorted(name for name, role in ROLES.items() if role is not Role.VIEWER and name not in UNTOLD)
+ENDPOINTS = {each.name: each for each in endpoint_table()}
+CHANGES = sorted(name for name, each in ENDPOINTS.items() if each.role not in (None, Role.VIEWER) and each.is_audited)
 
 
-@pytest.mark.parametrize("action", [name for name in CHANGES if name not in ("list_tokens", "audit_log")])
+@pytest.mark.parametrize(
+    "action", [name for name in CHANGES if name not in ("list_tokens", "audit_log", "check_audit_log")]
+)
 def test_whatever_is_written_into_the_audit_log_has_its_word(action):
-    assert all(word_of_deed(action, Words(lang)) != action for lang in LANGUAGES)
+    assert all(Translator(lang).has(f"deed.{action}") for lang in LANGUAGES)
 
 
 def test_groups_name_what_the_api_has():
-    by_command_line = {"rotate_secrets"}
-    assert sorted({each for group in GROUPS.values() for each in group} - ROLES.keys() - by_command_line) == []
+    by_command_line = {"rotate_secrets", "sign_audit_log"}
+    assert (
+        sorted({each for group in ACTION_GROUPS.values() for each in group} - ENDPOINTS.keys() - by_command_line) == []
+    )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVENT_KINDS)
 def test_every_event_has_its_words(kind):
-    types = [f"{kind}.{what}" for what in KINDS[kind]]
-    assert all(word_of_event(type_, Words(lang)) != type_ for lang in LANGUAGES for type_ in types)
+    types = [f"{kind}.{what}" for what in EVENT_KINDS[kind]]
+    assert all(Translator(lang).has(f"event.{type_}") for lang in LANGUAGES for type_ in types)
 
 
 @pytest.mark.parametrize("kind", RuleKind)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.web.visit import _PIECE, _fields
+from noonbell.web.context import _PIECE, _fields
 
 PARTS = st.sampled_from(
     [b"a", b"%", b"%4", b"%41", b"%e4%b8%80", b"+", b"=", b"&", b"&&", b"%zz", "一".encode(), b"%ff"]

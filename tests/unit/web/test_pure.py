@@ -8,13 +8,11 @@ from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.service.timeline import Load
-from noonbell.web import charts, lists
-from noonbell.web.assets import address, contents, fingerprint
-from noonbell.web.preferences import safe_path
-from noonbell.web.runs import over_time as run_time
-from noonbell.web.tasks import health
-from noonbell.web.timeline import lanes
-from noonbell.web.visit import merged, pretty
+from noonbell.web import charts, lists, recent, timeline_rows
+from noonbell.web import run_timeline as run_time
+from noonbell.web.context import merged, pretty
+from noonbell.web.login import safe_path
+from noonbell.web.render import asset_address, asset_contents, fingerprint
 
 T0 = 1_800_000_000_000_000
 
@@ -62,12 +60,12 @@ def test_runs_are_counted_in_the_hour_that_they_belong_to():
 
 def test_failures_that_differ_in_numbers_alone_are_one_reason():
     failed = [run(n, "FAILED", error_message=f"port {9000 + n} refused after {n} ms") for n in range(5, 0, -1)]
-    (reason,) = health.reasons([*failed, run(0)], [])
+    (reason,) = recent.reasons([*failed, run(0)], [])
     assert (reason.count, reason.newest.id, reason.first.id) == (5, 5, 1)
 
 
 def test_health_counts_what_was_decided_and_no_skips():
-    figures = health.health([run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED")])
+    figures = recent.health([run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED")])
     assert (figures.ended, figures.success) == (3, 66.7)
 
 
@@ -110,10 +108,10 @@ def test_json_is_laid_out_with_every_digit_it_had():
 
 
 def test_every_module_that_a_script_imports_is_served_and_nothing_is_loaded_from_elsewhere():
-    names = set(contents())
-    assert address("app.css") == f"/static/{fingerprint()}/app.css"
+    names = set(asset_contents())
+    assert asset_address("app.css") == f"/static/{fingerprint()}/app.css"
     for name in names:
-        text = contents()[name].decode()
+        text = asset_contents()[name].decode()
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text
         for line in text.splitlines():
@@ -125,5 +123,5 @@ def test_tasks_that_meet_again_and_again_are_one_crowd_and_those_that_always_fir
     names = {TaskId(number): f"t{number}" for number in range(1, 6)}
     daily = [86_400, 2 * 86_400]
     found = [daily, daily, daily, [86_400 + 7_200], list(range(60, 200_000, 60))]
-    (crowd,) = lanes.crowds(Load(dict(zip(names, found, strict=True)), {}, names, 5, 5))
+    (crowd,) = timeline_rows.crowds(Load(dict(zip(names, found, strict=True)), {}, names, 5, 5))
     assert (crowd.minute, [name for _, name in crowd.names]) == (86_400_000_000, ["t1", "t2", "t3"])

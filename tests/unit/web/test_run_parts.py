@@ -12,13 +12,12 @@ from noonbell.model.event import Callback
 from noonbell.model.run import Attempt, Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy.retry import _WORD
-from noonbell.service.finding import CAUSES
-from noonbell.targets import signing
-from noonbell.web.runs import advice, bodies
-from noonbell.web.runs import compare as run_compare
-from noonbell.web.runs import over_time as run_time
-from noonbell.web.runs.refusals import refusal
-from noonbell.web.words import LANGUAGES, catalogue
+from noonbell.service.explain import CAUSES
+from noonbell.service.translation import LANGUAGES, catalogue
+from noonbell.targets.http import signing
+from noonbell.web import explanation, run_compare, run_page
+from noonbell.web import run_timeline as run_time
+from noonbell.web.explanation import refusal
 
 T0 = 1_800_000_000_000_000
 S = 1_000_000
@@ -141,7 +140,7 @@ def test_every_reason_that_the_engine_gives_has_words_of_its_own():
 
 @pytest.mark.parametrize("kind", sorted(kind for kind in _WORD if kind != "canceled"))
 def test_every_kind_of_failure_has_advice_in_every_language(kind):
-    found = advice.advice(run(error_details={"kind": kind}), TaskSpec(name="t"), "ran")
+    found = explanation.advice(run(error_details={"kind": kind}), TaskSpec(name="t"), "ran")
     assert found.key != "other"
     for lang in LANGUAGES:
         assert catalogue(lang)[f"advice.{found.key}"].format(**found.facts)
@@ -150,7 +149,7 @@ def test_every_kind_of_failure_has_advice_in_every_language(kind):
 def test_advice_is_told_by_the_answer_where_that_says_more():
     def key(code: int) -> str:
         failed = run(response_code=code, error_details={"kind": "http_4xx"})
-        return advice.advice(failed, TaskSpec(name="t"), "ran").key
+        return explanation.advice(failed, TaskSpec(name="t"), "ran").key
 
     assert [key(code) for code in (401, 403, 404, 429, 422)] == [
         *("credentials", "credentials", "not_there", "too_many", "refuses"),
@@ -159,22 +158,30 @@ def test_advice_is_told_by_the_answer_where_that_says_more():
 
 def test_a_callback_that_was_refused_is_what_to_see_to_first():
     lost = run("FAILED_TIMEOUT", error_details={"kind": "callback_timeout"})
-    assert advice.advice(lost, TaskSpec(name="t"), "ran", refused="signature").key == "callback_signature"
-    assert advice.advice(lost, TaskSpec(name="t"), "ran").key == "no_callback"
+    assert explanation.advice(lost, TaskSpec(name="t"), "ran", refused="signature").key == "callback_signature"
+    assert explanation.advice(lost, TaskSpec(name="t"), "ran").key == "no_callback"
 
 
 def test_a_run_that_waits_or_was_skipped_has_advice_by_its_cause():
     waits = run("SCHEDULED", start_time=None, end_time=None, queue="reports")
-    found = advice.advice(waits, None, "no_worker")
+    found = explanation.advice(waits, None, "no_worker")
     assert (found.key, found.place, found.facts["queue"]) == ("no_worker", "/workers", "reports")
-    assert advice.advice(run("SKIPPED"), None, "circuit_open").key == "circuit"
-    assert advice.advice(waits, None, "waiting") is None
-    assert advice.advice(run("SUCCESS"), None, "ran") is None
-    assert set(advice.BY_CAUSE) <= set(CAUSES)
+    typed = explanation.advice(waits, TaskSpec(name="t", job_type="x"), "no_worker", key="no_worker_type")
+    assert (typed.key, typed.place, typed.facts["job_type"]) == ("no_worker_type", "/workers", "x")
+    assert explanation.advice(run("SKIPPED"), None, "circuit_open").key == "circuit"
+    assert explanation.advice(waits, None, "waiting") is None
+    assert explanation.advice(run("SUCCESS"), None, "ran") is None
+    assert set(explanation.BY_CAUSE) <= set(CAUSES)
 
 
 def test_every_advice_has_its_words():
-    keys = {*advice.BY_CODE.values(), *advice.BY_KIND.values(), *advice.BY_CAUSE.values(), *advice.PLACES, *advice.TASK}
+    keys = {
+        *explanation.BY_CODE.values(),
+        *explanation.BY_KIND.values(),
+        *explanation.BY_CAUSE.values(),
+        *explanation.PLACES,
+        *explanation.TASK,
+    }
     assert sorted(key for key in keys for lang in LANGUAGES if f"advice.{key}" not in catalogue(lang)) == []
 
 
@@ -182,19 +189,19 @@ def test_every_advice_has_its_words():
 
 
 def test_a_long_body_is_cut_and_not_copied_and_its_size_is_in_bytes():
-    assert bodies.body("") is bodies.body(None) is bodies.value(None) is None
-    short = bodies.body('{"a":9223372036854775807}')
+    assert run_page.body("") is run_page.body(None) is run_page.value(None) is None
+    short = run_page.body('{"a":9223372036854775807}')
     assert (short.shown, short.whole) == ('{\n  "a": 9223372036854775807\n}', '{"a":9223372036854775807}')
-    long = bodies.body("é" * bodies.MOST_SHOWN * 2)
+    long = run_page.body("é" * run_page.MOST_SHOWN * 2)
     assert (len(long.shown), long.whole, long.size, long.is_cut) == (
-        *(bodies.MOST_SHOWN, "", bodies.MOST_SHOWN * 4, True),
+        *(run_page.MOST_SHOWN, "", run_page.MOST_SHOWN * 4, True),
     )
-    assert "123456789012345678901234567890" in bodies.value({"n": 123456789012345678901234567890}).shown
+    assert "123456789012345678901234567890" in run_page.value({"n": 123456789012345678901234567890}).shown
 
 
 def test_lines_that_belong_together_stand_side_by_side():
-    text = run_compare.lines("x", "a\nb\nc", "a\nB\nc\nd")
+    text = run_compare.text_diff("x", "a\nb\nc", "a\nB\nc\nd")
     assert text.rows == [("same", "a", "a"), ("changed", "b", "B"), ("same", "c", "c"), ("came", "", "d")]
     assert text.differs
-    assert not run_compare.lines("x", "a", "a").differs
-    assert run_compare.lines("x", "a\n" * 1000, "").is_cut
+    assert not run_compare.text_diff("x", "a", "a").differs
+    assert run_compare.text_diff("x", "a\n" * 1000, "").is_cut

@@ -7,11 +7,11 @@ import pytest
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
 from noonbell.model.account import Activity
-from noonbell.model.task import RetryPolicy, Task, TaskId, TaskStatus
-from noonbell.service.rules import Rules
-from noonbell.service.task_fields import read_task
-from noonbell.service.task_json import shown
-from noonbell.web.tasks import form as task_form
+from noonbell.model.task import RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.service.task_fields import Rules, read_task
+from noonbell.service.tasks import shown
+from noonbell.service.translation import LANGUAGES, catalogue
+from noonbell.web import task_form
 
 NOW = Instant(1_800_000_000_000_000)
 
@@ -102,3 +102,16 @@ def test_what_is_taken_out_of_the_rest_has_its_default_again():
     asked = task_form.change_of(fields, shown(task, Activity()))
     assert "queue_depth" not in asked
     assert "jitter" not in asked["retry_policy"]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_kind_of_schedule_and_target_and_every_box_of_theirs_has_its_words(lang):
+    boxes = (*task_form.SCHEDULE_BOXES, *task_form.TARGET_BOXES)
+    asked = {f"when.{kind}" for kind in task_form.WHENS} | {f"kind.{kind}" for kind in task_form.KINDS}
+    asked |= {f"field.{box.name}" for box in boxes}
+    asked |= {f"{box.prefix}{option}" for box in boxes for option in box.options}
+    assert sorted(asked - set(catalogue(lang))) == []
+
+
+def test_no_box_of_a_schedule_has_the_name_of_a_field_of_a_task():
+    assert {*task_form.SCHEDULE} & {*TaskSpec.__struct_fields__, *RetryPolicy.__struct_fields__} == set()

@@ -8,9 +8,8 @@ from noonbell import when
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.web import charts
-from noonbell.web.tasks import health, task, versions
-from noonbell.web.tasks.coming import ahead
+from noonbell.web import charts, recent, task_form, task_page
+from noonbell.web.explanation import upcoming
 from noonbell.when import zones
 
 T0 = 1_800_000_000_000_000
@@ -71,25 +70,25 @@ def version(number: int, at: int = T0, status: str = "ENABLED", **spec) -> TaskV
 
 
 def test_slots_that_an_operator_skips_are_shown_with_the_reason():
-    found = ahead(made(next_fire_at=cursor(), skip_next=2), Instant(T0), 4)
+    found = upcoming(made(next_fire_at=cursor(), skip_next=2), Instant(T0), 4)
     assert [slot.why for slot in found.slots] == ["operator", "operator", "", ""]
     assert found.slots[0].at == cursor()
-    assert ahead(made(next_fire_at=cursor(), skip_next=-1), Instant(T0), 3).slots[2].why == "operator"
+    assert upcoming(made(next_fire_at=cursor(), skip_next=-1), Instant(T0), 3).slots[2].why == "operator"
 
 
 @pytest.mark.parametrize(("status", "why"), [("DISABLED", "paused"), ("ERROR", "error")])
 def test_a_task_that_is_off_shows_the_slots_that_it_lets_pass(status, why):
-    found = ahead(made(status=status), Instant(T0), 3)
+    found = upcoming(made(status=status), Instant(T0), 3)
     assert [(slot.at, slot.why) for slot in found.slots] == [(cursor(n), why) for n in (1, 2, 3)]
 
 
 def test_it_is_said_why_there_are_no_more():
-    assert ahead(made(schedule=None), Instant(T0), 3).ends == "demand"
-    assert ahead(made(status="COMPLETED"), Instant(T0), 3).ends == "completed"
-    assert ahead(made(deleted_at=Instant(T0)), Instant(T0), 3).ends == "deleted"
-    bounded = ahead(made(next_fire_at=cursor(), end_at=Instant(cursor(2) + 1)), Instant(T0), 5)
+    assert upcoming(made(schedule=None), Instant(T0), 3).ends == "demand"
+    assert upcoming(made(status="COMPLETED"), Instant(T0), 3).ends == "completed"
+    assert upcoming(made(deleted_at=Instant(T0)), Instant(T0), 3).ends == "deleted"
+    bounded = upcoming(made(next_fire_at=cursor(), end_at=Instant(cursor(2) + 1)), Instant(T0), 5)
     assert (len(bounded.slots), bounded.ends) == (2, "end_at")
-    counted = ahead(made({**DAILY, "repeat": 3}, next_fire_at=cursor(), fired=1), Instant(T0), 5)
+    counted = upcoming(made({**DAILY, "repeat": 3}, next_fire_at=cursor(), fired=1), Instant(T0), 5)
     assert (len(counted.slots), counted.ends) == (2, "repeat")
 
 
@@ -97,9 +96,9 @@ def test_after_a_run_that_is_under_way_no_moment_is_known_yet():
     chained = when.normalise(
         {"type": "interval", "every": 60, "unit": "second", "mode": "fixed_delay"}, "UTC", T0 // 1_000_000
     )
-    found = ahead(made(chained, next_fire_at=cursor()), Instant(T0), 5)
+    found = upcoming(made(chained, next_fire_at=cursor()), Instant(T0), 5)
     assert ([slot.at for slot in found.slots], found.ends) == ([cursor()], "after_run")
-    assert ahead(made(chained), Instant(T0), 5).slots == []
+    assert upcoming(made(chained), Instant(T0), 5).slots == []
 
 
 # How it went
@@ -107,28 +106,28 @@ def test_after_a_run_that_is_under_way_no_moment_is_known_yet():
 
 def test_delay_is_from_when_a_run_could_start_and_retries_are_no_delay():
     late = run(1, run_at=Instant(T0), start_time=Instant(T0 + 400_000))
-    assert health.start_delay(late) == 400
-    assert health.start_delay(run(2, attempt=2)) is None
-    figures = health.health([late, run(3)])
+    assert recent.start_delay(late) == 400
+    assert recent.start_delay(run(2, attempt=2)) is None
+    figures = recent.health([late, run(3)])
     assert (figures.ended, figures.lag_ms, figures.lag_p95_ms) == (2, 400, 400)
 
 
 def test_health_counts_what_succeeded_or_failed_and_nothing_else():
-    figures = health.health([run(1, ms=10), run(2, "FAILED", ms=30), run(3, "CANCELED"), run(4, "SKIPPED")])
+    figures = recent.health([run(1, ms=10), run(2, "FAILED", ms=30), run(3, "CANCELED"), run(4, "SKIPPED")])
     assert (figures.ended, figures.failed, figures.success, figures.median_ms) == (2, 1, 50.0, 30)
-    assert health.health([]).success is None
+    assert recent.health([]).success is None
 
 
 def test_where_all_runs_take_the_same_none_is_slow():
-    figures = health.health([run(n, ms=100) for n in range(20)])
-    assert not any(task.is_slow(run(n, ms=100), figures) for n in range(20))
+    figures = recent.health([run(n, ms=100) for n in range(20)])
+    assert not any(task_page.is_slow(run(n, ms=100), figures) for n in range(20))
     mixed = [run(n, ms=100) for n in range(40)] + [run(41, ms=900)]
-    assert [each.id for each in mixed if task.is_slow(each, health.health(mixed))] == [41]
+    assert [each.id for each in mixed if task_page.is_slow(each, recent.health(mixed))] == [41]
 
 
 def test_only_the_last_thirty_days_count():
     old, young = run(1, at=T0 - 31 * DAY), run(2, at=T0 - 29 * DAY)
-    assert task.recent([young, old], T0) == [young]
+    assert task_page.recent([young, old], T0) == [young]
 
 
 # Why it fails
@@ -146,22 +145,22 @@ def test_a_reason_names_the_change_that_it_began_with():
         run(2),
     ]
     every = [version(1), version(2, T0 + 3_500_000), version(3, T0 + 9_000_000)]
-    (reason,) = health.reasons(runs, every)
+    (reason,) = recent.reasons(runs, every)
     assert (reason.count, reason.first.id, reason.newest.id, reason.kind) == (2, 4, 5, "http_5xx")
     assert (reason.change.version, reason.is_new) == (2, True)
 
 
 def test_a_change_that_succeeded_first_is_only_the_last_one_before():
     runs = [failed(5, "x", task_version=2), run(4, task_version=2), run(3)]
-    (reason,) = health.reasons(runs, [version(1), version(2, T0 + 3_500_000)])
+    (reason,) = recent.reasons(runs, [version(1), version(2, T0 + 3_500_000)])
     assert (reason.change.version, reason.is_new) == (2, False)
-    (alone,) = health.reasons(runs[:1], [version(1)])
+    (alone,) = recent.reasons(runs[:1], [version(1)])
     assert (alone.change, alone.before) == (None, None)
 
 
 def test_the_commonest_reason_comes_first_and_other_kinds_are_others():
     runs = [failed(4, "a"), failed(3, "b"), failed(2, "b"), run(1, "TIMEOUT", error_message="b")]
-    assert [(reason.count, reason.text) for reason in health.reasons(runs, [])] == [(2, "b"), (1, "a"), (1, "b")]
+    assert [(reason.count, reason.text) for reason in recent.reasons(runs, [])] == [(2, "b"), (1, "a"), (1, "b")]
 
 
 # What was changed
@@ -172,22 +171,22 @@ def test_a_version_shows_the_fields_that_differ_one_by_one():
         version(1, headers={"Accept": "1", "Authorization": "Bearer one"}, timeout_seconds=10),
         version(2, headers={"Accept": "2", "Authorization": "Bearer two"}, timeout_seconds=20),
     ]
-    newest, first = versions.changes(every)
+    newest, first = task_form.changes(every)
     told = {field.name: (field.before, field.after) for field in newest.fields}
     assert told == {
         "headers.Accept": ("1", "2"),
         "timeout_seconds": ("10", "20"),
         "headers.Authorization": ("***", "***"),
     }
-    assert (newest.deed, first.deed, first.fields) == ("changed", "created", [])
+    assert (newest.kind, first.kind, first.fields) == ("changed", "created", [])
 
 
 @pytest.mark.parametrize(
     ("status", "deed"), [("DISABLED", "paused"), ("COMPLETED", "completed"), ("ERROR", "error"), ("ENABLED", "same")]
 )
 def test_a_version_that_only_turns_the_task_says_so(status, deed):
-    assert versions.changes([version(1), version(2, status=status)])[0].deed == deed
-    assert versions.changes([version(1, status="DISABLED"), version(2)])[0].deed == "resumed"
+    assert task_form.changes([version(1), version(2, status=status)])[0].kind == deed
+    assert task_form.changes([version(1, status="DISABLED"), version(2)])[0].kind == "resumed"
 
 
 # Charts

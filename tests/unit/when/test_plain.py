@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noonbell import when
-from noonbell.when.plain import Proposal, from_quartz, propose
+from noonbell.when.natural_language import Proposal, from_quartz, propose
 
 CRONS = {
     "every weekday at 2:30": "30 2 * * 1-5",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noonbell.errors import ScheduleError
-from noonbell.when.preview import preview
+from noonbell.when.due import preview
 
 NOW = 1_794_733_200  # 2026-11-15T09:00:00Z
 

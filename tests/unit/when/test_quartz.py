@@ -11,7 +11,7 @@ import pytest
 from noonbell import when
 from noonbell.errors import ScheduleError
 from noonbell.when.cron import Cron
-from noonbell.when.cron_fields import Dialect
+from noonbell.when.cron_fields import CronDialect
 
 SUNDAY = int(datetime(2026, 11, 15, tzinfo=UTC).timestamp())
 DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
@@ -143,9 +143,9 @@ def test_the_note_names_the_rules_of_its_dialect_in_both_languages():
 
 
 def test_a_text_that_another_dialect_cannot_read_differs_from_nothing():
-    assert not cron("0 0 9 * * 0", "standard").reads_otherwise(Dialect.QUARTZ)
-    assert cron("0 0 9 * * 1", "standard").reads_otherwise(Dialect.QUARTZ)
-    assert not cron("0 0 9 * * 1", "standard").reads_otherwise(Dialect.CRONJOB)
+    assert not cron("0 0 9 * * 0", "standard").reads_otherwise(CronDialect.QUARTZ)
+    assert cron("0 0 9 * * 1", "standard").reads_otherwise(CronDialect.QUARTZ)
+    assert not cron("0 0 9 * * 1", "standard").reads_otherwise(CronDialect.CRONJOB)
 
 
 def test_dialects_are_said_to_differ_exactly_where_the_slots_of_a_year_do():
@@ -153,7 +153,7 @@ def test_dialects_are_said_to_differ_exactly_where_the_slots_of_a_year_do():
     weekdays = ("*", "?", "*/2", "1-7", "SUN-SAT", "MON", "2", "MON-FRI", "6L", "2#1")
     for day, weekday in product(days, weekdays):
         read = {}
-        for dialect in Dialect:
+        for dialect in CronDialect:
             with suppress(ScheduleError):
                 read[dialect] = cron(f"0 0 9 {day} * {weekday}", dialect)
         year = {dialect: slots_of_a_year(each) for dialect, each in read.items()}

@@ -9,8 +9,7 @@ import pytest
 
 from noonbell.errors import ScheduleError
 from noonbell.when import LATEST, zone
-from noonbell.when.local import LocalSlots
-from noonbell.when.wall import Days, Wall
+from noonbell.when.wall_clock import Days, LocalSlots, Wall
 from noonbell.when.zones import DAY, YEAR, Zone, find
 
 
@@ -100,9 +99,9 @@ def test_the_ends_of_the_calendar_have_stretches():
 
 def test_many_years_do_not_fill_the_memory():
     held = find("Europe/Vienna")
-    for year in range(600):
+    for year in range(-1_900, 8_000):
         held.stretch(year * YEAR)
-    assert len(held._slices) <= 513
+    assert len(held._slices) <= 630
 
 
 class Invented(Zone):

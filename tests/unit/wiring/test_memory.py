@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from noonbell.wiring import memory
+from noonbell.wiring import process
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ class Cycle:
 @pytest.mark.usefixtures("collector")
 def test_what_is_there_is_not_looked_at_again_and_what_comes_later_is():
     Cycle()
-    memory.settle_down()
+    process.settle_down()
     assert gc.get_freeze_count() > 0
     assert gc.isenabled()
     later = weakref.ref(Cycle())
@@ -36,7 +36,7 @@ def test_what_is_there_is_not_looked_at_again_and_what_comes_later_is():
 
 @pytest.mark.usefixtures("collector")
 def test_garbage_is_found_without_being_asked_for():
-    memory.settle_down()
+    process.settle_down()
     first = weakref.ref(Cycle())
     cycles = 0
     while first() is not None and cycles < 200_000:

@@ -1,15 +1,22 @@
 """The schema, as a row of steps forward and back. A step that has landed is never edited: the next one mends it.
 
 Steps are written with plain names; a store with a schema or a prefix of its own gets them renamed when they are taken
-(`stores.sql.naming`). What a step made is written down (`ownership`), and nothing else is ever dropped.
+(`stores.sql.dialect`). What a step made is written down (`ownership`), and nothing else is ever dropped.
+
+All rows of one store can be copied into an empty one: the demo makes a week of history in memory and copies it to its
+server; some twenty thousand transitions, each with a round trip, would take minutes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import re
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
@@ -23,16 +30,18 @@ from noonbell.stores.migrations import (
     m0007_keys,
     m0008_outage_reasons,
     m0011_worker_tokens,
+    m0012_audit_signatures,
     ownership,
 )
-from noonbell.stores.migrations.ownership import Found
-from noonbell.stores.migrations.shape import change_of, made_by, shape_of
+from noonbell.stores.migrations.ownership import Found, change_of, made_by, shape_of
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.statement import Execute, Fetch, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Row, Work
+
+logger = logging.getLogger("noonbell.store")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     number: int
     title: str
     up: Callable[[str], list[str]]
@@ -43,15 +52,16 @@ class Step:
 
 
 STEPS = (
-    Step(1, "foundation", m0001_foundation.up, m0001_foundation.down),
-    Step(2, "alerts", m0002_alerts.up, m0002_alerts.down),
-    Step(3, "account", m0003_account.up, m0003_account.down),
-    Step(4, "access", m0004_access.up, m0004_access.down),
-    Step(5, "stray runs", m0005_stray.up, m0005_stray.down),
-    Step(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
-    Step(7, "keys", m0007_keys.up, m0007_keys.down, oldest_code=6),
-    Step(8, "outage reasons", m0008_outage_reasons.up, m0008_outage_reasons.down, oldest_code=6),
-    Step(11, "worker tokens", m0011_worker_tokens.up, m0011_worker_tokens.down),
+    MigrationStep(1, "foundation", m0001_foundation.up, m0001_foundation.down),
+    MigrationStep(2, "alerts", m0002_alerts.up, m0002_alerts.down),
+    MigrationStep(3, "account", m0003_account.up, m0003_account.down),
+    MigrationStep(4, "access", m0004_access.up, m0004_access.down),
+    MigrationStep(5, "stray runs", m0005_stray.up, m0005_stray.down),
+    MigrationStep(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
+    MigrationStep(7, "keys", m0007_keys.up, m0007_keys.down, oldest_code=6),
+    MigrationStep(8, "outage reasons", m0008_outage_reasons.up, m0008_outage_reasons.down, oldest_code=6),
+    MigrationStep(11, "worker tokens", m0011_worker_tokens.up, m0011_worker_tokens.down),
+    MigrationStep(12, "audit signatures", m0012_audit_signatures.up, m0012_audit_signatures.down, oldest_code=11),
 )
 LATEST = STEPS[-1].number
 WITH_INSTALLATION = 7
@@ -60,12 +70,56 @@ _SAYS_OLDEST_CODE = 6
 """From this step on, a step is recorded with the oldest code that can work with it."""
 
 
-class Progress(Protocol):
-    """Hears of each step and each statement before it begins. A statement over many rows may take hours."""
+_EVERY = 5.0
+"""Seconds between two words about a statement that is under way."""
 
-    def step(self, text: str) -> None: ...
 
-    def statement(self, text: str) -> None: ...
+class SchemaBusy(Exception):
+    """Another node is changing the schema."""
+
+
+class SchemaProgress:
+    """Hears of steps and statements from the thread that takes them, and tells of them by `say`."""
+
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+        self._say = say or (lambda text: logger.info("schema: %s", text))
+        self._current = ""
+        self._since = time.monotonic()
+        self.is_quiet = False
+        """The store is new: its steps take no time, and are no news."""
+
+    def step(self, text: str) -> None:
+        if not self.is_quiet:
+            self._say(text)
+
+    def statement(self, text: str) -> None:
+        self._current, self._since = text, time.monotonic()
+        logger.debug("schema: %s", text)
+
+    def wait_for_another(self) -> None:
+        """Another node has the schema: it is waited for without a limit, and that is said."""
+        text = "another node is changing it; waiting"
+        if text != self._current:
+            self.statement(text)
+            self._say(text)
+
+    @contextlib.asynccontextmanager
+    async def told(self) -> AsyncIterator[None]:
+        """Meanwhile, a statement that takes long is reported every few seconds."""
+        telling = asyncio.create_task(self._tell(), name="noonbell schema progress")
+        try:
+            yield
+        finally:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY)
+            seconds = time.monotonic() - self._since
+            if self._current and seconds >= _EVERY:
+                self._say(f"{self._current}: for {seconds:.0f} s so far")
 
 
 def names(variant: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -105,13 +159,13 @@ def check(found: Found, to: int | None = None) -> None:
         )
 
 
-def missing(found: Found, to: int | None = None) -> list[Step]:
+def missing(found: Found, to: int | None = None) -> list[MigrationStep]:
     """The steps up to `to`, or up to the latest, that the store has not taken. Numbers need not be taken in their order."""
     last = LATEST if to is None else to
     return [step for step in STEPS if step.number <= last and step.number not in found.taken]
 
 
-def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress) -> Work[list[int]]:
+def migrate(q: Dialect, variant: str, found: Found, to: int, progress: SchemaProgress) -> Work[list[int]]:
     """Go from where the schema is to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
     yield from ownership.prepare(q, found)
     taken: list[int] = []
@@ -136,7 +190,7 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: Progress)
     return taken
 
 
-def _record(step: Step) -> Work[None]:
+def _record(step: MigrationStep) -> Work[None]:
     yield from ownership.finish(step.number)
     if step.number < _SAYS_OLDEST_CODE:
         yield Execute(
@@ -156,7 +210,7 @@ def _keep(q: Dialect) -> Work[None]:
         yield Execute("commit")
 
 
-def _do_all(q: Dialect, step: Step, statements: list[str], progress: Progress) -> Work[None]:
+def _do_all(q: Dialect, step: MigrationStep, statements: list[str], progress: SchemaProgress) -> Work[None]:
     progress.step(f"step {step.number} ({step.title}): {len(statements)} statements")
     for number, sql in enumerate(statements, 1):
         failpoint.hit("K13")
@@ -194,3 +248,44 @@ def _is_done(q: Dialect, sql: str) -> Work[bool]:
 
 
 _MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)(?: on (?P<table>\w+))?")
+
+
+_OF_THE_STORE: Final = frozenset({"counters", "installation", "schema_log", "schema_steps"})
+"""Tables that a store has rows in before anything happens on it. Only its counters are moved on."""
+_GENERATED: Final = {"gates": frozenset({"open"})}
+"""Columns that the database writes by itself."""
+_ROWS_AT_ONCE: Final = 500
+
+Rows = Mapping[str, tuple[tuple[str, ...], Sequence[Row]]]
+"""Table → its columns, and its rows in their order."""
+
+
+def read_rows() -> Work[Rows]:
+    """All rows of a store, without what belongs to the store itself; and its counters."""
+    # Every kind of store has these tables and columns; PostgreSQL has partitions besides, which hold rows of `live`.
+    shape = shape_of(tuple(sql for step in STEPS for sql in step.up("sqlite")))
+    found: dict[str, tuple[tuple[str, ...], Sequence[Row]]] = {}
+    for table, columns in shape.tables.items():
+        if table == "counters" or table not in _OF_THE_STORE:
+            names = tuple(f'"{name}"' if name == "key" else name for name in columns - _GENERATED.get(table, set()))
+            rows = yield Fetch(f"select {', '.join(names)} from {table}")
+            if rows:
+                found[table] = (names, [tuple(row) for row in rows])
+    return found
+
+
+def write_rows(rows: Rows) -> Work[bool]:
+    """False, and nothing is written, if a table that would get rows has any."""
+    tables = [table for table in rows if table != "counters"]
+    for table in tables:
+        if (yield Fetch(f"select 1 from {table} limit 1")):
+            return False
+    for table in tables:
+        columns, values = rows[table]
+        for start in range(0, len(values), _ROWS_AT_ONCE):
+            yield InsertMany(table, columns, values[start : start + _ROWS_AT_ONCE])
+    columns, values = rows["counters"]
+    for row in values:
+        counter = dict(zip(columns, row, strict=True))
+        yield Execute("update counters set value = :value where name = :name and value < :value", counter)
+    return True

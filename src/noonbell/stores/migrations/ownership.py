@@ -1,27 +1,86 @@
-"""Which tables of a database are Noonbell's. What is not is never altered and never dropped.
+"""Which tables of a database are Noonbell's: what the steps make, read from their statements, compared with what is there.
 
-`schema_steps` has the steps that were taken. `schema_log` has every table that a step made: `begun` before the first of
-the step is created, `made` when the step is done, `begun` again before they are dropped, and then with an entry for the way
-back itself. A table under one of our names is
-ours if the log says `made`, or if it says `begun` and the table has the columns that it was to get. A store from before
-the log is taken over, step by step: a table is ours if its step was taken, the log has nothing of that step, and its columns
-are those that the steps left. Everything else
-is foreign, and a database that holds something foreign under one of our names is refused before anything is written.
+What is not ours is never altered and never dropped. `schema_steps` has the steps that were taken. `schema_log` has every
+table that a step made: `begun` before the first of the step is created, `made` when the step is done, `begun` again before
+they are dropped, and then with an entry for the way back itself. A table under one of our names is ours if the log says
+`made`, or if it says `begun` and the table has the columns that it was to get. A store from before the log is taken over,
+step by step: a table is ours if its step was taken, the log has nothing of that step, and its columns are those that the
+steps left. Everything else is foreign, and a database that holds something foreign under one of our names is refused
+before anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from noonbell.errors import SchemaMismatch
-from noonbell.stores.migrations.shape import made_by, shape_of
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
 if TYPE_CHECKING:
-    from noonbell.stores.migrations import Step
+    from noonbell.stores.migrations import MigrationStep
+
+_TABLE = re.compile(r"create table (?P<name>\w+) (?:partition of (?P<parent>\w+)|\((?P<body>.*)\))", re.DOTALL)
+_INDEX = re.compile(r"create (?:unique )?index (?P<name>\w+) on (?P<table>\w+)")
+_COLUMN = re.compile(r"alter table (?P<table>\w+) (?P<verb>add|drop) column (?P<column>\w+)")
+_NO_COLUMN = frozenset({"primary", "unique", "constraint", "foreign", "check"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What stands in a database after some steps."""
+
+    tables: Mapping[str, frozenset[str]]
+    """With their columns."""
+    indexes: Mapping[str, str]
+    """With their tables."""
+
+
+@functools.lru_cache(maxsize=256)
+def shape_of(statements: tuple[str, ...]) -> Shape:
+    tables: dict[str, frozenset[str]] = {}
+    indexes: dict[str, str] = {}
+    for sql in statements:
+        if made := _TABLE.match(sql):
+            parent = made["parent"]
+            tables[made["name"]] = tables[parent] if parent else frozenset(_columns_made(made["body"]))
+        elif made := _INDEX.match(sql):
+            indexes[made["name"]] = made["table"]
+        elif (changed := _COLUMN.match(sql)) and changed["table"] in tables:
+            before = tables[changed["table"]]
+            column = {changed["column"]}
+            tables[changed["table"]] = before | column if changed["verb"] == "add" else before - column
+    return Shape(tables, indexes)
+
+
+def made_by(statements: Sequence[str]) -> list[str]:
+    """The tables that these statements make, in their order."""
+    return [made["name"] for sql in statements if (made := _TABLE.match(sql))]
+
+
+def change_of(sql: str) -> tuple[str, str, str] | None:
+    """`alter table T add column C` is ("add", "T", "C")."""
+    found = _COLUMN.match(sql)
+    return None if found is None else (found["verb"], found["table"], found["column"])
+
+
+def _columns_made(body: str) -> Iterable[str]:
+    """The names at the start of each part of the brackets."""
+    depth, start, parts = 0, 0, []
+    for place, char in enumerate(body):
+        depth += (char == "(") - (char == ")")
+        if char == "," and not depth:
+            parts.append(body[start:place])
+            start = place + 1
+    for part in (*parts, body[start:]):
+        first = part.split()[0].strip('"')
+        if first not in _NO_COLUMN:
+            yield first
+
 
 STEPS_TABLE = "create table schema_steps (number integer primary key, title varchar(100) not null)"
 LOG_TABLE = "create table schema_log (name varchar(100) primary key, step integer not null, state varchar(10) not null)"
@@ -73,7 +132,7 @@ class Found:
         )
 
 
-def look(q: Dialect, variant: str, steps: Sequence[Step]) -> Work[Found]:
+def look(q: Dialect, variant: str, steps: Sequence[MigrationStep]) -> Work[Found]:
     """Read what is there. Writes nothing."""
     whole = shape_of(tuple(sql for step in steps for sql in step.up(variant)))
     tables = {*whole.tables, "schema_steps", "schema_log"}
@@ -107,7 +166,7 @@ def look(q: Dialect, variant: str, steps: Sequence[Step]) -> Work[Found]:
 def _judged(
     q: Dialect,
     variant: str,
-    steps: Sequence[Step],
+    steps: Sequence[MigrationStep],
     taken: Collection[int],
     before_log: Collection[int],
     log: Mapping[str, str],
@@ -177,7 +236,7 @@ def _taken(columns: frozenset[str]) -> Work[dict[int, tuple[str, int]]]:
     return {number: (title, least) for number, title, least in rows}
 
 
-def _knows(taken: Mapping[int, tuple[str, int]], steps: Sequence[Step]) -> bool:
+def _knows(taken: Mapping[int, tuple[str, int]], steps: Sequence[MigrationStep]) -> bool:
     """Whether the steps are those that Noonbell has, as far as this version can tell."""
     titles = {step.number: step.title for step in steps}
     return all(titles.get(number, title) == title for number, (title, _) in taken.items())

@@ -1,69 +1,78 @@
-"""Tokens and the audit log. The counter `audit` is held while an entry is written: one after the other, without a gap."""
+"""Tokens, the audit log, and secrets that are sealed again with another key.
+
+The counter `audit` is locked while an entry is written: entries follow each other without a gap. Sealing again writes the
+secret fields alone: no version, cursor or time moves, and no event is written. Its update names the row as it was read; a
+row that changed meanwhile is left to the next pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
-from noonbell.model.access import AuditEntry, Deed, Role, Token, chained
+from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Role, Token, chained
+from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.paging import like
-from noonbell.stores.sql.rows import from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work
+from noonbell.stores.sql.ids import next_number
+from noonbell.stores.sql.reading import like
+from noonbell.stores.sql.rows import Record, from_json, to_json
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work, update
 
-_COLUMNS = (
-    *("id", "name", "role", "shown", "created_at", "created_by", "expires_at", "revoked_at", "used_at", "queues"),
-)
-_SELECT = f"select {', '.join(_COLUMNS)} from tokens"
+_TOKEN = Record(Token)
+_SELECT = f"select {_TOKEN.select()} from tokens"
 _USED = 60 * SECOND
+_ENTRY = Record(AuditEntry)
+_NOTHING = AuditAction(actor=None, action="")
 
 
-def create(
+def create_token(
     q: Dialect,
     name: str,
     role: Role,
     hashed: str,
+    *,
     shown: str,
-    by: str | None,
-    seconds: float | None,
-    queues: tuple[str, ...],
+    by: str | None = None,
+    seconds: float | None = None,
+    queues: Sequence[str] = (),
 ) -> Work[Token]:
     taken = yield Fetch("select 1 from tokens where live_name = :name", {"name": name})
     if taken:
         raise AlreadyExists(f"there is a token named {name!r} already; revoke it first, or choose another name")
     now = yield Now()
-    number = yield from _next(q, "tokens")
-    expires = None if seconds is None else Instant(now + round(seconds * SECOND))
-    columns = (*_COLUMNS, "live_name", "hash")
-    row = (number, name, role, shown, now, by, expires, None, None, to_json(list(queues)) if queues else None)
-    yield InsertMany("tokens", columns, [(*row, name, hashed)])
-    return Token(
+    number = yield from next_number(q, "tokens")
+    token = Token(
         id=number,
         name=name,
         role=role,
         shown=shown,
-        queues=queues,
+        queues=tuple(queues),
         created_at=now,
         created_by=by,
-        expires_at=expires,
+        expires_at=None if seconds is None else Instant(now + round(seconds * SECOND)),
     )
+    row = dict(zip(_TOKEN.columns, _TOKEN.row(token), strict=True)) | {"live_name": name, "hash": hashed}
+    if not queues:
+        del row["queues"]
+    yield InsertMany("tokens", tuple(row), [tuple(row.values())])
+    return token
 
 
-def all_tokens() -> Work[list[Token]]:
+def tokens() -> Work[list[Token]]:
     rows = yield Fetch(f"{_SELECT} order by id")
-    return [_token(row) for row in rows]
+    return [_TOKEN.read(row) for row in rows]
 
 
-def by_hash(hashed: str) -> Work[Token | None]:
+def token_of(hashed: str) -> Work[Token | None]:
     rows = yield Fetch(f"{_SELECT} where hash = :hash", {"hash": hashed})
-    return _token(rows[0]) if rows else None
+    return _TOKEN.read(rows[0]) if rows else None
 
 
-def used(token_id: int) -> Work[None]:
+def note_token_use(token_id: int) -> Work[None]:
     now = yield Now()
     yield Execute(
         "update tokens set used_at = :now where id = :id and (used_at is null or used_at < :before)",
@@ -71,18 +80,16 @@ def used(token_id: int) -> Work[None]:
     )
 
 
-def revoke(q: Dialect, name: str) -> Work[Token]:
+def revoke_token(q: Dialect, name: str) -> Work[Token]:
     rows = yield Fetch(f"{_SELECT} where live_name = :name{q.lock}", {"name": name})
     if not rows:
         raise NotFound(f"there is no token named {name!r} that is not revoked")
     now = yield Now()
-    yield Execute(
-        "update tokens set revoked_at = :now, live_name = null where id = :id", {"now": now, "id": rows[0][0]}
-    )
-    return msgspec.structs.replace(_token(rows[0]), revoked_at=now)
+    yield update("tokens", {"id": rows[0][0]}, revoked_at=now, live_name=None)
+    return msgspec.structs.replace(_TOKEN.read(rows[0]), revoked_at=now)
 
 
-def write(q: Dialect, deeds: Sequence[Deed]) -> Work[list[AuditEntry]]:
+def write_audit(q: Dialect, deeds: Sequence[AuditAction], sign: Sign = unsigned) -> Work[list[AuditEntry]]:
     last = yield Fetch(f"select value from counters where name = 'audit'{q.lock}")
     number = int(last[0][0])
     rows = yield Fetch("select hash from audit where id = :id", {"id": number})
@@ -92,57 +99,57 @@ def write(q: Dialect, deeds: Sequence[Deed]) -> Work[list[AuditEntry]]:
     for deed in deeds:
         number += 1
         before = chained(before, number, now, deed)
-        entries.append(AuditEntry(id=number, at=now, deed=deed, hash=before))
+        entries.append(AuditEntry(id=number, at=now, deed=deed, hash=before, signature=sign(before)))
     yield InsertMany(
         "audit",
-        ("id", "at", "actor", "action", "deed", "hash"),
-        [(e.id, e.at, e.deed.actor, e.deed.action, to_json(msgspec.to_builtins(e.deed)), e.hash) for e in entries],
+        (*_ENTRY.columns, "actor", "action"),
+        [(*_ENTRY.row(entry), entry.deed.actor, entry.deed.action) for entry in entries],
     )
-    yield Execute("update counters set value = :value where name = 'audit'", {"value": number})
+    yield update("counters", {"name": "audit"}, value=number)
     return entries
 
 
-class Which(NamedTuple):
-    """The entries that are asked for; see `AccessStore.audit_log`."""
-
-    actor: str | None = None
-    actions: tuple[str, ...] = ()
-    about: tuple[str, ...] = ()
-    text: str | None = None
-    since: Instant | None = None
-    until: Instant | None = None
-
-
-def page(q: Dialect, before: int | None, limit: int, which: Which) -> Work[list[AuditEntry]]:
+def audit_log(
+    q: Dialect,
+    before: int | None = None,
+    limit: int = 100,
+    *,
+    actor: str | None = None,
+    actions: Collection[str] = (),
+    about: Collection[str] = (),
+    text: str | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> Work[list[AuditEntry]]:
     params: dict[str, Any] = {"limit": limit}
     conditions = ["1 = 1"]
     for name, value, condition in (
         ("before", before, "id < :before"),
-        ("actor", which.actor, "actor = :actor"),
-        ("since", which.since, "at >= :since"),
-        ("until", which.until, "at <= :until"),
+        ("actor", actor, "actor = :actor"),
+        ("since", since, "at >= :since"),
+        ("until", until, "at <= :until"),
     ):
         if value is not None:
             conditions.append(condition)
             params[name] = value
-    if which.actions:
+    if actions:
         conditions.append(q.names("action", "actions"))
-        params["actions"] = q.pack(sorted(which.actions))
+        params["actions"] = q.pack(sorted(actions))
     ways = []
-    for place, path in enumerate(which.about):
+    for place, path in enumerate(about):
         # The subject as it stands in the record: the path to its end, or on from there.
         for name, end in ((f"whole_{place}", '"'), (f"within_{place}", "/")):
             ways.append(f"lower(deed) like :{name} escape '!'")
             params[name] = f'%"subject":"%{_written(path)}{end}%'
     if ways:
         conditions.append(f"({' or '.join(ways)})")
-    if which.text is not None:
+    if text is not None:
         conditions.append("lower(deed) like :text escape '!'")
-        params["text"] = f"%{_written(which.text)}%"
+        params["text"] = f"%{_written(text)}%"
     rows = yield Fetch(
-        f"select id, at, deed, hash from audit where {' and '.join(conditions)} order by id desc limit :limit", params
+        f"select {_ENTRY.select()} from audit where {' and '.join(conditions)} order by id desc limit :limit", params
     )
-    return [_entry(row) for row in rows]
+    return [_ENTRY.read(row) for row in rows]
 
 
 def _written(text: str) -> str:
@@ -150,37 +157,82 @@ def _written(text: str) -> str:
     return like(to_json(text)[1:-1])[1:-1]
 
 
-def broken(since: int, limit: int) -> Work[tuple[int | None, int]]:
-    """The first entry from `since` on that does not follow from the one before it; and how far it was looked."""
+def audit_entries(since: int, limit: int) -> Work[list[AuditEntry]]:
     rows = yield Fetch(
-        "select id, at, deed, hash from audit where id >= :since order by id limit :limit",
-        {"since": max(0, since - 1), "limit": limit + 1},
+        f"select {_ENTRY.select()}, actor, action from audit where id >= :since order by id limit :limit",
+        {"since": since, "limit": limit},
     )
-    before, number = "", 0
-    for row in rows:
-        entry = _entry(row)
-        if entry.id < since:
-            before, number = entry.hash, entry.id
-            continue
-        if entry.id != max(number, since - 1) + 1 or entry.hash != chained(before, entry.id, entry.at, entry.deed):
-            return entry.id, entry.id
-        before, number = entry.hash, entry.id
-    return None, number
+    return [_as_it_lies(row) for row in rows]
 
 
-def _next(q: Dialect, counter: str) -> Work[int]:
-    rows = yield Fetch(f"select value from counters where name = :name{q.lock}", {"name": counter})
-    number = int(rows[0][0]) + 1
-    yield Execute("update counters set value = :value where name = :name", {"value": number, "name": counter})
-    return number
+def _as_it_lies(row: Row) -> AuditEntry:
+    """Where it cannot be read, or the columns that filters look at say something else, a deed that nothing was written of."""
+    (number, at, deed, hashed, signature), (actor, action) = row[:5], row[5:]
+    try:
+        decoded = msgspec.convert(from_json(deed), AuditAction)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        decoded = _NOTHING
+    if (decoded.actor, decoded.action) != (actor, action):
+        decoded = _NOTHING
+    return AuditEntry(id=number, at=Instant(at), deed=decoded, hash=hashed, signature=signature)
 
 
-def _token(row: Row) -> Token:
-    fields = dict(zip(_COLUMNS, row, strict=True))
-    fields["role"] = Role(fields["role"])
-    fields["queues"] = tuple(from_json(fields["queues"]) if fields["queues"] else ())
-    return Token(**fields)
+def audit_end() -> Work[AuditEnd]:
+    # In one statement, which sees one moment: an entry and its number are written together.
+    rows = yield Fetch(
+        f"select c.value, {_ENTRY.select('a.')}, a.actor, a.action from counters c"
+        " left join audit a on a.id = (select max(id) from audit) where c.name = 'audit'"
+    )
+    counted, *newest = rows[0]
+    return AuditEnd(None if newest[0] is None else _as_it_lies(tuple(newest)), int(counted))
 
 
-def _entry(row: Row) -> AuditEntry:
-    return AuditEntry(id=row[0], at=Instant(row[1]), deed=msgspec.convert(from_json(row[2]), Deed), hash=row[3])
+After = tuple[int, int]
+"""How far a walk has come: task and version."""
+
+
+def reseal_tasks(after: int, limit: int, reseal: Reseal) -> Work[tuple[int | None, int]]:
+    rows = yield Fetch(
+        "select id, version, headers, secret from tasks where id > :after order by id limit :limit",
+        {"after": after, "limit": limit},
+    )
+    written = 0
+    for task_id, version, headers, secret in rows:
+        was = {"headers": from_json(headers), "secret": secret}
+        found = reseal(was)
+        if found != was:
+            sealed = {"headers": to_json(found["headers"]), "secret": found["secret"]}
+            written += yield update("tasks", {"id": task_id, "version": version}, **sealed)
+    return (rows[-1][0] if len(rows) == limit else None), written
+
+
+def reseal_versions(after: After, limit: int, reseal: Reseal) -> Work[tuple[After | None, int]]:
+    rows = yield Fetch(
+        "select task_id, version, spec from task_versions"
+        " where task_id > :task or (task_id = :task and version > :version) order by task_id, version limit :limit",
+        {"task": after[0], "version": after[1], "limit": limit},
+    )
+    written = 0
+    for task_id, version, text in rows:
+        spec = from_json(text)
+        found = reseal(_secrets_of(spec))
+        if {**spec, **found} != spec:
+            here = {"task_id": task_id, "version": version}
+            written += yield update("task_versions", here, spec=to_json({**spec, **found}))
+    return ((rows[-1][0], rows[-1][1]) if len(rows) == limit else None), written
+
+
+def reseal_channels(reseal: Reseal) -> Work[int]:
+    rows = yield Fetch("select name, updated_at, spec from alert_channels order by name")
+    written = 0
+    for name, updated_at, text in rows:
+        spec = from_json(text)
+        found = {**spec, **reseal(_secrets_of(spec))}
+        if found != spec:
+            here = {"name": name, "updated_at": updated_at}
+            written += yield update("alert_channels", here, spec=to_json(found))
+    return written
+
+
+def _secrets_of(spec: dict[str, Any]) -> dict[str, Any]:
+    return {name: spec[name] for name in ("headers", "secret", "url") if name in spec}

@@ -7,25 +7,35 @@ from collections.abc import Sequence
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.account import Activity, Cleaned, Flaw, FlawKind, Outage, Pause, SlotRun, Wait
+from noonbell.model.account import (
+    Activity,
+    CleanedSlots,
+    Inconsistency,
+    InconsistencyKind,
+    Outage,
+    Pause,
+    SlotRun,
+    Wait,
+)
 from noonbell.model.run import FINAL, RunId, RunStatus, SkipReason
 from noonbell.model.task import RateLimit, TaskId
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
+from noonbell.stores.sql.active_runs import COLUMNS, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.live import COLUMNS, Live
-from noonbell.stores.sql.place import STARTED, Flag, Place
-from noonbell.stores.sql.rows import RUN_SELECT, from_json, run_from
+from noonbell.stores.sql.reading import runs_of
+from noonbell.stores.sql.rows import Record, from_json
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
 
+_OUTAGE = Record(Outage)
 _REASON = 500
 """Characters of an outage's reason that are kept."""
 _RUNNING = (Place.LEASED, Place.PARENT)
 _STARTED = f"place in ({', '.join(str(int(place)) for place in STARTED)})"
 
 
-def slot_runs(task_id: TaskId, since: Instant, until: Instant, limit: int) -> Work[list[SlotRun]]:
+def slot_runs(task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> Work[list[SlotRun]]:
     rows = yield Fetch(
         "select r.slot, r.id, r.status, r.skip_reason, r.created_at, r.end_time, l.place from runs r"
         " left join live l on l.run_id = r.id"
@@ -56,9 +66,9 @@ def slot_counts(since: Instant, until: Instant, seconds: int) -> Work[dict[Insta
     return {Instant(int(start)): int(count) for start, count in sorted(rows)}
 
 
-def cleaned(task_id: TaskId) -> Work[Cleaned]:
+def cleaned(task_id: TaskId) -> Work[CleanedSlots]:
     rows = yield Fetch("select last, count from cleaned where task_id = :task", {"task": task_id})
-    return Cleaned(rows[0][0], rows[0][1]) if rows else Cleaned()
+    return CleanedSlots(rows[0][0], rows[0][1]) if rows else CleanedSlots()
 
 
 def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Outage]:
@@ -66,20 +76,18 @@ def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Ou
     ids = yield NewIds(1)
     reason = None if reason is None else reason[:_REASON]
     outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node, reason=reason)
-    row = (ids[0], outage.since, outage.until, node, reason)
-    yield InsertMany("outages", ("id", "since", "until", "node", "reason"), [row])
+    yield InsertMany("outages", ("id", *_OUTAGE.columns), [(ids[0], *_OUTAGE.row(outage))])
     data = {"node": node, "since": outage.since, "until": outage.until, "reason": reason}
-    yield from tell(now, "store.recovered", [(None, None, data)])
+    yield from tell("store.recovered", [(None, None, data)])
     return outage
 
 
 def outages(since: Instant, until: Instant) -> Work[list[Outage]]:
     rows = yield Fetch(
-        "select since, until, node, reason from outages where until >= :since and since <= :until"
-        " order by since limit 1000",
+        f"select {_OUTAGE.select()} from outages where until >= :since and since <= :until order by since limit 1000",
         {"since": since, "until": until},
     )
-    return [Outage(since=row[0], until=row[1], node=row[2], reason=row[3]) for row in rows]
+    return [_OUTAGE.read(row) for row in rows]
 
 
 # Why a run waits
@@ -92,14 +100,22 @@ def wait(run_id: RunId) -> Work[Wait | None]:
         return None
     now = yield Now()
     pins = []
-    if live.flags & Flag.PINNED:
+    if live.flags & RunFlag.PINNED:
         pins = yield Fetch("select worker_id from pins where run_id = :run order by worker_id", {"run": run_id})
+    had = []
+    if live.parent_id is not None:
+        had = yield Fetch(
+            "select worker_id from runs where parent_id = :parent and worker_id is not null union"
+            " select worker_id from live where parent_id = :parent and worker_id is not null",
+            {"parent": live.parent_id},
+        )
     found = Wait(
         run_id=run_id,
         until=Instant(live.at) if live.at is not None and live.at > now else None,
         job_type=live.job_type,
         min_version=live.min_version,
         workers=tuple(row[0] for row in pins),
+        had=tuple(sorted(row[0] for row in had)),
     )
     found = yield from _at_its_gate(found, live, now)
     return (yield from _at_its_queue(found, live, now))
@@ -177,8 +193,7 @@ def activity(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Activi
     run_ids = [row[1] for row in newest if row[1] is not None]
     if not run_ids:
         return {}
-    rows = yield Fetch(f"{RUN_SELECT} where {q.ids('r.id', 'runs')}", {"runs": q.pack(run_ids)})
-    last = {run.task_id: run for run in map(run_from, rows)}
+    last = {run.task_id: run for run in (yield from runs_of(q, run_ids))}
     counted = yield Fetch(
         f"select task_id, place, count(*) from live where {q.ids('task_id', 'ids')} and parent_id is null"
         " group by task_id, place",
@@ -204,9 +219,9 @@ def activity(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Activi
 # Rows that contradict each other
 
 
-def flaws(q: Dialect, limit: int) -> Work[list[Flaw]]:
+def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
     """Each question is one statement, so it is answered as of one moment while others write."""
-    found: list[Flaw] = []
+    found: list[Inconsistency] = []
     final = {"final": q.pack(sorted(FINAL)), "limit": limit}
     rows = yield Fetch(
         "select l.run_id, l.task_id, r.status from live l left join runs r on r.id = l.run_id"
@@ -237,16 +252,16 @@ def flaws(q: Dialect, limit: int) -> Work[list[Flaw]]:
     return found[:limit]
 
 
-def _place(message: str, task_id: int | None, run_id: int) -> Flaw:
-    return Flaw(
-        kind=FlawKind.PLACE,
+def _place(message: str, task_id: int | None, run_id: int) -> Inconsistency:
+    return Inconsistency(
+        kind=InconsistencyKind.PLACE,
         message=message,
         task_id=None if task_id is None else TaskId(task_id),
         run_id=RunId(run_id),
     )
 
 
-def _miscounted(limit: int) -> Work[list[Flaw]]:
+def _miscounted(limit: int) -> Work[list[Inconsistency]]:
     """Gates whose counters are not what the rows say: in one statement, nothing is held and nothing is mended."""
     used, waiting, passed = (
         f"coalesce(sum(case when {condition} then 1 else 0 end), 0)"
@@ -263,8 +278,8 @@ def _miscounted(limit: int) -> Work[list[Flaw]]:
         {"limit": limit},
     )
     return [
-        Flaw(
-            kind=FlawKind.COUNTER,
+        Inconsistency(
+            kind=InconsistencyKind.COUNTER,
             message=f"the limit of task {task_id} counts {tuple(counted)} started, waiting, passed; it is {tuple(real)}",
             task_id=TaskId(task_id),
         )

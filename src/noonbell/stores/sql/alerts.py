@@ -1,32 +1,39 @@
-"""Alerts: rules and channels by name, what they remember, and deliveries, each a compare-and-set.
+"""Alerts: rules and channels by name, what the rules remember, deliveries, and the queries that rules about lateness ask.
 
-One node does the watching, under a duty: a lease with a token. A pass writes its states, its deliveries and how far it
-has read the events in one transaction that names the token, so that a node which was held up cannot tell twice. A
-delivery is claimed by counting its attempt; only who holds that count settles it.
+One node does the watching, under a lease with a token. A pass writes its states, its deliveries and how far it has read
+the events in one transaction that names the token: a node that was held up cannot send a notice twice. A delivery is
+claimed by counting its attempt; only the claim with that count settles it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Literal, TypeVar
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.alert import (
+    AlertDelivery,
+    AlertMessage,
     AlertState,
     AlertStep,
     Channel,
-    Delivery,
     DeliveryStatus,
-    Duty,
-    Notice,
+    LeaderLease,
+    OverdueTask,
     Rule,
 )
+from noonbell.model.run import RunId
+from noonbell.model.task import TaskId
 from noonbell.stores.sql import events
+from noonbell.stores.sql.active_runs import DUE, Place
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.rows import from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Row, Work
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.rows import Record, from_json, to_json
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, update
+from noonbell.stores.sql.workers import SILENCE
 
 Table = Literal["alert_rules", "alert_channels"]
 Named = TypeVar("Named", Rule, Channel)
@@ -34,17 +41,30 @@ Named = TypeVar("Named", Rule, Channel)
 _NAMED = ("name", "managed_by", "created_at", "updated_at", "spec")
 _KEPT_OUTSIDE = {"name", "managed_by", "created_at", "updated_at"}
 
-_DELIVERY = (
-    *("id", "channel", "rule", "subject", "status", "attempts", "next_at", "created_at", "ended_at"),
-    *("response_code", "error", "notice"),
-)
-_SELECT_DELIVERY = f"select {', '.join(_DELIVERY)} from alert_deliveries"
+_DELIVERY = Record(AlertDelivery)
+_SELECT_DELIVERY = f"select {_DELIVERY.select()} from alert_deliveries"
 
 
 # Rules and channels
 
 
-def named(table: Table, kind: type[Named]) -> Work[list[Named]]:
+def alert_rules() -> Work[list[Rule]]:
+    return _named("alert_rules", Rule)
+
+
+def alert_channels() -> Work[list[Channel]]:
+    return _named("alert_channels", Channel)
+
+
+def put_alert_rule(q: Dialect, rule: Rule) -> Work[Rule]:
+    return _put(q, "alert_rules", rule)
+
+
+def put_alert_channel(q: Dialect, channel: Channel) -> Work[Channel]:
+    return _put(q, "alert_channels", channel)
+
+
+def _named(table: Table, kind: type[Named]) -> Work[list[Named]]:
     rows = yield Fetch(f"select {', '.join(_NAMED)} from {table} order by name")
     found = []
     for name, managed_by, created_at, updated_at, spec in rows:
@@ -53,29 +73,26 @@ def named(table: Table, kind: type[Named]) -> Work[list[Named]]:
     return found
 
 
-def put(q: Dialect, table: Table, given: Named) -> Work[Named]:
+def _put(q: Dialect, table: Table, given: Named) -> Work[Named]:
     rows = yield Fetch(f"select created_at from {table} where name = :name{q.lock}", {"name": given.name})
     now = yield Now()
     kept: Named = msgspec.structs.replace(given, created_at=rows[0][0] if rows else now, updated_at=now)
     fields = msgspec.to_builtins(kept)
     spec = to_json({name: value for name, value in fields.items() if name not in _KEPT_OUTSIDE})
     if rows:
-        yield Execute(
-            f"update {table} set managed_by = :by, updated_at = :now, spec = :spec where name = :name",
-            {"by": kept.managed_by, "now": now, "spec": spec, "name": kept.name},
-        )
+        yield update(table, {"name": kept.name}, managed_by=kept.managed_by, updated_at=now, spec=spec)
     else:
         yield InsertMany(table, _NAMED, [(kept.name, kept.managed_by, kept.created_at, now, spec)])
     return kept
 
 
-def remove_rule(name: str) -> Work[bool]:
+def remove_alert_rule(name: str) -> Work[bool]:
     """What it remembers goes with it: a rule that is not there cannot say that all is well again."""
     yield Execute("delete from alert_states where rule = :name", {"name": name})
     return bool((yield Execute("delete from alert_rules where name = :name", {"name": name})))
 
 
-def remove_channel(name: str) -> Work[bool]:
+def remove_alert_channel(name: str) -> Work[bool]:
     """What waits to be sent there goes with it; the log of what was sent stays."""
     yield Execute(
         "delete from alert_deliveries where channel = :name and next_at is not null",
@@ -87,7 +104,7 @@ def remove_channel(name: str) -> Work[bool]:
 # The duty
 
 
-def take_duty(q: Dialect, name: str, holder: str, seconds: float) -> Work[Duty | None]:
+def take_duty(q: Dialect, name: str, holder: str, seconds: float) -> Work[LeaderLease | None]:
     rows = yield Fetch(
         f"select holder, token, expires_at, position from duties where name = :name{q.lock}", {"name": name}
     )
@@ -98,58 +115,51 @@ def take_duty(q: Dialect, name: str, holder: str, seconds: float) -> Work[Duty |
         yield InsertMany(
             "duties", ("name", "holder", "token", "expires_at", "position"), [(name, holder, 1, until, position)]
         )
-        return Duty(name=name, token=1, position=position)
+        return LeaderLease(name=name, token=1, position=position)
     held_by, token, expires_at, position = rows[0]
     if held_by != holder and expires_at > now:
         return None
     token = token if held_by == holder and expires_at > now else token + 1
-    yield Execute(
-        "update duties set holder = :holder, token = :token, expires_at = :until where name = :name",
-        {"holder": holder, "token": token, "until": until, "name": name},
-    )
-    return Duty(name=name, token=token, position=position)
+    yield update("duties", {"name": name}, holder=holder, token=token, expires_at=until)
+    return LeaderLease(name=name, token=token, position=position)
 
 
 def leave_duty(name: str, holder: str) -> Work[None]:
-    yield Execute(
-        "update duties set expires_at = 0 where name = :name and holder = :holder", {"name": name, "holder": holder}
-    )
+    yield update("duties", {"name": name, "holder": holder}, expires_at=0)
 
 
-def states() -> Work[list[AlertState]]:
+def alert_states() -> Work[list[AlertState]]:
     rows = yield Fetch("select state from alert_states order by rule, subject")
     return [msgspec.convert(from_json(row[0]), AlertState) for row in rows]
 
 
-def step(q: Dialect, duty: Duty, position: int, given: AlertStep) -> Work[bool]:
+def alert(q: Dialect, duty: LeaderLease, position: int, step: AlertStep) -> Work[bool]:
     rows = yield Fetch(f"select token, expires_at from duties where name = :name{q.lock}", {"name": duty.name})
     now = yield Now()
     if not rows or rows[0][0] != duty.token or rows[0][1] <= now:
         return False
-    yield Execute(
-        "update duties set position = :position where name = :name", {"position": position, "name": duty.name}
-    )
-    for rule, subject in [*given.closed, *((state.rule, state.subject) for state in given.states)]:
+    yield update("duties", {"name": duty.name}, position=position)
+    for rule, subject in [*step.closed, *((state.rule, state.subject) for state in step.states)]:
         yield Execute(
             "delete from alert_states where rule = :rule and subject = :subject", {"rule": rule, "subject": subject}
         )
-    if given.states:
+    if step.states:
         yield InsertMany(
             "alert_states",
             ("rule", "subject", "state"),
-            [(state.rule, state.subject, to_json(state)) for state in given.states],
+            [(state.rule, state.subject, to_json(state)) for state in step.states],
         )
-    yield from _deliver(now, given.notices)
-    for what, state in given.told:
+    yield from _deliver(now, step.notices)
+    for what, state in step.told:
         data = {"rule": state.rule, "subject": state.subject, "message": state.message, "count": state.count}
-        yield from events.tell(now, what, [(state.task_id, state.run_id, data)])
+        yield from events.tell(what, [(state.task_id, state.run_id, data)])
     return True
 
 
 # Deliveries
 
 
-def _deliver(now: Instant, notices: Sequence[tuple[str, Notice]]) -> Work[None]:
+def _deliver(now: Instant, notices: Sequence[tuple[str, AlertMessage]]) -> Work[None]:
     if not notices:
         return
     ids = yield NewIds(len(notices))
@@ -164,21 +174,26 @@ def _deliver(now: Instant, notices: Sequence[tuple[str, Notice]]) -> Work[None]:
 
 
 def note_delivery(
-    channel: str, said: Notice, status: DeliveryStatus, error: str | None, response_code: int | None
+    channel: str,
+    notice: AlertMessage,
+    status: DeliveryStatus,
+    *,
+    error: str | None = None,
+    response_code: int | None = None,
 ) -> Work[int]:
     """One that was made past the queue: a test."""
     now = yield Now()
     ids = yield NewIds(1)
-    row = (ids[0], channel, said.rule, said.type, said.subject, status, 1, None, now, now, response_code, error)
+    row = (ids[0], channel, notice.rule, notice.type, notice.subject, status, 1, None, now, now, response_code, error)
     columns = (
         *("id", "channel", "rule", "what", "subject", "status", "attempts", "next_at", "created_at", "ended_at"),
         *("response_code", "error", "notice"),
     )
-    yield InsertMany("alert_deliveries", columns, [(*row, to_json(said))])
+    yield InsertMany("alert_deliveries", columns, [(*row, to_json(notice))])
     return int(ids[0])
 
 
-def claim_deliveries(q: Dialect, limit: int, seconds: float) -> Work[list[Delivery]]:
+def claim_deliveries(q: Dialect, limit: int, seconds: float) -> Work[list[AlertDelivery]]:
     now = yield Now()
     rows = yield Fetch(
         f"{_SELECT_DELIVERY} where next_at <= :now order by next_at, id limit :limit{q.skip_locked}",
@@ -187,12 +202,10 @@ def claim_deliveries(q: Dialect, limit: int, seconds: float) -> Work[list[Delive
     claimed = []
     until = Instant(now + round(seconds * SECOND))
     for row in rows:
-        delivery = _delivery(row)
-        yield Execute(
-            "update alert_deliveries set attempts = :attempts, next_at = :until where id = :id",
-            {"attempts": delivery.attempts + 1, "until": until, "id": delivery.id},
-        )
-        claimed.append(msgspec.structs.replace(delivery, attempts=delivery.attempts + 1, next_at=until))
+        delivery = _DELIVERY.read(row)
+        counted = {"attempts": delivery.attempts + 1, "next_at": until}
+        yield update("alert_deliveries", {"id": delivery.id}, **counted)
+        claimed.append(msgspec.structs.replace(delivery, **counted))
     return claimed
 
 
@@ -204,11 +217,12 @@ def next_delivery() -> Work[float | None]:
 
 def settle_delivery(
     q: Dialect,
-    delivery: Delivery,
+    delivery: AlertDelivery,
     status: DeliveryStatus,
-    delay_seconds: float,
-    error: str | None,
-    response_code: int | None,
+    *,
+    delay_seconds: float = 0,
+    error: str | None = None,
+    response_code: int | None = None,
 ) -> Work[bool]:
     rows = yield Fetch(
         f"select attempts, status from alert_deliveries where id = :id{q.lock}",
@@ -218,22 +232,21 @@ def settle_delivery(
         return False
     now = yield Now()
     waits = status is DeliveryStatus.PENDING
-    yield Execute(
-        "update alert_deliveries set status = :status, next_at = :next, ended_at = :ended, response_code = :code,"
-        " error = :error where id = :id",
-        {
-            "status": status,
-            "next": now + round(delay_seconds * SECOND) if waits else None,
-            "ended": None if waits else now,
-            "code": response_code,
-            "error": error,
-            "id": delivery.id,
-        },
+    yield update(
+        "alert_deliveries",
+        {"id": delivery.id},
+        status=status,
+        next_at=now + round(delay_seconds * SECOND) if waits else None,
+        ended_at=None if waits else now,
+        response_code=response_code,
+        error=error,
     )
     return True
 
 
-def deliveries(limit: int, before: int | None, channel: str | None) -> Work[list[Delivery]]:
+def alert_deliveries(
+    limit: int = 100, *, before: int | None = None, channel: str | None = None
+) -> Work[list[AlertDelivery]]:
     conditions, params = ["1 = 1"], dict[str, object](limit=limit)
     if before is not None:
         conditions.append("id < :before")
@@ -242,17 +255,101 @@ def deliveries(limit: int, before: int | None, channel: str | None) -> Work[list
         conditions.append("channel = :channel")
         params["channel"] = channel
     rows = yield Fetch(f"{_SELECT_DELIVERY} where {' and '.join(conditions)} order by id desc limit :limit", params)
-    return [_delivery(row) for row in rows]
+    return [_DELIVERY.read(row) for row in rows]
 
 
 def forget_deliveries(q: Dialect, before: Instant, limit: int) -> Work[int]:
     rows = yield Fetch("select id, ended_at from alert_deliveries order by id limit :limit", {"limit": limit})
     ids = [row[0] for row in rows if row[1] is not None and row[1] < before]
-    if ids:
-        yield Execute(f"delete from alert_deliveries where {q.ids('id', 'ids')}", {"ids": q.pack(ids)})
+    yield from q.delete_by("alert_deliveries", "id", ids)
     return len(ids)
 
 
-def _delivery(row: Row) -> Delivery:
-    fields = dict(zip(_DELIVERY, row, strict=True))
-    return Delivery(**{**fields, "status": DeliveryStatus(fields["status"]), "notice": from_json(fields["notice"])})
+_PLACES = ", ".join(str(int(place)) for place in sorted(DUE))
+_ENOUGH = 5
+"""Fewer runs than this do not say what is usual."""
+_LOOKED_AT = 20
+_TASKS = 50
+"""Tasks whose history is looked into in one reading."""
+
+
+def overdue_tasks(seconds: float, limit: int = 100) -> Work[list[OverdueTask]]:
+    now = yield Now()
+    rows = yield Fetch(
+        "select c.task_id, t.name, c.next_fire_at from cursors c join tasks t on t.id = c.task_id"
+        " where c.next_fire_at <= :before order by c.next_fire_at limit :limit",
+        {"before": now - round(seconds * SECOND), "limit": limit},
+    )
+    return [OverdueTask(task_id=TaskId(row[0]), task_name=row[1], since=Instant(row[2])) for row in rows]
+
+
+def waiting_tasks(seconds: float, limit: int = 100) -> Work[list[OverdueTask]]:
+    now = yield Now()
+    rows = yield Fetch(
+        "select l.task_id, t.name, min(l.run_at), min(l.run_id), count(*) from live l join tasks t on t.id = l.task_id"
+        f" where l.place in ({_PLACES}) and l.run_at <= :before"
+        " and l.queue not in (select name from queues where paused = 1)"
+        " group by l.task_id, t.name order by 3 limit :limit",
+        {"before": now - round(seconds * SECOND), "limit": limit},
+    )
+    return [
+        OverdueTask(task_id=TaskId(row[0]), task_name=row[1], since=Instant(row[2]), run_id=RunId(row[3]), count=row[4])
+        for row in rows
+    ]
+
+
+def slow_tasks(seconds: float, factor: float, limit: int = 50) -> Work[list[OverdueTask]]:
+    """Runs under way for longer than `seconds`, and `factor` times as long as the median of the last successes."""
+    now = yield Now()
+    rows = yield Fetch(
+        "select l.task_id, t.name, min(l.claimed_at), min(l.run_id) from live l join tasks t on t.id = l.task_id"
+        f" where l.place = {int(Place.LEASED)} and l.claimed_at <= :before and l.parent_id is null"
+        " group by l.task_id, t.name order by 3 limit :limit",
+        {"before": now - round(seconds * SECOND), "limit": min(limit, _TASKS)},
+    )
+    found = []
+    for task_id, name, claimed_at, run_id in rows:
+        usual = yield from _usual(task_id)
+        if usual is not None and now - claimed_at > factor * usual:
+            late = OverdueTask(
+                task_id=TaskId(task_id),
+                task_name=name,
+                since=Instant(claimed_at),
+                run_id=RunId(run_id),
+                usual_seconds=usual / SECOND,
+            )
+            found.append(late)
+    return found
+
+
+def _usual(task_id: int) -> Work[float | None]:
+    rows = yield Fetch(
+        "select end_time - start_time from (select status, start_time, end_time from runs where task_id = :task"
+        " order by id desc limit 100) newest where status = 'SUCCESS' and start_time is not null limit :limit",
+        {"task": task_id, "limit": _LOOKED_AT},
+    )
+    return median(row[0] for row in rows) if len(rows) >= _ENOUGH else None
+
+
+def notice_workers() -> Work[int]:
+    """Tell of workers that have fallen silent, and of those that are back, each once; how many of both."""
+    now = yield Now()
+    silent = yield Fetch(
+        "select w.id, w.incarnation, w.heartbeat_at from workers w left join worker_losses l on l.worker_id = w.id"
+        " where w.heartbeat_at <= :before and l.worker_id is null",
+        {"before": now - SILENCE},
+    )
+    back = yield Fetch(
+        "select l.worker_id, w.id from worker_losses l left join workers w on w.id = l.worker_id"
+        " where w.id is null or w.heartbeat_at > :before",
+        {"before": now - SILENCE},
+    )
+    for worker_id, incarnation, heartbeat_at in silent:
+        yield InsertMany("worker_losses", ("worker_id", "incarnation", "at"), [(worker_id, incarnation, now)])
+        data = {"worker_id": worker_id, "heartbeat_at": heartbeat_at}
+        yield from tell("worker.lost", [(None, None, data)])
+    for worker_id, is_there in back:
+        gone = yield Execute("delete from worker_losses where worker_id = :id", {"id": worker_id})
+        if gone and is_there is not None:
+            yield from tell("worker.returned", [(None, None, {"worker_id": worker_id})])
+    return len(silent) + len(back)

@@ -1,8 +1,11 @@
-"""Events: written with the change they tell of, numbered when somebody reads.
+"""Events: written with the change they tell of, numbered when they are read.
 
-An id handed out before its transaction commits becomes visible out of order, and whoever reads "after the last id" loses
-what commits late. So an event has no number at first. A reader locks the counter, numbers whatever is committed by
-then, and reads by number: what it has read, it has read whole. With nobody listening, numbers are given in upkeep only.
+An id handed out before its transaction commits becomes visible out of order, and a reader of "after the last id" loses
+what commits late. So an event has no number at first. A reader locks the counter, numbers what is committed by
+then, and reads by number: what it has read, it has read whole. Without a reader, numbers are given in upkeep only.
+
+What has no number yet is numbered by time, not by id: nodes reserve ids in blocks, and the claim of a run may have taken its
+id before another node published that run.
 """
 
 from __future__ import annotations
@@ -14,30 +17,30 @@ from noonbell.clock import Instant
 from noonbell.model.event import Event, EventPage
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Row, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertEvents, NewIds, Row, UpdateMany, Work
 
-COLUMNS = ("id", "at", "type", "data")
 _NUMBER_AT_ONCE = 5_000
 
 
-def tell(now: Instant, type_: str, facts: Iterable[tuple[Any, ...]]) -> Work[None]:
+def tell(type_: str, facts: Iterable[tuple[Any, ...]]) -> Work[None]:
     """One row for all of them. A fact is (task id, run id, …) as `expand` reads it."""
     listed = list(facts)
     if listed:
         ids = yield NewIds(1)
-        yield InsertMany("events", COLUMNS, [(ids[0], now, type_, to_json(listed))])
+        yield InsertEvents([(ids[0], type_, to_json(listed))])
 
 
-def tell_all(now: Instant, facts: Mapping[str, list[tuple[Any, ...]]]) -> Work[None]:
+def tell_all(facts: Mapping[str, list[tuple[Any, ...]]]) -> Work[None]:
     """One row for each type."""
     told = {type_: listed for type_, listed in facts.items() if listed}
     if told:
         ids = yield NewIds(len(told))
-        rows = [(id_, now, type_, to_json(listed)) for id_, (type_, listed) in zip(ids, told.items(), strict=True)]
-        yield InsertMany("events", COLUMNS, rows)
+        yield InsertEvents(
+            [(id_, type_, to_json(listed)) for id_, (type_, listed) in zip(ids, told.items(), strict=True)]
+        )
 
 
-def read(q: Dialect, after: int, limit: int) -> Work[list[Event]]:
+def read(q: Dialect, after: int, limit: int = 1000) -> Work[list[Event]]:
     yield from number(q)
     rows = yield Fetch(_READ, {"after": after, "limit": limit})
     return (yield from _events(q, rows))
@@ -81,7 +84,9 @@ def number(q: Dialect) -> Work[int]:
         return 0
     rows = yield Fetch("select value from counters where name = 'events'" + q.lock)
     last = int(rows[0][0])
-    found = yield Fetch("select id from events where seq is null order by id limit :limit", {"limit": _NUMBER_AT_ONCE})
+    found = yield Fetch(
+        "select id from events where seq is null order by at, id limit :limit", {"limit": _NUMBER_AT_ONCE}
+    )
     numbered = [(row[0], last + index) for index, row in enumerate(found, 1)]
     if numbered:
         yield UpdateMany("events", "id", ("seq",), numbered)

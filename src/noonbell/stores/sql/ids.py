@@ -8,10 +8,13 @@ starts at the present: its upper 41 bits are the milliseconds since 2025, which 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 
 from noonbell.errors import StoreUnavailable
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, update
 
 EPOCH_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
@@ -60,15 +63,15 @@ class IdBlock:
         self._taken_at = time.monotonic()
 
     def drop(self) -> None:
-        """The transaction that took the block was rolled back: it is nobody's."""
+        """The transaction that took the block was rolled back: its ids are not used."""
         self._next = self._end = 0
 
 
 class IdSource:
-    """Ids for the tasks of one event loop. A new block is taken outside of the caller's transaction: nobody waits for it."""
+    """Ids for the tasks of one event loop. A new block is taken outside of the caller's transaction: no other transaction waits for it."""
 
     def __init__(self, reserve: Callable[[int], Awaitable[int]]) -> None:
-        """`reserve` moves the counter on by so many, and says where it stands then."""
+        """`reserve` adds a size to the counter, and returns the sum."""
         self._reserve, self._block, self._reserving = reserve, IdBlock(), asyncio.Lock()
         self._failed: tuple[float, StoreUnavailable] | None = None
         """When (monotonic) and how the last reservation failed."""
@@ -97,3 +100,38 @@ class IdSource:
 
 RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"
 RESERVED = "select value from counters where name = 'ids'"
+
+
+def next_number(q: Dialect, counter: str) -> Work[int]:
+    """One more than the last of a counter, which is held until the end of the transaction."""
+    rows = yield Fetch(f"select value from counters where name = :name{q.lock}", {"name": counter})
+    number = int(rows[0][0]) + 1
+    yield update("counters", {"name": counter}, value=number)
+    return number
+
+
+def read() -> Work[str | None]:
+    rows = yield Fetch("select id from installation where one = 1")
+    return str(rows[0][0]) if rows else None
+
+
+def ensure() -> Work[str]:
+    """The id; made now if there is none. Raises Conflict if another node made one at the same moment."""
+    found = yield from read()
+    if found is not None:
+        return found
+    made, now = _random(), (yield Now())
+    yield Execute("insert into installation (one, id, made_at) values (1, :id, :now)", {"id": made, "now": now})
+    return made
+
+
+def replace() -> Work[str]:
+    """Another id, for a copy that is to run beside its original. Runs that are there keep their keys."""
+    yield from ensure()
+    made, now = _random(), (yield Now())
+    yield update("installation", {"one": 1}, id=made, made_at=now)
+    return made
+
+
+def _random() -> str:
+    return secrets.token_hex(8)

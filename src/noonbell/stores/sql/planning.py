@@ -1,7 +1,7 @@
 """From slots to runs: take what is due, account for it, write it, move the cursor. One transaction for the lot.
 
 died before the commit   nothing is written; the cursor is still due, and another pass does it again
-died after the commit    the runs are there and the cursor has moved; nobody plans those slots again
+died after the commit    the runs are there and the cursor has moved; those slots are not planned again
 two planners at once     each holds the cursors that it took; the other leaves those alone
 """
 
@@ -12,22 +12,28 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, instant_of
+from noonbell.clock import Instant, instant_of
 from noonbell.engine import failpoint
-from noonbell.model.plan import is_told
+from noonbell.model.event import is_event_only
 from noonbell.model.request import Planned
 from noonbell.model.run import Origin, RunId, RunStatus
-from noonbell.model.task import Round, Task, TaskId, TaskStatus
-from noonbell.policy.account import Account, Birth, Facts, account, needs
-from noonbell.stores.sql import rounds, skipping, told
-from noonbell.stores.sql.births import Newborn, bear, gate_limit
+from noonbell.model.task import Task, TaskId, TaskStatus
+from noonbell.policy.account import Account, DueRun, Facts, account, needs
+from noonbell.stores.sql.active_runs import (
+    DUE,
+    STARTED,
+    Place,
+    RunFlag,
+    gate_counts,
+    load_last_runs,
+    load_where,
+    note_skip_answers,
+)
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import canceled, finish
 from noonbell.stores.sql.events import tell_all
-from noonbell.stores.sql.known import known_tasks, soft_delete, turn_status
-from noonbell.stores.sql.live import load_where
-from noonbell.stores.sql.place import DUE, STARTED, Flag, Place
-from noonbell.stores.sql.rows import Known, TaskView
+from noonbell.stores.sql.finish import after_birth, canceled, finish, soft_delete, turn_status
+from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, gate_limit, insert_runs
+from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
 DROPPED_COLUMNS = ("task_id", "first", "last", "count", "reason", "at")
@@ -37,13 +43,13 @@ DROPPED_COLUMNS = ("task_id", "first", "last", "count", "reason", "at")
 class Accounted:
     """What a pass wrote, for the answer and for the events."""
 
-    newborns: list[Newborn] = field(default_factory=list)
+    new_runs: list[NewRun] = field(default_factory=list)
     misfires: list[tuple[TaskId, int]] = field(default_factory=list)
     canceled: list[RunId] = field(default_factory=list)
 
     @property
-    def born(self) -> list[Newborn]:
-        return [newborn for newborn in self.newborns if newborn.skip_reason is None]
+    def born(self) -> list[NewRun]:
+        return [new_run for new_run in self.new_runs if new_run.skip_reason is None]
 
 
 def plan(
@@ -72,13 +78,13 @@ def plan(
         now=now,
         tasks=len(rows),
         born=len(born),
-        skipped=len(done.newborns) - len(born),
+        skipped=len(done.new_runs) - len(born),
         dropped=sum(count for _, count in done.misfires),
-        skips=tuple((n.task.id, n.skip_reason) for n in done.newborns if n.skip_reason is not None),
+        skips=tuple((n.task.id, n.skip_reason) for n in done.new_runs if n.skip_reason is not None),
         misfires=tuple(done.misfires),
         canceled=tuple(done.canceled),
-        told=sum(is_told(newborn.task.spec) and newborn.run_at <= now for newborn in born),
-        queues=tuple(sorted({newborn.task.spec.queue for newborn in born})),
+        event_only=sum(is_event_only(new_run.task.spec) and new_run.run_at <= now for new_run in born),
+        queues=tuple(sorted({new_run.task.spec.queue for new_run in born})),
         next_at=following[0][0] if following else None,
     )
 
@@ -109,34 +115,34 @@ def account_for(
             yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
             continue
         result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap, skip=skip)
-        done.newborns.extend(_newborns(task, result))
+        done.new_runs.extend(_new_runs(task, result))
         for gone in result.dropped:
             dropped.append((task.id, instant_of(gone.first), instant_of(gone.last), gone.count, gone.reason, now))
             done.misfires.append((task.id, gone.count))
         for outcome in result.outcomes:
-            if isinstance(outcome, Birth):
+            if isinstance(outcome, DueRun):
                 if outcome.cancel_previous:
                     replacing.append(task.id)
             elif outcome.answers_run_id is not None:
                 answers[task.id] = outcome.answers_run_id
         cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result)))
         if result.completed:
-            completed.append((task, not any(isinstance(outcome, Birth) for outcome in result.outcomes)))
+            completed.append((task, not any(isinstance(outcome, DueRun) for outcome in result.outcomes)))
     if careful:
-        done.newborns = yield from _not_born_yet(q, done.newborns)
+        done.new_runs = yield from _not_born_yet(q, done.new_runs)
     for task_id in replacing:
         done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
-    yield from bear(cache, now, done.newborns)
-    yield from skipping.say_why(q, done.newborns)
+    yield from insert_runs(cache, now, done.new_runs)
+    yield from add_skip_reasons(q, done.new_runs)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
-    yield from rounds.answer(answers)
+    yield from note_skip_answers(answers)
     if cursors:
         yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next", "accounted_to"), sorted(cursors))
-    yield from _tell(now, done, dropped)
+    yield from _tell(done, dropped)
     for task, never_again in completed:
         yield from _complete(q, cache, now, task, alone=never_again)
-    yield from told.after_birth(q, cache, now, done.newborns)
+    yield from after_birth(q, cache, now, done.new_runs)
     return done
 
 
@@ -167,27 +173,16 @@ def _known(q: Dialect, cache: TaskView, wanted: Sequence[tuple[int, int]]) -> Wo
 def _facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
     """Only what the policies of these tasks ask for: most ask for nothing, and cost no query."""
     wanted = {task.id: needs(task.spec) for task in tasks}
-    by_round = [task.id for task in tasks if wanted[task.id].round]
-    previous: dict[int, Round] = {}
-    if by_round:
-        previous = yield from rounds.load(q, by_round)
+    previous = yield from load_last_runs(q, [task.id for task in tasks if wanted[task.id].round])
     gated = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is not None]
     free = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is None]
-    counts: dict[int, tuple[int, int]] = {}
-    if gated:
-        rows = yield Fetch(
-            f"select task_id, used, waiting, passed from gates where {q.ids('task_id', 'ids')} order by task_id{q.lock}",
-            {"ids": q.pack(sorted(gated))},
-        )
-        counts.update({row[0]: (row[1], row[2] + row[3]) for row in rows})
-    if free:
-        rows = yield Fetch(
-            f"select round_of, place, count(*) from live where {q.ids('round_of', 'ids')} group by round_of, place",
-            {"ids": q.pack(sorted(free))},
-        )
-        for task_id, place, count in rows:
-            used, waiting = counts.get(task_id, (0, 0))
-            counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
+    counts = yield from gate_counts(q, gated)
+    rows = yield from q.fetch_by(
+        "select round_of, place, count(*) from live", "round_of", free, " group by round_of, place"
+    )
+    for task_id, place, count in rows:
+        used, waiting = counts.get(task_id, (0, 0))
+        counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
     facts = {}
     for task_id in {*previous, *counts}:
         used, waiting = counts.get(task_id, (0, 0))
@@ -195,12 +190,12 @@ def _facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
     return facts
 
 
-def _newborns(task: Task, result: Account) -> list[Newborn]:
-    newborns = []
+def _new_runs(task: Task, result: Account) -> list[NewRun]:
+    new_runs = []
     for outcome in result.outcomes:
         slot = instant_of(outcome.slot)
-        if isinstance(outcome, Birth):
-            newborn = Newborn(
+        if isinstance(outcome, DueRun):
+            new_run = NewRun(
                 task=task,
                 origin=Origin.SCHEDULE,
                 scheduled_time=slot,
@@ -210,7 +205,7 @@ def _newborns(task: Task, result: Account) -> list[Newborn]:
                 retry_of_run_id=outcome.retry_of_run_id,
             )
         else:
-            newborn = Newborn(
+            new_run = NewRun(
                 task=task,
                 origin=Origin.SCHEDULE,
                 scheduled_time=slot,
@@ -218,43 +213,43 @@ def _newborns(task: Task, result: Account) -> list[Newborn]:
                 skip_reason=outcome.reason,
                 blocking_run_id=outcome.blocking_run_id,
             )
-        newborns.append(newborn)
-    return newborns
+        new_runs.append(new_run)
+    return new_runs
 
 
-def _not_born_yet(q: Dialect, newborns: Sequence[Newborn]) -> Work[list[Newborn]]:
+def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:
     """Without those whose slot has a run already: a cursor that was restored from a backup must not stop the pass."""
-    if not newborns:
+    if not new_runs:
         return []
     rows = yield Fetch(
         f"select task_id, slot from runs where {q.ids('task_id', 'tasks')} and {q.ids('slot', 'slots')}",
         {
-            "tasks": q.pack(sorted({newborn.task.id for newborn in newborns})),
-            "slots": q.pack(sorted({newborn.scheduled_time for newborn in newborns})),
+            "tasks": q.pack(sorted({new_run.task.id for new_run in new_runs})),
+            "slots": q.pack(sorted({new_run.scheduled_time for new_run in new_runs})),
         },
     )
     taken = {(row[0], row[1]) for row in rows}
-    return [newborn for newborn in newborns if (newborn.task.id, newborn.scheduled_time) not in taken]
+    return [new_run for new_run in new_runs if (new_run.task.id, new_run.scheduled_time) not in taken]
 
 
 def _cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[list[RunId]]:
     """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
     rows = yield from load_where(q, "round_of = :task", task=task_id)
-    started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & Flag.RETRIED)]
+    started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & RunFlag.RETRIED)]
     endings = yield from canceled(q, started, _REPLACED, {"kind": "canceled", "why": "replaced"}, replaced=True)
     yield from finish(q, cache, now, endings)
     return [RunId(row.run_id) for row in started]
 
 
-def _tell(now: Instant, done: Accounted, dropped: Sequence[tuple[object, ...]]) -> Work[None]:
+def _tell(done: Accounted, dropped: Sequence[tuple[object, ...]]) -> Work[None]:
     born, skipped = [], []
-    for newborn in done.newborns:
-        if newborn.skip_reason is None:
-            born.append((newborn.task.id, newborn.id, RunStatus.SCHEDULED))
+    for new_run in done.new_runs:
+        if new_run.skip_reason is None:
+            born.append((new_run.task.id, new_run.id, RunStatus.SCHEDULED))
         else:
-            skipped.append((newborn.task.id, newborn.id, {"reason": newborn.skip_reason}))
+            skipped.append((new_run.task.id, new_run.id, {"reason": new_run.skip_reason}))
     gone = [(row[0], None, {"first": row[1], "last": row[2], "count": row[3], "reason": row[4]}) for row in dropped]
-    yield from tell_all(now, {"run.scheduled": born, "run.skipped": skipped, "task.misfired": gone})
+    yield from tell_all({"run.scheduled": born, "run.skipped": skipped, "task.misfired": gone})
 
 
 def _complete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, alone: bool) -> Work[None]:
@@ -264,7 +259,3 @@ def _complete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, alone: b
         others = yield Fetch("select 1 from live where task_id = :task limit 1", {"task": task.id})
         if not others:
             yield from soft_delete(q, cache, now, turned, by="noonbell")
-
-
-def after(seconds: float, now: Instant) -> Instant:
-    return Instant(now + round(seconds * SECOND))

@@ -9,19 +9,17 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidState, NotFound
-from noonbell.model.request import IfFinished, Outcome, Publication, Published
+from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, RunId, RunStatus
 from noonbell.model.task import TaskStatus
-from noonbell.policy import trigger
-from noonbell.stores.sql import told
-from noonbell.stores.sql.births import Newborn, bear, rate_key
+from noonbell.policy.account import Refuse, admit, needs_counts
+from noonbell.stores.sql import finish
+from noonbell.stores.sql.active_runs import Live, Place, gate_counts, load_active, move
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.known import known_tasks
-from noonbell.stores.sql.live import Live, load, move
-from noonbell.stores.sql.place import Place
-from noonbell.stores.sql.rows import Known, TaskView, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, Now, Work
+from noonbell.stores.sql.insert_runs import INPUT_COLUMNS, NewRun, insert_runs, rate_key
+from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Work, update
 
 
 @dataclass(slots=True)
@@ -31,22 +29,22 @@ class _Holder:
     run_id: RunId
     status: RunStatus
     live: Live | None
-    newborn: Newborn | None = None
+    new_run: NewRun | None = None
     """Born in this very batch: its id comes with its birth."""
 
     @property
-    def outcome(self) -> Outcome:
-        return Outcome.RUNNING if self.live is not None and self.live.was_claimed else Outcome.EXISTS
+    def outcome(self) -> PublishOutcome:
+        return PublishOutcome.RUNNING if self.live is not None and self.live.was_claimed else PublishOutcome.EXISTS
 
 
-def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) -> Work[list[Published]]:
+def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) -> Work[list[PublishResult]]:
     tasks = yield from known_tasks(q, cache, [publication.task_id for publication in publications])
     check(tasks, publications)
     counts = yield from _counts(q, tasks)
     holders = yield from _holders(q, publications)
     now = yield Now()
-    newborns: list[Newborn] = []
-    answers: list[Published | tuple[Newborn, Outcome]] = []
+    new_runs: list[NewRun] = []
+    answers: list[PublishResult | tuple[NewRun, PublishOutcome]] = []
     freed: list[int] = []
     for publication in publications:
         known = tasks[publication.task_id]
@@ -55,22 +53,22 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         if holder is not None and not _reruns(publication, holder):
             answers.append((yield from _existing(known, now, publication, holder)))
             continue
-        newborn = make(known, now, publication, counts)
-        if isinstance(newborn, Published):
-            answers.append(newborn)
+        new_run = make(known, now, publication, counts)
+        if isinstance(new_run, PublishResult):
+            answers.append(new_run)
             continue
         if publication.key is not None:
             if holder is not None:
                 freed.append(holder.run_id)
-            holders[name] = _Holder(RunId(0), RunStatus.SCHEDULED, None, newborn)
-        newborns.append(newborn)
-        answers.append((newborn, Outcome.CREATED))
+            holders[name] = _Holder(RunId(0), RunStatus.SCHEDULED, None, new_run)
+        new_runs.append(new_run)
+        answers.append((new_run, PublishOutcome.CREATED))
     if freed:
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
-    yield from bear(cache, now, newborns)
-    yield from tell(now, "run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in newborns])
-    yield from told.after_birth(q, cache, now, newborns)
-    return [a if isinstance(a, Published) else Published(a[0].id, a[1]) for a in answers]
+    yield from insert_runs(cache, now, new_runs)
+    yield from tell("run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in new_runs])
+    yield from finish.after_birth(q, cache, now, new_runs)
+    return [a if isinstance(a, PublishResult) else PublishResult(a[0].id, a[1]) for a in answers]
 
 
 def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:
@@ -82,17 +80,17 @@ def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:
             raise InvalidState(f"task {known.task.name!r} is in ERROR; reset it before it can run again")
 
 
-def make(known: Known, now: Instant, publication: Publication, counts: dict[int, list[int]]) -> Newborn | Published:
+def make(known: Known, now: Instant, publication: Publication, counts: dict[int, list[int]]) -> NewRun | PublishResult:
     """The run that a publication asks for, or the refusal of a task at its limit."""
     task, spec = known.task, known.task.spec
     run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
     occupied, waiting = counts.get(task.id, (0, 0))
-    admitted = trigger.admit(spec, occupied, waiting)
-    if isinstance(admitted, trigger.Refuse):
-        return Published(None, Outcome.REFUSED, str(admitted.reason))
+    admitted = admit(spec, occupied, waiting)
+    if isinstance(admitted, Refuse):
+        return PublishResult(None, PublishOutcome.REFUSED, str(admitted.reason))
     if task.id in counts and run_at <= now:
         counts[task.id] = [occupied + 1, waiting + 1]
-    return Newborn(
+    return NewRun(
         task=task,
         origin=publication.origin,
         scheduled_time=publication.scheduled_time or now,
@@ -110,14 +108,9 @@ def make(known: Known, now: Instant, publication: Publication, counts: dict[int,
 
 def _counts(q: Dialect, tasks: dict[int, Known]) -> Work[dict[int, list[int]]]:
     """(occupied, waiting) of the tasks whose policy asks for it, their gates held."""
-    ids = sorted(task_id for task_id, known in tasks.items() if trigger.needs_counts(known.task.spec))
-    if not ids:
-        return {}
-    rows = yield Fetch(
-        f"select task_id, used, waiting, passed from gates where {q.ids('task_id', 'ids')} order by task_id{q.lock}",
-        {"ids": q.pack(ids)},
-    )
-    return {row[0]: [row[1] + row[2] + row[3], row[2] + row[3]] for row in rows}
+    ids = [task_id for task_id, known in tasks.items() if needs_counts(known.task.spec)]
+    counts = yield from gate_counts(q, ids)
+    return {task_id: [used + waiting, waiting] for task_id, (used, waiting) in counts.items()}
 
 
 def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple[int, str | None], _Holder]]:
@@ -132,7 +125,7 @@ def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple
             "keys": q.pack(sorted({str(publication.key) for publication in keyed})),
         },
     )
-    living = yield from load(q, [row[0] for row in rows if row[3] not in FINAL])
+    living = yield from load_active(q, [row[0] for row in rows if row[3] not in FINAL])
     return {
         (task_id, key): _Holder(RunId(run_id), RunStatus(status), living.get(run_id))
         for run_id, task_id, key, status in rows
@@ -140,7 +133,7 @@ def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple
 
 
 def _reruns(publication: Publication, holder: _Holder) -> bool:
-    if holder.live is not None or holder.newborn is not None or holder.status not in FINAL:
+    if holder.live is not None or holder.new_run is not None or holder.status not in FINAL:
         return False
     succeeded = holder.status in SUCCEEDED
     return (
@@ -152,25 +145,25 @@ def _reruns(publication: Publication, holder: _Holder) -> bool:
 
 def _existing(
     known: Known, now: Instant, publication: Publication, holder: _Holder
-) -> Work[Published | tuple[Newborn, Outcome]]:
-    if holder.newborn is not None:
+) -> Work[PublishResult | tuple[NewRun, PublishOutcome]]:
+    if holder.new_run is not None:
         if not publication.update_waiting:
-            return holder.newborn, Outcome.EXISTS
-        _update_newborn(holder.newborn, now, publication)
-        return holder.newborn, Outcome.UPDATED
+            return holder.new_run, PublishOutcome.EXISTS
+        _update_new_run(holder.new_run, now, publication)
+        return holder.new_run, PublishOutcome.UPDATED
     live = holder.live
     if publication.update_waiting and live is not None and not live.was_claimed:
         holder.live = yield from _update_waiting(known, now, publication, live)
-        return Published(holder.run_id, Outcome.UPDATED)
-    return Published(holder.run_id, holder.outcome)
+        return PublishResult(holder.run_id, PublishOutcome.UPDATED)
+    return PublishResult(holder.run_id, holder.outcome)
 
 
-def _update_newborn(newborn: Newborn, now: Instant, publication: Publication) -> None:
-    newborn.run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
-    newborn.priority = publication.priority
+def _update_new_run(new_run: NewRun, now: Instant, publication: Publication) -> None:
+    new_run.run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
+    new_run.priority = publication.priority
     if publication.payload is not msgspec.UNSET:
-        newborn.payload = publication.payload
-        newborn.overrides = publication.overrides
+        new_run.payload = publication.payload
+        new_run.overrides = publication.overrides
 
 
 def _update_waiting(known: Known, now: Instant, publication: Publication, live: Live) -> Work[Live]:
@@ -181,22 +174,10 @@ def _update_waiting(known: Known, now: Instant, publication: Publication, live: 
     after = live._replace(place=int(Place.LATER if is_later else live.due_place), at=run_at if is_later else None)
     yield from move([(live, after)])
     payload = spec.payload if publication.payload is msgspec.UNSET else publication.payload
-    yield Execute(
-        "update live set turn = :turn, run_at = :run_at, rate_key = :rate_key where run_id = :id",
-        {"turn": -priority, "run_at": run_at, "rate_key": rate_key(spec, payload), "id": live.run_id},
-    )
-    yield Execute(
-        "update runs set priority = :priority, run_at = :run_at, updated_at = :now where id = :id",
-        {"priority": priority, "run_at": run_at, "now": now, "id": live.run_id},
-    )
+    yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rate_key(spec, payload))
+    yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
     if publication.payload is not msgspec.UNSET:
         yield Execute("delete from inputs where run_id = :id", {"id": live.run_id})
-        yield Execute(
-            "insert into inputs (run_id, payload, overrides) values (:id, :payload, :overrides)",
-            {
-                "id": live.run_id,
-                "payload": to_json(publication.payload),
-                "overrides": None if publication.overrides is None else to_json(publication.overrides),
-            },
-        )
+        row = (live.run_id, to_json(publication.payload), json_or_null(publication.overrides))
+        yield InsertMany("inputs", INPUT_COLUMNS, [row])
     return after

@@ -1,21 +1,101 @@
-"""Reading: a task, or a page of them, filtered and sorted; one run with all that belongs to it."""
+"""Reading: a task, or a page of them, filtered and sorted; one run with all that belongs to it.
+
+Pages are by number, with a total; or by cursor, which stays put while rows are added in front of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.errors import InvalidArgument
 from noonbell.model.event import LogLine
-from noonbell.model.request import Input, Page, TaskQuery
-from noonbell.model.run import Attempt, DroppedRange, DropReason, Run, RunBodies, RunId, RunStatus
-from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.stores.sql import paging
+from noonbell.model.request import Page, RunInput, TaskQuery, share_of
+from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId, RunStatus
+from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskVersion
+from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.rows import RUN_SELECT, TASK_SELECT, from_json, run_from, task_from
+from noonbell.stores.sql.rows import TASK_SELECT, Record, from_json, task_from, to_json
 from noonbell.stores.sql.statement import Fetch, Row, Work
+
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SortOrder:
+    """`expression` is the sort key, `id` breaks ties. Both are ours, never the caller's text."""
+
+    name: str
+    expression: str
+    id: str
+    descending: bool
+
+    @classmethod
+    def read(cls, sort: str, known: Mapping[str, str], id_: str) -> SortOrder:
+        name = sort.removeprefix("-")
+        if name not in known:
+            raise InvalidArgument.field(
+                "sort", f"is {sort!r}; expected one of {', '.join(known)}, or one with a leading -"
+            )
+        return cls(name, known[name], id_, sort.startswith("-"))
+
+    @property
+    def clause(self) -> str:
+        way = " desc" if self.descending else ""
+        if self.expression == self.id:
+            return f" order by {self.id}{way}"
+        return f" order by {self.expression}{way}, {self.id}{way}"
+
+    def after(self, cursor: str, params: dict[str, Any]) -> str:
+        """The condition for what comes after a cursor."""
+        value, id_ = _decode(self.name, cursor)
+        params["cursor_value"], params["cursor_id"] = value, id_
+        than = "<" if self.descending else ">"
+        if self.expression == self.id:
+            del params["cursor_value"]
+            return f"{self.id} {than} :cursor_id"
+        return (
+            f"({self.expression} {than} :cursor_value or"
+            f" ({self.expression} = :cursor_value and {self.id} {than} :cursor_id))"
+        )
+
+    def cursor(self, value: Any, id_: int) -> str:
+        return base64.urlsafe_b64encode(to_json([self.name, value, id_]).encode()).decode().rstrip("=")
+
+
+def _decode(name: str, cursor: str) -> tuple[Any, int]:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        made_for, value, id_ = msgspec.json.decode(text, type=tuple[str, int | str, int])
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidArgument.field("cursor", "is not one that was handed out here") from error
+    if made_for != name or isinstance(value, str) is not (name == "name") or not 0 <= id_ <= 1 << 62:
+        raise InvalidArgument.field("cursor", "belongs to a list with another sort order")
+    return value, id_
+
+
+def like(text: str) -> str:
+    """A pattern for `like … escape '!'`: the text anywhere, its own wildcards taken literally, in lower case."""
+    for special in ("!", "%", "_"):
+        text = text.replace(special, "!" + special)
+    return f"%{text.lower()}%"
+
+
+def check(page: int, page_size: int) -> None:
+    if page < 1:
+        raise InvalidArgument.field("page", f"is {page}; expected 1 or more")
+    if not 1 <= page_size <= MAX_PAGE:
+        raise InvalidArgument.field("page_size", f"is {page_size}; expected 1 to {MAX_PAGE}")
+
+
+def where(conditions: Sequence[str]) -> str:
+    return f" where {' and '.join(conditions)}" if conditions else ""
+
 
 TASK_ORDERS = {
     "id": "t.id",
@@ -27,19 +107,19 @@ TASK_ORDERS = {
 
 
 def tasks(query: TaskQuery) -> Work[Page[Task]]:
-    paging.check(query.page, query.page_size)
-    order = paging.Order.read(query.sort, TASK_ORDERS, "t.id")
+    check(query.page, query.page_size)
+    order = SortOrder.read(query.sort, TASK_ORDERS, "t.id")
     params: dict[str, Any] = {}
     conditions = _task_conditions(query, params)
     total: int | None = None
     if query.cursor is None:
-        rows = yield Fetch(f"select count(*) from tasks t{paging.where(conditions)}", params)
+        rows = yield Fetch(f"select count(*) from tasks t{where(conditions)}", params)
         total = rows[0][0]
     else:
         conditions.append(order.after(query.cursor, params))
     skip = 0 if query.cursor is not None else (query.page - 1) * query.page_size
     rows = yield Fetch(
-        f"{TASK_SELECT}{paging.where(conditions)}{order.clause} limit :limit offset :skip",
+        f"{TASK_SELECT}{where(conditions)}{order.clause} limit :limit offset :skip",
         {**params, "limit": query.page_size + 1, "skip": skip},
     )
     found = [task_from(row) for row in rows[: query.page_size]]
@@ -60,10 +140,10 @@ def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
             params[name] = value
     if query.name is not None:
         conditions.append("lower(t.name) like :name escape '!'")
-        params["name"] = paging.like(query.name)
+        params["name"] = like(query.name)
     if query.meta_key is not None:
         conditions.append("lower(t.meta) like :meta_key escape '!'")
-        params["meta_key"] = paging.like(f'"{query.meta_key}')
+        params["meta_key"] = like(f'"{query.meta_key}')
     if query.label is not None:
         conditions.append(_label(query.label, params))
     if query.external_id is not None:
@@ -101,98 +181,113 @@ def task_named(name: str) -> Work[Task | None]:
     return task_from(rows[0]) if rows else None
 
 
+_VERSION = Record(TaskVersion, without=("accounted_to", "fired"))
+_DROPPED = Record(DroppedRange)
+_LOG_LINE = Record(LogLine)
+
+
 def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
     rows = yield Fetch(
-        "select v.version, v.valid_from, v.status, v.deleted, v.changed_by, v.spec, m.accounted_to, m.fired"
+        f"select {_VERSION.select('v.')}, coalesce(m.accounted_to, {NEVER}), coalesce(m.fired, 0)"
         " from task_versions v left join version_marks m on m.task_id = v.task_id and m.version = v.version"
         " where v.task_id = :id order by v.version",
         {"id": task_id},
     )
-    return [
-        TaskVersion(
-            task_id=task_id,
-            version=version,
-            valid_from=valid_from,
-            status=TaskStatus(status),
-            deleted=bool(deleted),
-            changed_by=changed_by,
-            spec=msgspec.json.decode(spec, type=TaskSpec),
-            accounted_to=accounted_to or NEVER,
-            fired=fired or 0,
-        )
-        for version, valid_from, status, deleted, changed_by, spec, accounted_to, fired in rows
-    ]
+    return [_VERSION.read(row, accounted_to=row[-2], fired=row[-1]) for row in rows]
 
 
 def dropped(task_id: TaskId, since: Instant, until: Instant) -> Work[list[DroppedRange]]:
     rows = yield Fetch(
-        "select first, last, count, reason, at from dropped"
+        f"select {_DROPPED.select()} from dropped"
         " where task_id = :id and last >= :since and first <= :until order by first",
         {"id": task_id, "since": since, "until": until},
     )
-    return [
-        DroppedRange(task_id=task_id, first=first, last=last, count=count, reason=DropReason(reason), at=at)
-        for first, last, count, reason, at in rows
-    ]
+    return [_DROPPED.read(row) for row in rows]
+
+
+RUN = Record(Run, without=("task_name", "lease_expires_at", "progress"), long=("result", "error_details"))
+_FROM_RUNS = (
+    " from runs r join tasks t on t.id = r.task_id"
+    " left join live l on l.run_id = r.id left join progress p on p.run_id = r.id"
+)
+_BESIDE = "t.name, p.data, l.place, l.attempt, l.claimed_at, l.worker_id, l.expires_at"
+"""What a run has in other tables than its own; after the columns of `RUN`."""
 
 
 def run(run_id: RunId) -> Work[Run | None]:
-    rows = yield Fetch(f"{RUN_SELECT} where r.id = :id", {"id": run_id})
-    return run_from(rows[0]) if rows else None
+    rows = yield Fetch(f"select {RUN.select('r.')}, {_BESIDE}{_FROM_RUNS} where r.id = :id", {"id": run_id})
+    return _run(rows[0], rows[0][len(RUN.fields) :]) if rows else None
 
 
-_ATTEMPT_COLUMNS = (
-    "attempt",
-    "status",
-    "worker_id",
-    "start_time",
-    "end_time",
-    "response_code",
-    "result",
-    "error_message",
-    "error_details",
-)
+def runs_of(q: Dialect, ids: Sequence[int], share: int | None = None) -> Work[list[Run]]:
+    """For a list: what is long is left out of it. Without a `share`, the fields of all runs share what a list may have.
+
+    In no order; what was removed meanwhile is missing.
+    """
+    select = f"select {RUN.select_short(q, 'r.')}, {_BESIDE}{_FROM_RUNS}"
+    rows = yield from q.fetch_by(select, "r.id", ids, share=share_of(len(ids)) if share is None else share)
+    return [_run(row, row[-_BESIDE.count(",") - 1 :], omitted=RUN.omitted(row)) for row in rows]
 
 
-def attempts(run_id: RunId) -> Work[list[Attempt]]:
+def _run(row: Row, beside: Row, **more: Any) -> Run:
+    """History, and the narrow row where the run is not final."""
+    name, progress, place, attempt, claimed_at, worker_id, expires_at = beside
+    values = RUN.values(row)
+    if place is not None:
+        values["attempt"] = attempt
+        if place in (Place.LEASED, Place.PARENT):
+            values |= {"status": RunStatus.RUNNING, "start_time": claimed_at, "worker_id": worker_id}
+    lease = expires_at if place == Place.LEASED else None
+    return Run(task_name=name, lease_expires_at=lease, progress=from_json(progress), **values, **more)
+
+
+_ATTEMPT = Record(Attempt, without=("bodies",), long=("result", "error_details"))
+_BODIES = Record(RunBodies, long=("request_headers", "request_body", "response_headers", "response_body"))
+_WAITING = (RunStatus.SCHEDULED, RunStatus.RETRYING, RunStatus.SKIPPED)
+
+
+def attempts(
+    q: Dialect, run_id: RunId, after: int = 0, limit: int = MOST_ATTEMPTS, *, bodies: bool = False
+) -> Work[list[Attempt]]:
+    """The numbers first: how many attempts there are decides what is too long for the list."""
     rows = yield Fetch(
-        f"select {', '.join(_ATTEMPT_COLUMNS)} from attempts where run_id = :id order by attempt", {"id": run_id}
+        "select attempt from attempts where run_id = :id and attempt > :after order by attempt limit :limit",
+        {"id": run_id, "after": after, "limit": limit},
     )
-    found = [_attempt(run_id, row) for row in rows]
-    current = yield from run(run_id)
-    waiting = (RunStatus.SCHEDULED, RunStatus.RETRYING, RunStatus.SKIPPED)
-    if current is not None and current.status not in waiting and current.start_time is not None:
-        own = {name: getattr(current, name) for name in _ATTEMPT_COLUMNS}
-        found = [attempt for attempt in found if attempt.attempt != current.attempt]
-        found.append(Attempt(run_id=run_id, **own))
-    return found
+    numbers = {int(row[0]) for row in rows}
+    (current,) = (yield from runs_of(q, [run_id], share=0)) or (None,)
+    if current is None or current.status in _WAITING or current.start_time is None:
+        own = None
+    else:
+        own = current.attempt
+        numbers |= {own} if own > after else set()
+    wanted = sorted(numbers)[:limit]
+    if not wanted:
+        return []
+    share = share_of(len(wanted))
+    here = {"id": run_id, "first": wanted[0], "last": wanted[-1], "share": share}
+    within = "where run_id = :id and attempt >= :first and attempt <= :last"
+    rows = yield Fetch(f"select {_ATTEMPT.select_short(q)} from attempts {within} order by attempt", here)
+    found = [_ATTEMPT.read_short(row) for row in rows]
+    if own is not None and own == wanted[-1]:
+        (newest,) = (yield from runs_of(q, [run_id], share)) or (current,)
+        found = [attempt for attempt in found if attempt.attempt != own]
+        told = {name: getattr(newest, name) for name in (*_ATTEMPT.fields, "omitted") if name != "run_id"}
+        found.append(Attempt(run_id=run_id, **told))
+    if not bodies:
+        return found
+    rows = yield Fetch(f"select {_BODIES.select_short(q)}, attempt from bodies {within}", here)
+    kept = {int(row[-1]): _BODIES.read_short(row) for row in rows}
+    return [msgspec.structs.replace(attempt, bodies=kept.get(attempt.attempt)) for attempt in found]
 
 
-def _attempt(run_id: RunId, row: Row) -> Attempt:
-    fields = dict(zip(_ATTEMPT_COLUMNS, row, strict=True))
-    fields["result"] = from_json(fields["result"])
-    fields["error_details"] = from_json(fields["error_details"])
-    return Attempt(run_id=run_id, **fields)
-
-
-def bodies(run_id: RunId, attempt: int | None) -> Work[RunBodies | None]:
+def bodies(run_id: RunId, attempt: int | None = None) -> Work[RunBodies | None]:
     which = "" if attempt is None else " and attempt = :attempt"
     params = {"id": run_id} if attempt is None else {"id": run_id, "attempt": attempt}
     rows = yield Fetch(
-        "select request_headers, request_body, response_headers, response_body, truncated from bodies"
-        f" where run_id = :id{which} order by attempt desc limit 1",
-        params,
+        f"select {_BODIES.select()} from bodies where run_id = :id{which} order by attempt desc limit 1", params
     )
-    if not rows:
-        return None
-    sent, request_body, received, response_body, truncated = rows[0]
-    return RunBodies(
-        request_headers=from_json(sent),
-        request_body=request_body,
-        response_headers=from_json(received),
-        response_body=response_body,
-        truncated=bool(truncated),
-    )
+    return _BODIES.read(rows[0]) if rows else None
 
 
 def payload(run_id: RunId) -> Work[Any]:
@@ -207,21 +302,22 @@ def payload(run_id: RunId) -> Work[Any]:
     return from_json(of_task if own is None else own)
 
 
-def inputs(q: Dialect, run_ids: Sequence[RunId]) -> Work[dict[RunId, Input]]:
-    rows = yield Fetch(
+def inputs(q: Dialect, run_ids: Sequence[RunId]) -> Work[dict[RunId, RunInput]]:
+    rows = yield from q.fetch_by(
         "select r.id, i.payload, t.payload, i.overrides from runs r join tasks t on t.id = r.task_id"
-        f" left join inputs i on i.run_id = r.id where {q.ids('r.id', 'ids')}",
-        {"ids": q.pack(sorted(set(run_ids)))},
+        " left join inputs i on i.run_id = r.id",
+        "r.id",
+        run_ids,
     )
     return {
-        RunId(run_id): Input(from_json(of_task if own is None else own), from_json(overrides))
+        RunId(run_id): RunInput(from_json(of_task if own is None else own), from_json(overrides))
         for run_id, own, of_task, overrides in rows
     }
 
 
-def log_lines(run_id: RunId, after: int, limit: int) -> Work[list[LogLine]]:
+def log_lines(run_id: RunId, after: int = 0, limit: int = 1000) -> Work[list[LogLine]]:
     rows = yield Fetch(
-        "select seq, at, level, message from run_log where run_id = :id and seq > :after order by seq limit :limit",
+        f"select {_LOG_LINE.select()} from run_log where run_id = :id and seq > :after order by seq limit :limit",
         {"id": run_id, "after": after, "limit": limit},
     )
-    return [LogLine(run_id=run_id, seq=seq, at=at, level=level, message=text) for seq, at, level, text in rows]
+    return [_LOG_LINE.read(row) for row in rows]

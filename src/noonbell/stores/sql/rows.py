@@ -1,49 +1,31 @@
-"""Rows to models and back."""
+"""Rows to Structs and back; tasks, read through a cache of the versions seen last.
+
+A transition that changes a task locks the row of its cursor first. So planning, editing and the follow-ups of a run take
+turns, and a version that was read under that lock is the newest.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
+from functools import cached_property, partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from noonbell import when
 from noonbell.errors import ScheduleError
-from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
-from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
 from noonbell.stores.migrations.m0007_keys import EARLIER_UID
-from noonbell.stores.sql.place import Place
-from noonbell.stores.sql.statement import Row
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.statement import Fetch, Row, Work
 from noonbell.when.schedule import Schedule
 
-_JSON = frozenset(
-    {
-        "labels",
-        "meta",
-        "schedule",
-        "headers",
-        "payload",
-        "retry_policy",
-        "circuit",
-        "rate_limit",
-        "specific_worker_ids",
-        "fanout",
-    }
-)
-_NULLABLE_JSON = frozenset({"schedule", "rate_limit", "fanout"})
-_BOOLS = frozenset({"follow_redirects", "delete_on_complete"})
-
-SPEC_COLUMNS: tuple[str, ...] = TaskSpec.__struct_fields__
-_STATE_COLUMNS = ("id", "version", "status", "created_by", "created_at", "updated_at", "deleted_at", "uid")
-TASK_COLUMNS = (*SPEC_COLUMNS, *_STATE_COLUMNS)
-TASK_SELECT = (
-    "select "
-    + ", ".join(f"t.{column}" for column in TASK_COLUMNS)
-    + ", c.next_fire_at, c.fired, c.skip_next, c.accounted_to from tasks t left join cursors c on c.task_id = t.id"
-)
+S = TypeVar("S", bound=msgspec.Struct)
 
 encoder = msgspec.json.Encoder()
 decoder = msgspec.json.Decoder()
@@ -57,51 +39,134 @@ def from_json(text: str | None) -> Any:
     return None if text is None else decoder.decode(text)
 
 
-def spec_values(spec: TaskSpec) -> list[Any]:
-    """The values of SPEC_COLUMNS."""
-    values: list[Any] = []
-    for column in SPEC_COLUMNS:
-        value = getattr(spec, column)
-        if column in _JSON:
-            value = None if value is None and column in _NULLABLE_JSON else to_json(value)
-        elif column in _BOOLS:
-            value = int(value)
-        values.append(value)
-    return values
+def json_or_null(value: Any) -> str | None:
+    return None if value is None else to_json(value)
 
 
-def spec_from(row: Row) -> TaskSpec:
-    fields: dict[str, Any] = {}
-    for column, value in zip(SPEC_COLUMNS, row, strict=False):
-        if column in _JSON:
-            fields[column] = from_json(value)
-        elif column in _BOOLS:
-            fields[column] = bool(value)
-        else:
-            fields[column] = value
-    return msgspec.convert(fields, TaskSpec)
+class Record(Generic[S]):
+    """A Struct whose fields are columns: what is selected, read and written follows from its declaration.
+
+    Enums are stored as their values, booleans as 0 and 1; lists, mappings, Structs and Any as JSON.
+    """
+
+    def __init__(self, kind: type[S], *, without: Collection[str] = (), long: Sequence[str] = ()) -> None:
+        """`without`: fields that are no columns. `long`: those that a list leaves out where they are too long for it."""
+        self._kind, self._long = kind, tuple(long)
+        self.fields = tuple(name for name in kind.__struct_fields__ if name not in {*without, "omitted"})
+        self.columns = tuple('"key"' if name == "key" else name for name in self.fields)
+
+    def select(self, alias: str = "") -> str:
+        """The columns as `read` wants them."""
+        return ", ".join(f"{alias}{column}" for column in self.columns)
+
+    def select_short(self, q: Dialect, alias: str = "") -> str:
+        """As `read_short` wants them: a long one is null if it has more than `:share` bytes; at the end the sizes of those."""
+        sizes = {name: q.size(f"{alias}{name}") for name in self._long}
+        columns = [
+            f"case when {sizes[column]} > :share then null else {alias}{column} end"
+            if column in sizes
+            else f"{alias}{column}"
+            for column in self.columns
+        ]
+        return ", ".join((*columns, *(f"case when {size} > :share then {size} end" for size in sizes.values())))
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """The fields as the Struct has them. Where a field is never None, a null is read as its default or as empty."""
+        found = dict(zip(self.fields, row, strict=False))
+        for name, stored in self._stored:
+            if found[name] is not None:
+                found[name] = stored.decode(found[name])
+            elif stored.null is not None:
+                found[name] = stored.null()
+        return found
+
+    def read(self, row: Row, **more: Any) -> S:
+        return self._kind(**self.values(row), **more)
+
+    def read_short(self, row: Row, **more: Any) -> S:
+        return self.read(row, omitted=self.omitted(row), **more)
+
+    def omitted(self, row: Row) -> dict[str, int] | msgspec.UnsetType:
+        """The bytes of what `select_short` left out."""
+        sizes = zip(self._long, row[len(self.fields) :], strict=False)
+        return {name: int(size) for name, size in sizes if size is not None} or msgspec.UNSET
+
+    def row(self, value: S) -> tuple[Any, ...]:
+        """In the order of `columns`."""
+        found = {name: getattr(value, name) for name in self.fields}
+        for name, stored in self._stored:
+            if found[name] is not None or stored.null is not None:
+                found[name] = stored.encode(found[name])
+        return tuple(found.values())
+
+    @cached_property
+    def _stored(self) -> list[tuple[str, _Stored]]:
+        """How fields are stored that are not stored as they are. Made when it is first asked for: that takes milliseconds."""
+        info = inspect.type_info(self._kind)
+        fields = {field.name: _stored(field) for field in getattr(info, "fields", ())}
+        return [(name, stored) for name in self.fields if (stored := fields[name]) is not None]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _tuple_of(text: str) -> tuple[Any, ...]:
+    return tuple(from_json(text))
+
+
+class _Stored(NamedTuple):
+    decode: Callable[[Any], Any] = _as_it_is
+    encode: Callable[[Any], Any] = _as_it_is
+    null: Callable[[], Any] | None = None
+    """Where the field is never None: what a null is read as."""
+
+
+def _stored(field: inspect.Field) -> _Stored | None:
+    kind, *others = _alternatives(field.type)
+    null: Callable[[], Any] | None = None
+    if not any(isinstance(other, inspect.NoneType) for other in others):
+        empty = {inspect.DictType: {}, inspect.StrType: ""}.get(type(kind))
+        null = partial(copy, empty if field.default is msgspec.NODEFAULT else field.default)
+    match kind:
+        case inspect.EnumType(cls):
+            return _Stored(cls, null=null)
+        case inspect.BoolType():
+            return _Stored(bool, int, null)
+        case inspect.StructType(cls):
+            return _Stored(partial(msgspec.json.decode, type=cls), to_json, null)
+        case inspect.VarTupleType():
+            return _Stored(_tuple_of, to_json, null)
+        case inspect.DictType() | inspect.AnyType():
+            return _Stored(from_json, to_json, null)
+        case _:
+            return None if null is None or null() is None else _Stored(null=null)
+
+
+def _alternatives(kind: inspect.Type) -> list[inspect.Type]:
+    if isinstance(kind, inspect.Metadata):
+        return _alternatives(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return [each for part in kind.types for each in _alternatives(part)]
+    return [kind]
+
+
+_CURSOR = ("next_fire_at", "fired", "skip_next", "accounted_to")
+SPEC = Record(TaskSpec)
+_STATE = Record(Task, without=("spec", *_CURSOR))
+_CURSORS = Record(Task, without=set(Task.__struct_fields__) - set(_CURSOR))
+TASK_SELECT = (
+    f"select {SPEC.select('t.')}, {_STATE.select('t.')}, {_CURSORS.select('c.')} from tasks t"
+    " left join cursors c on c.task_id = t.id"
+)
 
 
 def task_from(row: Row) -> Task:
     """From the columns of TASK_SELECT."""
-    width = len(SPEC_COLUMNS)
-    task_id, version, status, created_by, created_at, updated_at, deleted_at, uid = row[width : width + 8]
-    next_fire_at, fired, skip_next, accounted_to = row[width + 8 : width + 12]
-    return Task(
-        id=task_id,
-        version=version,
-        status=TaskStatus(status),
-        spec=spec_from(row[:width]),
-        created_at=created_at,
-        updated_at=updated_at,
-        created_by=created_by,
-        deleted_at=deleted_at,
-        uid=uid or f"{EARLIER_UID}{task_id}",
-        next_fire_at=next_fire_at,
-        fired=fired or 0,
-        skip_next=skip_next or 0,
-        accounted_to=accounted_to or NEVER,
-    )
+    state = row[len(SPEC.fields) :]
+    values = _STATE.values(state) | _CURSORS.values(state[len(_STATE.fields) :])
+    values["uid"] = values["uid"] or f"{EARLIER_UID}{values['id']}"
+    return Task(spec=SPEC.read(row), **values)
 
 
 class Known:
@@ -119,7 +184,7 @@ class Known:
                 self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
 
 
-class TaskCache:
+class KnownTasks:
     """The tasks seen last, by id and version. A committed version never changes its meaning: nothing here is stale."""
 
     def __init__(self, size: int = 20_000) -> None:
@@ -151,7 +216,7 @@ class TaskView:
     A version that was rolled back may be made again by another node, with another meaning.
     """
 
-    def __init__(self, shared: TaskCache) -> None:
+    def __init__(self, shared: KnownTasks) -> None:
         self._shared = shared
         self._own: dict[int, Known] = {}
 
@@ -175,74 +240,36 @@ class TaskView:
             self._shared.add(known)
 
 
-RUN_COLUMNS = (
-    "id",
-    "task_id",
-    "task_version",
-    "origin",
-    "status",
-    "scheduled_time",
-    "run_at",
-    "created_at",
-    "updated_at",
-    "queue",
-    "priority",
-    '"key"',
-    "attempt",
-    "retry_count",
-    "lost_count",
-    "retry_of_run_id",
-    "parent_id",
-    "shard_index",
-    "shard_total",
-    "skip_reason",
-    "start_time",
-    "end_time",
-    "next_retry_time",
-    "callback_deadline",
-    "worker_id",
-    "response_code",
-    "result",
-    "error_message",
-    "error_details",
-    "trace_id",
-    "idempotency_key",
-)
-_RUN_FIELDS = tuple(column.strip('"') for column in RUN_COLUMNS)
-_LIVE_COLUMNS = ("place", "attempt", "claimed_at", "worker_id", "expires_at")
-RUN_SELECT = (
-    "select "
-    + ", ".join(f"r.{column}" for column in RUN_COLUMNS)
-    + ", t.name, "
-    + ", ".join(f"l.{column}" for column in _LIVE_COLUMNS)
-    + ", p.data from runs r join tasks t on t.id = r.task_id"
-    + " left join live l on l.run_id = r.id left join progress p on p.run_id = r.id"
-)
+def known_tasks(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[dict[int, Known]]:
+    """The newest version of each, deleted ones too. Its cursor may be out of date: ask `load_task` for that."""
+    found: dict[int, Known] = {}
+    missing: list[int] = []
+    rows = yield from q.fetch_by("select id, version from tasks", "id", task_ids)
+    for task_id, version in rows:
+        known = cache.get(task_id, version)
+        if known is None:
+            missing.append(task_id)
+        else:
+            found[task_id] = known
+    for row in (yield from q.fetch_by(TASK_SELECT, "t.id", missing)):
+        task = task_from(row)
+        found[task.id] = cache.put(task)
+    return found
 
 
-def run_from(row: Row) -> Run:
-    """From the columns of RUN_SELECT: history, and the narrow row where the run is not final."""
-    fields: dict[str, Any] = dict(zip(_RUN_FIELDS, row, strict=False))
-    name, place, attempt, claimed_at, worker_id, expires_at, progress = row[len(RUN_COLUMNS) :]
-    if place is not None:
-        fields["attempt"] = attempt
-        if place in (Place.LEASED, Place.PARENT):
-            fields["status"] = RunStatus.RUNNING
-            fields["start_time"] = claimed_at
-            fields["worker_id"] = worker_id
-    fields["result"] = from_json(fields["result"])
-    fields["error_details"] = from_json(fields["error_details"])
-    fields["status"] = RunStatus(fields["status"])
-    fields["origin"] = Origin(fields["origin"])
-    if fields["skip_reason"] is not None:
-        fields["skip_reason"] = SkipReason(fields["skip_reason"])
-    return Run(
-        task_name=name,
-        lease_expires_at=expires_at if place == Place.LEASED else None,
-        progress=from_json(progress),
-        **fields,
-    )
+def tasks_by_id(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[list[Task]]:
+    found = yield from known_tasks(q, cache, task_ids)
+    return [one.task for one in found.values()]
 
 
-def run_ids(values: Sequence[int]) -> tuple[RunId, ...]:
-    return tuple(RunId(value) for value in values)
+def load_task(task_id: int) -> Work[Task | None]:
+    rows = yield Fetch(f"{TASK_SELECT} where t.id = :id", {"id": task_id})
+    return task_from(rows[0]) if rows else None
+
+
+def lock_task(q: Dialect, task_id: int) -> Work[Task | None]:
+    """The task with its cursor, held until the end of the transaction."""
+    rows = yield Fetch("select version from cursors where task_id = :id" + q.lock, {"id": task_id})
+    if not rows:
+        return None
+    return (yield from load_task(task_id))

@@ -1,10 +1,16 @@
-"""What a transition may ask of the store that drives it."""
+"""What a transition may ask of the store that drives it, and driving it over an asynchronous connection with retries."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+
+from noonbell.errors import StoreUnavailable
+from noonbell.stores.blocking import Blocker
 
 Row: TypeAlias = Sequence[Any]
 Params: TypeAlias = Mapping[str, Any]
@@ -40,6 +46,14 @@ class Execute:
     params: Params = field(default_factory=dict)
 
 
+def update(table: str, where: Params, **values: Any) -> Execute:
+    """Set columns of the rows that have the values of `where`."""
+    sets = ", ".join(f"{column} = :{column}" for column in values)
+    conditions = " and ".join(f"{column} = :is_{column}" for column in where)
+    params = {**values, **{f"is_{column}": value for column, value in where.items()}}
+    return Execute(f"update {table} set {sets} where {conditions}", params)
+
+
 @dataclass(frozen=True, slots=True)
 class InsertMany:
     """All rows in one statement, or as near to it as the database gets. A duplicate key raises Conflict."""
@@ -62,6 +76,15 @@ class UpdateMany:
 
 
 @dataclass(frozen=True, slots=True)
+class InsertEvents:
+    """Each row is an id, a type and the data. The database's clock gives the time, when it carries this out: after every
+    lock that the transaction waited for, so that what it tells has a later time than what it saw.
+    """
+
+    rows: Sequence[tuple[int, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """Answers with the store's clock, read at this point of the transaction."""
 
@@ -73,9 +96,81 @@ class NewIds:
     count: int
 
 
-Statement: TypeAlias = Fetch | Execute | InsertMany | UpdateMany | Now | NewIds
+Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | UpdateMany | Now | NewIds
 Work: TypeAlias = Generator[Statement, Any, T]
 
 
 class Conflict(Exception):
     """A unique key stood in the way."""
+
+
+MAX_TRIES = 20
+LOCK_SECONDS = 2
+"""How long one statement waits for a lock. The drivers set it for their sessions."""
+WAIT_AT_MOST = 6.0
+"""Seconds that a call waits for locks, all its tries together."""
+
+
+class TryAgain(Exception):
+    """The database gave up this transaction for another's sake; the same one again will do."""
+
+
+class LockTimeout(TryAgain):
+    """The transaction waited for a lock that another session holds, for as long as one statement may."""
+
+
+class StillLocked(StoreUnavailable):
+    """The server answers, but a lock was not given up in all the time that a call waits."""
+
+
+async def drive(work: Callable[[], Work[T]], do: Callable[[Statement], Awaitable[Any]]) -> T:
+    """Run a transition to its end, inside a transaction that the caller opens and closes."""
+    steps = work()
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                answer = await do(statement)
+            except Exception as error:
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def until_it_holds(
+    once: Callable[[], Awaitable[T]], blocker: Blocker | None = None, wait_at_most: float = WAIT_AT_MOST
+) -> T:
+    """Again after TryAgain, with a growing and random pause, so that two who met do not meet again.
+
+    After `wait_at_most` seconds of waiting for locks it gives up, and names who is in the way.
+    """
+    blocker = blocker or Blocker()
+    try:
+        return await _until_it_holds(once, blocker, wait_at_most)
+    finally:
+        blocker.over()
+
+
+async def _until_it_holds(once: Callable[[], Awaitable[T]], blocker: Blocker, wait_at_most: float) -> T:
+    began = time.monotonic()
+    tries = 0
+    while True:
+        try:
+            return await once()
+        except LockTimeout as error:
+            waited = time.monotonic() - began
+            if waited + LOCK_SECONDS / 2 > wait_at_most:
+                raise StillLocked(_in_the_way(waited, blocker, error)) from error
+        except TryAgain as error:
+            tries += 1
+            if tries == MAX_TRIES:
+                raise StoreUnavailable(f"the database gave this transaction up {MAX_TRIES} times: {error}") from error
+        await asyncio.sleep(random.random() * 0.002 * min(2**tries, 64))  # noqa: S311 - no secret
+
+
+def _in_the_way(waited: float, blocker: Blocker, error: Exception) -> str:
+    holder = blocker.found or "another session"
+    return f"waited {waited:.0f} s for a lock that is held by {holder}: {error}"

@@ -1,106 +1,65 @@
-"""The port, as the SQL stores keep it: each method runs one transition in one transaction."""
+"""A store over SQL: the table of its transitions and queries, and its schema brought up to date."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import InvalidArgument, SchemaMismatch
-from noonbell.model.account import Activity, Cleaned, Flaw, Outage, Pause, SlotRun, Wait
-from noonbell.model.event import Callback, Event, LogLine
-from noonbell.model.request import (
-    CallbackIn,
-    CallbackSubject,
-    Canceled,
-    Claimed,
-    ClaimRequest,
-    Heartbeat,
-    Overdue,
-    Page,
-    Planned,
-    Promoted,
-    Publication,
-    Published,
-    RunQuery,
-    TaskChange,
-    TaskQuery,
-)
-from noonbell.model.run import Attempt, DroppedRange, Lease, Run, RunBodies, RunId, RunStatus
-from noonbell.model.settlement import Settled, Settlement
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.model.worker import Queue, Worker, WorkerState
-from noonbell.stores import migrations
-from noonbell.stores.migrations import ownership
+from noonbell.model.attempt import Settlement, SettleResult
+from noonbell.model.event import EventPage
+from noonbell.model.request import Claimed, ClaimRequest, Planned, Publication, PublishResult
+from noonbell.stores import blocking, migrations
+from noonbell.stores.migrations import SchemaBusy, SchemaProgress, ownership
 from noonbell.stores.sql import (
+    access,
     accounting,
-    calling,
-    canceling,
-    events,
-    finishing,
-    holding,
-    installation,
-    known,
-    leftovers,
-    listing,
+    alerts,
+    cleanup,
+    fast_path,
+    ids,
     planning,
     publishing,
     reading,
-    registry,
-    settling,
-    shortcut,
-    tasks,
-    upkeep,
+    rows,
+    run_search,
+    unclaimable,
 )
-from noonbell.stores.sql.access_store import AccessMethods
-from noonbell.stores.sql.alert_store import AlertMethods
-from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.drive import WAIT_AT_MOST, StillLocked
-from noonbell.stores.sql.naming import Names
-from noonbell.stores.sql.rows import TaskCache, TaskView
-from noonbell.stores.sql.schema_progress import SchemaBusy, SchemaProgress
-from noonbell.stores.sql.secret_store import SecretMethods
-from noonbell.stores.sql.statement import Conflict, Fetch, Now, Work
-from noonbell.stores.sql.turning_store import TurningMethods
-from noonbell.stores.sql.worker_store import WorkerMethods
+from noonbell.stores.sql import events as event_log
+from noonbell.stores.sql import settle as settling
+from noonbell.stores.sql import tasks as task_changes
+from noonbell.stores.sql import workers as worker_rows
+from noonbell.stores.sql.dialect import TableNames
+from noonbell.stores.sql.rows import KnownTasks, TaskView
+from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, StillLocked, Work
+from noonbell.stores.sql.table import TransitionRunner, always, name_entries, observed, read, write
 
 T = TypeVar("T")
 
 
-class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, WorkerMethods, ABC):
+@name_entries
+class SqlStore(TransitionRunner):
     """Subclasses bring the connection: how to run a transition, and how to open and close."""
-
-    dialect: Dialect
 
     def __init__(
         self, clock: Clock | None = None, *, schema: str | None = None, table_prefix: str = "", new: bool = False
     ) -> None:
         """`new`: it may be made beside a store with plain names in the same database."""
         self._clock = clock
-        self._cache = TaskCache()
+        self._cache = KnownTasks()
         self._wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for locks of other sessions."""
         self._schema = self.dialect.name
         """Which variant of the migrations is ours."""
         tables, indexes = migrations.names(self._schema)
-        self._names = Names(schema, table_prefix, tables=tables, indexes=indexes)
+        self._names = TableNames(schema, table_prefix, tables=tables, indexes=indexes)
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
-
-    @abstractmethod
-    async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
-        """Run a transition in a transaction of its own, again if the database breaks a deadlock. Raises Conflict.
-
-        Each time with a view of the cache of its own, which is kept after the commit.
-        """
-
-    @abstractmethod
-    async def _read(self, work: Callable[[], Work[T]]) -> T:
-        """Run a transition that only reads."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -108,8 +67,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     @abstractmethod
     async def close(self) -> None: ...
 
-    async def _settled(self, work: Callable[[TaskView], Work[T]]) -> T:
-        """Run a transition that may meet another about the same new key: whoever comes second finds it there."""
+    async def _write_past_conflicts(self, work: Callable[[TaskView], Work[T]]) -> T:
         for _ in range(5):
             try:
                 return await self._write(work)
@@ -167,16 +125,16 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
     async def _know_installation(self) -> None:
         found = await self.installation_id()
         if found is None:
-            found = await self._settled(lambda _: installation.ensure())
+            found = await self._write_past_conflicts(lambda _: ids.ensure())
         self._cache.installation = found
 
     async def installation_id(self) -> str | None:
         """The id that goes into idempotency keys; None before the store was opened for work."""
-        return await self._read(installation.read)
+        return await self._read(ids.read)
 
     async def new_installation(self) -> str:
         """Another id. No other node may have the store open: it would go on with the one it knows."""
-        made = await self._settled(lambda _: installation.replace())
+        made = await self._write_past_conflicts(lambda _: ids.replace())
         self._cache.installation = made
         return made
 
@@ -238,6 +196,7 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
         progress.is_quiet = found.step == 0
         return (yield from migrations.migrate(self.dialect, self._schema, found, to, progress))
 
+    @observed()
     async def now(self) -> Instant:
         def work() -> Work[Instant]:
             return Instant((yield Now()))
@@ -246,94 +205,35 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
 
     # Tasks
 
-    async def create_task(
-        self,
-        spec: TaskSpec,
-        *,
-        status: TaskStatus = TaskStatus.ENABLED,
-        by: str | None = None,
-        system: bool = False,
-        skip_next: int = 0,
-    ) -> Task:
-        return await self._settled(
-            lambda cache: tasks.create(self.dialect, cache, spec, status, by, system=system, skip_next=skip_next)
-        )
-
-    async def change_task(
-        self,
-        task_id: TaskId,
-        edit: Callable[[Task], TaskChange],
-        *,
-        by: str | None = None,
-        expect_version: int | None = None,
-    ) -> Task:
-        return await self._settled(lambda cache: tasks.change(self.dialect, cache, task_id, edit, by, expect_version))
-
-    async def delete_task(
-        self,
-        task_id: TaskId,
-        *,
-        by: str | None = None,
-        cancel_running: bool = False,
-        purge: bool = False,
-        expect_version: int | None = None,
-    ) -> Task:
-        how = {"cancel_running": cancel_running, "purge": purge}
-        return await self._write(lambda cache: tasks.delete(self.dialect, cache, task_id, by, expect_version, **how))
-
-    async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
-        return await self._write(lambda cache: tasks.skip_next(self.dialect, cache, task_id, count, by))
-
-    async def task(self, task_id: TaskId) -> Task | None:
-        return await self._read(lambda: known.load_task(task_id))
-
-    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]:
-        found = await self._write(lambda cache: known.known_tasks(self.dialect, cache, task_ids))
-        return [one.task for one in found.values()]
-
-    async def task_named(self, name: str) -> Task | None:
-        return await self._read(lambda: reading.task_named(name))
-
-    async def tasks(self, query: TaskQuery) -> Page[Task]:
-        return await self._read(lambda: reading.tasks(query))
-
-    async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:
-        return await self._read(lambda: reading.task_versions(task_id))
-
-    async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
-        return await self._read(lambda: reading.dropped(task_id, since, until))
+    create_task = write(task_changes.create, events=always, retry=True)
+    change_task = write(task_changes.change, events=always, retry=True)
+    set_status = write(task_changes.set_status, events=bool)
+    delete_task = write(task_changes.delete, events=always)
+    skip_next = write(task_changes.skip_next, events=always)
+    task = read(rows.load_task)
+    tasks_by_id = write(rows.tasks_by_id)
+    task_named = read(reading.task_named)
+    tasks = read(reading.tasks)
+    task_versions = read(reading.task_versions)
+    turns = read(task_changes.turns)
+    labels = read(task_changes.labels)
+    dropped = read(reading.dropped)
 
     # The account
 
-    async def slot_runs(self, task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> list[SlotRun]:
-        return await self._read(lambda: accounting.slot_runs(task_id, since, until, limit))
-
-    async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
-        return await self._read(lambda: accounting.slot_counts(since, until, seconds))
-
-    async def cleaned(self, task_id: TaskId) -> Cleaned:
-        return await self._read(lambda: accounting.cleaned(task_id))
-
-    async def wait(self, run_id: RunId) -> Wait | None:
-        return await self._read(lambda: accounting.wait(run_id))
-
-    async def activity(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
-        return await self._read(lambda: accounting.activity(self.dialect, task_ids))
-
-    async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
-        return await self._write(lambda _: accounting.note_outage(seconds, node, reason))
-
-    async def outages(self, since: Instant, until: Instant) -> list[Outage]:
-        return await self._read(lambda: accounting.outages(since, until))
-
-    async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
-        return await self._read(lambda: registry.pauses(queue, since, until))
-
-    async def flaws(self, limit: int = 100) -> list[Flaw]:
-        return await self._read(lambda: accounting.flaws(self.dialect, limit))
+    slot_runs = read(accounting.slot_runs)
+    slot_counts = read(accounting.slot_counts)
+    cleaned = read(accounting.cleaned)
+    wait = read(accounting.wait)
+    activity = read(accounting.activity)
+    note_outage = write(accounting.note_outage)
+    outages = read(accounting.outages)
+    pauses = read(worker_rows.pauses)
+    flaws = read(accounting.flaws)
 
     # From slots to runs
 
+    @observed(lambda planned: planned.tasks > 0)
     async def plan(self, limit: int, *, cap: int = 100, skip: bool = False) -> Planned:
         try:
             return await self._write(lambda cache: planning.plan(self.dialect, cache, limit, cap, skip=skip))
@@ -343,175 +243,181 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
                 lambda cache: planning.plan(self.dialect, cache, limit, cap, skip=skip, careful=True)
             )
 
-    async def promote(self, limit: int) -> Promoted:
-        return await self._write(lambda cache: canceling.promote(self.dialect, cache, limit))
+    promote = write(settling.promote)
+    promote_run = write(settling.promote_run, events=bool)
 
-    async def publish(self, publications: Sequence[Publication]) -> list[Published]:
-        if not publications:
-            return []
-        tasks = shortcut.plain_tasks(publications, self._cache)
+    @observed(bool)
+    async def publish(self, publications: Sequence[Publication]) -> list[PublishResult]:
+        return await self._publish(publications) if publications else []
+
+    async def _publish(self, publications: Sequence[Publication]) -> list[PublishResult]:
+        tasks = fast_path.plain_tasks(publications, self._cache)
         if tasks is not None:
             known_then = tasks
-            published = await self._write(lambda cache: shortcut.publish(self.dialect, cache, publications, known_then))
+            published = await self._write(
+                lambda cache: fast_path.publish_plain(self.dialect, cache, publications, known_then)
+            )
             if published is not None:
                 return published
-        return await self._settled(lambda cache: publishing.publish(self.dialect, cache, publications))
+        return await self._write_past_conflicts(lambda cache: publishing.publish(self.dialect, cache, publications))
 
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
-    ) -> list[Published]:
+    ) -> list[PublishResult]:
         del publications, topics
         raise InvalidArgument.field(
             "transaction",
             f"is a {type(connection).__name__}; only stores on PostgreSQL and SQLite publish inside a transaction",
         )
 
-    # Claim, execute, settle
+    # Claim, execute, settle: PostgreSQL overrides the methods with an underscore
 
+    @observed(lambda claimed: bool(claimed.leases))
     async def claim(self, request: ClaimRequest) -> Claimed:
-        return await self._settled(lambda cache: shortcut.claim(self.dialect, cache, request))
+        return await self._claim(request)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        if not settlements:
-            return []
+    async def _claim(self, request: ClaimRequest) -> Claimed:
+        return await self._write_past_conflicts(lambda cache: fast_path.claim_plain(self.dialect, cache, request))
+
+    @observed(bool)
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        return await self._settle(settlements) if settlements else []
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         return await self._write(lambda cache: self._settling(cache, settlements))
 
-    def _settling(self, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[Settled]]:
-        if settlements and finishing.all_short(settlements):
-            return (yield from finishing.settle(self.dialect, cache, settlements))
+    def _settling(self, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[SettleResult]]:
+        if settlements and fast_path.all_short(settlements):
+            return (yield from fast_path.settle_plain(self.dialect, cache, settlements))
         return (yield from settling.settle(self.dialect, cache, settlements))
 
+    @observed(lambda answer: bool(answer[0] or answer[1].leases))
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
-    ) -> tuple[list[Settled], Claimed]:
-        def work(cache: TaskView) -> Work[tuple[list[Settled], Claimed]]:
+    ) -> tuple[list[SettleResult], Claimed]:
+        return await self._settle_and_claim(settlements, request)
+
+    async def _settle_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[SettleResult], Claimed]:
+        def work(cache: TaskView) -> Work[tuple[list[SettleResult], Claimed]]:
             settled = yield from self._settling(cache, settlements)
-            return settled, (yield from shortcut.claim(self.dialect, cache, request))
+            return settled, (yield from fast_path.claim_plain(self.dialect, cache, request))
 
-        return await self._settled(work)
+        return await self._write_past_conflicts(work)
 
-    async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
-        return await self._write(lambda _: holding.begin(self.dialect, leases))
-
-    async def heartbeat(
-        self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "", renew: bool = True
-    ) -> Heartbeat:
-        return await self._write(lambda _: holding.heartbeat(self.dialect, worker_id, held, incarnation, renew=renew))
-
-    async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
-        return await self._write(lambda _: holding.extend(self.dialect, run_id, token, seconds))
-
-    async def retry_held(self, failed: Settlement, attempt: int, seconds: float) -> bool:
-        return await self._write(lambda _: settling.retry_held(self.dialect, failed, attempt, seconds))
-
-    async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
-        return await self._write(lambda cache: canceling.cancel(self.dialect, cache, run_ids, by, reason))
-
-    async def overdue(self, limit: int) -> list[Overdue]:
-        return await self._read(lambda: holding.overdue(limit))
+    begin = write(worker_rows.begin)
+    heartbeat = write(worker_rows.heartbeat)
+    extend = write(worker_rows.extend)
+    retry_held = write(settling.retry_held)
+    log = write(worker_rows.log)
+    progress = write(worker_rows.progress)
+    cancel = write(settling.cancel, events=bool)
+    overdue = read(worker_rows.overdue)
 
     # Callbacks
 
-    async def callback(
-        self, callback: CallbackIn, decide: Callable[[CallbackSubject], Settlement | str]
-    ) -> tuple[CallbackSubject | None, Callback]:
-        return await self._write(lambda cache: calling.callback(self.dialect, cache, callback, decide))
+    callback = write(settling.callback, events=always)
+    callback_run = read(settling.callback_run)
+    extend_callback = write(settling.extend_callback)
+    callbacks = read(settling.callbacks)
 
-    async def callback_run(self, token: str) -> RunId | None:
-        return await self._read(lambda: calling.callback_run(token))
+    # Runs
 
-    async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
-        return await self._write(lambda _: calling.extend_callback(self.dialect, run_id, seconds))
-
-    async def callbacks(self, run_id: RunId | None, limit: int = 100) -> list[Callback]:
-        return await self._read(lambda: calling.callbacks(run_id, limit))
-
-    # Log and progress
-
-    async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:
-        return await self._write(lambda _: holding.log(self.dialect, run_id, token, lines))
-
-    async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
-        return await self._write(lambda _: holding.progress(self.dialect, run_id, token, progress))
-
-    async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]:
-        return await self._read(lambda: reading.log_lines(run_id, after, limit))
-
-    # Reading runs
-
-    async def run(self, run_id: RunId) -> Run | None:
-        return await self._read(lambda: reading.run(run_id))
-
-    async def runs(self, query: RunQuery) -> Page[Run]:
-        return await self._read(lambda: listing.runs(self.dialect, query))
-
-    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
-        return await self._read(lambda: listing.newest(self.dialect, task_ids, count))
-
-    async def attempts(self, run_id: RunId) -> list[Attempt]:
-        return await self._read(lambda: reading.attempts(run_id))
-
-    async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies | None:
-        return await self._read(lambda: reading.bodies(run_id, attempt))
-
-    async def payload(self, run_id: RunId) -> Any:
-        return await self._read(lambda: reading.payload(run_id))
-
-    async def promote_run(self, run_id: RunId) -> bool:
-        return await self._write(lambda cache: canceling.promote_run(self.dialect, cache, run_id))
+    run = read(reading.run)
+    runs = read(run_search.runs)
+    newest_runs = read(run_search.newest_runs)
+    attempts = read(reading.attempts)
+    bodies = read(reading.bodies)
+    payload = read(reading.payload)
+    inputs = read(reading.inputs)
+    log_lines = read(reading.log_lines)
 
     # Workers and queues
 
-    async def register_worker(self, worker: Worker) -> Worker:
-        return await self._settled(lambda _: registry.register(self.dialect, worker))
+    register_worker = write(worker_rows.register_worker, events=always, retry=True)
+    set_worker = write(worker_rows.set_worker, events=always)
+    workers = read(worker_rows.workers)
+    remove_worker = write(worker_rows.remove_worker, events=always)
+    note_scheduler = write(worker_rows.note_scheduler, retry=True)
+    scheduler_seen_at = read(worker_rows.scheduler_seen_at)
+    attend = write(worker_rows.attend)
+    held = read(worker_rows.held)
+    pinned = read(worker_rows.pinned)
+    unserved = write(unclaimable.unserved, events=bool, retry=True)
+    stranded = read(unclaimable.stranded)
+    notice_workers = write(alerts.notice_workers, events=bool, retry=True)
+    queues = read(worker_rows.queues)
+    set_queue = write(worker_rows.set_queue, events=always, retry=True)
 
-    async def set_worker(
-        self, worker_id: str, *, state: WorkerState | None = None, concurrency: int | None = None
-    ) -> Worker:
-        return await self._write(lambda _: registry.set_worker(self.dialect, worker_id, state, concurrency))
+    # Events
 
-    async def workers(self) -> list[Worker]:
-        return await self._read(registry.workers)
+    events = write(event_log.read)
+    forget_events = write(event_log.forget)
 
-    async def remove_worker(self, worker_id: str, incarnation: str) -> None:
-        await self._write(lambda _: registry.remove_worker(worker_id, incarnation))
+    @observed()
+    async def event_page(self, after: int, limit: int = 500, types: Collection[str] | None = None) -> EventPage:
+        if await self._read(event_log.waiting):
+            await self._write(lambda _: event_log.number(self.dialect))
+        return await self._read(lambda: event_log.page(self.dialect, after, limit, types))
 
-    async def queues(self) -> list[Queue]:
-        return await self._read(registry.queues)
+    @observed()
+    async def last_event(self) -> int:
+        while await self._read(event_log.waiting):
+            await self._write(lambda _: event_log.number(self.dialect))
+        return await self._read(event_log.last)
 
-    async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
-        return await self._settled(lambda _: registry.set_queue(self.dialect, name, change, by))
+    # Alerts
+
+    alert_rules = read(alerts.alert_rules)
+    put_alert_rule = write(alerts.put_alert_rule, retry=True)
+    remove_alert_rule = write(alerts.remove_alert_rule)
+    alert_channels = read(alerts.alert_channels)
+    put_alert_channel = write(alerts.put_alert_channel, retry=True)
+    remove_alert_channel = write(alerts.remove_alert_channel)
+    take_duty = write(alerts.take_duty, retry=True)
+    leave_duty = write(alerts.leave_duty)
+    alert = write(alerts.alert, events=bool)
+    alert_states = read(alerts.alert_states)
+    overdue_tasks = read(alerts.overdue_tasks)
+    waiting_tasks = read(alerts.waiting_tasks)
+    slow_tasks = read(alerts.slow_tasks)
+    note_delivery = write(alerts.note_delivery)
+    claim_deliveries = write(alerts.claim_deliveries)
+    next_delivery = read(alerts.next_delivery)
+    settle_delivery = write(alerts.settle_delivery)
+    alert_deliveries = read(alerts.alert_deliveries)
+    forget_deliveries = write(alerts.forget_deliveries)
+
+    # Tokens, the audit log, and secrets sealed again
+
+    create_token = write(access.create_token, retry=True)
+    tokens = read(access.tokens)
+    token_of = read(access.token_of)
+    note_token_use = write(access.note_token_use)
+    revoke_token = write(access.revoke_token)
+    write_audit = write(access.write_audit)
+    audit_log = read(access.audit_log)
+    audit_entries = read(access.audit_entries)
+    audit_end = read(access.audit_end)
+    reseal_tasks = write(access.reseal_tasks)
+    reseal_versions = write(access.reseal_versions)
+    reseal_channels = write(access.reseal_channels)
 
     # Upkeep
 
-    async def clean(
-        self,
-        before: Instant,
-        limit: int,
-        *,
-        task_id: TaskId | None = None,
-        queue: str | None = None,
-        status: Sequence[RunStatus] = (),
-        keep: int | None = None,
-        besides: Sequence[TaskId] = (),
-    ) -> int:
-        return await self._write(
-            lambda _: upkeep.clean(self.dialect, before, limit, task_id, keep, queue, status, besides)
-        )
+    clean = write(cleanup.clean)
+    clean_rest = write(cleanup.clean_rest)
+    recount = write(cleanup.recount)
+    counts = read(cleanup.counts)
 
-    async def clean_rest(
-        self, before: Instant, limit: int, *, task_id: TaskId | None = None, besides: Sequence[TaskId] = ()
-    ) -> int:
-        return await self._write(lambda _: leftovers.clean(self.dialect, before, limit, task_id, besides))
+    async def copy_from(self, other: SqlStore) -> bool:
+        """Take over every row of `other`; False, and nothing is written, if there are rows here already. Not part of the port.
 
-    async def recount(self) -> int:
-        return await self._write(lambda _: upkeep.recount(self.dialect))
-
-    async def events(self, after: int, limit: int = 1000) -> list[Event]:
-        return await self._write(lambda _: events.read(self.dialect, after, limit))
-
-    async def counts(self) -> Mapping[str, int]:
-        return await self._read(lambda: upkeep.counts(self.dialect))
+        No other node may have either store open.
+        """
+        rows = await other._read(migrations.read_rows)
+        return await self._change_schema(lambda _: migrations.write_rows(rows))
 
     async def fetch(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         """Rows for tools and tests that look at the tables themselves. Not part of the port."""
@@ -521,3 +427,38 @@ class SqlStore(AccessMethods, AlertMethods, SecretMethods, TurningMethods, Worke
             return [tuple(row) for row in rows]
 
         return await self._read(work)
+
+
+class ServerStore(SqlStore):
+    """On a database server, over a pool of connections."""
+
+    def __init__(self, clock: Clock | None, connections: int, **names: Any) -> None:
+        super().__init__(clock, **names)
+        self._connections = connections
+        self._pool: Any = None
+        self._spare: Any = None
+        """For new ids: they are needed in the middle of a transaction, which holds a connection already. A second one
+        is opened to find out which session holds a lock."""
+        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
+        self._ids = ids.IdSource(self._reserve)
+        self._types: dict[str, dict[str, str]] = {}
+        """Of the columns of each table."""
+
+    @abstractmethod
+    async def _reserve(self, size: int) -> int:
+        """Add a size to the counter of ids; the sum."""
+
+    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
+        taken = await super().migrate(to, say)
+        await self._learn_types()
+        return taken
+
+    async def _learn_types(self) -> None:
+        rows = await self.fetch(self.dialect.types)
+        self._types = {}
+        for table, column, type_ in rows:
+            if (name := self._names.plain(table)) is not None:
+                self._types.setdefault(name, {})[column] = type_
+
+    def waits_for(self) -> str:
+        return self._lock_waits.holder()

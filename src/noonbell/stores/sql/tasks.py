@@ -1,32 +1,38 @@
-"""Tasks: create, change, delete, skip. Whoever changes one first accounts for its slots under the old version."""
+"""Tasks: create, change, delete, skip, set the status of one or of many.
+
+A transition that changes a task first accounts for the task's slots under the old version.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
+from noonbell.model.account import Label, StatusChange
 from noonbell.model.request import TaskChange
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
-from noonbell.stores.sql import live as narrow
-from noonbell.stores.sql.births import gate_limit
+from noonbell.stores.sql import active_runs as narrow
+from noonbell.stores.sql import reading
+from noonbell.stores.sql.active_runs import DUE, STARTED, Place, RunFlag, due_place
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.endings import canceled, finish
-from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.known import load_task, lock_task, record_version, soft_delete
-from noonbell.stores.sql.place import STARTED, Flag, Place, due_place
+from noonbell.stores.sql.events import tell, tell_all
+from noonbell.stores.sql.finish import canceled, finish, record_version, record_versions, soft_delete
+from noonbell.stores.sql.ids import next_number
+from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
-from noonbell.stores.sql.rows import SPEC_COLUMNS, TaskView, spec_values
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
+from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, update
 from noonbell.when import due
 
 _TASK_COLUMNS = (
-    *SPEC_COLUMNS,
+    *SPEC.columns,
     "id",
     "version",
     "status",
@@ -56,13 +62,17 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 
 
 def create(
-    q: Dialect, cache: TaskView, spec: TaskSpec, status: TaskStatus, by: str | None, *, system: bool, skip_next: int
+    q: Dialect,
+    cache: TaskView,
+    spec: TaskSpec,
+    *,
+    status: TaskStatus = TaskStatus.ENABLED,
+    by: str | None = None,
+    system: bool = False,
+    skip_next: int = 0,
 ) -> Work[Task]:
     yield from _check_free(spec)
-    name = "system_tasks" if system else "tasks"
-    rows = yield Fetch("select value from counters where name = :name" + q.lock, {"name": name})
-    task_id = TaskId(int(rows[0][0]) + 1)
-    yield Execute("update counters set value = :value where name = :name", {"value": task_id, "name": name})
+    task_id = TaskId((yield from next_number(q, "system_tasks" if system else "tasks")))
     now = yield Now()
     cursor = first_slot(spec, now) if status is TaskStatus.ENABLED else None
     if status is TaskStatus.ENABLED and spec.schedule is not None and cursor is None:
@@ -78,13 +88,13 @@ def create(
         uid=secrets.token_hex(16),
         next_fire_at=cursor,
     )
-    row = (*spec_values(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now, task.uid)
+    row = (*SPEC.row(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now, task.uid)
     yield InsertMany("tasks", _TASK_COLUMNS, [row])
     yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0, NEVER)])
     yield from _write_labels(task)
-    yield from _write_gate(q, cache, None, task)
+    yield from _write_gate(q, None, task)
     yield from record_version(task, now, by)
-    yield from tell(now, "task.created", [(task_id, None, {"by": by, "name": spec.name})])
+    yield from tell("task.created", [(task_id, None, {"by": by, "name": spec.name})])
     cache.put(task)
     return (yield from _order_skips(now, task, skip_next, by))
 
@@ -94,8 +104,9 @@ def change(
     cache: TaskView,
     task_id: TaskId,
     edit: Callable[[Task], TaskChange],
-    by: str | None,
-    expect_version: int | None,
+    *,
+    by: str | None = None,
+    expect_version: int | None = None,
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     wanted = edit(task)
@@ -103,24 +114,22 @@ def change(
         return (yield from _order_skips(now, task, wanted.skip_next, by))
     yield from _check_free(wanted.spec, besides=task)
     changed = changed_by(task, wanted, now)
-    sets = ", ".join(f"{column} = :{column}" for column in SPEC_COLUMNS)
-    yield Execute(
-        f"update tasks set {sets}, version = :version, status = :status, updated_at = :now, live_name = :name,"
-        " live_external_id = :external_id where id = :id",
-        {
-            **dict(zip(SPEC_COLUMNS, spec_values(changed.spec), strict=True)),
-            "version": changed.version,
-            "status": changed.status,
-            "now": now,
-            "id": task_id,
-        },
+    yield update(
+        "tasks",
+        {"id": task_id},
+        **dict(zip(SPEC.columns, SPEC.row(changed.spec), strict=True)),
+        version=changed.version,
+        status=changed.status,
+        updated_at=now,
+        live_name=changed.spec.name,
+        live_external_id=changed.spec.external_id,
     )
-    yield from _write_cursor(changed)
+    yield from _write_cursors([changed])
     yield from _write_labels(changed)
-    yield from _write_gate(q, cache, task, changed)
+    yield from _write_gate(q, task, changed)
     yield from _touch_live(q, task, changed)
     yield from record_version(changed, now, by)
-    yield from tell(now, event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
+    yield from tell(event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
     cache.put(changed)
     return (yield from _order_skips(now, changed, wanted.skip_next, by))
 
@@ -188,11 +197,11 @@ def delete(
     q: Dialect,
     cache: TaskView,
     task_id: TaskId,
-    by: str | None,
-    expect_version: int | None,
     *,
-    cancel_running: bool,
-    purge: bool,
+    by: str | None = None,
+    cancel_running: bool = False,
+    purge: bool = False,
+    expect_version: int | None = None,
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     if task.id > SYSTEM_TASK_IDS:
@@ -206,7 +215,7 @@ def delete(
     parts = {row.run_id for row in rows if row.parent_id is not None}
     yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
     if parts:
-        left = yield from narrow.load(q, parts)
+        left = yield from narrow.load_active(q, parts)
         yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
     ended = yield from soft_delete(q, cache, now, task, by=by)
     if purge:
@@ -214,7 +223,7 @@ def delete(
     return ended
 
 
-_BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
+BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
 
 
 _OF_A_TASK = (
@@ -226,7 +235,7 @@ _OF_A_TASK = (
 def purge_rows(task_id: TaskId) -> Work[None]:
     """Remove every row of a task."""
     here = {"task": task_id}
-    for table in _BELONGINGS:
+    for table in BELONGINGS:
         yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
     for table in _OF_A_TASK:
         yield Execute(f"delete from {table} where task_id = :task", here)
@@ -237,7 +246,7 @@ def purge_rows(task_id: TaskId) -> Work[None]:
     )
 
 
-def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, by: str | None) -> Work[Task]:
+def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, *, by: str | None = None) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id)
     return (yield from _skip(now, task, count, by))
 
@@ -248,11 +257,11 @@ def _order_skips(now: Instant, task: Task, count: int | None, by: str | None) ->
 
 
 def _skip(now: Instant, task: Task, count: int, by: str | None) -> Work[Task]:
-    yield Execute("update cursors set skip_next = :count where task_id = :id", {"count": count, "id": task.id})
+    yield update("cursors", {"task_id": task.id}, skip_next=count)
     yield Execute("delete from skip_orders where task_id = :id", {"id": task.id})
     if count:
         yield InsertMany("skip_orders", ("task_id", "asked_by", "at"), [(task.id, by, now)])
-    yield from tell(now, "task.skip_next", [(task.id, None, {"count": count, "by": by})])
+    yield from tell("task.skip_next", [(task.id, None, {"count": count, "by": by})])
     return msgspec.structs.replace(task, skip_next=count)
 
 
@@ -268,13 +277,9 @@ def _check_free(spec: TaskSpec, besides: Task | None = None) -> Work[None]:
             )
 
 
-def _write_cursor(task: Task) -> Work[None]:
-    yield UpdateMany(
-        "cursors",
-        "task_id",
-        CURSOR_COLUMNS[1:],
-        [(task.id, task.version, task.next_fire_at, task.fired, task.skip_next, task.accounted_to)],
-    )
+def _write_cursors(tasks: Sequence[Task]) -> Work[None]:
+    rows = [(task.id, *(getattr(task, column) for column in CURSOR_COLUMNS[1:])) for task in tasks]
+    yield UpdateMany("cursors", "task_id", CURSOR_COLUMNS[1:], rows)
 
 
 def _write_labels(task: Task) -> Work[None]:
@@ -284,17 +289,13 @@ def _write_labels(task: Task) -> Work[None]:
         yield InsertMany("task_labels", ("task_id", "name", "value"), rows)
 
 
-def _write_gate(q: Dialect, cache: TaskView, old: Task | None, new: Task) -> Work[None]:
+def _write_gate(q: Dialect, old: Task | None, new: Task) -> Work[None]:
     """The gate of a task follows its limits. Where one appears or goes, the runs under way are counted into or out."""
-    del cache
     before = None if old is None else gate_limit(old.spec)
     after = gate_limit(new.spec)
-    here = {"task": new.id, "queue": new.spec.queue, "top": -new.spec.priority}
     if before is not None and after is not None:
-        yield Execute(
-            "update gates set lim = :lim, rated = :rated, queue = :queue, blocked_until = 0 where task_id = :task",
-            {"lim": after[0], "rated": int(after[1]), "queue": new.spec.queue, "task": new.id},
-        )
+        limits = {"lim": after[0], "rated": int(after[1])}
+        yield update("gates", {"task_id": new.id}, queue=new.spec.queue, blocked_until=0, **limits)
         return
     if before is None and after is None:
         return
@@ -304,24 +305,19 @@ def _write_gate(q: Dialect, cache: TaskView, old: Task | None, new: Task) -> Wor
     gate = new.id if after is not None else None
     moved = []
     for row in rows:
-        flags = row.flags & ~Flag.PASSED
-        place = due_place(flags, gate, row.min_version) if row.place in _LINED_UP else row.place
+        flags = row.flags & ~RunFlag.PASSED
+        place = due_place(flags, gate, row.min_version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), gate, flags))
     if moved:
         yield UpdateMany("live", "run_id", ("place", "gate", "flags"), moved)
     if after is None:
-        yield Execute("delete from gates where task_id = :task", here)
+        yield Execute("delete from gates where task_id = :task", {"task": new.id})
         return
     used = sum(row.place in STARTED for row in rows)
-    waiting = sum(row.place in _LINED_UP for row in rows)
-    yield Execute(
-        "insert into gates (task_id, queue, lim, rated, used, waiting, passed, top, blocked_until)"
-        " values (:task, :queue, :lim, :rated, :used, :waiting, 0, :top, 0)",
-        {**here, "lim": after[0], "rated": int(after[1]), "used": used, "waiting": waiting},
-    )
-
-
-_LINED_UP = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
+    waiting = sum(row.place in DUE for row in rows)
+    columns = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
+    gate_row = (new.id, new.spec.queue, after[0], int(after[1]), used, waiting, 0, -new.spec.priority, 0)
+    yield InsertMany("gates", columns, [gate_row])
 
 
 def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
@@ -338,21 +334,89 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
     moved = []
     for row in rows:
         flags = _flags_under(row, allowed) if are_others else row.flags
-        place = due_place(flags, row.gate, version) if row.place in _LINED_UP else row.place
+        place = due_place(flags, row.gate, version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), flags, version))
     yield UpdateMany("live", "run_id", ("place", "flags", "min_version"), moved)
 
 
 def _pin_anew(q: Dialect, rows: Sequence[narrow.Live], allowed: Sequence[str]) -> Work[None]:
-    yield Execute(f"delete from pins where {q.ids('run_id', 'ids')}", {"ids": q.pack([row.run_id for row in rows])})
+    yield from q.delete_by("pins", "run_id", [row.run_id for row in rows])
     if allowed:
         pins = [(row.run_id, worker) for row in rows for worker in allowed]
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
 
 
 def _flags_under(row: narrow.Live, allowed: Sequence[str]) -> int:
-    flags = row.flags & ~(Flag.PINNED | Flag.STOP)
+    flags = row.flags & ~(RunFlag.PINNED | RunFlag.STOP)
     if not allowed:
         return flags
     is_wrong = row.place == Place.LEASED and row.worker_id not in allowed
-    return flags | Flag.PINNED | (Flag.STOP if is_wrong else 0)
+    return flags | RunFlag.PINNED | (RunFlag.STOP if is_wrong else 0)
+
+
+def set_status(
+    q: Dialect, cache: TaskView, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None
+) -> Work[list[Task]]:
+    now, tasks = yield from _with_accounts(q, cache, task_ids, status)
+    turned = [(task, changed_by(task, TaskChange(spec=task.spec, status=status), now)) for task in tasks]
+    if not turned:
+        return []
+    after = [task for _, task in turned]
+    yield UpdateMany(
+        "tasks",
+        "id",
+        ("version", "status", "updated_at"),
+        [(task.id, task.version, str(task.status), now) for task in after],
+    )
+    yield from _write_cursors(after)
+    yield from record_versions(after, now, by)
+    facts: dict[str, list[tuple[Any, ...]]] = {}
+    for before, task in turned:
+        facts.setdefault(event_of(before, task), []).append((task.id, None, {"by": by, "version": task.version}))
+        cache.put(task)
+    yield from tell_all(facts)
+    return after
+
+
+def _with_accounts(
+    q: Dialect, cache: TaskView, task_ids: Sequence[TaskId], status: TaskStatus
+) -> Work[tuple[Instant, list[Task]]]:
+    """Those that the change is for, held, with every slot up to now accounted for.
+
+    Their cursors are taken in the order of their ids, so two of these never wait for each other.
+    """
+    yield from q.fetch_by("select task_id from cursors", "task_id", task_ids, f" order by task_id{q.lock}")
+    now = yield Now()
+    while True:
+        rows = yield from q.fetch_by(TASK_SELECT, "t.id", task_ids, " order by t.id")
+        found = [task_from(row) for row in rows]
+        found = [task for task in found if task.deleted_at is None and task.status not in (status, TaskStatus.ERROR)]
+        due = [task for task in found if task.next_fire_at is not None and task.next_fire_at <= now]
+        if not due:
+            return now, found
+        yield from account_for(q, cache, now, [(cache.put(task), task) for task in due], cap=100)
+
+
+def turns(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, StatusChange]]:
+    """The version with which the status came that each task has: the one after the last that had another."""
+    rows = yield from q.fetch_by(
+        "select v.task_id, v.valid_from, v.changed_by from task_versions v join tasks t on t.id = v.task_id",
+        "v.task_id",
+        task_ids,
+        " and v.version = 1 + coalesce("
+        "(select max(w.version) from task_versions w where w.task_id = v.task_id and w.status <> t.status), 0)",
+    )
+    return {TaskId(task_id): StatusChange(at=at, by=by) for task_id, at, by in rows}
+
+
+def labels(text: str = "", limit: int = 20) -> Work[list[Label]]:
+    name, has_both, value = text.partition("=")
+    params: dict[str, Any] = {"name": reading.like(name), "value": reading.like(value if has_both else name)}
+    within = "lower(l.name) like :name escape '!'", "lower(l.value) like :value escape '!'"
+    rows = yield Fetch(
+        "select l.name, l.value, count(*) from task_labels l join tasks t on t.id = l.task_id"
+        f" where t.deleted_at is null and ({(' and ' if has_both else ' or ').join(within)})"
+        " group by l.name, l.value order by count(*) desc, l.name, l.value limit :limit",
+        {**params, "limit": limit},
+    )
+    return [Label(name=name, value=value, tasks=count) for name, value, count in rows]

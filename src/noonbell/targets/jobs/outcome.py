@@ -66,7 +66,7 @@ def unknown(job_type: str | None) -> Outcome:
 
 
 def timed_out(seconds: float, late: float = 0.0) -> Outcome:
-    """`late`: for so many seconds after its time was over, a blocked event loop kept it from being ended."""
+    """`late`: for this many seconds after its time was over, a blocked event loop kept it from being ended."""
     why = f", and could not be ended: the event loop was blocked for over {late:.1f} s" if late else ""
     return _failure("timeout", f"it took longer than {seconds:g} s{why}")
 
@@ -120,7 +120,7 @@ def _said(error: BaseException) -> str:
 def _shown(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # somebody else's __str__
+    except Exception:  # foreign __str__
         return f"a {type(value).__name__} that cannot be shown"
 
 

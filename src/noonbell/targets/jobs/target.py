@@ -1,8 +1,8 @@
-"""The target for jobs: carries out a run by calling its handler, wherever that runs, and says how it ended.
+"""The job target: carries out a run by calling its handler, wherever that runs, and returns how it ended.
 
     in the loop        canceled as any coroutine is: CancelledError is raised where it waits
-    in a thread        told by `ctx.cancelled`; a stray until it returns, and what it returns then is dropped
-    in a sandbox       told, and killed with its process group a moment later
+    in a thread        sees `ctx.cancelled`; abandoned until it returns, and what it returns then is dropped
+    in a sandbox       sees it, too, and is killed with its process group a moment later
 
 A handler that ends without waiting costs no task, no timer and no question to the store.
 """
@@ -13,17 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from noonbell.engine.execute import Belts, wearer
-from noonbell.engine.stray import Strays
+from noonbell.engine.attempt_runner import Deadlines
+from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.errors import InvalidArgument
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.ports import Store
 from noonbell.targets.jobs import outcome
-from noonbell.targets.jobs.context import Context
-from noonbell.targets.jobs.handler import Handler, HandlerKind, Handlers
-from noonbell.targets.jobs.sandboxes import Sandboxes
-from noonbell.targets.jobs.speak import Scribe, ThreadWords, Words
-from noonbell.targets.jobs.threads import Threads
+from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Handlers, Threads
+from noonbell.targets.jobs.reporting import AttemptReports, ReportWriter, ThreadReports
+from noonbell.targets.jobs.sandbox_pool import Sandboxes
 
 
 class JobTarget:
@@ -32,15 +30,15 @@ class JobTarget:
         handlers: Handlers,
         store: Store,
         *,
-        strays: Strays | None = None,
+        abandoned: AbandonedThreads | None = None,
         location: str | None = None,
         sandboxes: Sandboxes | None = None,
     ) -> None:
-        """`strays` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
-        self._handlers, self._strays, self._location = handlers, strays or Strays(), location
-        self._scribe, self._threads, self._sandboxes = Scribe(store), Threads(), sandboxes or Sandboxes()
-        self._belts = Belts()
-        self._ways: dict[HandlerKind, Callable[[Handler, Assignment, Any, Words], Awaitable[Outcome]]] = {
+        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
+        self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
+        self._scribe, self._threads, self._sandboxes = ReportWriter(store), Threads(), sandboxes or Sandboxes()
+        self._deadlines = Deadlines()
+        self._ways: dict[HandlerKind, Callable[[Handler, Assignment, Any, AttemptReports], Awaitable[Outcome]]] = {
             HandlerKind.ASYNC: self._in_loop,
             HandlerKind.THREAD: self._in_thread,
             HandlerKind.SANDBOX: self._in_sandbox,
@@ -63,70 +61,78 @@ class JobTarget:
         except InvalidArgument as error:
             return outcome.unfit(error)
         if handler.kind is HandlerKind.THREAD:
-            words: Words = ThreadWords(self._scribe, assignment.lease, asyncio.get_running_loop())
+            words: AttemptReports = ThreadReports(self._scribe, assignment.lease, asyncio.get_running_loop())
         else:
-            words = Words(self._scribe, assignment.lease)
+            words = AttemptReports(self._scribe, assignment.lease)
         ended = await self._in_time(handler, assignment, arguments, words)
         if words.are_unsaid:
             await self._last_words(words)
         return ended
 
-    async def _in_time(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
-        """Ends by the task's timeout, or by what the handler has extended it to."""
+    async def _in_time(
+        self, handler: Handler, assignment: Assignment, arguments: Any, words: AttemptReports
+    ) -> Outcome:
+        """The attempt's deadline, which the handler may have extended, ends it; the words of that are chosen here."""
         seconds = assignment.task.spec.timeout_seconds
-        words.belt = belt = self._belts.put_on(wearer(), seconds)
+        words.deadline = deadline = self._deadlines.of_attempt(seconds)
         try:
             ended = await self._ways[handler.kind](handler, assignment, arguments, words)
         except asyncio.CancelledError:
             words.cancelled = True
-            if belt.was_it():
+            if deadline.expired_alone():
                 return outcome.timed_out(seconds)
             if words.are_unsaid:
                 await self._scribe.last_words(words)
             raise
         finally:
-            self._belts.take_off(belt)
-            words.belt = None
+            self._deadlines.remove(deadline)
+            words.deadline = None
         # One that went on when its time was over, and returned in the end, was late all the same.
-        if belt.is_pulled:
-            belt.take_back()
+        if deadline.has_expired:
+            deadline.withdraw()
             return outcome.timed_out(seconds)
-        if handler.kind is HandlerKind.ASYNC and (late := belt.late_by):
+        if handler.kind is HandlerKind.ASYNC and (late := deadline.late_by):
             return outcome.timed_out(seconds, late)
         return ended
 
-    async def _in_loop(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
+    async def _in_loop(
+        self, handler: Handler, assignment: Assignment, arguments: Any, words: AttemptReports
+    ) -> Outcome:
         try:
             return outcome.returned(await handler.call(Context(assignment, words, handler.resources), arguments))
         except asyncio.CancelledError as error:
-            if words.belt is None or words.belt.is_canceled:
+            if words.deadline is None or words.deadline.is_canceled:
                 raise
-            return outcome.raised(error)  # nobody asked for it: what the handler waited for was canceled
+            return outcome.raised(error)  # not asked for: what the handler waited for was canceled
         except (Exception, SystemExit) as error:
             return outcome.raised(error)
 
-    async def _in_thread(self, handler: Handler, assignment: Assignment, arguments: Any, words: Words) -> Outcome:
+    async def _in_thread(
+        self, handler: Handler, assignment: Assignment, arguments: Any, words: AttemptReports
+    ) -> Outcome:
         future = self._threads.call(_called, handler, Context(assignment, words, handler.resources), arguments)
         try:
-            # Shielded: it is what tells when the thread is free, whoever waits for it.
+            # Shielded: it is what tells when the thread is free, also after the attempt was canceled.
             ended: Outcome = await asyncio.shield(future)
         except asyncio.CancelledError:
             if not future.done():
                 words.cancelled = True
-                self._strays.add()
-                future.add_done_callback(lambda _: self._strays.remove())
+                self._abandoned.add()
+                future.add_done_callback(lambda _: self._abandoned.remove())
             raise
         return ended
 
-    async def _in_sandbox(self, handler: Handler, assignment: Assignment, _arguments: Any, words: Words) -> Outcome:
+    async def _in_sandbox(
+        self, handler: Handler, assignment: Assignment, _arguments: Any, words: AttemptReports
+    ) -> Outcome:
         """The sandbox reads the payload once more: arguments may be what no message can carry."""
         location = handler.location or self._location
         if location is None:
             return outcome.unready("it does not know where its App is; start it with --app, or define it in a module")
         return await self._sandboxes.execute(location, handler.memory_mb, assignment, words)
 
-    async def _last_words(self, words: Words) -> None:
-        """The outcome is there: whoever interrupts now only ends the wait for the store, and the store decides."""
+    async def _last_words(self, words: AttemptReports) -> None:
+        """The outcome is there: an interruption now only ends the wait for the store, and the store decides."""
         task = asyncio.current_task()
         try:
             await self._scribe.last_words(words)

@@ -84,10 +84,9 @@ export function startForm() {
     field.closest?.("details")?.setAttribute("open", "");
   }
 
-  const names = new Set(["when", "cron_expr", "every", "unit", "weekday", "day", "time", "at", "timezone", "repeat", "mode", "anchor", "dialect", "dst", "jitter_seconds"]);
   form.addEventListener("input", (event) => {
     arrange();
-    if (names.has(event.target.name)) later("look", 200, look);
+    if (event.target.closest("[data-looks]")) later("look", 200, look);
     if (touched.has(event.target.name)) later("check", 400, check);
   });
   // A browser brings the caret of a text area into view, which may leave the rest of it under the bar of buttons.

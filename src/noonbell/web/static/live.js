@@ -111,8 +111,10 @@ function layRows(table, fresh, force) {
   const rows = new Map([...next.rows].map((row) => [row.dataset.row, row]));
   const here = new Map([...body.rows].map((row) => [row.dataset.row, row]));
   for (const [id, row] of here) {
-    row.classList.toggle("gone", !rows.has(id));
+    const isHere = row.classList.contains("here"); // where the keys are: this page's own, the server does not know it
     if (rows.has(id)) morph(row, rows.get(id));
+    row.classList.toggle("gone", !rows.has(id));
+    row.classList.toggle("here", isHere);
   }
   const added = [...rows.keys()].filter((id) => !here.has(id));
   const moved = added.length > 0 || [...here.keys()].some((id) => !rows.has(id));

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from noonbell.engine.stray import Strays
-from noonbell.engine.work import Worker
+from noonbell.engine.in_flight import AbandonedThreads
+from noonbell.engine.worker import Worker
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import ExecType, TaskSpec
-from noonbell.stores.memory import MemoryStore
+from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets.jobs.handler import Handler, HandlerKind, Handlers
 from noonbell.targets.jobs.target import JobTarget
@@ -33,9 +33,9 @@ class Bench:
     """One worker with the handlers of a test."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.store, self.handlers, self.strays = store, Handlers(), Strays()
+        self.store, self.handlers, self.abandoned = store, Handlers(), AbandonedThreads()
         self._tasks = 0
-        self.target = JobTarget(self.handlers, store, strays=self.strays)
+        self.target = JobTarget(self.handlers, store, abandoned=self.abandoned)
         self.worker = Worker(
             store,
             LocalWakeup(),
@@ -43,7 +43,7 @@ class Bench:
             worker_id="bench",
             concurrency=2,
             poll=0.02,
-            strays=self.strays,
+            abandoned=self.abandoned,
         )
 
     def handler(self, kind: HandlerKind, call: Callable[..., Any], **more: Any) -> None:

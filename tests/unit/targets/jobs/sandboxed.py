@@ -85,8 +85,8 @@ def talk(context, _payload):
 def stay(context, _payload):
     """Beyond its timeout, by asking for more."""
     for _ in range(4):
-        context.extend(1)
-        time.sleep(0.25)
+        context.extend(60)
+        time.sleep(0.3)
     return "there"
 
 

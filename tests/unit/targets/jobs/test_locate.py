@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from noonbell.errors import InvalidArgument
-from noonbell.targets.jobs.locate import find_app, split
+from noonbell.targets.jobs.handler import find_app, split
 
 HAS_ONE = "class A:\n    def __init__(self):\n        self.handlers = Handlers()\n\n"
 HEAD = "from noonbell.targets.jobs.handler import Handlers\n\n" + HAS_ONE

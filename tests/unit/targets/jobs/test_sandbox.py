@@ -12,7 +12,7 @@ import pytest
 from noonbell.model.run import RunStatus
 from noonbell.model.task import RetryPolicy
 from noonbell.targets.jobs.handler import Handler, HandlerKind
-from noonbell.targets.jobs.sandboxes import Sandboxes
+from noonbell.targets.jobs.sandbox_pool import Sandboxes
 from unit.targets.jobs.conftest import eventually
 
 NO_RETRY = RetryPolicy(max_retries=0)
@@ -94,7 +94,7 @@ async def test_log_progress_and_extend_work_from_a_sandbox(bench):
 
 async def test_extend_keeps_a_sandbox_beyond_its_timeout(bench):
     await run(bench, "whoami")  # so that a process is there already
-    ended = await run(bench, "stay", timeout_seconds=0.4)
+    ended = await run(bench, "stay", timeout_seconds=1)
     assert (ended.status, ended.result) == (RunStatus.SUCCESS, "there")
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from noonbell.errors import StoreUnavailable
-from noonbell.targets.jobs import speak
-from noonbell.targets.jobs.speak import Scribe, Words
+from noonbell.targets.jobs import reporting
+from noonbell.targets.jobs.reporting import AttemptReports, ReportWriter
 from unit.targets.jobs.conftest import eventually
 from unit.targets.make import assignment
 
@@ -44,7 +44,7 @@ def store():
 
 @pytest.fixture
 def words(store):
-    return Words(Scribe(store, every=0.01), assignment().lease)
+    return AttemptReports(ReportWriter(store, every=0.01), assignment().lease)
 
 
 async def test_lines_that_could_not_be_written_come_later_and_in_their_order(store, words):
@@ -72,7 +72,7 @@ async def test_the_last_words_wait_for_a_store_that_comes_back(store, words):
 
 
 async def test_the_last_words_do_not_wait_for_ever(store, words, monkeypatch, caplog):
-    monkeypatch.setattr(speak, "_LAST_WORDS", 0.05)
+    monkeypatch.setattr(reporting, "_LAST_WORDS", 0.05)
     store.is_away = True
     words.put_line("info", "the end")
     await asyncio.wait_for(words.scribe.last_words(words), 10)
@@ -80,7 +80,7 @@ async def test_the_last_words_do_not_wait_for_ever(store, words, monkeypatch, ca
 
 
 async def test_a_handler_that_is_faster_than_the_store_is_told_how_many_lines_it_lost(store, words, monkeypatch):
-    monkeypatch.setattr(speak, "_MOST_LINES", 3)
+    monkeypatch.setattr(reporting, "_MOST_LINES", 3)
     for number in range(10):
         words.put_line("info", str(number))
     await words.write()

@@ -1,0 +1,144 @@
+"""Channels: the table of their kinds, how one is read and shown, and the senders of this node.
+
+A channel's url, secret and headers may all be secrets: they are kept sealed, shown masked, and opened for sending only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.alerts import apprise, webhook
+from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
+from noonbell.errors import InvalidState
+from noonbell.fields import meta, plain, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.alert import Channel
+from noonbell.sealing import Sealer, is_sealed
+from noonbell.service.secrets import MASK, masked, opened, unmasked
+from noonbell.service.task_fields import OWNED_HEADERS, is_of_the_connection
+from noonbell.settings import Settings
+
+KINDS: Final[Mapping[str, ChannelKind]] = {kind.name: kind for kind in (webhook.KIND, apprise.KIND)}
+
+_SEALED: Final = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
+
+
+class ShownChannel(Channel, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertChannel"
+
+    kind: Annotated[str, meta("How notices are sent.", choices=tuple(KINDS))] = webhook.KIND.name
+    secret: Annotated[
+        str | None,
+        meta(
+            "".join(f"`{kind.name}`: {kind.credential}. " for kind in KINDS.values() if kind.credential)
+            + "Never shown.",
+            min_length=1,
+            max_length=1_000,
+            examples=["***"],
+        ),
+    ] = None
+
+
+class ChannelBody(ShownChannel, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertChannelWrite"
+    example: ClassVar[dict[str, Any]] = {
+        "name": "ops",
+        "url": "https://hooks.example.com/noonbell",
+        "secret": "whsec_MfKQ9r8GKYqrTwjU",
+    }
+
+
+class ChannelChange(ChannelBody, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertChannelChange"
+    example: ClassVar[dict[str, Any]] = {"url": "https://hooks.example.com/noonbell"}
+
+    name: Annotated[str, meta("As the path says.", read_only=True, default=None)] = ""
+
+
+def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
+    """MASK, and a url as it was shown, stand for what `there` has. InvalidArgument names every problem."""
+    at = ReadContext(Problems())
+    if isinstance(given.get("headers"), Mapping):
+        given = {**given, "headers": unmasked(given["headers"], {} if there is None else there.headers)}
+    asked = read_into(ChannelBody, given, at)
+    channel = Channel(**{name: getattr(asked, name) for name in Channel.__struct_fields__})
+    if there is not None:
+        url = there.url if asked.url == shown_url(there) else asked.url
+        secret = there.secret if asked.secret == MASK else asked.secret
+        channel = msgspec.structs.replace(channel, url=url, secret=secret)
+    KINDS[channel.kind].check(channel, at)
+    for name, text in (("url", channel.url), ("secret", channel.secret)):
+        if text is not None and is_sealed(text):
+            at.wrong(name, _SEALED)
+    _check_headers(channel.headers, ReadContext(at.problems, "headers"))
+    at.problems.finish()
+    return channel
+
+
+def _check_headers(headers: Mapping[str, str], at: ReadContext) -> None:
+    for name, text in headers.items():
+        is_ours = name.lower() in OWNED_HEADERS or is_of_the_connection(name)
+        if is_ours or _TOKEN.fullmatch(name) is None or not text.isprintable():
+            at.wrong(name[:60], "is not a header of one line that a channel may set")
+        elif is_sealed(text):
+            at.wrong(name[:60], _SEALED)
+
+
+def channel_json(channel: Channel) -> dict[str, Any]:
+    secret = None if channel.secret is None else MASK
+    return {**plain(channel), "url": shown_url(channel), "secret": secret, "headers": masked(channel.headers)}
+
+
+def shown_url(channel: Channel) -> str:
+    """MASK where the url is sealed with a key that this node lacks, or the kind is unknown to this version."""
+    kind = KINDS.get(channel.kind)
+    return MASK if kind is None or is_sealed(channel.url) else kind.shown_url(channel.url)
+
+
+class ChannelSender:
+    """Sends to channels of every kind: opens their secrets for that moment, and adds links to the dashboard."""
+
+    def __init__(
+        self, senders: Mapping[str, AlertSender], sealer: Sealer | None = None, dashboard: str | None = None
+    ) -> None:
+        self._senders, self._sealer, self._dashboard = senders, sealer or Sealer(), dashboard
+
+    async def send(self, channel: Channel, message: Mapping[str, Any], delivery_id: str) -> int | None:
+        """As AlertSender's. The channel's secrets may be sealed."""
+        sender = self._senders.get(channel.kind)
+        if sender is None:
+            raise Undeliverable(f"there is no sender for a channel of kind {channel.kind!r}", again=False)
+        try:
+            channel = opened(channel, self._sealer)
+        except InvalidState as error:
+            raise Undeliverable(error.message) from None
+        if self._dashboard is not None:
+            message = {**message, "links": links(self._dashboard, message)}
+        return await sender.send(channel, message, delivery_id)
+
+
+async def open_senders(
+    settings: Settings, sealer: Sealer, dashboard: str | None, open_parts: contextlib.AsyncExitStack
+) -> ChannelSender:
+    """A sender of each kind; `open_parts` closes them. `dashboard` is the address that links begin with."""
+    senders = {kind.name: kind.make_sender(settings) for kind in KINDS.values()}
+    for sender in senders.values():
+        open_parts.push_async_callback(sender.close)
+        await sender.open()
+    return ChannelSender(senders, sealer, dashboard)
+
+
+def links(dashboard: str, message: Mapping[str, Any]) -> dict[str, str]:
+    """Where the dashboard shows the task and the run of a message."""
+    found = {"dashboard": f"{dashboard}/"}
+    if (task_id := message.get("task_id")) is not None:
+        found["task"] = f"{dashboard}/tasks/{task_id}"
+    if (run_id := message.get("run_id")) is not None:
+        found["run"] = f"{dashboard}/runs/{run_id}"
+    return found

@@ -1,0 +1,344 @@
+"""What the API, the pages and the settings do with alerts: rules and channels are read, kept and shown, with secrets masked."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from noonbell.alerts.channel_kind import Undeliverable
+from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
+from noonbell.clock import rfc3339
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
+from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.alert import (
+    AFTER_SECONDS,
+    MOST_CHANNELS,
+    MOST_NAMES,
+    MOST_PATTERNS,
+    MOST_RULES,
+    AlertDelivery,
+    AlertMessage,
+    AlertMessageType,
+    Channel,
+    DeliveryStatus,
+    Rule,
+    RuleBody,
+    RuleKind,
+)
+from noonbell.model.run import RunId
+from noonbell.model.task import TaskId
+from noonbell.policy.alerts import is_pattern
+from noonbell.ports import Store
+from noonbell.sealing import Sealer
+from noonbell.service.secrets import opened_where_possible, sealed
+
+SETTINGS: Final = "settings"
+"""`managed_by` of what the settings declare."""
+
+DEFAULT_RULES: Final[Mapping[str, Any]] = {
+    kind: {} for kind in (RuleKind.FAILED, RuleKind.NO_WORKER, RuleKind.OVERDUE, RuleKind.STORE)
+}
+"""The rules of settings that declare channels and no rules."""
+
+T = TypeVar("T")
+
+
+# Answers
+
+
+class AllRules(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "AlertRules"
+
+    items: list[Rule]
+
+
+class AllChannels(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "AlertChannels"
+
+    items: list[ShownChannel]
+
+
+class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Alert"
+
+    rule: Annotated[str, meta(examples=["billing-fails"])]
+    kind: Annotated[str | None, meta(examples=["failed"])]
+    subject: Annotated[str, meta(examples=["task:1"])]
+    task_id: Annotated[TaskId | None, meta(examples=[1])]
+    task_name: Annotated[str | None, meta(examples=["billing-nightly"])]
+    run_id: Annotated[RunId | None, meta(examples=[7340033])]
+    since: Moment
+    raised_at: Moment | None
+    count: Annotated[int, meta(examples=[4])]
+    message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target answered 503 Service Unavailable"])]
+
+
+class OpenAlerts(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "Alerts"
+
+    items: list[OpenAlert]
+
+
+class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertDelivery"
+
+    id: Annotated[int, meta(examples=[7340099])]
+    channel: Annotated[str, meta(examples=["ops"])]
+    rule: Annotated[str, meta(examples=["billing-fails"])]
+    type: Annotated[str | None, meta(examples=["alert.raised"])]
+    subject: Annotated[str, meta(examples=["task:1"])]
+    title: Annotated[str | None, meta(examples=["billing-nightly failed"])]
+    status: Annotated[DeliveryStatus, meta(examples=["DELIVERED"])]
+    attempts: Annotated[int, meta(examples=[1])]
+    next_attempt_at: Annotated[Moment | None, meta(examples=[None])]
+    created_at: Moment
+    ended_at: Moment | None
+    response_code: Annotated[int | None, meta(examples=[200])]
+    error: Annotated[str | None, meta(examples=[None])]
+
+
+class AllDeliveries(msgspec.Struct, frozen=True):
+    component: ClassVar[str] = "AlertDeliveries"
+
+    items: list[ShownDelivery]
+
+
+class DeliveryList(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, meta("How many, newest first.", ge=1, le=1_000)] = 100
+    before: Annotated[
+        int | None, meta("Those before this id.", ge=0, le=2**53 - 1, expected="the id of a delivery")
+    ] = None
+    channel: Annotated[str | None, meta("Of this channel.", min_length=1, max_length=100, examples=["ops"])] = None
+
+
+class AlertTested(msgspec.Struct, frozen=True):
+    delivered: Annotated[bool, meta(examples=[True])]
+    response_code: Annotated[int | None, meta(examples=[200])]
+    error: Annotated[str | None, meta(examples=[None])]
+
+
+def _delivery_json(delivery: AlertDelivery) -> dict[str, Any]:
+    message = delivery.notice
+    said = {"type": message.get("type"), "title": message.get("title")}
+    return plain(filled(ShownDelivery, delivery, **said, next_attempt_at=delivery.next_at))
+
+
+# Reading
+
+
+def read_rule(given: Mapping[str, Any]) -> Rule:
+    """A rule without a `kind` has the kind that it is named after. InvalidArgument names every problem."""
+    at = ReadContext(Problems())
+    named = given.get("name")
+    if given.get("kind") is None and isinstance(named, str) and named in set(RuleKind):
+        given = {**given, "kind": named}
+    asked = read_into(RuleBody, given, at)
+    if given.get("kind") is None:
+        at.expected("kind", None, f"one of {', '.join(RuleKind)}")
+    elif asked.after_seconds is not None and asked.kind not in AFTER_SECONDS:
+        at.wrong("after_seconds", f"is for {', '.join(AFTER_SECONDS)}; {asked.kind} is told at once")
+    patterns = sum(is_pattern(each) for each in asked.tasks)
+    if patterns > MOST_PATTERNS:
+        problem = f"has {patterns} patterns; expected at most {MOST_PATTERNS} texts with *, ? or [ in them"
+        at.wrong("tasks", f"{problem}, and at most {MOST_NAMES:,} names and patterns in all")
+    at.problems.finish()
+    return Rule(**{name: getattr(asked, name) for name in Rule.__struct_fields__})
+
+
+def read_declared(declared: Mapping[str, Any]) -> tuple[list[Rule], list[Channel]]:
+    """The `alerts` of the settings. SettingsError names every problem by its path."""
+    problems = Problems()
+    for name in declared:
+        if name not in ("rules", "channels"):
+            problems.add(f"alerts.{name}", "is not known; alerts have rules and channels")
+    channels = _each(declared.get("channels"), "channels", problems, lambda given: read_channel(given, None))
+    given = declared.get("rules")
+    rules = _each(DEFAULT_RULES if given is None and channels else given, "rules", problems, read_rule)
+    known = {channel.name for channel in channels}
+    for rule in rules:
+        for name in rule.channels:
+            if name not in known:
+                problems.add(f"alerts.rules.{rule.name}.channels", f"names {name!r}, which is not in alerts.channels")
+    if problems.found:
+        raise SettingsError.fields(problems.found)
+    return (
+        [msgspec.structs.replace(rule, managed_by=SETTINGS) for rule in rules],
+        [msgspec.structs.replace(channel, managed_by=SETTINGS) for channel in channels],
+    )
+
+
+def _each(given: Any, what: str, problems: Problems, read: Callable[[Mapping[str, Any]], T]) -> list[T]:
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        problems.add(f"alerts.{what}", "is not a mapping; takes names, each with its fields")
+        return []
+    found: list[T] = []
+    for name, fields in given.items():
+        if not isinstance(fields, Mapping | None):
+            problems.add(f"alerts.{what}.{name}", "is not a mapping; takes its fields")
+            continue
+        try:
+            found.append(read({**(fields or {}), "name": name}))
+        except InvalidArgument as error:
+            problems.take(error, under=f"alerts.{what}.{name}")
+    return found
+
+
+# Use cases
+
+
+class Alerts:
+    def __init__(self, store: Store, sender: ChannelSender, sealer: Sealer | None = None) -> None:
+        self._store, self._sender, self._sealer = store, sender, sealer or Sealer()
+
+    async def open_alerts(self) -> list[dict[str, Any]]:
+        """What is raised and not over."""
+        kinds = {rule.name: rule.kind for rule in await self._store.alert_rules()}
+        states = [state for state in await self._store.alert_states() if state.raised_at is not None]
+        return [plain(filled(OpenAlert, state, kind=kinds.get(state.rule))) for state in states]
+
+    # Rules
+
+    async def rules(self) -> list[dict[str, Any]]:
+        return [plain(rule) for rule in await self._store.alert_rules()]
+
+    async def rule(self, name: str) -> dict[str, Any]:
+        return plain(await self._rule(name))
+
+    async def create_rule(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        rule = read_rule(given)
+        known = await self._store.alert_rules()
+        if any(each.name == rule.name for each in known):
+            raise AlreadyExists(f"there is a rule {rule.name!r} already", details={"name": "is taken"})
+        if len(known) >= MOST_RULES:
+            raise InvalidState(f"there are {len(known)} rules, and at most {MOST_RULES} can be; name more tasks in one")
+        return plain(await self._store.put_alert_rule(rule))
+
+    async def change_rule(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All fields anew; those that are left out take their defaults."""
+        _check_ours(await self._rule(name))
+        return plain(await self._store.put_alert_rule(read_rule({**given, "name": name})))
+
+    async def remove_rule(self, name: str) -> None:
+        _check_ours(await self._rule(name))
+        await self._store.remove_alert_rule(name)
+
+    async def _rule(self, name: str) -> Rule:
+        for rule in await self._store.alert_rules():
+            if rule.name == name:
+                return rule
+        raise NotFound(f"there is no rule {name!r}")
+
+    # Channels
+
+    async def channels(self) -> list[dict[str, Any]]:
+        return [channel_json(self._opened(channel)) for channel in await self._store.alert_channels()]
+
+    async def channel(self, name: str) -> dict[str, Any]:
+        return channel_json(self._opened(await self._channel(name)))
+
+    async def create_channel(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        channel = read_channel(given, None)
+        known = await self._store.alert_channels()
+        if any(each.name == channel.name for each in known):
+            raise AlreadyExists(f"there is a channel {channel.name!r} already", details={"name": "is taken"})
+        if len(known) >= MOST_CHANNELS:
+            raise InvalidState(f"there are {len(known)} channels, and at most {MOST_CHANNELS} can be; remove one first")
+        return await self._put(channel)
+
+    async def change_channel(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All fields anew; a masked value that is written back keeps the secret."""
+        there = await self._channel(name)
+        _check_ours(there)
+        return await self._put(read_channel({**given, "name": name}, self._opened(there)), there)
+
+    async def _put(self, channel: Channel, kept: Channel | None = None) -> dict[str, Any]:
+        return channel_json(self._opened(await self._store.put_alert_channel(sealed(channel, self._sealer, kept))))
+
+    def _opened(self, channel: Channel) -> Channel:
+        """To be shown, masked, or to be read anew; one whose key is lost can still be seen and replaced."""
+        return opened_where_possible(channel, self._sealer)
+
+    async def remove_channel(self, name: str) -> None:
+        _check_ours(await self._channel(name))
+        await self._store.remove_alert_channel(name)
+
+    async def test_channel(self, name: str) -> dict[str, Any]:
+        """Send a notice that says that it is a test, now and once; what came of it is answered and logged."""
+        channel = await self._channel(name)
+        now = rfc3339(await self._store.now())
+        notice = AlertMessage(
+            type=AlertMessageType.TEST,
+            time=now,
+            rule="test",
+            kind="test",
+            subject="test",
+            title="Noonbell: a test",
+            message=f"Channel {name} works: this is how alerts will arrive.",
+        )
+        error, code, status = None, None, DeliveryStatus.DELIVERED
+        try:
+            code = await self._sender.send(channel, msgspec.to_builtins(notice), f"alert_{secrets.token_hex(8)}")
+        except Undeliverable as problem:
+            error, code, status = str(problem), problem.response_code, DeliveryStatus.FAILED
+        await self._store.note_delivery(name, notice, status, error=error, response_code=code)
+        return {"delivered": error is None, "response_code": code, "error": error}
+
+    async def _channel(self, name: str) -> Channel:
+        for channel in await self._store.alert_channels():
+            if channel.name == name:
+                return channel
+        raise NotFound(f"there is no channel {name!r}")
+
+    # The log
+
+    async def deliveries(
+        self, *, limit: int = 100, before: int | None = None, channel: str | None = None
+    ) -> list[dict[str, Any]]:
+        found = await self._store.alert_deliveries(limit, before=before, channel=channel)
+        return [_delivery_json(delivery) for delivery in found]
+
+    # Settings
+
+    async def declare(self, declared: Mapping[str, Any]) -> None:
+        """Make rules and channels what the settings say; those that they named before and no longer name are removed.
+
+        Channels without rules get the usual ones. A name that was made by API is refused. A node whose settings say
+        nothing of alerts leaves them to the others.
+        """
+        if not declared:
+            return
+        rules, channels = read_declared(declared)
+        known_rules = {rule.name: rule.managed_by for rule in await self._store.alert_rules()}
+        known_channels = {channel.name: channel.managed_by for channel in await self._store.alert_channels()}
+        _check_free("rules", [rule.name for rule in rules], known_rules)
+        _check_free("channels", [channel.name for channel in channels], known_channels)
+        for channel in channels:
+            await self._store.put_alert_channel(sealed(channel, self._sealer))
+        for rule in rules:
+            await self._store.put_alert_rule(rule)
+        for name in _left(known_rules) - {rule.name for rule in rules}:
+            await self._store.remove_alert_rule(name)
+        for name in _left(known_channels) - {channel.name for channel in channels}:
+            await self._store.remove_alert_channel(name)
+
+
+def _check_ours(there: Rule | Channel) -> None:
+    if there.managed_by == SETTINGS:
+        raise InvalidState(f"{there.name!r} is declared in the settings; change it there, under `alerts`")
+
+
+def _check_free(what: str, names: list[str], known: Mapping[str, str]) -> None:
+    taken = [name for name in names if known.get(name, SETTINGS) != SETTINGS]
+    if taken:
+        problem = "was made by API under the same name; remove that one, or call this one otherwise"
+        raise SettingsError.fields({f"alerts.{what}.{name}": problem for name in taken})
+
+
+def _left(known: Mapping[str, str]) -> set[str]:
+    return {name for name, managed_by in known.items() if managed_by == SETTINGS}

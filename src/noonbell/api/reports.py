@@ -1,0 +1,186 @@
+"""Endpoints that compute an answer: slots with their outcomes, explanations, the timeline, statistics, previews of schedules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noonbell.api import params
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import read_object
+from noonbell.api.responses import json_response
+from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.errors import InvalidArgument
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
+from noonbell.model.request import TaskQuery
+from noonbell.service import Services
+from noonbell.service.account import SlotList, SlotPage
+from noonbell.service.explain import Explanation
+from noonbell.service.filters import run_query, task_query
+from noonbell.service.preview import PreviewAnswer, PreviewBody
+from noonbell.service.stats import StatsAnswer, StatsList
+from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
+from noonbell.service.translation import language
+from noonbell.when import zones
+
+Lang = Annotated[
+    str | None,
+    meta(
+        "Of the sentence, `en` or `zh`; else as `Accept-Language` says.", min_length=2, max_length=20, examples=["zh"]
+    ),
+]
+
+
+class ExplainRun(msgspec.Struct, frozen=True, kw_only=True):
+    lang: Lang = None
+
+
+class ExplainTask(msgspec.Struct, frozen=True, kw_only=True):
+    at: Annotated[
+        Moment | None,
+        meta(
+            "The moment; without an offset, local time of the task's zone. Left out: what keeps the task from running, else"
+            " its newest slot, else its next."
+        ),
+    ] = None
+    lang: Lang = None
+
+
+class SlotCalls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @call(
+        "GET", "/tasks/{id}/slots", "list_slots", "The slots of a stretch, each with its outcome", Role.VIEWER,
+        query=SlotList, answer=SlotPage,
+    )  # fmt: skip
+    async def slots(self, request: Request) -> Response:
+        """Past slots are those of the versions of the task that were in force then. Slots that share an outcome (dropped,
+        off) are one item: `count` of them, from `slot` to `last`. Ask again from `next_from` for more.
+        """
+        task = await self._services.tasks.get(params.task_ref(request), deleted=True)
+        asked = params.read_query(request, SlotList, zones.find(task.spec.timezone))
+        if asked.since is not None and asked.until is not None and asked.until < asked.since:
+            raise InvalidArgument.field("to", "is before from")
+        return json_response(await self._services.slots.page(task, asked.since, asked.until, asked.limit))
+
+    @call(
+        "GET", "/tasks/{id}/explain", "explain_task", "Why it did, or didn't, run", Role.VIEWER,
+        query=ExplainTask, answer=Explanation,
+    )  # fmt: skip
+    async def task(self, request: Request) -> Response:
+        task = await self._services.tasks.get(params.task_ref(request), deleted=True)
+        asked = params.read_query(request, ExplainTask, zones.find(task.spec.timezone))
+        return json_response(await self._services.explain.of_task(task, asked.at, _language(request, asked.lang)))
+
+
+class ExplainCalls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @call(
+        "GET", "/runs/{run_id}/explain", "explain_run", "Why it ran as it did, or waits", Role.VIEWER,
+        query=ExplainRun, answer=Explanation,
+    )  # fmt: skip
+    async def run(self, request: Request) -> Response:
+        asked = params.read_query(request, ExplainRun)
+        return json_response(
+            await self._services.explain.of_run(params.run_id(request), _language(request, asked.lang))
+        )
+
+
+def _language(request: Request, wanted: str | None) -> str:
+    """`lang` in the query, else the language that the caller reads."""
+    return language(wanted or request.headers.get("accept-language", "en")[:100])
+
+
+_HALF = 12 * 3_600 * SECOND
+
+
+class TimelineCalls:
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._timelines = services.timelines
+
+    @call(
+        "GET", "/timeline", "timeline", "What ran and what is planned, task by task", Role.VIEWER,
+        query=TimelineList, answer=Timeline,
+    )  # fmt: skip
+    async def page(self, request: Request) -> Response:
+        """Tasks that fire next come first. Of each task the newest runs of the stretch are shown one by one, and those
+        before them counted in `earlier`; of what is to come, the first slots.
+        """
+        at = ReadContext(Problems())
+        asked = read_into(TimelineList, params.query_of(request, TimelineList), at)
+        now = await self._store.now()
+        since, until = _ends(asked, now)
+        if not SECOND <= until - since <= LONGEST:
+            at.wrong("to", "expected from one second to 32 days after from")
+        at.problems.finish()
+        query = msgspec.structs.replace(
+            task_query(asked, at), sort="next_fire_at", page=asked.page, page_size=asked.page_size
+        )
+        return json_response(await self._told(query, since, until, now))
+
+    async def _told(self, query: TaskQuery, since: Instant, until: Instant, now: Instant) -> dict[str, object]:
+        lanes, total = await self._timelines.lanes(query, since, until, now)
+        return {
+            "from": rfc3339(since),
+            "to": rfc3339(until),
+            "items": [shown(lane) for lane in lanes],
+            "total": total,
+            "page": query.page,
+            "page_size": query.page_size,
+        }
+
+
+def _ends(asked: TimelineList, now: Instant) -> tuple[Instant, Instant]:
+    """A day around now, where nothing is said."""
+    since, until = asked.since, asked.until
+    if since is None:
+        since = Instant(now - _HALF if until is None else until - 2 * _HALF)
+    return since, Instant(since + 2 * _HALF) if until is None else until
+
+
+class ScheduleCalls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @call(
+        "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER,
+        body=PreviewBody, body_required=True, answer=PreviewAnswer, is_audited=False,
+    )  # fmt: skip
+    async def preview(self, request: Request) -> Response:
+        """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
+        given = await read_object(request, required=True)
+        language = request.headers.get("accept-language", "en")[:100]
+        return json_response(await self._services.previews.of(given, language))
+
+
+class StatsCalls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @call("GET", "/stats", "stats", "How runs ended over a period", Role.VIEWER, query=StatsList, answer=StatsAnswer)
+    async def stats(self, request: Request) -> Response:
+        """Counts are exact; averages are over the newest finished runs, `sample` of them at most."""
+        at = ReadContext(Problems())
+        asked = read_into(StatsList, params.query_of(request, StatsList), at)
+        query = await run_query(asked, self._services.store, at)
+        at.problems.finish()
+        return json_response(await self._services.stats.over(query.since, query.until, query.task_id))
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    return [
+        *endpoints_of(SlotCalls(services), "tasks"),
+        *endpoints_of(ExplainCalls(services), "runs"),
+        *endpoints_of(TimelineCalls(services), "tasks"),
+        *endpoints_of(ScheduleCalls(services), "schedules"),
+        *endpoints_of(StatsCalls(services), "stats"),
+    ]

@@ -1,0 +1,157 @@
+"""Where a request came from: through which proxy, by which host name, from a page of which site.
+
+`X-Forwarded-For` is believed only from the networks of `server.trusted_proxies`: any caller can write that header.
+
+Where no token is required, the host name is checked. A page of another site can point its own name at this machine (DNS
+rebinding); its requests are then same-origin to the browser, and only the name in `Host` shows the difference. A request that a
+proxy forwards may come from anywhere, so it is never taken for a call of this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from noonbell.errors import Forbidden, NoonbellError
+from noonbell.settings import Settings
+
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
+_FORWARDED_PREFIX: Final = b"x-forwarded-"
+
+
+def is_forwarded(headers: Headers) -> bool:
+    """Whether a proxy says that it passes the request on. The caller behind it may be anybody."""
+    return any(name in _FORWARDED or name.startswith(_FORWARDED_PREFIX) for name, _ in headers.raw)
+
+
+class TrustedProxies:
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = [ipaddress.ip_network(network) for network in networks]
+
+    def apply(self, scope: Scope, headers: Headers) -> None:
+        """Set `client` and `scheme` of the request to what a trusted proxy says of its caller."""
+        if not self._networks or scope.get("client") is None or not self._trusts(_address(scope["client"][0])):
+            return
+        scheme = headers.get("x-forwarded-proto", "").strip().lower()
+        if scheme in ("http", "https"):
+            scope["scheme"] = scheme
+        caller = self._caller(headers)
+        if caller is not None:
+            scope["client"] = (str(caller), 0)
+
+    def _caller(self, headers: Headers) -> IPAddress | None:
+        """The last address that no trusted proxy has: what stands before it, the caller may have written.
+
+        None where the header is missing, or says no address at that place.
+        """
+        found = None
+        for part in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
+            address = _address(part.strip())
+            if address is None:
+                return found
+            found = address
+            if not self._trusts(address):
+                return found
+        return found
+
+    def _trusts(self, address: IPAddress | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _address(text: str) -> IPAddress | None:
+    """`10.0.0.7`, `10.0.0.7:51000`, `2001:db8::1`, `[2001:db8::1]:51000`; an IPv4 address within IPv6 as IPv4."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+ANY_NAME: Final = "*"
+_ASK: Final = "auth.enabled: true asks for tokens"
+_OPEN: Final = re.compile(r"/api/v1/(?:healthz|livez|readyz|callbacks/[^/]+)")
+"""Need no token on any server: a probe has none, and a callback brings its own."""
+
+
+class AllowedHosts:
+    """Which requests are taken without a token."""
+
+    def __init__(self, names: Iterable[str] = (), *, forwarded: bool = False) -> None:
+        """`names`: taken besides `localhost` and addresses. `forwarded`: whether a proxy may pass requests on."""
+        self._names = frozenset(names)
+        self._forwarded = forwarded
+
+    @classmethod
+    def of(cls, settings: Settings) -> AllowedHosts:
+        """A written `auth.enabled: false` says that a proxy may decide who comes in; no setting at all does not."""
+        ours = (settings.server.public_url, settings.callback.base_url)
+        names = {urlsplit(address).hostname or "" for address in ours if address is not None}
+        return cls({*names, *settings.server.allowed_hosts}, forwarded=settings.auth.enabled is False)
+
+    def problem(self, scope: Scope, headers: Headers) -> NoonbellError | None:
+        if _OPEN.fullmatch(scope["path"]):
+            return None
+        if not self._forwarded and is_forwarded(headers):
+            return Forbidden(
+                "no token is asked for here, so only this machine may call, and a proxy has forwarded this;"
+                f" {_ASK}, and auth.enabled: false, written out, says that the proxy does"
+            )
+        host = headers.get("host", "")
+        name = _name_in(host)
+        if not host or self._takes(name):
+            return None
+        return Forbidden(
+            "no token is asked for here, so it can be reached as localhost or by its address alone, not as"
+            f" {name[:100]!r}; {_ASK}, and server.allowed_hosts names the hosts that are taken without"
+        )
+
+    def _takes(self, name: str) -> bool:
+        if ANY_NAME in self._names or name in self._names:
+            return True
+        return name == "localhost" or name.endswith(".localhost") or _is_address(name)
+
+
+def _name_in(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or host).rstrip(".")
+    except ValueError:  # a bracket that is not closed, and the like
+        return host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
+    """A page of another site may make a browser send requests here; only browsers send these two headers."""
+    if scope["method"] in _SAFE:
+        return None
+    is_foreign = headers.get("sec-fetch-site") == "cross-site" or ("origin" in headers and not is_same_origin(headers))
+    return Forbidden("a page of another site may not do this") if is_foreign else None
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Whether the page that made a browser send this came from where it is sent to.
+
+    The two are compared letter by letter, and not parsed: a header written to be misread never equals our address.
+    """
+    host = headers.get("host")
+    return bool(host) and headers.get("origin") in (f"http://{host}", f"https://{host}")

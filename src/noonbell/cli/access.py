@@ -1,0 +1,206 @@
+"""`noonbell token …` and `noonbell secrets …`: API tokens, and the keys that seal secrets. Both work on the store itself.
+
+A person with access to the store needs no token. The audit log names the user of the operating system instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from noonbell.cli.options import config_option, expect_head_option, load_settings, store_option
+from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.root import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from noonbell.model.access import AuditAction, Head
+    from noonbell.policy.audit_chain import LogState
+    from noonbell.sealing import Sealer
+    from noonbell.service.access import Access
+    from noonbell.service.secrets import Rotated
+    from noonbell.stores.sql.store import SqlStore
+
+AUDIT_ACTOR = "command line"
+
+
+def audit_action(action: str, subject: str, **details: Any) -> AuditAction:
+    """No token was shown: the line has the user of the operating system instead, where it has a name."""
+    from noonbell.model.access import AuditAction
+
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        details["user"] = getpass.getuser()
+    return AuditAction(actor=AUDIT_ACTOR, action=action, subject=subject, details={"through": AUDIT_ACTOR, **details})
+
+
+T = TypeVar("T")
+
+COLUMNS = {
+    "name": lambda token: token["name"],
+    "role": lambda token: token["role"] + (f" ({', '.join(token['queues'])})" if token["queues"] else ""),
+    "token": lambda token: token["token"],
+    "created": lambda token: ago(token["created_at"]),
+    "last used": lambda token: ago(token["used_at"]),
+    "state": lambda token: (
+        "revoked" if token["revoked_at"] else f"until {token['expires_at']}" if token["expires_at"] else "good"
+    ),
+}
+
+
+@click.group("token")
+def token_command() -> None:
+    """Make, list and revoke API tokens; needs the store, not a server."""
+
+
+@token_command.command("create")
+@click.option(
+    "--role", required=True, type=click.Choice(["viewer", "worker", "operator", "admin"]), help="What it may do."
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="A queue that a worker may claim from; may be given again."
+)
+@click.option("--name", required=True, metavar="NAME", help="Who or what it is for; the audit log shows it.")
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Good for so many days [until it is revoked]."
+)
+@config_option
+@store_option
+def create(
+    role: str, queues: tuple[str, ...], name: str, days: float | None, files: tuple[str, ...], store: str | None
+) -> None:
+    """Print a new token: shown now and never again."""
+    seconds = None if days is None else days * 86_400
+
+    async def work(access: Access) -> str:
+        _, secret = await access.create(name, role, seconds=seconds, by=AUDIT_ACTOR, queues=queues)
+        bound = {"queues": list(queues)} if queues else {}
+        await access.note(audit_action("create_token", f"/tokens/{name}", role=role, **bound))
+        return secret
+
+    click.echo(_with_access(files, store, work))
+
+
+@token_command.command("list")
+@config_option
+@store_option
+@output_option
+def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
+    """List tokens; their secrets are nowhere to be had."""
+    show_list(_with_access(files, store, lambda access: access.tokens(), must_exist=True), COLUMNS, output)
+
+
+@token_command.command("revoke")
+@click.argument("name")
+@config_option
+@store_option
+def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
+    """Make a token good for nothing, within seconds on every node."""
+
+    async def work(access: Access) -> None:
+        await access.revoke(name)
+        await access.note(audit_action("revoke_token", f"/tokens/{name}"))
+
+    _with_access(files, store, work, must_exist=True)
+    talk(f"revoked {name}")
+
+
+def _with_access(
+    files: tuple[str, ...], url: str | None, work: Callable[[Access], Awaitable[T]], *, must_exist: bool = False
+) -> T:
+    from noonbell import sealing
+    from noonbell.cli.store import missing_file
+    from noonbell.errors import NotFound
+    from noonbell.service.access import Access
+    from noonbell.wiring import make_store
+
+    settings = load_settings(files, store__url=url).settings
+    missing = missing_file(settings.store.url) if must_exist else None
+    if missing is not None:
+        raise NotFound(f"there is no file {missing}; name the server's store with --store or NOONBELL_STORE__URL")
+    sealer = sealing.from_file(settings.secrets.key_file)
+
+    async def run() -> T:
+        store = make_store(settings)
+        try:
+            await store.open()
+            access = Access(store, sealer)
+            try:
+                return await work(access)
+            finally:
+                await access.close()
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+@click.group("secrets")
+def secrets_command() -> None:
+    """Make a key for secrets in the store; seal them all anew."""
+
+
+@secrets_command.command("key")
+@click.argument("key_id", metavar="ID")
+def new_key(key_id: str) -> None:
+    """Print a line for a key file, with a new key of the name ID."""
+    from noonbell.sealing import new_key_line
+
+    click.echo(new_key_line(key_id))
+
+
+@secrets_command.command("rotate")
+@config_option
+@store_option
+@expect_head_option
+def rotate(files: tuple[str, ...], store: str | None, heads: list[Head]) -> int:
+    """Seal every secret with the first key of secrets.key_file; then the other keys are not needed.
+
+    The audit log is checked with all keys, and its next line, signed with the first one, says so. Exit code 1: the secrets
+    are sealed, but the log is not as it was written; keep the old keys until that is cleared up.
+    """
+    from noonbell import sealing
+    from noonbell.service.audit_log import in_words
+    from noonbell.wiring import make_store
+
+    settings = load_settings(files, store__url=store).settings
+    sealer = sealing.from_file(settings.secrets.key_file)
+
+    async def run() -> tuple[Rotated, LogState]:
+        opened = make_store(settings)
+        try:
+            await opened.open()
+            return await _rotate(opened, sealer, heads)
+        finally:
+            await opened.close()
+
+    done, log = asyncio.run(run())
+    talk(
+        f"sealed with key {sealer.first}: {done.tasks} tasks, {done.versions} earlier versions and {done.channels} channels;"
+        " the rest was so already"
+    )
+    for flaw in log.flaws:
+        click.echo(in_words(flaw), err=True)
+    if not log.is_sound:
+        click.echo("keep the old keys: without them the audit log can be checked no further", err=True)
+    return 0 if log.is_sound else EXIT_FAILED
+
+
+async def _rotate(store: SqlStore, sealer: Sealer, expected: list[Head]) -> tuple[Rotated, LogState]:
+    from noonbell.policy.audit_chain import CHECKED_TO, ROTATION
+    from noonbell.service.access import Access
+    from noonbell.service.secrets import rotate as seal_anew
+
+    done = await seal_anew(store, sealer)
+    access = Access(store, sealer)
+    try:
+        await access.audit_log.begin_signing()
+        log = await access.audit_log.check(expected)
+        checked = {CHECKED_TO: log.head.number} if log.is_sound and log.head is not None else {}
+        await access.note(audit_action(ROTATION, "/secrets", key=sealer.first, rows=done.all, **checked))
+    finally:
+        await access.close()
+    return done, log

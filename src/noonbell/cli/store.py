@@ -1,0 +1,344 @@
+"""`noonbell migrate`, `audit` and `doctor`: the schema, the soundness and the health of a store. They need no server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from noonbell.cli.options import config_option, expect_head_option, load_settings, new_option, store_option
+from noonbell.cli.output import output_option, show_list, talk
+from noonbell.cli.root import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from noonbell.model.access import Head
+    from noonbell.service.consistency import ConsistencyReport
+    from noonbell.service.doctor import Finding
+    from noonbell.settings import Settings
+    from noonbell.stores.migrations.ownership import Found
+    from noonbell.stores.sql.store import SqlStore
+
+
+@click.command("migrate")
+@config_option
+@store_option
+@click.option("--to", type=click.IntRange(0), metavar="N", help="The step to go to, forward or back [the newest].")
+@click.option("--status", is_flag=True, help="Only show where the schema is.")
+@click.option(
+    "--new-installation",
+    is_flag=True,
+    help="Give the store another installation id: for a copy that is to run beside its original.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Go back without asking, although that removes data.")
+@new_option
+def migrate_command(
+    files: tuple[str, ...],
+    store: str | None,
+    to: int | None,
+    status: bool,
+    new_installation: bool,
+    yes: bool,
+    new: bool,
+) -> None:
+    """Bring the store's schema to a step, or show where it is."""
+    if new_installation and (status or to is not None):
+        raise click.UsageError("--new-installation goes with neither --to nor --status")
+    settings = load_settings(files, store__url=store).settings
+    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new, new_installation=new_installation))
+
+
+async def _show(settings: Settings) -> None:
+    from noonbell.stores import migrations
+
+    found, taken = 0, frozenset[int]()
+    if missing_file(settings.store.url) is None:
+        async with as_it_is(settings) as store:
+            schema = await store.look_after_changes(_say)
+            found, taken = schema.step, schema.taken
+    for step in migrations.STEPS:
+        click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")
+    if found > migrations.LATEST:
+        click.echo(f"{found:>4}  done  newer than this version of Noonbell")
+
+
+async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool, new_installation: bool) -> None:
+    from noonbell.errors import InvalidArgument
+    from noonbell.stores import migrations
+
+    wanted = migrations.LATEST if to is None else to
+    if wanted > migrations.LATEST:
+        raise InvalidArgument.field(
+            "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
+        )
+    async with as_it_is(settings, new=new) as store:
+        found = (await store.look_after_changes(_say)).step
+        if wanted < found <= migrations.LATEST and not yes:
+            _ask(found, wanted)
+        taken = await store.migrate(wanted, _say)
+        made = await store.new_installation() if new_installation else None
+    if made is not None:
+        click.echo(f"installation {made}")
+    elif not taken:
+        click.echo("nothing to do", err=True)
+    for step in taken:
+        click.echo(f"{'forward' if step > 0 else 'back'} {abs(step)}")
+
+
+def missing_file(url: str) -> str | None:
+    """The file of SQLite that is not there yet. Who only looks does not make it: with a slip in its name it would be an
+    empty store, in which nothing is wrong.
+    """
+    kind, _, path = url.partition(":///")
+    return path if kind == "sqlite" and not Path(path).exists() else None
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _ask(found: int, wanted: int) -> None:
+    loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{loss}; add --yes if that is meant")
+    click.confirm(f"{loss}. Go on?", abort=True, err=True)
+
+
+@asynccontextmanager
+async def as_it_is(settings: Settings, *, new: bool = False) -> AsyncIterator[SqlStore]:
+    """The store, open, its schema untouched: neither brought up to date nor refused for being newer.
+
+    SchemaMismatch where the database holds something of others under one of our names.
+    """
+    from noonbell.wiring import make_store
+
+    store = make_store(settings, new=new)
+
+    async def look_only() -> None:
+        (await store.look_after_changes(_say)).check_foreign()
+
+    store._bring_up_to_date = look_only  # type: ignore[method-assign]
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+_EVERY = 100
+"""Tasks between two words about the progress."""
+
+
+@click.command("audit")
+@config_option
+@store_option
+@click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing about the progress.")
+@expect_head_option
+def audit_command(files: tuple[str, ...], store: str | None, output: str, quiet: bool, heads: list[Head]) -> int:
+    """Check a whole store for holes and doubles, and its audit log; it may be in use meanwhile.
+
+    Reads only. Exit code 0: every slot has one outcome, and the audit log is as it was written. 1: something is wrong, and
+    it is listed.
+    """
+    settings = load_settings(files, store__url=store).settings
+    report, log = asyncio.run(_audit(settings, heads, quiet=quiet))
+    if output == "json":
+        click.echo(json.dumps({**_as_json(report), "log": log.shown}, ensure_ascii=False, indent=2))
+    else:
+        click.echo(_as_text(report, log.words))
+    return 0 if report.is_sound else EXIT_FAILED
+
+
+class _Log(NamedTuple):
+    """What was found out about the audit log, for programs and for people."""
+
+    shown: dict[str, Any]
+    words: str
+
+
+async def _audit(settings: Settings, expected: list[Head], *, quiet: bool) -> tuple[ConsistencyReport, _Log]:
+    from noonbell import sealing
+    from noonbell.errors import NotFound
+    from noonbell.service.audit_log import AuditLog, shown_state, state_in_words
+    from noonbell.service.consistency import audit, check_log
+
+    missing = missing_file(settings.store.url)
+    if missing is not None:
+        raise NotFound(f"there is no file {missing}; say where the store is with --store")
+    sealer = sealing.from_file(settings.secrets.key_file)
+    async with as_it_is(settings) as store:
+        _check_schema(await store.look_after_changes())
+        try:
+            report = await audit(store, None if quiet else _progress)
+            state = await check_log(AuditLog(store, sealer), report, expected)
+            return report, _Log(shown_state(state, sealer.first), state_in_words(state, sealer.first))
+        finally:
+            if not quiet and sys.stderr.isatty():
+                click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _check_schema(found: Found) -> None:
+    from noonbell.errors import InvalidState, NotFound
+    from noonbell.stores import migrations
+
+    migrations.check(found)
+    if found.step == 0:
+        raise NotFound("there is no store of Noonbell there; say where it is with --store")
+    if migrations.missing(found):
+        raise InvalidState(
+            f"the store's schema is at step {found.step}; bring it up to date with `noonbell migrate` first"
+        )
+
+
+def _progress(report: ConsistencyReport) -> None:
+    """A line that is written over on a terminal, a line now and then elsewhere."""
+    if report.tasks % _EVERY:
+        return
+    text = f"{report.tasks} tasks, {report.slots} slots"
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+    else:
+        click.echo(text, err=True)
+
+
+def _as_text(report: ConsistencyReport, log: str) -> str:
+    lines = [f"{flaw.kind}: {flaw.message}" for flaw in report.flaws]
+    told = report.holes + report.doubles + report.others
+    if told > len(lines) and len(lines) >= 1000:
+        lines.append(f"… and more; {told} in all")
+    lines.append(log)
+    lines.append(
+        f"{report.tasks} tasks, {report.slots} slots: {report.runs} runs, {report.skipped} skipped,"
+        f" {report.dropped} dropped, {report.cleaned} removed by retention"
+    )
+    lines.append(
+        f"{report.holes} holes, {report.doubles} doubles" + (f", {report.others} other flaws" * (report.others > 0))
+    )
+    return "\n".join(lines)
+
+
+def _as_json(report: ConsistencyReport) -> dict[str, Any]:
+    figures = ("tasks", "slots", "runs", "skipped", "dropped", "cleaned", "holes", "doubles", "others")
+    flaws = [
+        {"kind": flaw.kind, "message": flaw.message, "task_id": flaw.task_id, "run_id": flaw.run_id}
+        for flaw in report.flaws
+    ]
+    return {**{name: getattr(report, name) for name in figures}, "flaws": flaws}
+
+
+_MARKS = {"well": "✔", "care": "!", "ill": "✖"}
+_COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
+
+
+@click.command("doctor")
+@config_option
+@store_option
+@output_option
+def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> int:
+    """Look at settings, store, planner, workers, queues and server; exit code 1 if something is ill."""
+    from noonbell.cli.output import is_colourful
+
+    settings = load_settings(files, store__url=store).settings
+    found = asyncio.run(_look(settings, files))
+    if output == "table":
+        for each in found:
+            mark = _MARKS[each.mark]
+            shown = click.style(mark, fg=_COLOURS[each.mark]) if is_colourful() else mark
+            click.echo(f"{shown} {each.check:<10} {each.says}")
+            if each.fix:
+                click.echo(f"  {'':<10} → {each.fix}")
+    else:
+        rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
+        show_list(rows, {}, output, name="check")
+    ill = sum(each.mark == "ill" for each in found)
+    talk(f"{ill} ill" if ill else "all is well enough")
+    return EXIT_FAILED if ill else 0
+
+
+async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:
+    from noonbell.service.doctor import folder_of, look_at_machine, look_at_settings
+    from noonbell.wiring import asks_for_tokens, is_loopback
+
+    exposed = not is_loopback(settings.server.host)
+    return [
+        *look_at_settings(settings, files, asks_for_tokens=asks_for_tokens(settings), exposed=exposed),
+        *look_at_machine(folder_of(settings.store.url)),
+        *await _store(settings),
+        _server(),
+    ]
+
+
+async def _store(settings: Settings) -> list[Finding]:
+    """Its schema is left as it is: a doctor does not operate."""
+    from noonbell.clock import SystemClock
+    from noonbell.errors import NoonbellError, SchemaMismatch
+    from noonbell.service.doctor import CheckStatus, Finding, look_at_dialects, look_at_store
+    from noonbell.stores import migrations
+
+    missing = missing_file(settings.store.url)
+    if missing is not None:
+        way = "noonbell serve makes it; if it should be there, say where with --store"
+        return [Finding("store", CheckStatus.CARE, f"there is no file {missing} yet", way)]
+    try:
+        async with as_it_is(settings) as store:
+            schema = await store.look_after_changes()
+            says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
+            if (back := migrations.cut_off(schema)) is not None:
+                return [Finding("schema", CheckStatus.ILL, "a way back was cut off", f"noonbell migrate --to {back}")]
+            if migrations.missing(schema):
+                return [Finding("schema", CheckStatus.CARE, says, "noonbell migrate")]
+            if schema.oldest_code > migrations.LATEST:
+                return [Finding("schema", CheckStatus.ILL, says, "upgrade Noonbell")]
+            newer = schema.step > migrations.LATEST
+            found = [
+                Finding("schema", CheckStatus.CARE, f"{says} and may work on it", "upgrade Noonbell")
+                if newer
+                else Finding(
+                    "schema", CheckStatus.WELL, f"at step {schema.step}, installation {await store.installation_id()}"
+                )
+            ]
+            found += [each async for each in look_at_store(store, SystemClock().now)]
+            return found + [each async for each in look_at_dialects(store, settings)]
+    except SchemaMismatch as error:
+        return [
+            Finding(
+                "schema",
+                CheckStatus.ILL,
+                error.message,
+                "set store.table_prefix or store.schema, or name another store",
+            )
+        ]
+    except NoonbellError as error:
+        return [Finding("store", CheckStatus.ILL, error.message, "look at store.url, and whether the database runs")]
+
+
+def _server() -> Finding:
+    from noonbell.cli.api import Remote
+    from noonbell.errors import NoonbellError, StoreUnavailable
+    from noonbell.service.doctor import CheckStatus, Finding, finding
+    from noonbell.version import __version__
+
+    try:
+        remote = Remote.of_environment()
+        there = str(remote.get("/version")).removeprefix("v")
+    except StoreUnavailable as error:
+        asked = "NOONBELL_URL" in os.environ
+        return Finding("server", CheckStatus.ILL if asked else CheckStatus.CARE, error.message, "")
+    except NoonbellError as error:
+        return Finding("server", CheckStatus.CARE, error.message, "")
+    if there != __version__:
+        return Finding(
+            "server", CheckStatus.CARE, f"is version {there}, this is {__version__}", "upgrade the older one"
+        )
+    try:
+        remote.get("/readyz")
+    except NoonbellError as error:
+        return finding("server", CheckStatus.ILL, "node_stalled", why=error.message)
+    return Finding("server", CheckStatus.WELL, f"version {there} at {remote.url}")

@@ -1,0 +1,326 @@
+"""Tasks as files, YAML or JSON with `tasks:`: `noonbell validate`, `diff`, `apply` and `export`.
+
+`${NAME}` in a file is filled from the environment, for the names that `--env` allows and no others: a file that came from
+elsewhere must not carry the tokens of the person who applies it to a server of its author.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from noonbell.cli.api import Remote
+from noonbell.cli.options import text_of
+from noonbell.cli.output import ago, output_option, show_one, talk
+from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, say_problems
+from noonbell.cli.task import schedule_words
+from noonbell.errors import InvalidArgument
+from noonbell.fields import counted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
+
+file_option: Callable[[F], F] = click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A file, a folder of files, or - (stdin).",
+)
+env_option: Callable[[F], F] = click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME",
+    envvar="NOONBELL_FILE_ENV",
+    help="A variable that files may use as ${NAME}, or a pattern such as 'BILLING_*'; also NOONBELL_FILE_ENV.",
+)
+
+
+def read_files(files: tuple[str, ...], env: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Every task of these files, in order. InvalidArgument names file and place of each problem.
+
+    `env`: names or patterns of the variables that the files may use.
+    """
+    problems: dict[str, str] = {}
+    tasks: list[dict[str, Any]] = []
+    allowed = {name: value for name, value in os.environ.items() if any(fnmatchcase(name, each) for each in env)}
+    for name in files:
+        for path, text in _texts(name):
+            tasks += _tasks(path, text, allowed, problems)
+    if problems:
+        raise InvalidArgument.fields(problems)
+    return tasks
+
+
+def _texts(name: str) -> list[tuple[str, str]]:
+    if name == "-":
+        return [("stdin", text_of(name))]
+    place = Path(name)
+    paths = sorted(each for each in place.rglob("*") if each.suffix in SUFFIXES) if place.is_dir() else [place]
+    return [(str(path), text_of(str(path))) for path in paths]
+
+
+def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str]) -> list[dict[str, Any]]:
+    from noonbell import yaml_text
+
+    try:
+        documents = yaml_text.read_all(text)
+    except ValueError as error:
+        problems[path] = str(error)
+        return []
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
+        if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
+            problems[path] = "holds something else than `tasks:` with a list of tasks"
+            continue
+        for number, task in enumerate(listed):
+            place = f"{path}: tasks[{task.get('name', number)}]"
+            found.append({key: _filled(value, env, f"{place}.{key}", problems) for key, value in task.items()})
+    return found
+
+
+def _filled(value: Any, env: Mapping[str, str], place: str, problems: dict[str, str]) -> Any:
+    """`${NAME}` stands for a variable of the environment: how secrets stay out of files."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _variable(found[1], env, place, problems), value)
+    if isinstance(value, Mapping):
+        return {key: _filled(each, env, f"{place}.{key}", problems) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, env, place, problems) for each in value]
+    return value
+
+
+def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str, str]) -> str:
+    found = env.get(name)
+    if found is None and name in os.environ:
+        problems[place] = f"uses ${{{name}}}; allow that with --env {name}"
+    elif found is None:
+        problems[place] = f"uses ${{{name}}}, which the environment does not have"
+    return found or ""
+
+
+def as_yaml(tasks: list[dict[str, Any]]) -> str:
+    """The tasks as a file."""
+    from noonbell import yaml_text
+
+    return yaml_text.write({"tasks": tasks}, width=120)
+
+
+def task_schema() -> dict[str, Any]:
+    from noonbell.fields import REF, component_of, reached, schema
+    from noonbell.service.task_files import TaskInFile
+
+    made = {component_of(each): schema(each, is_body=True) for each in reached(TaskInFile)}
+    definitions = json.loads(json.dumps(dict(sorted(made.items()))).replace(REF, "#/$defs/"))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Tasks of Noonbell",
+        "type": "object",
+        "properties": {"tasks": {"type": "array", "items": {"$ref": f"#/$defs/{component_of(TaskInFile)}"}}},
+        "required": ["tasks"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+@click.command("validate")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A file, a folder of files, or - (stdin).")
+@env_option
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of such files, for editors.")
+def validate_command(files: tuple[str, ...], env: tuple[str, ...], schema: bool) -> None:
+    """Check tasks in files, a line for each problem; needs no server."""
+    if schema:
+        import json
+
+        click.echo(json.dumps(task_schema(), indent=2))
+        return
+    if not files:
+        raise click.UsageError("missing option -f FILE")
+    tasks = read_files(files, env)
+    check_tasks(tasks)
+    talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound")
+
+
+def check_tasks(tasks: list[dict[str, Any]]) -> None:
+    """Raises InvalidArgument with every problem of every task."""
+    from noonbell.clock import SystemClock
+    from noonbell.errors import InvalidArgument
+    from noonbell.service.task_fields import Rules, read_task
+    from noonbell.targets.http import template
+
+    problems: dict[str, str] = {}
+    names: set[str] = set()
+    now, rules = SystemClock().now(), Rules(check_template=template.check)
+    for number, task in enumerate(tasks):
+        name = task.get("name")
+        place = f"tasks[{name if isinstance(name, str) and name else number}]"
+        fields = {key: value for key, value in task.items() if key != "version"}
+        try:
+            read_task(fields, now, rules)
+        except InvalidArgument as error:
+            problems.update({f"{place}.{key}": str(problem) for key, problem in error.details.items()})
+        if isinstance(name, str) and name in names:
+            problems[f"{place}.name"] = "is there twice; a name belongs to one task"
+        names.add(str(name))
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
+def _options(function: Any) -> Any:
+    for option in reversed(
+        (
+            file_option,
+            env_option,
+            click.option(
+                "--set", "owner", metavar="NAME", help="The name of this set of tasks [the file's or folder's]."
+            ),
+            click.option("--prune", is_flag=True, help="Delete tasks of this set that the files no longer name."),
+            click.option("--adopt", is_flag=True, help="Take over tasks that others manage."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("apply")
+@_options
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
+@output_option
+def apply_command(
+    files: tuple[str, ...],
+    env: tuple[str, ...],
+    owner: str | None,
+    prune: bool,
+    adopt: bool,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Make the tasks on the server as the files say.
+
+    What was changed elsewhere in the meantime is not overwritten: then nothing is done, with exit code 5.
+    """
+    tasks = read_files(files, env)
+    remote, asked = Remote.of_environment(), _asked(files, owner, tasks, prune=prune, adopt=adopt)
+    if prune and not dry_run and not yes:
+        _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], tasks)
+    done = remote.post("/tasks/apply", {**asked, "dry_run": dry_run})
+    show_one(done, output, name="dry_run", lines=_lines)
+
+
+@click.command("diff")
+@_options
+@output_option
+def diff_command(
+    files: tuple[str, ...], env: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, output: str
+) -> int:
+    """Show what `apply` would change, and what that does to the next slots.
+
+    Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
+    """
+    try:
+        tasks = read_files(files, env)
+        asked = _asked(files, owner, tasks, prune=prune, adopt=adopt)
+        found = Remote.of_environment().post("/tasks/apply", {**asked, "dry_run": True})
+    except InvalidArgument as error:
+        say_problems(error)
+        return EXIT_USAGE
+    differs = bool(found["created"] or found["changed"] or found["pruned"])
+    if differs or output != "table":
+        show_one(found, output, name="dry_run", lines=_lines)
+    return EXIT_FAILED if differs else 0
+
+
+def _asked(
+    files: tuple[str, ...], owner: str | None, tasks: list[dict[str, Any]], *, prune: bool, adopt: bool
+) -> dict[str, Any]:
+    """The set is named by what was given first, so that the same command finds its tasks again."""
+    name = owner or ("stdin" if files[0] == "-" else Path(files[0]).resolve().stem)
+    return {"owner": name, "tasks": tasks, "prune": prune, "adopt": adopt}
+
+
+def _confirm(pruned: list[str], tasks: list[dict[str, Any]]) -> None:
+    if not pruned:
+        return
+    everything = " The files name no task at all." if not tasks else ""
+    click.confirm(f"Delete {', '.join(pruned)}?{everything}", abort=True, err=True)
+
+
+def _lines(done: dict[str, Any]) -> Iterator[str]:
+    for name in done["created"]:
+        yield f"+ {name}"
+    for change in done["changed"]:
+        yield f"~ {change['name']}"
+        for field, (before, after) in change["fields"].items():
+            yield from (f"    {line}" for line in _difference(field, before, after))
+        if change["next_before"] != change["next_after"]:
+            yield f"    next fire moves from {ago(change['next_before'])} to {ago(change['next_after'])}"
+        if change["running"]:
+            yield f"    {change['running']} run(s) in flight are not affected"
+    for name in done["pruned"]:
+        yield f"- {name}"
+    talk(f"{len(done['unchanged'])} unchanged" + (" (nothing was written)" if done["dry_run"] else ""))
+
+
+def _difference(field: str, before: Any, after: Any) -> Iterator[str]:
+    """A schedule in its short words, an object by what differs in it, anything else as it is."""
+    if field == "schedule" and isinstance(before, dict) and isinstance(after, dict):
+        was, will = schedule_words(before, "UTC"), schedule_words(after, "UTC")
+        if was != will:
+            yield f"{field}: {was} → {will}"
+            return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            if before.get(name) != after.get(name):
+                yield from _difference(f"{field}.{name}", before.get(name), after.get(name))
+        return
+    yield f"{field}: {_short(before)} → {_short(after)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+@click.command("export")
+@click.option("--owner", metavar="OWNER", help="Only what this owner manages, such as file:billing.")
+@click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
+@click.option("--versions", is_flag=True, help="With the version of each, so that applying it later overwrites nobody.")
+@click.option("-f", "-o", "--file", "file", metavar="FILE", help="Write to this file instead of stdout.")
+def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
+    """Write tasks as a file that `noonbell apply` takes.
+
+    Secrets are masked; a masked value that is applied to the same server keeps the secret.
+    """
+    query = {"managed_by": owner, "label": label}
+    found = [task_as_written(task, versions=versions) for task in Remote.of_environment().pages("/tasks", query, None)]
+    text = as_yaml(found)
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    with click.open_file(file, "w", encoding="utf-8") as out:
+        out.write(text)
+    talk(f"{counted(len(found), 'task')} written to {file}")
+
+
+def task_as_written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
+    """The fields to write into a file to get this task."""
+    from noonbell.service.task_files import written as as_written
+
+    return as_written(task, versions=versions)

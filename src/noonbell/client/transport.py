@@ -1,0 +1,163 @@
+"""One call to a server, with what the standard library has. Errors of the server come out as the errors they were."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from noonbell import errors
+from noonbell.errors import NoonbellError
+
+BASE: Final = "/api/v1"
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+PATIENCE: Final = 60.0
+"""Seconds that an answer may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A call, ready to be sent."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def listening(after: str | None, filters: Mapping[str, Any]) -> ClientRequest:
+    """The call for the event stream, from the event with the id `after` on."""
+    headers = {"accept": "text/event-stream", **({"last-event-id": after} if after else {})}
+    return ClientRequest("GET", f"{BASE}/events", filters, headers=headers)
+
+
+class Transport:
+    """Where the server is. Holds no connection, so any number of threads may use it."""
+
+    def __init__(self, url: str, token: str | None, patience: float) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise errors.InvalidArgument.field("url", f"is {url!r}; expected an address such as {DEFAULT_URL}")
+        self._parts, self._token, self._patience = parts, token, patience
+
+    def call(self, ask: ClientRequest) -> Any:
+        """The answer: JSON where it is JSON, else text."""
+        connection = self._connect(self._patience)
+        try:
+            answer = self._send(connection, ask)
+            return _read(answer, answer.read())
+        except (OSError, http.client.HTTPException) as problem:
+            raise self._unreachable(problem) from None
+        finally:
+            connection.close()
+
+    def stream(self, ask: ClientRequest) -> ServerSentEvents:
+        """Server-sent events, one after the other, until the server ends or the stream is closed."""
+        connection = self._connect(None)
+        try:
+            connection.connect()
+            carrier = connection.sock  # forgotten by the connection when the answer is the last one on it
+            answer = self._send(connection, ask)
+            if answer.status >= 400:
+                _read(answer, answer.read())
+        except (OSError, http.client.HTTPException) as problem:
+            connection.close()
+            raise self._unreachable(problem) from None
+        except BaseException:
+            connection.close()
+            raise
+        return ServerSentEvents(connection, carrier, answer)
+
+    def _connect(self, patience: float | None) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        return kind(self._parts.hostname or "", self._parts.port, timeout=patience)
+
+    def _send(self, connection: http.client.HTTPConnection, ask: ClientRequest) -> http.client.HTTPResponse:
+        headers = {"accept": "application/json", **ask.headers}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        data = None
+        if ask.body is not None:
+            headers["content-type"] = "application/json"
+            data = json.dumps(ask.body).encode()
+        query = urllib.parse.urlencode({k: v for k, v in ask.query.items() if v is not None}, doseq=True)
+        path = self._parts.path.rstrip("/") + ask.path + (f"?{query}" if query else "")
+        connection.request(ask.method, path, data, headers)
+        return connection.getresponse()
+
+    def _unreachable(self, problem: Exception) -> NoonbellError:
+        said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        return errors.StoreUnavailable(f"no server at {self._parts.scheme}://{self._parts.netloc}: {said}")
+
+
+class ServerSentEvents:
+    """Events as they come, each as its `data`. `close` ends it, also while another thread waits for the next one."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, carrier: socket.socket, answer: http.client.HTTPResponse
+    ) -> None:
+        self._connection, self._socket, self._answer = connection, carrier, answer
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> ServerSentEvents:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        with self._reading:
+            data: list[str] = []
+            try:
+                for raw in self._answer:
+                    name, _, value = raw.decode(errors="replace").rstrip("\r\n").partition(":")
+                    if name == "data":
+                        data.append(value.removeprefix(" "))
+                    elif not name and not value and data:
+                        event: dict[str, Any] = json.loads("\n".join(data))
+                        return event
+            except (OSError, ValueError, http.client.HTTPException):
+                pass  # the server has gone, or `close` was called
+            self._let_go()
+            raise StopIteration
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._reading.acquire(blocking=False):  # else the reader sees the end, and lets go itself
+            try:
+                self._let_go()
+            finally:
+                self._reading.release()
+
+    def _let_go(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+
+def _read(answer: http.client.HTTPResponse, body: bytes) -> Any:
+    text = body.decode(errors="replace")
+    is_json = (answer.getheader("content-type") or "").partition(";")[0].strip() == "application/json"
+    value: Any = json.loads(text) if is_json and text else text
+    if answer.status < 400:
+        return value
+    if not isinstance(value, dict) or "code" not in value:
+        raise NoonbellError(f"the server answered {answer.status}, and not as Noonbell does; is the address right?")
+    details = value.get("details")
+    raise _KINDS.get(value["code"], NoonbellError)(
+        str(value.get("message", value["code"])), details=details if isinstance(details, dict) else None
+    )
+
+
+def _kinds(kind: type[NoonbellError]) -> Iterator[tuple[str, type[NoonbellError]]]:
+    """From the leaves, so that the nearest to the root has a code that several share."""
+    for below in kind.__subclasses__():
+        yield from _kinds(below)
+    yield kind.code, kind
+
+
+_KINDS: Final = dict(_kinds(NoonbellError))

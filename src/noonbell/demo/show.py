@@ -1,0 +1,316 @@
+"""The demo: fill an empty store with a week of history, serve it, and remove it again.
+
+The week is lived through by the store's own transitions, on a clock that is moved by hand. So every chart, list and account
+shows what a real week would have left: policies have decided, retries have waited, a callback has been missed, and for an
+hour and a half no node planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from noonbell.app.connection import opened
+from noonbell.clock import SECOND, Clock, Instant, ManualClock, SystemClock, rfc3339, slot_of
+from noonbell.demo import tasks
+from noonbell.demo.tasks import LABEL, OWNER, PAUSED, Act, act, declared
+from noonbell.engine import callback
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.settle import settlement_of
+from noonbell.engine.sweeper import Sweeper
+from noonbell.errors import AlreadyExists, InvalidState
+from noonbell.fields import counted
+from noonbell.masking import mask_addresses
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Transition
+from noonbell.model.request import ClaimRequest, IncomingCallback, TaskQuery
+from noonbell.model.run import Lease, RunBodies
+from noonbell.model.task import HTTP_QUEUE, Task
+from noonbell.model.worker import WorkerState
+from noonbell.ports import Store
+from noonbell.service import Rules, Services, build
+from noonbell.service.filters import every
+from noonbell.service.task_files import reconcile
+from noonbell.service.tasks import Removal
+from noonbell.settings import Settings
+from noonbell.stores import store_of
+from noonbell.stores.sqlite import MemoryStore
+from noonbell.stores.wakeups import LocalWakeup
+from noonbell.targets.http import template
+from noonbell.telemetry import logs
+from noonbell.version import __version__
+from noonbell.wiring.application import listen
+from noonbell.wiring.assemble import NodeParts
+from noonbell.wiring.process import loop_factory
+from noonbell.wiring.serving import Beside, serve
+
+DAYS: Final = 7
+_DAY: Final = 86_400 * SECOND
+_OUTAGE: Final = (round(3.4 * _DAY), round(3.4 * _DAY) + 5400 * SECOND)
+"""When no node planned, counted from the beginning."""
+_PAUSED_AT: Final = round(4.3 * _DAY)
+_WORKER: Final = "demo"
+_AT_ONCE: Final = 100
+"""Runs that a claim takes, at most."""
+_LEASE: Final = 10.0
+"""Seconds; what takes longer gets its lease extended, as heartbeats would."""
+
+Deed = Callable[[], Awaitable[None]]
+
+
+class History:
+    def __init__(self, store: Store, clock: ManualClock, url: str) -> None:
+        """`store` is open, empty, and goes by `clock`. `url` is where the targets will be."""
+        self._store, self._clock, self._url = store, clock, url
+        self._wakeup = LocalWakeup()
+        self._tasks = TaskCache(store)
+        self._services = build(store, self._wakeup, Rules(check_template=template.check))
+        self._sweeper = Sweeper(
+            store, self._wakeup, tasks=self._tasks, draw=lambda: 0.5, upkeep=float("inf"), look=float("inf")
+        )
+        self._later: list[tuple[int, int, Deed]] = []
+        self._count = 0
+        self._work_at = 0
+        """When there is something to plan, promote or claim: between two such moments runs only end."""
+
+    async def live(self, until: Instant, tell: Callable[[float], None] = lambda _: None) -> None:
+        """From the clock's present to `until`. `tell` hears which part of it has passed, 0 to 1."""
+        began = self._clock.now()
+        outage = range(began + _OUTAGE[0], began + _OUTAGE[1])
+        await reconcile(self._services, OWNER, declared(self._url), by=OWNER)
+        self._at(began + _PAUSED_AT, self._pause)
+        while (now := self._clock.now()) < until:
+            await self._do_what_is_due()
+            if now in outage:
+                self._work_at = outage.stop
+            elif now >= self._work_at:
+                self._work_at = await self._work()
+            following = min(self._work_at, *(later[0] for later in self._later[:1]), until)
+            self._clock.set(Instant(max(following, now + 1)))
+            tell((self._clock.now() - began) / (until - began))
+        while self._later:  # what was under way at the end has just ended, but callbacks may still be missed
+            deed = heapq.heappop(self._later)[2]
+            if deed != self._sweep:
+                await deed()
+
+    async def _pause(self) -> None:
+        await self._services.tasks.disable(PAUSED, by="ann")
+
+    async def _sweep(self) -> None:
+        await self._sweeper.tick()
+
+    def _at(self, moment: int, deed: Deed) -> None:
+        self._count += 1
+        heapq.heappush(self._later, (moment, self._count, deed))
+
+    async def _do_what_is_due(self) -> None:
+        while self._later and self._later[0][0] <= self._clock.now():
+            await heapq.heappop(self._later)[2]()
+
+    async def _work(self) -> int:
+        """Plan, promote and claim what is due; the next moment at which something will be."""
+        planned, promoted = await self._store.plan(500), await self._store.promote(500)
+        while True:
+            claimed = await self._store.claim(ClaimRequest(worker_id=_WORKER, queues=(HTTP_QUEUE,), max=_AT_ONCE))
+            await self._tasks.load(claimed.leases)
+            for lease in claimed.leases:
+                await self._start(lease)
+            if len(claimed.leases) < _AT_ONCE:
+                break
+        moments = [planned.next_at, promoted.next_at]
+        return min((moment for moment in moments if moment is not None), default=self._clock.now() + 3600 * SECOND)
+
+    async def _start(self, lease: Lease) -> None:
+        task = self._tasks.get(lease)
+        if task is None:
+            return
+        does = act(task.name, slot_of(lease.scheduled_time), lease.attempt)
+        if does.seconds > _LEASE:
+            await self._store.extend(lease.run_id, lease.token, does.seconds + _LEASE)
+
+        async def end() -> None:
+            await self._end(lease, task, does)
+
+        self._at(self._clock.now() + round(does.seconds * SECOND), end)
+
+    async def _end(self, lease: Lease, task: Task, does: Act) -> None:
+        now = self._clock.now()
+        outcome = _outcome(task, lease, does)
+        settlement = settlement_of(Assignment(lease=lease, task=task), outcome, 0.5)
+        await self._store.settle([settlement])
+        if settlement.transition is Transition.RETRY:
+            self._work_at = now
+        if outcome.kind is not OutcomeKind.ACCEPTED:
+            return
+        if does.calls_back_after is None:
+            self._at(now + round((task.spec.callback_timeout_sec + 0.5) * SECOND), self._sweep)
+            return
+        message = callback.CallbackMessage(status=callback.CallbackStatus.SUCCESS, data={"rows": slot_of(now) % 997})
+
+        async def call_back() -> None:
+            body = json.dumps({"status": message.status, "data": message.data})
+            given = IncomingCallback(
+                token=lease.callback_token, body=body, headers={"content-type": "application/json"}
+            )
+            await callback.receive(self._store, self._wakeup, self._tasks, given, message, draw=lambda: 0.5)
+
+        self._at(now + round(does.calls_back_after * SECOND), call_back)
+
+
+def _outcome(task: Task, lease: Lease, does: Act) -> Outcome:
+    answer = {"task": task.name, "slot": rfc3339(lease.scheduled_time), "took": round(does.seconds, 3)}
+    bodies = RunBodies(
+        request_headers={"X-Noonbell-Run": str(lease.run_id), "X-Noonbell-Attempt": str(lease.attempt)},
+        response_headers={"content-type": "application/json"},
+        response_body=json.dumps(answer),
+    )
+    if does.status < 300:
+        kind = OutcomeKind.ACCEPTED if does.status == 202 else OutcomeKind.SUCCESS
+        return Outcome(kind=kind, response_code=does.status, bodies=bodies)
+    return Outcome(
+        kind=OutcomeKind.FAILURE,
+        failure="http_5xx",
+        response_code=does.status,
+        error_message=f"the target answered {does.status}",
+        error_details={"kind": "http_5xx"},
+        bodies=bodies,
+    )
+
+
+Say = Callable[[str], None]
+Progress = Callable[[float], None]
+
+
+def show(settings: Settings, *, yes: bool, serves: bool, any_port: bool, say: Say, progress: Progress) -> int:
+    """Fill the store unless it is filled, and serve until a signal comes.
+
+    `yes`: beside the tasks of others. `any_port`: where the port is taken, another one will do.
+    """
+    logs.set_up(settings.logging.level, as_json=settings.logging.json)
+    with contextlib.ExitStack() as listening:
+        # Before anything is filled: a port that is taken is refused at once.
+        listener = listening.enter_context(_listener(settings, say, any_port=any_port)) if serves else None
+        port = settings.server.port if listener is None else listener.getsockname()[1]
+        called = listening.enter_context(tasks.place(port + 1 if settings.server.port else 0))
+        url = tasks.address(called)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_fill(settings, url, yes=yes, say=say, progress=progress))
+            if listener is not None:
+                runner.run(serve(settings, beside=_targets_beside(settings, called, say), listener=listener))
+    return 0
+
+
+def _listener(settings: Settings, say: Say, *, any_port: bool) -> socket.socket:
+    try:
+        return listen(settings)
+    except AlreadyExists:
+        if not any_port:
+            raise
+    server = settings.server
+    listener = listen(replace(settings, server=replace(server, port=0)))
+    say(f"port {server.port} is taken: the demo listens on {listener.getsockname()[1]}")
+    return listener
+
+
+def _targets_beside(settings: Settings, called: socket.socket, say: Say) -> Beside:
+    @contextlib.asynccontextmanager
+    async def beside(parts: NodeParts, address: str) -> AsyncIterator[None]:
+        async with tasks.answering(called):
+            await reconcile(parts.services, OWNER, declared(tasks.address(called)), by=OWNER)
+            for line in _where(settings, address):
+                say(line)
+            yield
+
+    return beside
+
+
+async def clean(settings: Settings) -> int:
+    """Delete every task that has the demo's label, with its history; how many."""
+    if _fresh_file(settings.store.url) is not None:
+        return 0
+    async with opened(settings) as services:
+        found = await _tasks(services.store, label=LABEL)
+        for task in found:
+            await services.tasks.delete(task.id, Removal(cancel_running=True, purge=True), by=OWNER)
+    return len(found)
+
+
+async def _fill(settings: Settings, url: str, *, yes: bool, say: Say, progress: Progress) -> None:
+    path = _fresh_file(settings.store.url)
+    if path is None:
+        async with opened(settings) as services:
+            if await _tasks(services.store, label=LABEL):
+                return
+            problem = await _in_the_way(services)
+            if problem is not None and not yes:
+                raise InvalidState(f"{problem}; name another store, or add the tasks without a history: --yes")
+            if problem is not None:
+                await reconcile(services, OWNER, declared(url), by=OWNER)
+                await services.tasks.disable(PAUSED, by=OWNER)
+                say(
+                    "added the tasks, without a history: that would have to be told in the past of a store that is in use"
+                )
+                return
+    say(f"filling {path or 'the store'} with {DAYS} days of history")
+    memory = MemoryStore(clock := _week_ago())
+    async with _open(memory):
+        await History(memory, clock, url).live(SystemClock().now(), progress)
+        async with _open(store := store_of(settings)):
+            if await store.copy_from(memory):
+                return
+    # It was in use once: what it holds stays, and the week is lived through beside it.
+    clock = _week_ago()
+    async with _open(store := store_of(settings, clock=clock)):
+        await History(store, clock, url).live(SystemClock().now(), progress)
+
+
+@contextlib.asynccontextmanager
+async def _open(store: Store) -> AsyncIterator[None]:
+    await store.open()
+    try:
+        yield
+    finally:
+        await store.close()
+
+
+async def _in_the_way(services: Services) -> str | None:
+    """Why no past may be told in this store."""
+    others = [task for task in await _tasks(services.store) if task.spec.labels.get(LABEL[0]) != LABEL[1]]
+    if others:
+        return f"the store has {counted(len(others), 'task')} of somebody else's"
+    if any(worker.state is not WorkerState.LOST for worker in await services.store.workers()):
+        return "a server or a worker is running on the store"
+    return None
+
+
+async def _tasks(store: Store, label: tuple[str, str] | None = None) -> list[Task]:
+    return [task async for task in every(store.tasks, TaskQuery(label=label))]
+
+
+def _fresh_file(url: str) -> str | None:
+    """The path of a SQLite store that is not there yet."""
+    if not url.startswith("sqlite:"):
+        return None
+    path = Path(unquote(url.removeprefix("sqlite://").removeprefix("/")))
+    return None if path.exists() and path.stat().st_size else str(path)
+
+
+def _week_ago(clock: Clock | None = None) -> ManualClock:
+    return ManualClock(Instant((clock or SystemClock()).now() - DAYS * 86_400 * SECOND))
+
+
+def _where(settings: Settings, address: str) -> list[str]:
+    return [
+        f"Noonbell {__version__} shows its demo. Ctrl-C ends it.",
+        f"  dashboard  {address}/",
+        f"  API        {address}/api/v1/tasks?label={LABEL[0]}={LABEL[1]}, described at {address}/docs",
+        f"  store      {mask_addresses(settings.store.url)}",
+        "  remove it  noonbell demo --clean, with the same --store",
+    ]

@@ -1,0 +1,247 @@
+"""What a store can be asked. Nothing here changes what another call sees."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from noonbell.clock import Instant
+from noonbell.model.access import AuditEnd, AuditEntry, Token
+from noonbell.model.account import (
+    Activity,
+    CleanedSlots,
+    Inconsistency,
+    Label,
+    Outage,
+    Pause,
+    SlotRun,
+    StatusChange,
+    Wait,
+)
+from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
+from noonbell.model.event import Callback, Event, EventPage, LogLine
+from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
+from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
+from noonbell.model.task import Task, TaskId, TaskVersion
+from noonbell.model.worker import Queue, WorkerInfo
+
+
+class Queries(Protocol):
+    # Tasks
+
+    async def task(self, task_id: TaskId) -> Task | None:
+        """The task, deleted ones too; None if there never was one or it was purged."""
+
+    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]:
+        """Those of them that there are, deleted ones too, each once. Their cursors may be out of date."""
+
+    async def task_named(self, name: str) -> Task | None:
+        """The task of that name that is not deleted."""
+
+    async def tasks(self, query: TaskQuery) -> Page[Task]: ...
+
+    async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:
+        """Oldest first. Every change of status, schedule or policy is there, with its moment and who made it."""
+
+    async def turns(self, task_ids: Sequence[TaskId]) -> dict[TaskId, StatusChange]:
+        """Since when each of them has the status that it has, and who gave it. One question, however many they are."""
+
+    async def labels(self, text: str = "", limit: int = 20) -> list[Label]:
+        """Labels of tasks that are not deleted, the most used first, at most `limit`.
+
+        `text` is a part of the name or of the value; with `=`, a part of the name before it and of the value after it.
+        """
+
+    async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
+        """The ranges of dropped slots that touch the stretch, oldest first."""
+
+    # Runs
+
+    async def run(self, run_id: RunId) -> Run | None: ...
+
+    async def runs(self, query: RunQuery) -> Page[Run]:
+        """A page of them. With `look`, one may be short, or empty, and still have a cursor to the next.
+
+        Each is as it is when it is read, which may be a moment after it was found. Of a page of several, `result` and
+        `error_details` are None where they have more than `share_of(how many)` bytes; `omitted` has those that are.
+        """
+
+    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
+        """The newest `count` runs of each, newest first, parts of a fan-out left out; an empty list where there are none.
+
+        The questions it takes are as many for a hundred tasks as for one.
+        """
+
+    async def attempts(
+        self, run_id: RunId, after: int = 0, limit: int = MOST_ATTEMPTS, *, bodies: bool = False
+    ) -> list[Attempt]:
+        """Attempts with a number above `after`, oldest first, the one under way included; each as it was recorded when
+        it ended. What is long is left out of a list of several, as in `runs`.
+        """
+
+    async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies | None:
+        """Of one attempt; None means the newest."""
+
+    async def payload(self, run_id: RunId) -> Any:
+        """What the run carries: its own payload, or its task's."""
+
+    async def inputs(self, run_ids: Sequence[RunId]) -> dict[RunId, RunInput]:
+        """What each of them carries, with what was changed for that run alone. Unknown ids are left out."""
+
+    async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]: ...
+
+    async def overdue(self, limit: int) -> list[ExpiredRun]:
+        """Leases run out, attempts past their deadline, callbacks that never came. Reads only; the oldest first."""
+
+    async def callback_run(self, token: str) -> RunId | None:
+        """The run that a callback token was made for, by the token's hash; None for any other text."""
+
+    async def callbacks(self, run_id: RunId | None, limit: int = 100, before: int | None = None) -> list[Callback]:
+        """Those of a run, or (None) those that found no run; newest first, of those with a lower id than `before`.
+
+        What is long is left out of a list of several, as in `runs`.
+        """
+
+    # The account: what became of every slot, and why
+
+    async def slot_runs(self, task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> list[SlotRun]:
+        """What the slots of the stretch became, both ends included, oldest first, at most `limit`: skips too.
+
+        Runs of triggers, backfills and retries are not among them, and neither are dropped slots.
+        """
+
+    async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
+        """How many slots of all tasks became runs or skips, by stretches of `seconds` that begin at a multiple of it.
+
+        Those in since <= slot < until; stretches without any are left out. Reads an index and no run, so it may be asked
+        for a month of a million of them.
+        """
+
+    async def cleaned(self, task_id: TaskId) -> CleanedSlots:
+        """How many runs of the task's slots `clean` has removed so far, and the last slot among them."""
+
+    async def wait(self, run_id: RunId) -> Wait | None:
+        """What stands between a run and its start, as of now. None for one that is under way, final or unknown."""
+
+    async def activity(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Activity]:
+        """The newest run of each task and how many are under way and waiting, parts of a fan-out left out.
+
+        Tasks without a run are left out. The questions it takes are as many for a hundred tasks as for one.
+        """
+
+    async def outages(self, since: Instant, until: Instant) -> list[Outage]:
+        """Those that touch the stretch, oldest first."""
+
+    async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
+        """When the queue was paused within the stretch, by whom and until when, oldest first."""
+
+    async def flaws(self, limit: int = 100) -> list[Inconsistency]:
+        """Rows that contradict each other, at most `limit`. Reads only. A sound store answers with nothing.
+
+        A run that is final and still waits, that is not final and waits nowhere, or that is in two places; a part
+        without its parent; a counter that a limit relies on and that is not what the rows say.
+        """
+
+    # Workers and queues
+
+    async def workers(self) -> list[WorkerInfo]:
+        """All, by id. One whose heartbeat is older than three of its intervals is `lost`."""
+
+    async def scheduler_seen_at(self) -> Instant | None:
+        """When a node that plans last said so. None: none ever did."""
+
+    async def held(self, worker_ids: Sequence[str] | None = None) -> Mapping[str, int]:
+        """How many runs each worker holds now, of these workers or of all. Who holds none is left out."""
+
+    async def pinned(self, worker_ids: Sequence[str]) -> set[str]:
+        """Those of these workers that a run which is due names."""
+
+    async def stranded(self) -> list[UnclaimableRuns]:
+        """The runs that are due now and that no worker alive could take, by queue, job type and what is lacking; reads only.
+
+        What counts, and how far it looks, is as for `unserved`, without a stretch of grace: runs behind the heads of
+        their lines are left out of `count`.
+        """
+
+    async def queues(self) -> list[Queue]:
+        """Every queue that has a setting or a run that is not final, by name, with its depth."""
+
+    # Events
+
+    async def events(self, after: int, limit: int = 1000) -> list[Event]:
+        """What happened after number `after`, in the order of commit. Nothing is ever added behind what was read."""
+
+    async def event_page(self, after: int, limit: int = 500, types: Collection[str] | None = None) -> EventPage:
+        """Events after number `after`, from `limit` rows at most, in the order of commit; a row tells of a whole batch.
+
+        Nothing is ever added behind `upto`. With `types`, others are passed over. `has_gap` if events after `after` have
+        been removed, or `after` is a number that was never given.
+        """
+
+    async def last_event(self) -> int:
+        """The number of the newest event that is committed."""
+
+    # Alerts
+
+    async def alert_rules(self) -> list[Rule]:
+        """By name."""
+
+    async def alert_channels(self) -> list[Channel]:
+        """By name."""
+
+    async def alert_states(self) -> list[AlertState]:
+        """What the rules remember, by rule and subject."""
+
+    async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
+        """Tasks with a slot that was due `seconds` ago and is not planned, the oldest first."""
+
+    async def waiting_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
+        """Tasks with a run that has been due for `seconds` and is not claimed; not on paused queues."""
+
+    async def slow_tasks(self, seconds: float, factor: float, limit: int = 50) -> list[OverdueTask]:
+        """Tasks with a run under way for longer than `seconds` and than `factor` times the median of its last runs."""
+
+    async def next_delivery(self) -> float | None:
+        """Seconds until a delivery is due, 0 if one is; None if none waits."""
+
+    async def alert_deliveries(
+        self, limit: int = 100, *, before: int | None = None, channel: str | None = None
+    ) -> list[AlertDelivery]:
+        """Newest first; those with a smaller id than `before`."""
+
+    # Tokens and the audit log
+
+    async def tokens(self) -> list[Token]:
+        """All that there ever were, oldest first. Their secrets are nowhere."""
+
+    async def token_of(self, hashed: str) -> Token | None:
+        """The token with this hash, good or not."""
+
+    async def audit_log(
+        self,
+        before: int | None = None,
+        limit: int = 100,
+        *,
+        actor: str | None = None,
+        actions: Collection[str] = (),
+        about: Collection[str] = (),
+        text: str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
+    ) -> list[AuditEntry]:
+        """Newest first; with `before`, those with smaller numbers.
+
+        Where that is said: of one actor, of some actions, `about` some paths such as `/tasks/7` and what lies under them,
+        with a `text` anywhere in the record, written from `since` to `until`.
+        """
+
+    async def audit_entries(self, since: int, limit: int) -> list[AuditEntry]:
+        """From that number on, oldest first: as they lie there, whether they follow from each other or not."""
+
+    async def audit_end(self) -> AuditEnd:
+        """The newest entry and the counter, of one moment."""
+
+    # Diagnosis
+
+    async def counts(self) -> Mapping[str, int]:
+        """Rows by table and runs by place, for metrics and diagnosis. May be an estimate for large tables."""

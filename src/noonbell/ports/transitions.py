@@ -1,0 +1,419 @@
+"""What changes a store: each transition is one transaction, fenced by the state, version or token that it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from noonbell.clock import Instant
+from noonbell.model.access import AuditAction, AuditEntry, Role, Token
+from noonbell.model.account import Outage
+from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
+from noonbell.model.attempt import Settlement, SettleResult
+from noonbell.model.event import Callback
+from noonbell.model.request import (
+    CallbackSubject,
+    Canceled,
+    Claimed,
+    ClaimRequest,
+    HeartbeatAnswer,
+    IncomingCallback,
+    Planned,
+    Promoted,
+    Publication,
+    PublishResult,
+    TaskChange,
+    UnservedTask,
+)
+from noonbell.model.run import Lease, RunId, RunStatus
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.worker import Attendance, Queue, WorkerInfo, WorkerState
+
+Sign: TypeAlias = Callable[[str], str | None]
+"""From the hash of an entry to its signature; None: it has none."""
+Reseal: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def unsigned(text: str) -> None:
+    del text
+
+
+class Transitions(Protocol):
+    # Tasks
+
+    async def create_task(
+        self,
+        spec: TaskSpec,
+        *,
+        status: TaskStatus = TaskStatus.ENABLED,
+        by: str | None = None,
+        system: bool = False,
+        skip_next: int = 0,
+    ) -> Task:
+        """A new task, version 1, with its cursor at the first slot after now. `skip_next` holds from its first slot on.
+
+        A name or external id that a task not deleted has already raises AlreadyExists, and nothing is written.
+        The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED.
+        """
+
+    async def change_task(
+        self,
+        task_id: TaskId,
+        edit: Callable[[Task], TaskChange],
+        *,
+        by: str | None = None,
+        expect_version: int | None = None,
+    ) -> Task:
+        """Apply `edit`, after every slot up to now has been accounted for under the old version.
+
+        The version rises by one, the old version stays readable. With another `expect_version`: VersionConflict and
+        nothing is written. A change of schedule, zone or bounds, and enabling, put the cursor at the first slot after
+        now; the former, a return from COMPLETED or ERROR, and `recount`, start the repeat count anew. Other edits keep
+        both. The cursor never moves back, not even when the clock does. An edit that changes nothing writes nothing;
+        one of `skip_next` alone makes no version. A raised `max_concurrency` lets waiting runs be claimed at once. A
+        worker that is no longer in `specific_worker_ids` gets the order to cancel at its next heartbeat, and a new
+        `ping_interval_ms` with it; other changes touch no run that is executing, and are used at the next claim.
+        """
+
+    async def set_status(self, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None) -> list[Task]:
+        """Enable or disable many in one transaction, each as `change_task` does it; those that were changed.
+
+        Unknown and deleted tasks, those in ERROR, and those that have the status already, stay as they are and are not
+        in the answer.
+        """
+
+    async def delete_task(
+        self,
+        task_id: TaskId,
+        *,
+        by: str | None = None,
+        cancel_running: bool = False,
+        purge: bool = False,
+        expect_version: int | None = None,
+    ) -> Task:
+        """Account for every slot up to now, then end the task: no further slot, its name is free again.
+
+        Waiting runs are CANCELED; executing ones finish, unless `cancel_running`. History stays, unless `purge`, which
+        removes every row of the task. A system task is refused with InvalidState. With another `expect_version`:
+        VersionConflict and nothing is written.
+        """
+
+    async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
+        """The next `count` slots become SKIPPED runs with reason `operator`. 0 takes it back, -1 is until then."""
+
+    # From slots to runs
+
+    async def plan(self, limit: int, *, cap: int = 100, skip: bool = False) -> Planned:
+        """Take up to `limit` tasks whose cursor is due, and account for each of their slots up to now.
+
+        Runs, skips, dropped ranges and the new cursor are written in one transaction. A slot becomes one run at most,
+        under any race: (task, slot) is unique. Tasks that another planner holds are left to it. A schedule without a
+        further slot turns its task COMPLETED. A run that needs no worker (a plan's, with target pub) is SUCCESS at once,
+        and `run.published` tells what it carries. The work grows with what is due, never with the number of tasks.
+
+        With `skip`, what is due is dropped as a misfire under every policy: for a node that starts and ignores the time
+        before. A fixed delay is not: its next slot is as late as it is.
+        """
+
+    async def promote(self, limit: int) -> Promoted:
+        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first."""
+
+    async def promote_run(self, run_id: RunId) -> bool:
+        """A delayed or retrying run becomes due now. False if it was not waiting for its time."""
+
+    async def publish(self, publications: Sequence[Publication]) -> list[PublishResult]:
+        """Runs outside the schedule, all in one transaction, answers in the order of the requests.
+
+        No key: always a new run. A key that a run of the task has already: nothing changes and the answer is `running`
+        if that run was claimed and is not final, else `exists`; but a final one is run again where `if_finished` says
+        so: a fresh run takes the key over.
+        `update_waiting` replaces payload, priority and run_at of a run with the key that was never claimed: `updated`.
+        A task at its limit that does not queue: `refused`, no run, and the key stays free. An unknown or deleted task
+        raises NotFound, a task in ERROR raises InvalidState; then nothing of the whole batch is written.
+        """
+
+    async def publish_within(
+        self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
+    ) -> list[PublishResult]:
+        """As `publish`, in the transaction that the caller has open on a connection of its own to the same database.
+
+        The runs exist if and only if the caller commits. The commit signals `topics`, or waiters see that something was
+        written. Where it raises, nothing of the batch is written, and what the caller wrote before stands. A connection
+        that is to another database, or has no transaction, raises InvalidArgument; so does any connection on a store that
+        cannot share one.
+        """
+
+    async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
+        """A node says that it could not reach the store, or could not get on, for the `seconds` before now, and why."""
+
+    # Claim, execute, settle
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Up to `max` runs that are due, RUNNING and leased to this worker from now on: no two claims get the same.
+
+        Order: priority, then runs that name this worker, then `run_at`, then id. A paused queue gives nothing. Over all
+        nodes, a task never has more than `max_concurrency` runs executing or awaiting their callback, nor a queue more
+        than its own; and no stretch of `per_seconds` sees more starts than a rate limit allows. What a limit holds back
+        does not stand in the way of others. Runs pinned to other workers, or that ask for a newer worker, are left. A
+        part of a fan-out goes to a worker that has had no other part of it; the claim that makes the parts says where
+        the others wait (`split`). Each claim gives a token that is larger than any before it for that run, counts one
+        attempt, and sets the lease and the deadline.
+        """
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        """Write how attempts ended, and their events, in one transaction; answers in the order of the requests.
+
+        DONE if this call made the change. LOST if the token is not the current one, the worker another, or what
+        was expected no longer holds: then nothing of the run changes, and the refusal is recorded. Repeating a call
+        that was DONE is LOST. One that is LOST does not disturb the others of the batch.
+        A task with results as events (`model.result_events`) has `run.result` as well, with the result.
+        """
+
+    async def settle_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[SettleResult], Claimed]:
+        """The settlements, then a claim: what a busy worker calls. In one transaction where nothing stands in the way."""
+
+    async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
+        """Mark attempts of at-most-once runs as begun, before the first byte is sent. Returns those still held.
+
+        A begun run whose lease runs out is never handed to another worker.
+        """
+
+    async def heartbeat(
+        self, worker_id: str, held: Sequence[tuple[RunId, int]], *, incarnation: str = "", renew: bool = True
+    ) -> HeartbeatAnswer:
+        """Renew the leases that are still held with these tokens, and bring back an order for each of them.
+
+        CONTINUE with the new expiry; CANCEL if the run was canceled or this worker may not have it any longer; LOST if
+        the lease is another worker's or the run is final. Each pair of run and token gets its own order. Runs that are
+        not listed are not renewed. The worker is alive from now on; its state and concurrency come back as an operator
+        has set them. Without `renew` no lease changes: the orders and their present expiry come back.
+        """
+
+    async def extend(self, run_id: RunId, token: int, seconds: float) -> bool:
+        """Move deadline and lease of an attempt that is held with this token to `seconds` from now. False if lost."""
+
+    async def retry_held(self, failed: Settlement, attempt: int, seconds: float) -> bool:
+        """The worker that holds the run makes its next attempt itself: `failed` (a RETRY) is how number `attempt` ended.
+
+        In one transaction the failed attempt is recorded with its bodies and its event (`run.retrying`, with `local`),
+        `attempt` and `retry_count` rise by one, and the next attempt starts `delay_seconds` from now; its deadline and
+        lease end `seconds` from now. The run stays RUNNING under the same token. True if it is held with that token; a
+        repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost.
+        """
+
+    async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:
+        """Append (level, message) lines. False, and nothing written, if the token is not the current one."""
+
+    async def progress(self, run_id: RunId, token: int, progress: Mapping[str, Any]) -> bool:
+        """The newest progress replaces the last, also while a callback is awaited.
+
+        False, and nothing written, if the token is not the current one.
+        """
+
+    async def cancel(self, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = "") -> list[Canceled]:
+        """CANCELED at once, from any status that is not final; the token is void and the place free from then on.
+
+        A final run stays as it is and is answered with its status. Unknown ids are left out.
+        """
+
+    # Callbacks
+
+    async def callback(
+        self, callback: IncomingCallback, decide: Callable[[CallbackSubject], Settlement | str]
+    ) -> tuple[CallbackSubject | None, Callback]:
+        """Record a callback, and settle its run as `decide` says, in one transaction.
+
+        `decide` sees the run and answers with a settlement, or with the reason why the callback is ignored. A callback
+        on a final run is always IGNORED. An unknown token, or a run that is not the task's, gives no
+        subject; the callback is recorded as IGNORED all the same, unless it says `keep_unknown` False, and of such
+        records the newest thousand stay, their bodies cut short; of those that a final run ignored, the newest ten. A
+        run's callback that is ignored has its event, `run.ignored`. Any attempt's token speaks for the run. It may come
+        while the run is RUNNING still; a success finishes even a run that waits for a further attempt. Where it settled the
+        run, the subject that comes back has the settlement.
+        """
+
+    async def extend_callback(self, run_id: RunId, seconds: float) -> bool:
+        """The deadline of a CALLBACK_PENDING run becomes `seconds` from now."""
+
+    # Workers and queues
+
+    async def register_worker(self, worker: WorkerInfo) -> WorkerInfo:
+        """A worker says who it is. One with the same id, another incarnation and a fresh heartbeat: AlreadyExists.
+
+        Saying it again while it is alive changes what it says of itself; the state that an operator has set stays.
+        """
+
+    async def set_worker(
+        self, worker_id: str, *, state: WorkerState | None = None, concurrency: int | None = None
+    ) -> WorkerInfo:
+        """An operator's wish, brought to the worker by its next heartbeat. Unknown: NotFound."""
+
+    async def remove_worker(self, worker_id: str, incarnation: str) -> None:
+        """A worker says goodbye. Another incarnation's row is left alone."""
+
+    async def attend(self, worker_ids: Sequence[str], incarnation: str) -> dict[str, Attendance]:
+        """These workers wait for runs and are alive; what an operator wants of each. One write for all of them.
+
+        Those that are not registered with this incarnation are left out.
+        """
+
+    async def note_scheduler(self) -> None:
+        """A node that plans is alive now, by the store's clock."""
+
+    async def unserved(self, grace_seconds: float) -> list[UnservedTask]:
+        """Tasks with a run that has been due for so long and that no worker alive could take, found since the last call.
+
+        Could: it is running and takes more than nothing, has the queue, knows the job type, is new enough, is named if
+        the run names workers, and has had no other part of the same fan-out. Runs of a paused queue, or held back by a
+        limit, are not meant. Each situation has one event over all nodes, `task.no_worker`; when no such run is
+        left, `task.has_worker` follows, and the task comes back with `is_over`. The work grows with queues and
+        with workers that are named, never with what waits: so only the heads of lines are looked at.
+        """
+
+    async def notice_workers(self) -> int:
+        """Tell, once each, of workers that have fallen silent (`worker.lost`) and are back (`worker.returned`)."""
+
+    async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
+        """Pause, resume or limit a queue; it takes effect with the next claim, on every node."""
+
+    # Alerts
+
+    async def put_alert_rule(self, rule: Rule) -> Rule:
+        """A new rule, or another text for the one of that name."""
+
+    async def remove_alert_rule(self, name: str) -> bool:
+        """With all that it remembers. False if there was none."""
+
+    async def put_alert_channel(self, channel: Channel) -> Channel:
+        """A new channel, or another text for the one of that name."""
+
+    async def remove_alert_channel(self, name: str) -> bool:
+        """With what waits to be sent there; the log of what was sent stays. False if there was none."""
+
+    async def take_duty(self, name: str, holder: str, seconds: float) -> LeaderLease | None:
+        """The lease of this name is the holder's for `seconds`; None while another has it.
+
+        A holder that takes it again in time keeps its token. Another holder gets a higher one. A lease that was never
+        held begins at the newest event.
+        """
+
+    async def leave_duty(self, name: str, holder: str) -> None:
+        """Let others have it at once."""
+
+    async def alert(self, duty: LeaderLease, position: int, step: AlertStep) -> bool:
+        """Write a pass: states, deliveries, events, and how far it has read, in one transaction.
+
+        False, and nothing written, if the duty is no longer held with this token.
+        """
+
+    async def note_delivery(
+        self,
+        channel: str,
+        notice: AlertMessage,
+        status: DeliveryStatus,
+        *,
+        error: str | None = None,
+        response_code: int | None = None,
+    ) -> int:
+        """Put a delivery that was made already in the log; its id."""
+
+    async def claim_deliveries(self, limit: int, seconds: float) -> list[AlertDelivery]:
+        """Deliveries that are due, each counted as one attempt more; no other claim gets them for `seconds`."""
+
+    async def settle_delivery(
+        self,
+        delivery: AlertDelivery,
+        status: DeliveryStatus,
+        *,
+        delay_seconds: float = 0,
+        error: str | None = None,
+        response_code: int | None = None,
+    ) -> bool:
+        """Write how an attempt at a delivery went; PENDING tries again after the delay.
+
+        False, and nothing written, if it has been claimed again since.
+        """
+
+    # Tokens and the audit log
+
+    async def create_token(
+        self,
+        name: str,
+        role: Role,
+        hashed: str,
+        *,
+        shown: str,
+        by: str | None = None,
+        seconds: float | None = None,
+        queues: Sequence[str] = (),
+    ) -> Token:
+        """A token that is good for `seconds`, or until it is revoked. A name that a good one has: AlreadyExists."""
+
+    async def note_token_use(self, token_id: int) -> None:
+        """`used_at` becomes now, unless it was noted within the last minute."""
+
+    async def revoke_token(self, name: str) -> Token:
+        """It is good for nothing from now on; its name is free. Unknown: NotFound."""
+
+    async def write_audit(self, deeds: Sequence[AuditAction], sign: Sign = unsigned) -> list[AuditEntry]:
+        """Append to the audit log, all in one transaction. Numbers have no gap; each hash covers the entry before.
+
+        `sign` gets each hash, and what it returns is kept beside it.
+        """
+
+    # Secrets, sealed again with another key, a batch in each transaction. `reseal` gets the secret fields of a row
+    # (`headers`, `secret`, `url`) and returns them sealed again. Nothing else is written: no version, cursor or time moves,
+    # and no event is written. A row that changes at the same time is left as it is, and not counted. What `reseal` raises
+    # comes out, and that batch is not written.
+
+    async def reseal_tasks(self, after: int, limit: int, reseal: Reseal) -> tuple[int | None, int]:
+        """The next `limit` tasks after that id, deleted ones too: where to go on (None: at the end), and how many were written."""
+
+    async def reseal_versions(
+        self, after: tuple[int, int], limit: int, reseal: Reseal
+    ) -> tuple[tuple[int, int] | None, int]:
+        """The same for the kept versions of tasks, after that task and version."""
+
+    async def reseal_channels(self, reseal: Reseal) -> int:
+        """All channels of alerts; how many were written."""
+
+    # Upkeep
+
+    async def clean(
+        self,
+        before: Instant,
+        limit: int,
+        *,
+        task_id: TaskId | None = None,
+        queue: str | None = None,
+        status: Sequence[RunStatus] = (),
+        keep: int | None = None,
+        besides: Sequence[TaskId] = (),
+    ) -> int:
+        """Remove up to `limit` final runs that ended before, with all that belongs to them; how many it was.
+
+        Of one task, of one queue or of some statuses alone, where that is said. Never a run that is not final. With
+        `keep`, the newest `keep` runs of each task stay. What it removes of the runs of slots is counted (`cleaned`).
+        The tasks `besides` are passed over.
+        """
+
+    async def clean_rest(
+        self, before: Instant, limit: int, *, task_id: TaskId | None = None, besides: Sequence[TaskId] = ()
+    ) -> int:
+        """Remove what belongs to no run and is older, up to `limit` of each kind; how many it was.
+
+        Ranges of dropped slots that ended before (they stay counted in `cleaned`), but those of the tasks `besides`;
+        tasks deleted before that have no run left; workers that were last heard of before; outages and pauses that were
+        over before. With `task_id`: the ranges of that task, and nothing else.
+        """
+
+    async def forget_events(self, before: Instant, limit: int) -> int:
+        """Remove up to `limit` of the oldest rows of events that happened before; how many it was."""
+
+    async def forget_deliveries(self, before: Instant, limit: int) -> int:
+        """Remove deliveries that ended before, from among the `limit` oldest; how many it was."""
+
+    async def recount(self) -> int:
+        """Set every counter right that a limit relies on; how many were wrong. A sound store answers 0."""

@@ -1,0 +1,484 @@
+"""Tasks as files: what applying them would change, applying them, and a task written as a file (`noonbell export`).
+
+`reconcile` brings the tasks of one owner to what is declared for them: by a settings file, by code, by a folder of files.
+An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those made by the
+API: such a name is reported as foreign and left alone, unless the caller adopts it.
+
+All declarations are read before anything is written, so a slip in one of them changes nothing. Each task is then its own
+transaction: what a process that dies half way has left is done by the next one, and a second node that does the same at
+the same time finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell import when
+from noonbell.clock import instant_of, rfc3339, slot_of
+from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
+from noonbell.fields import Moment, meta
+from noonbell.fields.problems import MOST_PROBLEMS
+from noonbell.model.account import Activity
+from noonbell.model.request import TaskQuery
+from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
+from noonbell.service import tasks
+from noonbell.service.filters import every
+from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
+from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
+from noonbell.service.tasks import SYSTEM
+from noonbell.service.tasks import written as whole
+from noonbell.when import due, parse
+from noonbell.when.cron import Cron
+from noonbell.when.cron_fields import CronDialect
+
+if TYPE_CHECKING:
+    from noonbell.service import Services
+
+
+MOST_TASKS = 5_000
+
+
+class TaskInFile(TaskBody, frozen=True, kw_only=True):
+    """A task of a file: as for `POST /tasks`, with the version that its writer has seen."""
+
+    component: ClassVar[str] = "TaskInFile"
+
+    managed_by: Annotated[str, meta("As `owner` says.", read_only=True)] = "api"
+    version: Annotated[Any, VERSION] = msgspec.UNSET
+
+
+class Apply(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of one owner, as a file has them."""
+
+    noun: ClassVar[str] = "an apply"
+    example: ClassVar[dict[str, Any]] = {
+        "owner": "billing",
+        "tasks": [{"name": "nightly-report", "cron_expr": "0 2 * * *", "target_url": "http://reports.internal/run"}],
+        "dry_run": True,
+    }
+
+    owner: Annotated[
+        str,
+        meta(
+            "A name for this set of tasks.",
+            min_length=1,
+            max_length=200,
+            pattern=r"[\w./ -]{1,200}",
+            expected="a name for this set of tasks, such as billing",
+            missing="a name for this set of tasks, such as billing",
+        ),
+    ]
+    tasks: Annotated[
+        list[Annotated[TaskInFile, meta(anything=True, expected="a task")]],
+        meta(
+            "Each as for `POST /tasks`.",
+            max_length=MOST_TASKS,
+            expected=f"a list of at most {MOST_TASKS} tasks",
+        ),
+    ]
+    prune: Annotated[bool, meta("Delete what the owner has and no longer names.")] = False
+    adopt: Annotated[bool, meta("Take over tasks of another owner.")] = False
+    dry_run: Annotated[bool, meta("Only say what would change.")] = False
+
+
+class ChangedTask(msgspec.Struct, frozen=True, kw_only=True):
+    name: Annotated[str, meta(examples=["sync_stats"])]
+    version: Annotated[int, meta(examples=[3])]
+    fields: Annotated[
+        dict[str, list[Any]], meta("Before and after, by field.", examples=[{"timeout_seconds": [10, 30]}])
+    ]
+    next_before: Moment | None
+    next_after: Moment | None
+    running: Annotated[int, meta(examples=[1])]
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    dry_run: Annotated[bool, meta(examples=[True])]
+    created: Annotated[list[str], meta(examples=[["nightly-report"]])]
+    changed: list[ChangedTask]
+    unchanged: list[str]
+    pruned: list[str]
+
+
+_MOST_NAMED = 5
+"""Tasks of other owners that the message names; its details have all."""
+
+
+def _taken(foreign: Mapping[str, str]) -> AlreadyExists:
+    taken = {f"tasks[{name}]": f"belongs to {owner}" for name, owner in foreign.items()}
+    told = [f"{place} {said}" for place, said in list(taken.items())[:_MOST_NAMED]]
+    if len(taken) > _MOST_NAMED:
+        told.append(f"{len(taken) - _MOST_NAMED} more")
+    told.append('a file changes only its own tasks: --adopt makes these its own ("adopt": true over HTTP)')
+    return AlreadyExists("; ".join(told), details=taken)
+
+
+class Applying:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def apply(
+        self,
+        owner: str,
+        declared: Sequence[Mapping[str, Any]],
+        *,
+        by: str | None = None,
+        prune: bool = False,
+        adopt: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """All of it, or nothing: a problem in one task, another owner's task, or one that has changed, stops the whole.
+
+        A `version` in a task is the one that its writer has seen. With `dry_run` nothing is written. The answer says for
+        each changed task what was and what is, and what that does to its next slot.
+        """
+        if len(declared) > MOST_TASKS:
+            raise InvalidArgument.field("tasks", f"has {len(declared)} tasks; expected at most {MOST_TASKS}")
+        versions = {str(task.get("name")): task["version"] for task in declared if isinstance(task.get("version"), int)}
+        plain = [await self._plain(task) for task in declared]
+        planned = await self._reconcile(owner, plain, by, versions, prune=prune, adopt=adopt, dry_run=True)
+        if planned.foreign:
+            raise _taken(planned.foreign)
+        changes = [await self._change(owner, fields) for fields in plain if fields["name"] in planned.changed]
+        report = planned
+        if not dry_run:
+            # As planned, or not at all: what was changed in between is not overwritten.
+            seen = {change["name"]: change["version"] for change in changes} | versions
+            report = await self._reconcile(owner, plain, by, seen, prune=prune, adopt=adopt, dry_run=False)
+        return {
+            "dry_run": dry_run,
+            "created": list(report.created),
+            "changed": [change for change in changes if change["name"] in report.changed],
+            "unchanged": list(report.unchanged),
+            "pruned": list(report.pruned),
+        }
+
+    async def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the version, and with the secrets that an export shows as masked."""
+        plain = {name: value for name, value in fields.items() if name != "version"}
+        headers = fields.get("headers")
+        hides = isinstance(headers, Mapping) and MASK in headers.values()
+        if not (hides or fields.get("secret") == MASK) or not isinstance(fields.get("name"), str):
+            return plain
+        found = await self._services.store.task_named(str(fields["name"]))
+        task = None if found is None else self._services.tasks.opened(found)
+        if task is not None and isinstance(headers, Mapping):
+            plain["headers"] = unmasked(headers, task.spec.headers)
+        if task is not None and fields.get("secret") == MASK:
+            plain["secret"] = task.spec.secret
+        if task is not None:
+            refuse_carried(task.spec, fields, plain)
+        return plain
+
+    async def _reconcile(
+        self,
+        owner: str,
+        declared: Sequence[Mapping[str, Any]],
+        by: str | None,
+        versions: Mapping[str, int],
+        *,
+        prune: bool,
+        adopt: bool,
+        dry_run: bool,
+    ) -> ReconcileReport:
+        return await reconcile(
+            self._services,
+            owner,
+            declared,
+            by=by or owner,
+            prune=prune,
+            adopt=adopt,
+            dry_run=dry_run,
+            versions=versions,
+        )
+
+    async def _change(self, owner: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        task = await self._services.tasks.get(str(fields["name"]))
+        draft = await self._services.tasks.draft_of_change(task, fields)
+        doing = (await self._services.store.activity([task.id])).get(task.id, Activity())
+        return {
+            "name": task.name,
+            "version": task.version,
+            "fields": {**_adoption(task, owner), **_differences(task, draft)},
+            "next_before": _time(task.next_fire_at),
+            "next_after": _time(await self._next_after(task, draft)),
+            "running": doing.active_runs,
+        }
+
+    async def _next_after(self, task: Task, draft: Draft) -> int | None:
+        """The cursor that the change leads to: kept, unless it is about when."""
+        spec, was = draft.spec, task.spec
+        when = (spec.schedule, spec.timezone, spec.start_at, spec.end_at)
+        if spec.schedule is None:
+            return None
+        if when == (was.schedule, was.timezone, was.start_at, was.end_at) and draft.status in (None, task.status):
+            return task.next_fire_at
+        from noonbell.policy.account import bounds_of
+
+        now = await self._services.store.now()
+        slot = due.initial(parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now))
+        return None if slot is None or (draft.status or task.status) != "ENABLED" else instant_of(slot)
+
+
+def _adoption(task: Task, owner: str) -> dict[str, list[Any]]:
+    return {} if task.spec.managed_by == owner else {"managed_by": [task.spec.managed_by, owner]}
+
+
+def _differences(task: Task, draft: Draft) -> dict[str, list[Any]]:
+    before, after = tasks.written(task.spec), tasks.written(draft.spec)
+    found = {name: [before[name], after[name]] for name in before if before[name] != after[name]}
+    if draft.status is not None and draft.status is not task.status:
+        found["status"] = [task.status, draft.status]
+    if "headers" in found:
+        found["headers"] = [masked(each) for each in found["headers"]]
+    if "secret" in found:
+        found["secret"] = [None if each is None else MASK for each in found["secret"]]
+    return found
+
+
+def _time(instant: int | None) -> str | None:
+    return None if instant is None else rfc3339(instant)
+
+
+_TRIES: Final = 5
+"""How often a task that others create or delete at the same moment is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """What became of each name, in the order of the declarations."""
+
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    pruned: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Names that belong to another owner, with that owner: left as they were."""
+
+
+class _Foreign(Exception):
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+
+async def check(services: Services, declared: Sequence[Mapping[str, Any]], *, path: str = "tasks") -> None:
+    """Read every declaration. InvalidArgument names each problem as `tasks[NAME].field`; nothing is written."""
+    problems: dict[str, str] = {}
+    seen: dict[str, dict[str, Any]] = {"name": {}, "external_id": {}}
+    for number, fields in enumerate(declared):
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        await asyncio.sleep(0)  # others have their turn: thousands of tasks take a good part of a second
+        name = fields.get("name")
+        place = f"{path}[{name if isinstance(name, str) and name else number}]"
+        try:
+            await services.tasks.check(_new(fields, "api"))
+        except InvalidArgument as error:
+            problems.update({f"{place}.{key}": str(problem) for key, problem in error.details.items()})
+        for key, taken in seen.items():
+            value = fields.get(key)
+            if isinstance(value, str) and value in taken:
+                problems[f"{place}.{key}"] = f"is {value!r} a second time; expected one task for each {key}"
+            elif isinstance(value, str):
+                taken[value] = True
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
+async def reconcile(
+    services: Services,
+    owner: str,
+    declared: Sequence[Mapping[str, Any]],
+    *,
+    by: str,
+    prune: bool = False,
+    adopt: bool | Collection[str] = False,
+    dry_run: bool = False,
+    path: str = "tasks",
+    versions: Mapping[str, int] | None = None,
+) -> ReconcileReport:
+    """Create what is missing, change what differs, with `prune` delete what `owner` has and no longer declares.
+
+    A field that a declaration leaves out has its default. The status is an exception: an operator's pause stays, unless
+    the declaration names a status, and COMPLETED and ERROR are not undone. A task that is as declared is not written to.
+    `adopt` takes over tasks of other owners: of all of them, or of those it names. With `dry_run` the report says what
+    would be done. `path` is what problems are named under. `versions` are those that the caller has seen: a task of
+    another version raises VersionConflict, and is left as it is.
+    """
+    await check(services, declared, path=path)
+    names = {str(fields["name"]) for fields in declared}
+    found: dict[str, list[str]] = {"created": [], "changed": [], "unchanged": []}
+    foreign: dict[str, str] = {}
+    # First, so that a task that was renamed can keep its external id.
+    pruned = await _prune(services, owner, names, by=by, dry_run=dry_run) if prune else []
+    for fields in declared:
+        await asyncio.sleep(0)
+        name = str(fields["name"])
+        seen = (versions or {}).get(name)
+        one = _One(services, owner, _new(fields, owner), by, adopt, dry_run=dry_run, seen=seen)
+        try:
+            found[await one.settle()].append(name)
+        except _Foreign as other:
+            foreign[name] = other.owner
+        except AlreadyExists as error:
+            # The name was looked at, so it is the external id that another task has.
+            raise AlreadyExists(
+                f"{path}[{name}].{error.message}",
+                details={f"{path}[{name}].{key}": value for key, value in error.details.items()},
+            ) from None
+    return ReconcileReport(**{kind: tuple(each) for kind, each in found.items()}, pruned=tuple(pruned), foreign=foreign)
+
+
+def _new(fields: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    return {**fields, "managed_by": owner}
+
+
+class _One:
+    """One declaration on its way into the store."""
+
+    def __init__(
+        self,
+        services: Services,
+        owner: str,
+        fields: dict[str, Any],
+        by: str,
+        adopt: bool | Collection[str],
+        *,
+        dry_run: bool,
+        seen: int | None = None,
+    ) -> None:
+        self._services = services
+        self._owner = owner
+        self._fields = fields
+        self._by = by
+        self._adopt = adopt
+        self._dry_run = dry_run
+        self._seen = seen
+
+    async def settle(self) -> str:
+        """`created`, `changed` or `unchanged`; raises _Foreign. Another node may do the same meanwhile."""
+        for left in reversed(range(_TRIES)):
+            task = await self._services.store.task_named(self._fields["name"])
+            try:
+                return await (self._create() if task is None else self._change(task))
+            except NotFound:
+                if not left:
+                    raise
+            except AlreadyExists as error:
+                if not left or "name" not in error.details:
+                    raise
+        raise NotFound("there is no such task")  # pragma: no cover - the last try raises
+
+    async def _create(self) -> str:
+        if not self._dry_run:
+            await self._services.tasks.create(self._fields, by=self._by)
+        return "created"
+
+    async def _change(self, task: Task) -> str:
+        self._refuse(task)
+        fields = {**self._fields, **await self._status(task)}
+        draft = await self._services.tasks.draft_of_change(task, fields)
+        if _is_as_drafted(task, draft):
+            return "unchanged"
+        if self._dry_run:
+            return "changed"
+        changed = await self._services.tasks.change(task.id, fields, partial=False, by=self._by, inspect=self._refuse)
+        return "unchanged" if changed.version == task.version else "changed"
+
+    def _refuse(self, task: Task) -> None:
+        """What is not ours, and what is not as the caller has seen it."""
+        owner = task.spec.managed_by
+        if owner != self._owner and (owner == SYSTEM or not self._may_adopt(owner)):
+            raise _Foreign(owner)
+        if self._seen is not None and task.version != self._seen:
+            raise VersionConflict(
+                f"{task.name} is at version {task.version}, not {self._seen}; somebody changed it, look again",
+                details={"name": task.name, "version": task.version},
+            )
+
+    def _may_adopt(self, owner: str) -> bool:
+        return self._adopt if isinstance(self._adopt, bool) else owner in self._adopt
+
+    async def _status(self, task: Task) -> dict[str, Any]:
+        """What becomes of the status, and of an operator's wish to skip slots, which is no part of a declaration."""
+        asked = self._fields.get("status")
+        kept: dict[str, Any] = {"skip_next": None, "status": asked}
+        if asked == TaskStatus.ENABLED and task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR):
+            kept["status"] = None
+        elif asked is None and task.status is TaskStatus.DISABLED and await self._disabled_by_owner(task):
+            kept["status"] = str(TaskStatus.ENABLED)
+        return kept
+
+    async def _disabled_by_owner(self, task: Task) -> bool:
+        """Whether an earlier declaration switched it off, and no person: the one that says nothing switches it on."""
+        who: str | None = None
+        before: TaskStatus | None = None
+        for version in await self._services.store.task_versions(task.id):
+            if version.status is TaskStatus.DISABLED and before is not TaskStatus.DISABLED:
+                who = version.changed_by
+            before = version.status
+        return who == self._owner
+
+
+def _is_as_drafted(task: Task, draft: Draft) -> bool:
+    return draft.spec == task.spec and draft.status in (None, task.status)
+
+
+async def _prune(services: Services, owner: str, names: Collection[str], *, by: str, dry_run: bool) -> list[str]:
+    found = every(services.store.tasks, TaskQuery(managed_by=owner, include_system=True))
+    gone = [task async for task in found if task.name not in names and task.spec.managed_by == owner]
+    for task in gone:
+        if not dry_run:
+            try:
+                await services.tasks.delete(task.id, by=by)
+            except NotFound:
+                continue  # another node was quicker
+    return [task.name for task in gone]
+
+
+_DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr", "cron_dialect")
+
+
+def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
+    """What a file has to say to get this task: nothing that is its default anyway."""
+    kind = ExecType(task["exec_type"])
+    defaults = whole(TaskSpec(name="", exec_type=kind, job_type=task["job_type"]))
+    defaults = msgspec.json.decode(msgspec.json.encode(defaults))  # lists, as in an answer
+    fields = {"name": task["name"]}
+    for name, value in task.items():
+        if name in READ_ONLY or name in _DROPPED or name in ("name", "schedule"):
+            continue
+        if name == "status":
+            if value == "DISABLED":
+                fields[name] = value
+        elif name not in defaults or value != defaults[name] or name == "job_type":
+            fields[name] = value
+    if kind is ExecType.ASYNC:
+        fields["exec_type"] = str(kind)
+    fields = {name: value for name, value in fields.items() if value is not None or defaults.get(name) is not None}
+    fields.update(_schedule(task["schedule"], task["timezone"]))
+    return {**fields, "version": task["version"]} if versions else fields
+
+
+def _schedule(schedule: dict[str, Any] | None, zone: str) -> dict[str, Any]:
+    """The shorthand where it says the same, with its dialect where another installation may read it otherwise."""
+    if schedule is None:
+        return {}
+    if schedule["type"] == "cron":
+        short, dialect = schedule.get("source") or schedule["expr"], schedule.get("dialect", CronDialect.STANDARD)
+        if when.normalise({"type": "cron", "expr": short, "dialect": dialect}, zone) == schedule:
+            is_clear = dialect == CronDialect.STANDARD and not is_read_otherwise(schedule, zone)
+            return {"cron_expr": short} if is_clear else {"cron_expr": short, "cron_dialect": dialect}
+    return {"schedule": schedule}
+
+
+def is_read_otherwise(schedule: dict[str, Any], zone: str, dialects: Iterable[CronDialect] = CronDialect) -> bool:
+    """Whether the text of a cron schedule would name other moments in one of the dialects."""
+    found = when.parse(schedule, zone)
+    return isinstance(found, Cron) and any(found.reads_otherwise(each) for each in dialects)

@@ -1,0 +1,52 @@
+"""Texts in the reader's language, for the dashboard and for sentences that the API answers with.
+
+Each language has one complete catalogue in `locales/`; a test compares the catalogues and their uses. `a|b` in a text
+separates singular from plural: `n` chooses. Schedules are put into words by `when`, which knows the grammar of each language.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
+
+
+@cache
+def catalogue(lang: str) -> dict[str, str]:
+    text = files("noonbell.service").joinpath("locales", f"{lang}.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, str])
+
+
+def language(wanted: str) -> str:
+    """`en` or `zh`, from a word such as `zh-CN` or a whole `Accept-Language`."""
+    for part in wanted.split(","):
+        word = part.strip()[:2].lower()
+        if word in LANGUAGES:
+            return word
+    return "en"
+
+
+class Translator:
+    """`words("bulk.done_disable", n=3)`. A key that is not there is a mistake of the caller, and raised."""
+
+    def __init__(self, lang: str) -> None:
+        self.lang = lang if lang in LANGUAGES else "en"
+        self._texts = catalogue(self.lang)
+
+    def __call__(self, key: str, /, **facts: Any) -> str:
+        text = self._texts[key]
+        if "|" in text and "n" in facts:
+            one, many = text.split("|", 1)
+            text = one if facts["n"] == 1 else many
+        return text.format(**facts) if facts else text
+
+    def has(self, key: str) -> bool:
+        return key in self._texts
+
+    def get(self, key: str, default: str) -> str:
+        """For what services and users name: a status, an operation, an event."""
+        return self._texts.get(key, default)

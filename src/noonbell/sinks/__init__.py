@@ -1,1 +1,0 @@
-"""Where what happened is told: numbers for Prometheus, lines for the log."""

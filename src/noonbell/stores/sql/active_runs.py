@@ -1,0 +1,331 @@
+"""Active runs: the narrow row that a run has in `live` until it is final, its `place` and its `flags`.
+
+    LATER ──promote──▶ READY | GATED | CAREFUL | PINNED ──claim──▶ LEASED ──settle──▶ final (the row is deleted)
+      ▲                     ▲                               │ ├─park──▶ PARKED ──callback, sweep──▶ final or LATER
+      └──────retry──────────┼───────────────────────────────┘ └─(fan-out parent)──▶ PARENT
+                            └──release, lose────────────────┘
+
+READY needs nothing but a worker of its queue: the hot claim walks these rows and no others. GATED waits behind the
+gate of its task (a concurrency or rate limit). CAREFUL is due, but the claim must check it: a policy follows the run, it
+asks for a newer worker, or it is a part of a fan-out. PINNED names its workers, and only they look for it.
+Every function here that moves or deletes rows keeps the counts at the gates in step.
+
+`rounds` has the last run of a task whose policies ask for it: its status, and the failures in a row.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.event import is_event_only, target_of
+from noonbell.model.run import FAILURES, SUCCEEDED, Origin, RunStatus
+from noonbell.model.task import Delivery, ExecType, LastRun, OnExhausted, TaskSpec
+from noonbell.policy.account import needs
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.rows import Record
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
+
+
+class Place(enum.IntEnum):
+    LATER = 0
+    READY = 1
+    GATED = 2
+    CAREFUL = 3
+    LEASED = 4
+    PARKED = 5
+    PARENT = 6
+    PINNED = 7
+
+
+DUE = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
+STARTED = (Place.LEASED, Place.PARKED, Place.PARENT)
+
+
+class RunFlag:
+    """Bits of `flags`. Plain integers: drivers would take a set of members for a list."""
+
+    FOLLOW = 1
+    """Its end touches more than itself: fixed delay, ERROR, deletion on completion, a result that is published."""
+    ROUND = 2
+    """Its start and end are kept as the task's previous round."""
+    PINNED = 4
+    """Only the workers in `pins` may have it."""
+    FANOUT = 8
+    """To be split into parts when it starts."""
+    PART = 16
+    """A part of a fan-out."""
+    CALLBACK = 32
+    """Its claim makes a callback token."""
+    ONCE = 64
+    """At most once: its attempt is marked as begun."""
+    BEGUN = 128
+    STOP = 256
+    """Its worker may not have it any longer, and gets that order by its next heartbeat."""
+    PASSED = 512
+    """Counts for its task's gate without having waited behind it."""
+    RETRIED = 1024
+    """Waits as RETRYING: it has started before."""
+    EVENT_ONLY = 2048
+    """Needs no worker: when it is due, it is published as an event, and done."""
+
+
+STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
+"""What stays with a run from attempt to attempt."""
+
+
+def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool = False) -> int:
+    flags = 0
+    is_round = origin in (Origin.SCHEDULE, Origin.TRIGGER)
+    fixed_delay = (spec.schedule or {}).get("mode") == "fixed_delay"
+    if spec.on_exhausted is OnExhausted.ERROR or spec.delete_on_complete or (fixed_delay and is_round):
+        flags |= RunFlag.FOLLOW
+    if spec.meta and target_of(spec) is not None:
+        flags |= RunFlag.FOLLOW | (RunFlag.EVENT_ONLY if is_event_only(spec) else 0)
+    if is_round and needs(spec).round:
+        flags |= RunFlag.ROUND
+    if pinned:
+        flags |= RunFlag.PINNED
+    if spec.fanout is not None:
+        flags |= RunFlag.FANOUT
+    if spec.exec_type is ExecType.ASYNC or (force_async and spec.target_kind.takes_overrides):
+        flags |= RunFlag.CALLBACK
+    if spec.delivery is Delivery.AT_MOST_ONCE:
+        flags |= RunFlag.ONCE
+    return flags
+
+
+def due_place(flags: int, gate: int | None, min_version: int) -> Place:
+    """Where a run waits once its time has come."""
+    if gate is not None and not flags & RunFlag.PASSED:
+        return Place.GATED
+    if flags & RunFlag.PINNED:
+        return Place.PINNED
+    return Place.CAREFUL if flags & STANDING or min_version else Place.READY
+
+
+class Live(NamedTuple):
+    run_id: int
+    place: int
+    task_id: int
+    queue: str
+    turn: int
+    run_at: int
+    at: int | None
+    job_type: str | None
+    gate: int | None
+    round_of: int | None
+    rate_key: str | None
+    flags: int
+    min_version: int
+    parent_id: int | None
+    attempt: int
+    retry_count: int
+    lost_count: int
+    token: int
+    worker_id: str | None
+    claimed_at: int | None
+    expires_at: int | None
+    deadline_at: int | None
+
+    @property
+    def started(self) -> bool:
+        """An attempt is under way, or its callback is awaited: it holds a place."""
+        return self.place in STARTED
+
+    @property
+    def was_claimed(self) -> bool:
+        return self.token > 0
+
+    @property
+    def due_place(self) -> Place:
+        return due_place(self.flags, self.gate, self.min_version)
+
+
+COLUMNS = ", ".join(Live._fields)
+MOVED = (
+    "place",
+    "at",
+    "flags",
+    "attempt",
+    "retry_count",
+    "lost_count",
+    "worker_id",
+    "claimed_at",
+    "expires_at",
+    "deadline_at",
+)
+
+
+def load_active(q: Dialect, run_ids: Iterable[int]) -> Work[dict[int, Live]]:
+    """The rows of these runs, held until the end of the transaction."""
+    wanted = set(run_ids)
+    held = f" order by run_id{q.lock}"
+    rows = yield from q.fetch_by(f"select {COLUMNS} from live", "run_id", wanted, held)
+    found = {row[0]: Live(*row) for row in rows}
+    if q.rows_move:
+        rows = yield from q.fetch_by(f"select {COLUMNS} from live", "run_id", wanted - set(found), held)
+        found.update({row[0]: Live(*row) for row in rows})
+    return found
+
+
+def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]:
+    rows = yield Fetch(f"select {COLUMNS} from live where {condition} order by run_id{q.lock}", params)
+    return [Live(*row) for row in rows]
+
+
+def waits(live: Live, *, at: Instant | None = None, flags: int = 0) -> Live:
+    """The row, back among those that wait: for their time if `at` is given, else for a worker."""
+    place = Place.LATER if at is not None else live.due_place
+    return live._replace(
+        place=int(place),
+        at=at,
+        flags=(live.flags & STANDING) | flags,
+        worker_id=None,
+        claimed_at=None,
+        expires_at=None,
+        deadline_at=None,
+    )
+
+
+def move(pairs: Sequence[tuple[Live, Live]]) -> Work[None]:
+    """From each first row to its second. Places at gates are given up and taken accordingly."""
+    if not pairs:
+        return
+    rows = [(after.run_id, *(getattr(after, column) for column in MOVED)) for _, after in pairs]
+    yield UpdateMany("live", "run_id", MOVED, rows)
+    yield from _recount([before for before, _ in pairs], [after for _, after in pairs])
+
+
+def remove(q: Dialect, rows: Sequence[Live]) -> Work[None]:
+    """These runs are final: their rows go, their places are free, nothing pins them any longer."""
+    if not rows:
+        return
+    yield from q.delete_by("live", "run_id", [row.run_id for row in rows])
+    yield from q.delete_by("pins", "run_id", [row.run_id for row in rows if row.flags & RunFlag.PINNED])
+    yield from _recount(rows, ())
+
+
+def _recount(before: Sequence[Live], after: Sequence[Live]) -> Work[None]:
+    used: dict[int, int] = defaultdict(int)
+    waiting: dict[int, int] = defaultdict(int)
+    passed: dict[int, int] = defaultdict(int)
+    for rows, sign in ((before, -1), (after, 1)):
+        for row in rows:
+            if row.gate is None:
+                continue
+            if row.started:
+                used[row.gate] += sign
+            elif row.place == Place.GATED:
+                waiting[row.gate] += sign
+            elif row.place != Place.LATER:
+                passed[row.gate] += sign
+    yield from count_at_gates(used=used, waiting=waiting, passed=passed)
+
+
+class Earlier(NamedTuple):
+    start_time: Instant | None
+    """When its last attempt started: the wide row has it, or that attempt's record."""
+    response_code: int | None
+    """How its target accepted a run that awaits its callback. It stays the run's answer, however the run ends."""
+
+
+def earlier(q: Dialect, rows: Collection[Live]) -> Work[dict[int, Earlier]]:
+    """Of each of these runs. One that is leased, or was never claimed, costs no query."""
+    known = {row.run_id: Earlier(None if row.claimed_at is None else Instant(row.claimed_at), None) for row in rows}
+    parted = {row.run_id: row for row in rows if row.was_claimed and row.claimed_at is None}
+    found = yield from q.fetch_by(
+        "select r.id, coalesce(r.start_time, max(a.start_time)), r.response_code"
+        " from runs r left join attempts a on a.run_id = r.id",
+        "r.id",
+        parted,
+        " group by r.id, r.start_time, r.response_code",
+    )
+    for run_id, start, code in found:
+        known[run_id] = Earlier(start, code if parted[run_id].place == Place.PARKED else None)
+    return known
+
+
+def gate_counts(q: Dialect, task_ids: Iterable[int]) -> Work[dict[int, tuple[int, int]]]:
+    """By task: the runs that have a place at its gate, and those that wait for one or passed. The gates are held."""
+    rows = yield from q.fetch_by(
+        "select task_id, used, waiting, passed from gates", "task_id", task_ids, f" order by task_id{q.lock}"
+    )
+    return {task_id: (used, waiting + passed) for task_id, used, waiting, passed in rows}
+
+
+def count_at_gates(
+    *, used: dict[int, int] | None = None, waiting: dict[int, int] | None = None, passed: dict[int, int] | None = None
+) -> Work[None]:
+    """Add to the counters of gates, in the order of their ids, so that two transactions cannot wait for each other."""
+    used, waiting, passed = used or {}, waiting or {}, passed or {}
+    rows = [
+        (gate, used.get(gate, 0), waiting.get(gate, 0), passed.get(gate, 0))
+        for gate in sorted({*used, *waiting, *passed})
+    ]
+    rows = [row for row in rows if any(row[1:])]
+    if rows:
+        yield UpdateMany("gates", "task_id", ("used", "waiting", "passed"), rows, add=True)
+
+
+_LAST_RUN = Record(LastRun)
+
+
+def load_last_runs(q: Dialect, task_ids: Iterable[int]) -> Work[dict[int, LastRun]]:
+    """Of tasks whose policies ask for it, held until the end of the transaction."""
+    select = f"select {_LAST_RUN.select()} from rounds"
+    rows = yield from q.fetch_by(select, "task_id", task_ids, f" order by task_id{q.lock}")
+    return {last.task_id: last for last in map(_LAST_RUN.read, rows)}
+
+
+def note_started(q: Dialect, claimed: Sequence[Live]) -> Work[None]:
+    """These runs start. Each is its task's last run now, unless a newer one has started already."""
+    known = yield from load_last_runs(q, [live.task_id for live in claimed])
+    started: dict[int, Live] = {}
+    newest = {task_id: last.run_id for task_id, last in known.items()}
+    for live in claimed:
+        if live.run_id >= newest.get(live.task_id, 0):
+            newest[live.task_id] = live.run_id
+            started[live.task_id] = live
+    columns = ("run_id", "status", "attempt", "end_time", "replaced")
+    rows = [(task_id, live.run_id, RunStatus.RUNNING, live.attempt, None, 0) for task_id, live in started.items()]
+    if fresh := [(*row, 0) for row in rows if row[0] not in known]:
+        yield InsertMany("rounds", ("task_id", *columns, "failures"), fresh)
+    if again := [row for row in rows if row[0] in known]:
+        yield UpdateMany("rounds", "task_id", columns, again)
+
+
+def note_ended(q: Dialect, now: Instant, ended: Sequence[tuple[Live, RunStatus, bool]]) -> Work[None]:
+    """These runs are over. A failure adds to the row, a success ends it, a run that was replaced does neither."""
+    known = yield from load_last_runs(q, [live.task_id for live, _, _ in ended])
+    for live, status, replaced in ended:
+        last = known.get(live.task_id)
+        if last is None:
+            continue
+        failures = 0 if status in SUCCEEDED else last.failures + (status in FAILURES and not replaced)
+        if last.run_id == live.run_id:
+            last = msgspec.structs.replace(last, status=status, attempt=live.attempt, end_time=now, replaced=replaced)
+        known[live.task_id] = msgspec.structs.replace(last, failures=failures)
+    if known:
+        rows = [(n.task_id, n.status, n.attempt, n.end_time, n.failures, int(n.replaced)) for n in known.values()]
+        yield UpdateMany("rounds", "task_id", ("status", "attempt", "end_time", "failures", "replaced"), rows)
+
+
+def note_given_back(handed: Sequence[Live]) -> Work[None]:
+    """These runs wait again: while they do, they count as no task's last run."""
+    for live in handed:
+        yield Execute(
+            "update rounds set status = 'SCHEDULED' where task_id = :task and run_id = :run",
+            {"task": live.task_id, "run": live.run_id},
+        )
+
+
+def note_skip_answers(answers: dict[int, int]) -> Work[None]:
+    """Task → the failed round that a skip has answered."""
+    if answers:
+        yield UpdateMany("rounds", "task_id", ("skipped_run_id",), sorted(answers.items()))

@@ -1,0 +1,361 @@
+"""Claim: give a worker what is due, in order, within every limit.
+
+Candidates come from four places (READY, CAREFUL, PINNED to this worker, the heads of open gates), each already in order;
+they are merged, cut to what the limits of queues and gates leave, and leased. The stores have a shorter way for the
+ordinary case, where only READY rows of unlimited queues are waiting; this is the way that handles everything.
+
+A limit is decided under a lock: the row of a limited queue, the row of a gate, the row of a rate. So over all nodes one
+claim at a time takes from it, and a count can only be too high, never too low.
+
+A run that fans out is claimed as a parent: it has no lease, and keeps one place at its task's gate. It is split into parts
+for the workers that are alive then; each part is a run of its own, for another worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from noonbell.clock import SECOND, Instant
+from noonbell.model.request import Claimed, ClaimRequest
+from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
+from noonbell.model.task import TaskId
+from noonbell.model.worker import WorkerState
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.insert_runs import NewRun, insert_runs
+from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues
+from noonbell.stores.sql.rows import Known, TaskView, from_json, known_tasks
+from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
+from noonbell.stores.sql.workers import is_alive, load_workers
+
+LEASED_COLUMNS = (
+    "place",
+    "at",
+    "token",
+    "worker_id",
+    "claimed_at",
+    "expires_at",
+    "deadline_at",
+    "attempt",
+    "flags",
+)
+
+
+@dataclass(slots=True)
+class _Chosen:
+    rows: list[Live] = field(default_factory=list)
+    parents: list[Live] = field(default_factory=list)
+
+
+class Special(NamedTuple):
+    """What there is besides READY runs in the queues of a claim. What is not there need not be looked for."""
+
+    gates: bool
+    careful: bool
+    pinned: bool
+    settings: bool
+
+
+EVERYTHING = Special(True, True, True, True)
+
+
+def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special = EVERYTHING) -> Work[Claimed]:
+    queues = (yield from open_queues(q, request.queues)) if special.settings else OpenQueues(request.queues, {})
+    gates = (yield from open_gates(q, queues.names, request.max)) if special.gates else Gates([], None)
+    now = yield Now()
+    yield from queues.weigh(q, now)
+    candidates = yield from _candidates(q, request, queues, special)
+    candidates += yield from gates.heads(q, now, request)
+    chosen = choose(candidates, request.max, queues, gates)
+    taken = yield from _lease(q, cache, now, request, chosen.rows)
+    yield from gates.write(now, chosen.rows + chosen.parents)
+    yield from queues.write(now, chosen.rows)
+    if chosen.parents:
+        yield from split_parents(q, cache, now, request, chosen.parents)
+        parts = yield from _candidates(q, request, queues, EVERYTHING, [row.run_id for row in chosen.parents])
+        picked = choose(parts, request.max - len(taken), queues, gates)
+        taken += yield from _lease(q, cache, now, request, picked.rows)
+    next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
+    return Claimed(taken, next_at, tuple(sorted({row.queue for row in chosen.parents})))
+
+
+def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
+    """The first `limit` in order of priority, then pinned ones, then time, then id, within every limit."""
+    chosen = _Chosen()
+    by_queue: Counter[str] = Counter()
+    by_gate: Counter[int] = Counter()
+    split: set[int] = set()
+    for row in sorted(candidates, key=_order):
+        if len(chosen.rows) + len(chosen.parents) >= limit:
+            break
+        if by_queue[row.queue] >= queues.room(row.queue):
+            continue
+        gate = gates.get(row)
+        if gate is not None and by_gate[gate.task_id] >= gate.room:
+            continue
+        if row.parent_id is not None:
+            if row.parent_id in split:
+                continue  # one part of a fan-out to a worker
+            split.add(row.parent_id)
+        by_queue[row.queue] += 1
+        if gate is not None:
+            by_gate[gate.task_id] += 1
+        (chosen.parents if row.flags & RunFlag.FANOUT else chosen.rows).append(row)
+    return chosen
+
+
+def _order(row: Live) -> tuple[int, bool, int, int]:
+    return (row.turn, not row.flags & RunFlag.PINNED, row.run_at, row.run_id)
+
+
+# Of a fan-out, a worker gets no part after another one, and none that it has lost. Asked before the limit and the locks:
+# parts that wait for other workers must neither fill this worker's batch nor be held while those look for them. No part is
+# ever READY; saying so keeps PostgreSQL out of that partition.
+_NOT_HAD = f""" and (l.parent_id is null or not (
+    exists (select 1 from runs s where s.parent_id = l.parent_id and s.worker_id = :worker and s.id <> l.run_id)
+    or exists (select 1 from live s where s.parent_id = l.parent_id and s.worker_id = :worker and s.run_id <> l.run_id
+               and s.place <> {int(Place.READY)})
+    or exists (select 1 from attempts a where a.run_id = l.run_id and a.worker_id = :worker and a.status = 'LOST')))"""
+
+
+def _candidates(
+    q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special, parents: Sequence[int] = ()
+) -> Work[list[Live]]:
+    """What is due and behind no gate, the first of each kind and queue, held; with `parents`, only parts of those."""
+    params: dict[str, object] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
+    fits = ""
+    if request.job_types is not None:
+        params["types"] = q.pack(list(request.job_types))
+        fits = f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
+    if parents:
+        params["parents"] = q.pack(list(parents))
+        fits += f" and {q.ids('l.parent_id', 'parents')}"
+    columns = ", ".join(f"l.{column}" for column in Live._fields)
+    order = "order by l.turn, l.run_at, l.run_id limit :limit"
+    found: list[Live] = []
+    for name in queues.names:
+        here = {**params, "queue": name}
+        places = {Place.READY: ""}
+        if special.careful:
+            places[Place.CAREFUL] = f" and l.min_version <= :version{_NOT_HAD}"
+        for place, condition in places.items():
+            rows = yield Fetch(
+                f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
+                f" {order}{q.skip_locked_l}",
+                here,
+            )
+            found += [Live(*row) for row in rows]
+        if not special.pinned:
+            continue
+        rows = yield Fetch(
+            f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
+            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{_NOT_HAD}{fits}"
+            f" {order}{q.skip_locked_l}",
+            here,
+        )
+        found += [Live(*row) for row in rows]
+    return found
+
+
+def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, rows: Sequence[Live]) -> Work[list[Lease]]:
+    if not rows:
+        return []
+    tasks = yield from known_tasks(q, cache, [row.task_id for row in rows])
+    leased: list[Live] = []
+    for row in rows:
+        spec = tasks[row.task_id].task.spec
+        expires = now + spec.worker_timeout_ms * 1000
+        deadline = now + round(spec.timeout_seconds * SECOND)
+        leased.append(
+            row._replace(
+                place=int(Place.LEASED),
+                at=min(expires, deadline),
+                token=max(row.token + 1, now),
+                worker_id=request.worker_id,
+                claimed_at=now,
+                expires_at=expires,
+                deadline_at=deadline,
+                attempt=row.attempt + 1,
+                flags=row.flags & ~(RunFlag.RETRIED | RunFlag.STOP | RunFlag.BEGUN),
+            )
+        )
+    yield UpdateMany(
+        "live",
+        "run_id",
+        LEASED_COLUMNS,
+        [(row.run_id, *(getattr(row, column) for column in LEASED_COLUMNS)) for row in leased],
+    )
+    tracked = [row for row in leased if row.flags & RunFlag.ROUND]
+    if tracked:
+        yield from note_started(q, sorted(tracked, key=lambda row: row.run_id))
+    tokens = yield from make_callback_tokens([row for row in leased if row.flags & RunFlag.CALLBACK])
+    yield from tell("run.started", [(row.task_id, row.run_id, {"worker_id": request.worker_id}) for row in leased])
+    return (yield from leases_of(q, tasks, leased, tokens))
+
+
+_SELECT = (
+    'select r.id, r.origin, r.scheduled_time, r.priority, r."key", r.shard_index, r.shard_total, r.trace_id,'
+    " r.idempotency_key, i.payload, i.overrides from runs r left join inputs i on i.run_id = r.id"
+)
+
+
+def token_hash(token: str) -> str:
+    """What the store keeps of a callback token. 256 random bits need no salt."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def make_callback_tokens(rows: Sequence[Live]) -> Work[dict[int, str]]:
+    """A fresh token for each attempt that will be answered by a callback; its hash is written with the claim.
+
+    It says when it was made, in hexadecimal microseconds before the dot. A caller cannot change that: the hash is of it all.
+    """
+    tokens = {row.run_id: f"{row.claimed_at or 0:x}.{secrets.token_urlsafe(32)}" for row in rows}
+    if tokens:
+        hashes = [(token_hash(token), run_id) for run_id, token in tokens.items()]
+        yield InsertMany("callback_tokens", ("hash", "run_id"), hashes)
+    return tokens
+
+
+def made_at(token: str) -> Instant | None:
+    """When a callback token that is known to be ours was made; None if it does not say."""
+    moment, dot, _ = token.partition(".")
+    try:
+        return Instant(int(moment, 16)) if dot else None
+    except ValueError:
+        return None
+
+
+def leases_of(
+    q: Dialect, tasks: Mapping[int, Known], leased: Sequence[Live], tokens: Mapping[int, str]
+) -> Work[list[Lease]]:
+    """In the order of the rows."""
+    rows = yield from q.fetch_by(_SELECT, "r.id", [row.run_id for row in leased])
+    wide = {row[0]: row for row in rows}
+    leases = []
+    for live in leased:
+        known = tasks[live.task_id]
+        run_id, origin, scheduled_time, priority, key, index, total, trace_id, idempotency_key = wide[live.run_id][:9]
+        payload, overrides = wide[live.run_id][9:]
+        leases.append(
+            Lease(
+                run_id=RunId(run_id),
+                task_id=TaskId(live.task_id),
+                task_version=known.task.version,
+                worker_id=live.worker_id or "",
+                token=live.token,
+                attempt=live.attempt,
+                retry_count=live.retry_count,
+                lost_count=live.lost_count,
+                queue=live.queue,
+                priority=priority,
+                origin=Origin(origin),
+                scheduled_time=Instant(scheduled_time),
+                claimed_at=Instant(live.claimed_at or 0),
+                expires_at=Instant(live.expires_at or 0),
+                deadline_at=Instant(live.deadline_at or 0),
+                key=key,
+                payload=known.task.spec.payload if payload is None else from_json(payload),
+                overrides=from_json(overrides),
+                callback_token=tokens.get(run_id),
+                parent_id=None if live.parent_id is None else RunId(live.parent_id),
+                shard_index=index,
+                shard_total=total,
+                trace_id=trace_id,
+                idempotency_key=idempotency_key,
+                plain=live.gate is None and live.flags == 0,
+                counted=live.gate is not None and live.flags == 0,
+            )
+        )
+    return leases
+
+
+def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequence[str]) -> Work[list[int] | None]:
+    """Make the parts of a parent that starts now, for the `workers` alive on its queue and allowed; the parts' ids.
+
+    None if it must wait: "all" while no worker is there. The parent's row is taken to PARENT; its attempt is counted by the caller.
+    """
+    tasks = yield from known_tasks(q, cache, [parent.task_id])
+    task = tasks[parent.task_id].task
+    if task.spec.fanout is None:
+        return None
+    chosen: Sequence[str | None]
+    if task.spec.fanout.workers == "all":
+        chosen = list(workers)
+        if not chosen:
+            return None
+    else:
+        chosen = [None] * int(task.spec.fanout.workers)
+    rows = yield Fetch(
+        "select r.scheduled_time, r.priority, r.idempotency_key, i.payload, i.overrides from runs r"
+        " left join inputs i on i.run_id = r.id where r.id = :id",
+        {"id": parent.run_id},
+    )
+    scheduled_time, priority, stored_key, payload, overrides = rows[0]
+    parent_key = idempotency_key_of(parent.run_id, scheduled_time, stored_key)
+    parts = []
+    for index, worker in enumerate(chosen):
+        part = NewRun(
+            task=task,
+            origin=Origin.PUBLISH,
+            scheduled_time=scheduled_time,
+            run_at=now,
+            priority=priority,
+            parent_id=parent.run_id,
+            shard=(index, len(chosen)),
+            parent_key=parent_key,
+            workers=task.spec.specific_worker_ids if worker is None else (worker,),
+            overrides=from_json(overrides),
+        )
+        if payload is not None:
+            part.payload = from_json(payload)
+        parts.append(part)
+    yield from insert_runs(cache, now, parts)
+    return [part.id for part in parts]
+
+
+_PARENT_COLUMNS = ("place", "at", "token", "claimed_at", "attempt", "flags")
+
+
+def split_parents(
+    q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, parents: Sequence[Live]
+) -> Work[None]:
+    """Each parent is RUNNING from now on, without a lease of its own, and its parts wait for their workers."""
+    tasks = yield from known_tasks(q, cache, [parent.task_id for parent in parents])
+    workers = yield from load_workers()
+    started: list[Live] = []
+    for parent in parents:
+        spec = tasks[parent.task_id].task.spec
+        alive = {
+            worker.id
+            for worker in workers
+            if is_alive(worker, now)
+            and worker.state is WorkerState.RUNNING
+            and parent.queue in worker.queues
+            and (worker.job_types is None or parent.job_type is None or parent.job_type in worker.job_types)
+            and worker.version >= spec.min_worker_version
+        } | {request.worker_id}
+        if spec.specific_worker_ids:
+            alive &= set(spec.specific_worker_ids)
+        started.append(
+            parent._replace(
+                place=int(Place.PARENT),
+                at=None,
+                token=max(parent.token + 1, now),
+                claimed_at=now,
+                attempt=parent.attempt + 1,
+                flags=parent.flags & ~RunFlag.RETRIED,
+            )
+        )
+        yield from split(q, cache, now, parent, sorted(alive))
+    rows = [(row.run_id, *(getattr(row, column) for column in _PARENT_COLUMNS)) for row in started]
+    yield UpdateMany("live", "run_id", _PARENT_COLUMNS, rows)
+    tracked = [row for row in started if row.flags & RunFlag.ROUND]
+    if tracked:
+        yield from note_started(q, tracked)
+    yield from tell("run.started", [(row.task_id, row.run_id, {"parts": True}) for row in started])

@@ -1,0 +1,214 @@
+"""Cleanup in small batches: old history, what belongs to no run any more; checking counters; counting rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from noonbell.clock import Instant
+from noonbell.engine import failpoint
+from noonbell.model.run import FINAL, RunStatus
+from noonbell.model.task import TaskId
+from noonbell.stores.sql.active_runs import STARTED, Place
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
+from noonbell.stores.sql.tasks import BELONGINGS, purge_rows
+
+_MANY = 100_000
+"""From here on, a server's own idea of how many rows a table has will do."""
+_LOOKS = 20
+"""How many batches one call looks through when most of what it finds must stay."""
+
+
+def clean(
+    q: Dialect,
+    before: Instant,
+    limit: int,
+    *,
+    task_id: TaskId | None = None,
+    queue: str | None = None,
+    status: Sequence[RunStatus] = (),
+    keep: int | None = None,
+    besides: Sequence[TaskId] = (),
+) -> Work[int]:
+    ids = yield from _old(q, before, limit, task_id, keep, queue, status, besides)
+    if ids:
+        parts = yield from q.fetch_by("select id from runs", "parent_id", ids)
+        whole = [*ids, *(row[0] for row in parts)]
+        for table in BELONGINGS:
+            yield from q.delete_by(table, "run_id", whole)
+        yield from _note_cleaned(q, ids)
+        failpoint.hit("K14")
+        yield from q.delete_by("runs", "id", whole)
+    return len(ids)
+
+
+def _note_cleaned(q: Dialect, ids: list[int]) -> Work[None]:
+    """How many slots lose their run, and up to where: so that the account can tell these from holes."""
+    more = " and slot is not null group by task_id"
+    rows = yield from q.fetch_by("select task_id, max(slot), count(*) from runs", "id", ids, more)
+    for task_id, last, count in sorted(rows, key=lambda row: row[0]):  # every cleanup locks in this order
+        yield from _count(q, task_id, last, count)
+
+
+def _old(
+    q: Dialect,
+    before: Instant,
+    limit: int,
+    task_id: TaskId | None,
+    keep: int | None,
+    queue: str | None,
+    status: Sequence[RunStatus],
+    besides: Sequence[TaskId],
+) -> Work[list[int]]:
+    found: list[int] = []
+    after, thresholds = 0, dict[int, int]()
+    params: dict[str, object] = {
+        "before": before,
+        "final": q.pack(sorted(FINAL.intersection(status) if status else FINAL)),
+        "limit": limit,
+    }
+    one = ""
+    if task_id is not None:
+        one, params["task"] = " and task_id = :task", task_id
+        if keep is not None:  # so that the scan ends where what is kept begins
+            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept(task_id, keep))
+    if besides:
+        one, params["besides"] = f"{one} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
+    if queue is not None:
+        one, params["queue"] = f"{one} and queue = :queue", queue
+    for _ in range(_LOOKS):
+        rows = yield Fetch(
+            f"select id, task_id from runs where id > :after and {q.names('status', 'final')} and end_time < :before"
+            f" and parent_id is null{one} order by id limit :limit",
+            {**params, "after": after},
+        )
+        for run_id, of_task in rows:
+            if keep is not None and of_task not in thresholds:
+                thresholds[of_task] = yield from _oldest_kept(of_task, keep)
+            if keep is None or run_id < thresholds[of_task]:
+                found.append(run_id)
+        if len(found) >= limit or len(rows) < limit:
+            break
+        after = rows[-1][0]
+    return found[:limit]
+
+
+def _oldest_kept(task_id: int, keep: int) -> Work[int]:
+    """The id of the oldest run among the newest `keep` of a task; all are kept if there are not more."""
+    if keep <= 0:
+        return 1 << 62
+    rows = yield Fetch(
+        "select id from runs where task_id = :task and parent_id is null order by id desc limit 1 offset :skip",
+        {"task": task_id, "skip": keep - 1},
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def recount(q: Dialect) -> Work[int]:
+    gates = yield Fetch(f"select task_id, used, waiting, passed from gates order by task_id{q.lock}")
+    rows = yield Fetch("select gate, place, count(*) from live where gate is not null group by gate, place")
+    real: dict[int, list[int]] = {row[0]: [0, 0, 0] for row in gates}
+    for gate, place, count in rows:
+        counts = real.get(gate)
+        if counts is None:
+            continue
+        if place in STARTED:
+            counts[0] += count
+        elif place == Place.GATED:
+            counts[1] += count
+        elif place != Place.LATER:
+            counts[2] += count
+    wrong = [(gate, *real[gate]) for gate, *counted in gates if list(counted) != real[gate]]
+    if wrong:
+        yield UpdateMany("gates", "task_id", ("used", "waiting", "passed"), wrong)
+    return len(wrong)
+
+
+def counts(q: Dialect) -> Work[Mapping[str, int]]:
+    found: dict[str, int] = {}
+    for table in ("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers"):
+        rows = (yield Fetch(q.rough_count, {"name": q.naming.table(table)})) if q.rough_count else []
+        if not rows or (rows[0][0] or 0) < _MANY:
+            rows = yield Fetch(f"select count(*) from {table}")
+        found[table] = int(rows[0][0])
+    for place in Place:
+        found[f"live.{place.name.lower()}"] = 0
+    for place, count in (yield Fetch("select place, count(*) from live group by place")):
+        found[f"live.{Place(place).name.lower()}"] = count
+    return found
+
+
+def clean_rest(
+    q: Dialect, before: Instant, limit: int, *, task_id: TaskId | None = None, besides: Sequence[TaskId] = ()
+) -> Work[int]:
+    dropped = yield from _dropped(q, before, limit, task_id, besides)
+    if task_id is not None:
+        return dropped
+    tasks = yield from _deleted_tasks(before, limit)
+    workers = yield from _silent_workers(q, before, limit)
+    past = yield from _outages_and_pauses(before)
+    return dropped + tasks + workers + past
+
+
+def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, besides: Sequence[TaskId]) -> Work[int]:
+    """Slots that the misfire policy left out. They stay counted: the account must not take them for holes."""
+    params: dict[str, object] = {"before": before, "limit": limit}
+    which = ""
+    if task_id is not None:
+        which, params["task"] = " and task_id = :task", task_id
+    if besides:
+        which, params["besides"] = f"{which} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
+    rows = yield Fetch(
+        f"select task_id, first, last, count from dropped where last < :before{which}"
+        " order by task_id, first limit :limit",
+        params,
+    )
+    for of_task, first, last, count in rows:
+        yield Execute("delete from dropped where task_id = :task and first = :first", {"task": of_task, "first": first})
+        yield from _count(q, of_task, last, count)
+    return len(rows)
+
+
+def _outages_and_pauses(before: Instant) -> Work[int]:
+    """They are few, and explain nothing whose runs are gone."""
+    removed = 0
+    for table in ("outages", "queue_pauses"):
+        removed += yield Execute(f"delete from {table} where until < :before", {"before": before})
+    return removed
+
+
+def _count(q: Dialect, task_id: int, last: int, count: int) -> Work[None]:
+    noted = yield Fetch(f"select last from cleaned where task_id = :task{q.lock}", {"task": task_id})
+    if not noted:
+        yield InsertMany("cleaned", ("task_id", "last", "count"), [(task_id, last, count)])
+        return
+    yield Execute(
+        "update cleaned set last = :last, count = count + :count where task_id = :task",
+        {"last": max(last, noted[0][0]), "count": count, "task": task_id},
+    )
+
+
+def _deleted_tasks(before: Instant, limit: int) -> Work[int]:
+    """Tasks that were deleted long ago and have no run left that would name them."""
+    rows = yield Fetch(
+        "select id from tasks where deleted_at < :before"
+        " and not exists (select 1 from runs where runs.task_id = tasks.id) order by id limit :limit",
+        {"before": before, "limit": limit},
+    )
+    for row in rows:
+        yield from purge_rows(TaskId(row[0]))
+    return len(rows)
+
+
+def _silent_workers(q: Dialect, before: Instant, limit: int) -> Work[int]:
+    """Workers that never said goodbye."""
+    rows = yield Fetch(
+        "select id from workers where heartbeat_at < :before order by id limit :limit",
+        {"before": before, "limit": limit},
+    )
+    if rows:
+        yield Execute(
+            f"delete from workers where {q.names('id', 'ids')} and heartbeat_at < :before",
+            {"ids": q.pack([row[0] for row in rows]), "before": before},
+        )
+    return len(rows)

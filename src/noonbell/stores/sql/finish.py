@@ -1,0 +1,445 @@
+"""Finish: a run ends. The wide row gets its outcome, the narrow row is deleted, events are appended.
+
+Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan) are written in the same
+transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
+plans) are inserted, started and finished in one commit: no worker claims them, so none can be lost or done twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.event import ResultAddress, address_of, is_event_only
+from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunStatus
+from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
+from noonbell.policy import workers
+from noonbell.policy.account import cursor_after_run
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, earlier, load_active, load_where, note_ended, remove
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell, tell_all
+from noonbell.stores.sql.insert_runs import NewRun
+from noonbell.stores.sql.rows import (
+    Known,
+    TaskView,
+    from_json,
+    json_or_null,
+    known_tasks,
+    load_task,
+    lock_task,
+    to_json,
+)
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work, update
+
+EVENT_OF = {
+    RunStatus.SUCCESS: "run.succeeded",
+    RunStatus.CALLBACK_SUCCESS: "run.succeeded",
+    RunStatus.FAILED: "run.failed",
+    RunStatus.TIMEOUT: "run.failed",
+    RunStatus.FAILED_TIMEOUT: "run.failed",
+    RunStatus.CANCELED: "run.canceled",
+}
+_PLAIN_END = (RunStatus.SUCCESS, RunStatus.CALLBACK_SUCCESS)
+FINISHED = (
+    "status",
+    "trouble",
+    "start_time",
+    "end_time",
+    "updated_at",
+    "attempt",
+    "lost_count",
+    "worker_id",
+    "next_retry_time",
+)
+REPORTED = ("response_code", "result", "error_message", "error_details")
+BODIES_AT_ONCE = 1 << 20
+"""Characters of bodies that go into one statement."""
+BODY_COLUMNS = (
+    "run_id",
+    "attempt",
+    "request_headers",
+    "request_body",
+    "response_headers",
+    "response_body",
+    "truncated",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """One run's last transition."""
+
+    live: Live
+    status: RunStatus
+    start_time: Instant | None
+    """Known from the wide row where the lease is gone: a parked run started when it was parked from."""
+    report: tuple[int | None, str | None, str | None, str | None] | None = None
+    """Values of REPORTED; None keeps what the wide row has."""
+    task_version: int | None = None
+    bodies: RunBodies | None = None
+    replaced: bool = False
+    """Canceled by the next round of its own task."""
+    note: dict[str, Any] | None = None
+    """More for its event than the status."""
+
+
+def report_of(code: int | None, result: Any, message: str | None, details: Any) -> tuple[Any, ...]:
+    return (code, json_or_null(result), message, json_or_null(details))
+
+
+def canceled(
+    q: Dialect, rows: Collection[Live], message: str, details: Mapping[str, Any], **more: Any
+) -> Work[list[Ending]]:
+    """The endings of runs that are canceled, in the order of `rows`. When one started, and its answer so far, stay."""
+    before = yield from earlier(q, rows)
+    return [
+        Ending(
+            live=row,
+            status=RunStatus.CANCELED,
+            start_time=before[row.run_id].start_time,
+            report=report_of(before[row.run_id].response_code, None, message, details),
+            **more,
+        )
+        for row in rows
+    ]
+
+
+def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    if not endings:
+        return
+    yield from remove(q, [ending.live for ending in endings])
+    yield from _write_history(now, endings)
+    yield from write_bodies([(ending.live, ending.bodies) for ending in endings if ending.bodies is not None])
+    facts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for ending in endings:
+        facts[EVENT_OF[ending.status]].append(_fact(ending))
+    yield from tell_all(facts)
+    yield from _follow_up(q, cache, now, endings)
+
+
+def _fact(ending: Ending) -> tuple[Any, ...]:
+    told = ending.status if ending.note is None else {"status": ending.status, **ending.note}
+    return (ending.live.task_id, ending.live.run_id, told)
+
+
+def write_bodies(bodies: Sequence[tuple[Live, RunBodies]]) -> Work[None]:
+    """Together as far as they are small; one alone may be as large as the database takes at once."""
+    yield from write_texts([(live.run_id, live.attempt, *texts_of(body)) for live, body in bodies])
+
+
+def write_texts(bodies: Sequence[tuple[Any, ...]]) -> Work[None]:
+    """The same for rows as the table has them: values of BODY_COLUMNS."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in bodies:
+        weight = weight_of(row)
+        if rows and size + weight > BODIES_AT_ONCE:
+            yield InsertMany("bodies", BODY_COLUMNS, rows)
+            rows, size = [], 0
+        rows.append(row)
+        size += weight
+    if rows:
+        yield InsertMany("bodies", BODY_COLUMNS, rows)
+
+
+def texts_of(body: RunBodies) -> tuple[str | None, str | None, str | None, str | None, int]:
+    """The last five of BODY_COLUMNS."""
+    sent, received = json_or_null(body.request_headers), json_or_null(body.response_headers)
+    return (sent, body.request_body, received, body.response_body, int(body.truncated))
+
+
+def weight_of(row: Sequence[Any]) -> int:
+    """Characters of the texts at the end of a row of bodies."""
+    return sum([len(text) for text in row[-5:-1] if text is not None])
+
+
+def _write_history(now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    reported = [ending for ending in endings if ending.report is not None]
+    silent = [ending for ending in endings if ending.report is None]
+    if reported:
+        rows = [(*_finished(ending, now), *(ending.report or ())) for ending in reported]
+        yield UpdateMany("runs", "id", (*FINISHED, *REPORTED), rows)
+    if silent:
+        yield UpdateMany("runs", "id", FINISHED, [_finished(ending, now) for ending in silent])
+    versions = [(e.live.run_id, e.task_version) for e in endings if e.task_version is not None]
+    if versions:
+        yield UpdateMany("runs", "id", ("task_version",), versions)
+
+
+def _finished(ending: Ending, now: Instant) -> tuple[Any, ...]:
+    live = ending.live
+    trouble = None if ending.status in _PLAIN_END else ending.status
+    return (
+        live.run_id,
+        ending.status,
+        trouble,
+        None if ending.start_time is None else min(ending.start_time, now),  # a local retry may have yet to start
+        now,
+        now,
+        live.attempt,
+        live.lost_count,
+        live.worker_id,
+        None,
+    )
+
+
+def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    ended = [e for e in endings if e.live.flags & RunFlag.ROUND and e.live.was_claimed]
+    if ended:
+        yield from note_ended(q, now, [(e.live, e.status, e.replaced) for e in ended])
+    followed = [e for e in endings if e.live.flags & RunFlag.FOLLOW]
+    if followed:
+        yield from _follow_tasks(q, cache, now, followed)
+    parents = sorted({e.live.parent_id for e in endings if e.live.parent_id is not None})
+    for parent_id in parents:
+        verdict = yield from _decide(q, cache, parent_id)
+        if verdict is not None:
+            parent, why = verdict.parent, verdict.why
+            others = [Ending(live=live, status=RunStatus.CANCELED, start_time=_started(live)) for live in verdict.rest]
+            report = None if why is None else report_of(None, None, why, {"kind": "parts"})
+            over = Ending(live=parent, status=verdict.status, start_time=_started(parent), report=report)
+            yield from finish_family(q, cache, now, others, over)
+
+
+class _FanoutEnd(NamedTuple):
+    rest: list[Live]
+    """The parts still under way: they are not needed any more."""
+    parent: Live
+    status: RunStatus
+    why: str | None
+    """What a parent that failed says of it."""
+
+
+def _decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[_FanoutEnd | None]:
+    """After a part has ended: what becomes of its parent, or None if that is open still."""
+    rows = yield from load_active(q, [parent_id])
+    parent = rows.get(parent_id)
+    if parent is None or parent.place != Place.PARENT:
+        return None
+    tasks = yield from known_tasks(q, cache, [parent.task_id])
+    spec = tasks[parent.task_id].task.spec
+    ended = yield Fetch(
+        "select status, count(*), max(shard_total) from runs where parent_id = :id group by status", {"id": parent_id}
+    )
+    total = max(row[2] for row in ended)
+    succeeded = sum(row[1] for row in ended if row[0] in SUCCEEDED)
+    failed = sum(row[1] for row in ended if row[0] in FINAL and row[0] not in SUCCEEDED)
+    rule = spec.fanout.success if spec.fanout is not None else "all"
+    verdict = workers.verdict(rule, total, succeeded, failed)
+    if verdict == "undecided":
+        return None
+    rest = yield from load_where(q, "parent_id = :parent", parent=parent_id)
+    if verdict == "success":
+        return _FanoutEnd(rest, parent, RunStatus.SUCCESS, None)
+    needed = "one" if rule == "any" else rule
+    return _FanoutEnd(rest, parent, RunStatus.FAILED, f"{failed} of {total} parts failed, and {needed} had to succeed")
+
+
+def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[Ending], parent: Ending) -> Work[None]:
+    """The parts first, without asking their parent again; then the parent."""
+    if parts:
+        yield from remove(q, [part.live for part in parts])
+        yield from _write_history(now, parts)
+        yield from tell_all({"run.canceled": [_fact(part) for part in parts]})
+    yield from finish(q, cache, now, [parent])
+
+
+def _started(live: Live) -> Instant | None:
+    return None if live.claimed_at is None else Instant(live.claimed_at)
+
+
+def _follow_tasks(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    tasks = yield from known_tasks(q, cache, [e.live.task_id for e in endings])
+    yield from tell_results([_ended(e, tasks[e.live.task_id]) for e in endings if e.live.task_id in tasks])
+    for ending in endings:
+        known = tasks.get(ending.live.task_id)
+        if known is None or known.task.deleted_at is not None:
+            continue
+        task, spec = known.task, known.task.spec
+        failed = ending.status in FAILURES and ending.status is not RunStatus.CANCELED
+        if failed and spec.on_exhausted is OnExhausted.ERROR and task.status is not TaskStatus.ERROR:
+            yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
+            yield from _cancel_waiting(q, cache, now, task.id)
+        elif known.schedule is not None and known.schedule.is_fixed_delay and task.status is TaskStatus.ENABLED:
+            yield from _delay_next(q, cache, now, ending)
+        if spec.delete_on_complete and task.status is TaskStatus.COMPLETED:
+            others = yield Fetch("select 1 from live where task_id = :task limit 1", {"task": task.id})
+            if not others:
+                yield from soft_delete(q, cache, now, task, by="noonbell")
+
+
+def _ended(ending: Ending, known: Known) -> tuple[EndedRun, TaskSpec]:
+    live = ending.live
+    return (live.run_id, live.task_id, live.worker_id, ending.status, ending.report), known.task.spec
+
+
+def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
+    """The task has lost its right to run: what still waits does not start; what is under way may finish."""
+    rows = yield from load_where(q, "task_id = :task and parent_id is null", task=task_id)
+    waiting = [row for row in rows if not row.started]
+    endings = yield from canceled(q, waiting, "its task is in ERROR", {"kind": "canceled", "why": "error"})
+    yield from finish(q, cache, now, endings)
+
+
+def _delay_next(q: Dialect, cache: TaskView, now: Instant, ending: Ending) -> Work[None]:
+    """The scheduled run of a fixed delay is over: the next slot is one step after its end.
+
+    Triggers do not move it, and neither does a run of an earlier version that was overtaken: only a cursor that waits.
+    """
+    rows = yield Fetch(
+        "select r.slot, c.next_fire_at from runs r join cursors c on c.task_id = r.task_id where r.id = :id",
+        {"id": ending.live.run_id},
+    )
+    if not rows or rows[0][0] is None or rows[0][1] is not None:
+        return
+    tasks = yield from known_tasks(q, cache, [ending.live.task_id])
+    known = tasks[ending.live.task_id]
+    if known.schedule is None:
+        return
+    task = yield from load_task(known.task.id)
+    following = None if task is None else cursor_after_run(task, known.schedule, now)
+    if following is None:
+        yield from turn_status(q, cache, now, known.task, TaskStatus.COMPLETED, by="noonbell")
+        return
+    yield Execute(
+        "update cursors set next_fire_at = :next where task_id = :task and next_fire_at is null",
+        {"next": following, "task": known.task.id},
+    )
+
+
+MOST: Final = 16_384
+"""Characters of a result that an event carries. Of a longer one the event says where it is: in its run."""
+
+EndedRun = tuple[int, int, str | None, RunStatus, Sequence[Any] | None]
+"""Run, task, worker, how it ended, and the values of `endings.REPORTED` where there are any."""
+
+
+def tell_results(ended: Sequence[tuple[EndedRun, TaskSpec]]) -> Work[None]:
+    """One event for each run of a task that has its results published; the others are passed over."""
+    facts: dict[str, list[tuple[Any, ...]]] = {"run.result": [], "run.published": []}
+    for run, spec in ended:
+        address = address_of(spec)
+        if address is None:
+            continue
+        run_id, task_id, _, status, _ = run
+        if is_event_only(spec) and status is RunStatus.SUCCESS:
+            messages = yield from _messages(run_id)
+            facts["run.published"].append((task_id, run_id, {**_filed(address), "messages": messages}))
+        else:
+            data = yield from _result(run, spec, address)
+            facts["run.result"].append((task_id, run_id, data))
+    yield from tell_all(facts)
+
+
+def _result(run: EndedRun, spec: TaskSpec, address: ResultAddress) -> Work[dict[str, Any]]:
+    run_id, _, worker_id, status, report = run
+    _, result, message, _ = report or (None, None, None, None)
+    data = {**_filed(address), "status": status, "worker_id": worker_id, **_cut(result)}
+    if message is not None:
+        data["error_message"] = message[:MOST]
+    if spec.fanout is not None:
+        data["participants"] = yield from _participants(run_id)
+    return data
+
+
+def _participants(run_id: int) -> Work[list[dict[str, Any]]]:
+    """Who took part in a fan-out, and what each of them said."""
+    rows = yield Fetch(
+        "select worker_id, status, result from runs where parent_id = :id order by shard_index", {"id": run_id}
+    )
+    return [{"worker_id": worker, "status": status, **_cut(result)} for worker, status, result in rows]
+
+
+def _messages(run_id: int) -> Work[Any]:
+    """What the run carries, whole: its own payload or its task's, and of that the messages."""
+    rows = yield Fetch(
+        "select coalesce(i.payload, t.payload) from runs r join tasks t on t.id = r.task_id"
+        " left join inputs i on i.run_id = r.id where r.id = :id",
+        {"id": run_id},
+    )
+    payload = from_json(rows[0][0])
+    return payload.get("messages", payload) if isinstance(payload, dict) else payload
+
+
+def _filed(address: ResultAddress) -> dict[str, Any]:
+    return {"topic": address.topic, "subject": address.subject}
+
+
+def _cut(text: str | None) -> dict[str, Any]:
+    if text is not None and len(text) > MOST:
+        return {"result": None, "truncated": True}
+    return {"result": from_json(text)}
+
+
+_DONE: Final = report_of(None, {"published": True}, None, None)
+
+
+def after_birth(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
+    """Of these runs, just written, those that are due and need no worker are over."""
+    due = [n.id for n in new_runs if n.skip_reason is None and n.run_at <= now and is_event_only(n.task.spec)]
+    yield from finish_event_only(q, cache, now, due)
+
+
+def finish_event_only(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequence[int]) -> Work[None]:
+    """These runs are due, and done by being published."""
+    rows = yield from load_active(q, run_ids)
+    endings = [
+        Ending(live=row._replace(attempt=row.attempt + 1), status=RunStatus.SUCCESS, start_time=now, report=_DONE)
+        for row in rows.values()
+    ]
+    yield from finish(q, cache, now, endings)
+
+
+_VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
+_MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
+
+
+def record_version(task: Task, now: Instant, by: str | None) -> Work[None]:
+    yield from record_versions([task], now, by)
+
+
+def record_versions(tasks: Sequence[Task], now: Instant, by: str | None) -> Work[None]:
+    rows = [
+        (task.id, task.version, now, task.status, int(task.deleted_at is not None), by, to_json(task.spec))
+        for task in tasks
+    ]
+    yield InsertMany("task_versions", _VERSION_COLUMNS, rows)
+    marks = [(task.id, task.version, task.accounted_to, task.fired) for task in tasks]
+    yield InsertMany("version_marks", _MARK_COLUMNS, marks)
+
+
+def turn_status(
+    q: Dialect, cache: TaskView, now: Instant, task: Task, status: TaskStatus, *, by: str | None
+) -> Work[Task | None]:
+    """COMPLETED or ERROR: no further slot. None if the task has been changed since; then nothing is written."""
+    current = yield from lock_task(q, task.id)
+    if current is None or current.version != task.version:
+        return None
+    turned = msgspec.structs.replace(
+        current, status=status, version=current.version + 1, updated_at=now, next_fire_at=None
+    )
+    yield update("tasks", {"id": task.id}, status=status, version=turned.version, updated_at=now)
+    yield update("cursors", {"task_id": task.id}, version=turned.version, next_fire_at=None)
+    yield from record_version(turned, now, by)
+    yield from tell(f"task.{status.lower()}", [(task.id, None, {"by": by})])
+    cache.put(turned)
+    return turned
+
+
+def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: str | None) -> Work[Task]:
+    """The task ends: no further slot, and its name is free. Its runs are the caller's business."""
+    current = yield from lock_task(q, task.id)
+    base = current or task
+    ended = msgspec.structs.replace(base, version=base.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
+    freed = {"live_name": None, "live_external_id": None}
+    yield update("tasks", {"id": task.id}, deleted_at=now, version=ended.version, updated_at=now, **freed)
+    yield update("cursors", {"task_id": task.id}, version=ended.version, next_fire_at=None)
+    yield from record_version(ended, now, by)
+    yield from tell("task.deleted", [(task.id, None, {"by": by, "name": task.name})])
+    cache.put(ended)
+    return ended

@@ -1,0 +1,272 @@
+"""Inserting runs: the wide row of history, the narrow row of an active run, its payload, its count at its task's gate.
+
+A skipped slot gets a run too, with the reason: the run that blocked it (`blocking_run_id`) or the caller who asked for the
+skip (`by`). A policy that looks at the last run names that run; for one that counts, the oldest active run is named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.run import Origin, RunId, RunStatus, SkipReason, key_of_asked, key_of_part, key_of_slot
+from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, due_place, flags_for
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
+from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
+
+INPUT_COLUMNS = ("run_id", "payload", "overrides")
+RUN_COLUMNS = (
+    "id",
+    "task_id",
+    "task_version",
+    "origin",
+    "status",
+    "slot",
+    "scheduled_time",
+    "run_at",
+    "created_at",
+    "updated_at",
+    "queue",
+    "priority",
+    '"key"',
+    "live_key",
+    "attempt",
+    "retry_count",
+    "lost_count",
+    "retry_of_run_id",
+    "parent_id",
+    "shard_index",
+    "shard_total",
+    "skip_reason",
+    "trouble",
+    "end_time",
+    "trace_id",
+    "idempotency_key",
+)
+LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
+"""What an active run has before it is claimed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class NewRun:
+    """A run about to be written."""
+
+    task: Task
+    origin: Origin
+    scheduled_time: Instant
+    run_at: Instant
+    gated: bool = True
+    """False: it passes the gate of its task, and only counts there."""
+    skip_reason: SkipReason | None = None
+    blocking_run_id: int | None = None
+    """Why it is skipped, where the decision knows the run."""
+    attempt: int = 0
+    retry_of_run_id: int | None = None
+    key: str | None = None
+    priority: int | None = None
+    payload: Any = msgspec.UNSET
+    overrides: dict[str, Any] | None = None
+    workers: tuple[str, ...] | None = None
+    parent_id: int | None = None
+    shard: tuple[int, int] | None = None
+    trace_id: str | None = None
+    parent_key: str = ""
+    """The idempotency key of the parent, where it is a part."""
+    id: RunId = RunId(0)
+
+
+def gate_limit(spec: TaskSpec) -> tuple[int | None, bool] | None:
+    """(limit, has a rate) of the gate that runs of this task wait behind; None if there is none.
+
+    PARALLEL never waits, so its limit is no gate; but 0 admits nothing, under any policy.
+    """
+    limit = spec.max_concurrency
+    if spec.concurrency_policy is ConcurrencyPolicy.PARALLEL and limit != 0:
+        limit = None
+    rated = spec.rate_limit is not None
+    return None if limit is None and not rated else (limit, rated)
+
+
+def rate_key(spec: TaskSpec, payload: Any) -> str | None:
+    """The value that a keyed rate limit goes by; runs without it share one."""
+    if spec.rate_limit is None or spec.rate_limit.key is None:
+        return None
+    value = payload
+    for part in spec.rate_limit.key.removeprefix("payload.").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return to_json(value)[:200]
+
+
+def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
+    """Write them all. Ids are given here, in order."""
+    if not new_runs:
+        return
+    ids = yield NewIds(len(new_runs))
+    runs: list[tuple[Any, ...]] = []
+    live: list[tuple[Any, ...]] = []
+    inputs: list[tuple[Any, ...]] = []
+    pins: list[tuple[int, str]] = []
+    waiting: dict[int, int] = defaultdict(int)
+    passed: dict[int, int] = defaultdict(int)
+    urgent: dict[int, int] = {}
+    for id_, new_run in zip(ids, new_runs, strict=True):
+        new_run.id = RunId(id_)
+        runs.append(_run_row(new_run, now, cache.installation))
+        if new_run.skip_reason is not None:
+            continue
+        row = _live_row(new_run, now)
+        live.append(row)
+        if new_run.payload is not msgspec.UNSET or new_run.overrides is not None:
+            inputs.append(_input_row(new_run))
+        pins.extend((id_, worker) for worker in _pinned(new_run))
+        place, turn, gate, flags = row[1], row[4], row[8], row[11]
+        if gate is not None and place != Place.LATER:
+            (passed if flags & RunFlag.PASSED else waiting)[gate] += 1
+            if turn < -new_run.task.spec.priority:
+                urgent[gate] = min(turn, urgent.get(gate, turn))
+    yield InsertMany("runs", RUN_COLUMNS, runs)
+    if live:
+        yield InsertMany("live", LIVE_COLUMNS, live)
+    if inputs:
+        yield InsertMany("inputs", INPUT_COLUMNS, inputs)
+    if pins:
+        yield InsertMany("pins", ("run_id", "worker_id"), pins)
+    yield from count_at_gates(waiting=waiting, passed=passed)
+    for gate, turn in sorted(urgent.items()):
+        yield Execute(
+            "update gates set top = :turn where task_id = :gate and top > :turn", {"turn": turn, "gate": gate}
+        )
+
+
+def _pinned(new_run: NewRun) -> tuple[str, ...]:
+    return new_run.task.spec.specific_worker_ids if new_run.workers is None else new_run.workers
+
+
+def _flags(new_run: NewRun) -> int:
+    spec = new_run.task.spec
+    force_async = bool((new_run.overrides or {}).get("force_async"))
+    flags = flags_for(spec, new_run.origin, pinned=bool(_pinned(new_run)), force_async=force_async)
+    if new_run.parent_id is not None:
+        flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | RunFlag.PART
+    if not new_run.gated and new_run.parent_id is None and gate_limit(spec) is not None:
+        flags |= RunFlag.PASSED
+    return flags
+
+
+def _idempotency_key(new_run: NewRun, installation: str) -> str:
+    if new_run.shard is not None:
+        return key_of_part(new_run.parent_key, *new_run.shard)
+    if new_run.origin is Origin.SCHEDULE:
+        return key_of_slot(installation, new_run.task.uid, new_run.scheduled_time)
+    return key_of_asked(installation)
+
+
+def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...]:
+    spec, skipped = new_run.task.spec, new_run.skip_reason is not None
+    status = RunStatus.SKIPPED if skipped else RunStatus.SCHEDULED
+    shard = new_run.shard or (None, None)
+    return (
+        new_run.id,
+        new_run.task.id,
+        new_run.task.version,
+        new_run.origin,
+        status,
+        new_run.scheduled_time if new_run.origin is Origin.SCHEDULE and new_run.parent_id is None else None,
+        new_run.scheduled_time,
+        new_run.run_at,
+        now,
+        now,
+        spec.queue,
+        spec.priority if new_run.priority is None else new_run.priority,
+        new_run.key,
+        new_run.key,
+        new_run.attempt,
+        0,
+        0,
+        new_run.retry_of_run_id,
+        new_run.parent_id,
+        *shard,
+        new_run.skip_reason,
+        status if skipped else None,
+        now if skipped else None,
+        new_run.trace_id,
+        _idempotency_key(new_run, installation),
+    )
+
+
+def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
+    spec = new_run.task.spec
+    flags = _flags(new_run)
+    gate = new_run.task.id if gate_limit(spec) is not None and new_run.parent_id is None else None
+    payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
+    is_later = new_run.run_at > now
+    place = Place.LATER if is_later else due_place(flags, gate, spec.min_worker_version)
+    return (
+        new_run.id,
+        int(place),
+        new_run.task.id,
+        spec.queue,
+        -(spec.priority if new_run.priority is None else new_run.priority),
+        new_run.run_at,
+        new_run.run_at if is_later else None,
+        spec.job_type,
+        gate,
+        new_run.task.id if flags & RunFlag.ROUND else None,
+        rate_key(spec, payload),
+        flags,
+        spec.min_worker_version,
+        new_run.parent_id,
+        new_run.attempt,
+        0,
+        0,
+        0,
+    )
+
+
+def _input_row(new_run: NewRun) -> tuple[Any, ...]:
+    payload = None if new_run.payload is msgspec.UNSET else to_json(new_run.payload)
+    return (new_run.id, payload, json_or_null(new_run.overrides))
+
+
+_BY_COUNT = (SkipReason.OVERLAP, SkipReason.CONCURRENCY, SkipReason.QUEUE_FULL)
+
+
+def add_skip_reasons(q: Dialect, new_runs: Sequence[NewRun]) -> Work[None]:
+    skipped = [new_run for new_run in new_runs if new_run.skip_reason is not None]
+    if not skipped:
+        return
+    asked = yield from _asked_by(q, {n.task.id for n in skipped if n.skip_reason is SkipReason.OPERATOR})
+    counted = {n.task.id for n in skipped if n.skip_reason in _BY_COUNT and n.blocking_run_id is None}
+    oldest = yield from _oldest(q, counted)
+    rows: list[tuple[object, ...]] = []
+    for new_run in skipped:
+        details: dict[str, object] = {}
+        if new_run.skip_reason is SkipReason.OPERATOR:
+            details = {"by": asked.get(new_run.task.id)}
+        else:
+            blocking = new_run.blocking_run_id or oldest.get(new_run.task.id)
+            details = {"blocking_run_id": blocking} if blocking else {}
+        if details:
+            rows.append((new_run.id, to_json(details)))
+    if rows:
+        yield UpdateMany("runs", "id", ("error_details",), rows)
+
+
+def _asked_by(q: Dialect, task_ids: AbstractSet[int]) -> Work[dict[int, str | None]]:
+    rows = yield from q.fetch_by("select task_id, asked_by from skip_orders", "task_id", task_ids)
+    return {row[0]: row[1] for row in rows}
+
+
+def _oldest(q: Dialect, task_ids: AbstractSet[int]) -> Work[dict[int, int]]:
+    """The oldest run of each task that is under way or due; those born in this pass count too."""
+    more = f" and parent_id is null and place <> {int(Place.LATER)} group by task_id"
+    rows = yield from q.fetch_by("select task_id, min(run_id) from live", "task_id", task_ids, more)
+    return {row[0]: row[1] for row in rows}

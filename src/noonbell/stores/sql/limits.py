@@ -1,0 +1,324 @@
+"""Limits as a claim sees them: gates of limited tasks, queues, and the state of rate limits.
+
+A gate is the row of a limited task behind which its runs wait. It is open while a run waits and there is room. A claim
+reads only open gates, so a task with a million waiting runs and no room costs a claim nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.model.request import ClaimRequest
+from noonbell.model.task import RateLimit
+from noonbell.policy import rate
+from noonbell.policy.rate import RateState
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, move, waits
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.rows import from_json, to_json
+from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work, update
+
+_UNLIMITED = 1 << 30
+_SHORT = 32
+"""Gates with at most this many waiting are read together, by rank; a longer line is read from its head alone."""
+_LOOK_PAST = 200
+"""How far a claim looks past heads that it may not have: pinned to others, or held back by the rate of their key."""
+
+_A_MOMENT = 5_000
+"""Microseconds until a gate that another claim holds is worth another look."""
+_LOOKS = 20
+"""How often it does so in one claim."""
+
+
+@dataclass(slots=True)
+class Gate:
+    task_id: int
+    limit: int | None
+    used: int
+    waiting: int
+    top: int
+    rate_limit: RateLimit | None = None
+    states: dict[str, rate.RateState] = field(default_factory=dict)
+    """By scope: one for the task, or one for each value of the key."""
+    granted: int = _UNLIMITED
+    blocked_until: int | None = None
+
+    @property
+    def places(self) -> int:
+        return _UNLIMITED if self.limit is None else max(0, self.limit - self.used)
+
+    @property
+    def room(self) -> int:
+        return min(self.places, self.granted)
+
+    def scope(self, row: Live) -> str:
+        return f"task:{self.task_id}" if row.rate_key is None else f"task:{self.task_id}:{row.rate_key}"
+
+
+class Gates:
+    def __init__(self, gates: Sequence[Gate], next_at: Instant | None) -> None:
+        self._gates = {gate.task_id: gate for gate in gates}
+        self.next_at = next_at
+
+    def get(self, row: Live) -> Gate | None:
+        """The gate that this row waits behind; None for one that passed."""
+        return self._gates.get(row.task_id) if row.place == Place.GATED else None
+
+    def heads(self, q: Dialect, now: Instant, request: ClaimRequest) -> Work[list[Live]]:
+        """What may be taken from the open gates, in order within each."""
+        if not self._gates:
+            return []
+        listed = yield from self._listed(q, list(self._gates.values()), request.max)
+        allowed = yield from _allowed(q, request, listed)
+        found: list[Live] = []
+        for gate in self._gates.values():
+            rows = allowed.get(gate.task_id, [])
+            if gate.rate_limit is not None:
+                rows = yield from self._rated_heads(q, now, gate, rows, request)
+            found += rows[: min(gate.room, request.max)]
+        return found
+
+    def _rated_heads(
+        self, q: Dialect, now: Instant, gate: Gate, rows: list[Live], request: ClaimRequest
+    ) -> Work[list[Live]]:
+        """With a key: as long as whole heads of the line step aside, what stands behind them is looked at too."""
+        kept = yield from self._within_rate(q, now, gate, rows)
+        for _ in range(_LOOKS):
+            if kept or not rows or gate.rate_limit is None or gate.rate_limit.key is None:
+                break
+            listed = yield from self._listed(q, [gate], request.max)
+            allowed = yield from _allowed(q, request, listed)
+            rows = allowed.get(gate.task_id, [])
+            kept = yield from self._within_rate(q, now, gate, rows)
+        return kept
+
+    def write(self, now: Instant, taken: Sequence[Live]) -> Work[None]:
+        """Count what was taken at the gates, the rates and the priorities of what is next in line."""
+        used: dict[int, int] = defaultdict(int)
+        waiting: dict[int, int] = defaultdict(int)
+        passed: dict[int, int] = defaultdict(int)
+        for row in taken:
+            if row.gate is not None:
+                used[row.gate] += 1
+                (waiting if row.place == Place.GATED else passed)[row.gate] -= 1
+        yield from count_at_gates(used=used, waiting=waiting, passed=passed)
+        yield from self._write_rates(now, taken)
+        blocked = [(gate.task_id, gate.blocked_until) for gate in self._gates.values() if gate.blocked_until]
+        if blocked:
+            yield UpdateMany("gates", "task_id", ("blocked_until",), blocked)
+        yield from self._write_tops(taken)
+
+    def _listed(self, q: Dialect, gates: Sequence[Gate], limit: int) -> Work[dict[int, list[Live]]]:
+        """The heads of each line, held, so that a cancel waits for us or we for it."""
+        short = [gate.task_id for gate in gates if gate.waiting <= _SHORT]
+        ids: list[int] = []
+        if short:
+            rows = yield Fetch(
+                "select run_id from (select run_id, row_number() over (partition by gate order by turn, run_at, run_id)"
+                f" as line from live where place = {int(Place.GATED)} and {q.ids('gate', 'gates')}) heads"
+                " where line <= :limit",
+                {"gates": q.pack(sorted(short)), "limit": min(limit, _SHORT)},
+            )
+            ids += [row[0] for row in rows]
+        for gate in gates:
+            if gate.waiting > _SHORT:
+                rows = yield Fetch(
+                    f"select run_id from live where place = {int(Place.GATED)} and gate = :gate"
+                    " order by turn, run_at, run_id limit :limit",
+                    {"gate": gate.task_id, "limit": min(limit, gate.room) + _LOOK_PAST},
+                )
+                ids += [row[0] for row in rows]
+        rows_by_id = yield from load_active(q, ids)
+        listed: dict[int, list[Live]] = defaultdict(list)
+        for row in sorted(rows_by_id.values(), key=lambda row: (row.turn, row.run_at, row.run_id)):
+            if row.place == Place.GATED:
+                listed[row.task_id].append(row)
+        return listed
+
+    def _within_rate(self, q: Dialect, now: Instant, gate: Gate, rows: list[Live]) -> Work[list[Live]]:
+        """Those that the rate lets start now. With a key, the others step aside until their key has room again."""
+        limit = gate.rate_limit
+        if limit is None or not rows:
+            return rows
+        by_scope: dict[str, list[Live]] = defaultdict(list)
+        for row in rows:
+            by_scope[gate.scope(row)].append(row)
+        kept: list[Live] = []
+        aside: list[tuple[Live, Live]] = []
+        for scope, line in sorted(by_scope.items()):
+            state = yield from load(q, scope)
+            gate.states[scope] = state
+            granted = rate.grant(limit, state, now, len(line))
+            kept += line[: granted.count]
+            if limit.key is not None and granted.next_at is not None:
+                self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+                aside += [(row, waits(row, at=granted.next_at)) for row in line[granted.count :]]
+        yield from move(aside)
+        gate.granted = len(kept)
+        return sorted(kept, key=lambda row: (row.turn, row.run_at, row.run_id))
+
+    def _write_rates(self, now: Instant, taken: Sequence[Live]) -> Work[None]:
+        for gate in self._gates.values():
+            if gate.rate_limit is None:
+                continue
+            counts = Counter(gate.scope(row) for row in taken if row.gate == gate.task_id)
+            for scope, state in sorted(gate.states.items()):
+                granted = rate.grant(gate.rate_limit, state, now, counts[scope])
+                if counts[scope]:
+                    yield from save(scope, granted.state)
+                if gate.rate_limit.key is None and gate.waiting > counts[scope]:
+                    self._shut(gate, rate.grant(gate.rate_limit, granted.state, now, gate.waiting - counts[scope]))
+
+    def _shut(self, gate: Gate, more: rate.Grant) -> None:
+        """Nothing more may start now: the gate stays shut until its rate lets go."""
+        if more.count == 0 and more.next_at is not None:
+            gate.blocked_until = more.next_at
+            self.next_at = min(self.next_at or more.next_at, more.next_at)
+
+    def _write_tops(self, taken: Sequence[Live]) -> Work[None]:
+        """A gate that promised a more urgent head than it now has is put back in its place."""
+        for gate_id in sorted({row.gate for row in taken if row.gate is not None}):
+            gate = self._gates.get(gate_id)
+            if gate is None or gate.top >= min(row.turn for row in taken if row.gate == gate_id):
+                continue
+            rows = yield Fetch(
+                f"select turn from live where place = {int(Place.GATED)} and gate = :gate"
+                " order by turn, run_at, run_id limit 2",
+                {"gate": gate_id},
+            )
+            if rows:
+                yield update("gates", {"task_id": gate_id}, top=rows[-1][0])
+
+
+def open_gates(q: Dialect, queues: Sequence[str], limit: int) -> Work[Gates]:
+    """Those of these queues that have a waiting run and room, the most urgent first, locked.
+
+    A gate that another claim holds is left to it. One that its rate has shut is looked at again when it opens.
+    """
+    if not queues:
+        return Gates([], None)
+    now = yield Now()
+    here = {"queues": q.pack(list(queues)), "now": now}
+    found = yield Fetch(
+        f"select task_id from gates where open = 1 and {q.names('queue', 'queues')} and blocked_until <= :now"
+        " order by top, task_id limit :limit",
+        {**here, "limit": max(limit, 64)},
+    )
+    wanted = [row[0] for row in found]
+    # By primary key: a claim that only passes over a gate must leave no lock on the index that others find it by.
+    columns = "task_id, lim, used, waiting, top, rated"
+    more = f" and open + 0 = 1 order by task_id{q.skip_locked}"
+    rows = yield from q.fetch_by(f"select {columns} from gates", "task_id", wanted, more)
+    shut = yield Fetch(
+        f"select min(blocked_until) from gates where open = 1 and {q.names('queue', 'queues')} and blocked_until > :now",
+        here,
+    )
+    next_at = shut[0][0]
+    if len(rows) < len(wanted):  # another claim holds a gate: it will be free in a moment
+        soon = Instant(now + _A_MOMENT)
+        next_at = soon if next_at is None else min(next_at, soon)
+    texts = yield from q.fetch_by("select id, rate_limit from tasks", "id", [row[0] for row in rows if row[5]])
+    limits = {row[0]: msgspec.convert(from_json(row[1]), RateLimit) for row in texts if row[1] is not None}
+    gates = [Gate(row[0], row[1], row[2], row[3], row[4], limits.get(row[0])) for row in rows]
+    gates.sort(key=lambda gate: (gate.top, gate.task_id))
+    return Gates(gates, next_at)
+
+
+def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -> Work[dict[int, list[Live]]]:
+    """Without what this worker may not have: another job type, a newer version, other workers' pins."""
+    pinned = [row.run_id for rows in listed.values() for row in rows if row.flags & RunFlag.PINNED]
+    more = " and worker_id = :worker"
+    found = yield from q.fetch_by("select run_id from pins", "run_id", pinned, more, worker=request.worker_id)
+    mine = {row[0] for row in found}
+
+    def fits(row: Live) -> bool:
+        if row.flags & RunFlag.PINNED and row.run_id not in mine:
+            return False
+        if request.job_types is not None and row.job_type is not None and row.job_type not in request.job_types:
+            return False
+        return row.min_version <= request.version
+
+    return {task_id: [row for row in rows if fits(row)] for task_id, rows in listed.items()}
+
+
+class OpenQueues:
+    def __init__(self, names: Sequence[str], limits: dict[str, tuple[int | None, RateLimit | None]]) -> None:
+        self.names = list(dict.fromkeys(names))
+        self.next_at: Instant | None = None
+        self._limits = limits
+        self._room: dict[str, int] = {}
+        self._states: dict[str, rate.RateState] = {}
+
+    def room(self, name: str) -> int:
+        return self._room.get(name, _UNLIMITED)
+
+    def weigh(self, q: Dialect, now: Instant) -> Work[None]:
+        """How much each limited queue may give now. Its row is locked, so no other claim adds to it meanwhile."""
+        for name, (concurrency, limit) in self._limits.items():
+            room = _UNLIMITED
+            if concurrency is not None:
+                rows = yield Fetch(
+                    f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
+                    " and queue = :queue and parent_id is null",
+                    {"queue": name},
+                )
+                room = max(0, concurrency - int(rows[0][0]))
+            if limit is not None:
+                state = yield from load(q, _scope(name))
+                granted = rate.grant(limit, state, now, limit.max)
+                self._states[name] = state
+                room = min(room, granted.count)
+            self._room[name] = room
+
+    def write(self, now: Instant, chosen: Sequence[Live]) -> Work[None]:
+        taken = Counter(row.queue for row in chosen)
+        for name, state in self._states.items():
+            limit = self._limits[name][1]
+            if limit is None:
+                continue
+            granted = rate.grant(limit, state, now, taken[name])
+            if taken[name]:
+                yield from save(_scope(name), granted.state)
+            if taken[name] >= self.room(name):  # it may hold more: say when to ask again
+                again = rate.grant(limit, granted.state, now, 1).next_at
+                if again is not None:
+                    self.next_at = min(self.next_at or again, again)
+
+
+def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
+    """Without the paused ones; those with a limit are held until the end of the transaction."""
+    sql = f"select name, paused, concurrency, rate_limit from queues where {q.names('name', 'names')}"
+    params = {"names": q.pack(list(names))}
+    rows = yield Fetch(sql, params)
+    if any(row[2] is not None or row[3] is not None for row in rows):
+        rows = yield Fetch(f"{sql} order by name{q.lock}", params)
+    paused = {row[0] for row in rows if row[1]}
+    limits = {
+        name: (concurrency, None if limit is None else msgspec.convert(from_json(limit), RateLimit))
+        for name, _, concurrency, limit in rows
+        if name not in paused and (concurrency is not None or limit is not None)
+    }
+    return OpenQueues([name for name in dict.fromkeys(names) if name not in paused], limits)
+
+
+def _scope(name: str) -> str:
+    return f"queue:{name}"
+
+
+def load(q: Dialect, scope: str) -> Work[RateState]:
+    """Held until the end of the transaction. A new limit gets its row here, so that there is something to hold."""
+    sql = "select tat, log from rates where scope = :scope" + q.lock
+    rows = yield Fetch(sql, {"scope": scope})
+    if not rows:
+        yield InsertMany("rates", ("scope", "tat", "log"), [(scope, 0, "[]")])
+        return RateState()
+    tat, log = rows[0]
+    return RateState(tat, tuple((instant, count) for instant, count in from_json(log)))
+
+
+def save(scope: str, state: RateState) -> Work[None]:
+    yield update("rates", {"scope": scope}, tat=state.tat, log=to_json(state.log))

@@ -1,0 +1,229 @@
+"""Runs that are due and that no worker alive could take: found, told of once by task, and told again when it is over.
+
+What no worker can take stays at the head of its line, so only heads are looked at: the work grows with the number of queues
+and of workers that runs name, never with what waits. Queues are found by stepping from one to the next in an index.
+
+A task that was told of has a mark, a row `no_worker:TASK` in `counters` whose value is one run that waits. The situation
+is over when that run is taken or gone and no other is found.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from noonbell.clock import SECOND, Instant
+from noonbell.model.request import UnclaimableRuns, UnservedTask
+from noonbell.model.run import RunId
+from noonbell.model.task import TaskId
+from noonbell.model.worker import Lack, WorkerInfo
+from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
+from noonbell.stores.sql.active_runs import COLUMNS, DUE, Live, Place, RunFlag
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Work
+from noonbell.stores.sql.workers import is_alive, load_workers
+
+_MARK = "no_worker:"
+_STEPS = 1_000
+"""Queues, and workers that are named, in one look."""
+_HEADS = 50
+"""Rows of a line that are looked at; of one whose workers take some job types only, ten times as many."""
+_MARKS = 1_000
+
+
+@dataclass(slots=True)
+class _Crew:
+    """The workers that take runs now, and what is known of the rows that only some of them may have."""
+
+    workers: Sequence[WorkerInfo]
+    pins: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    had: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By parent: who has had a part of it."""
+
+    def on(self, queue: str) -> list[WorkerInfo]:
+        return [worker for worker in self.workers if queue in worker.queues]
+
+    def lacks(self, row: Live) -> Lack | None:
+        """None: one of them could take it."""
+        wanted = WorkerNeeds(
+            queue=row.queue,
+            job_type=row.job_type,
+            min_version=row.min_version,
+            workers=frozenset(self.pins[row.run_id]) if row.flags & RunFlag.PINNED else None,
+            had=frozenset() if row.parent_id is None else frozenset(self.had[row.parent_id]),
+        )
+        return lack(self.workers, wanted)
+
+
+def unserved(q: Dialect, grace_seconds: float) -> Work[list[UnservedTask]]:
+    """Mark and tell what is new, unmark and tell what is over."""
+    now = yield Now()
+    crew = yield from _crew(now)
+    rows = yield from _heads(q, crew)
+    marks = yield from _marks(q)
+    rows += yield from _read(q, [witness for witness in marks.values() if witness not in {row.run_id for row in rows}])
+    yield from _learn(q, crew, rows)
+    paused = yield from _paused()
+    since = now - round(grace_seconds * SECOND)
+    waiting: dict[int, Live] = {}
+    for row in sorted(rows, key=lambda row: (row.run_at, row.run_id)):
+        if row.run_at <= since and row.queue not in paused and crew.lacks(row) is not None:
+            waiting.setdefault(row.task_id, row)
+    return (yield from _tell(q, marks, waiting))
+
+
+def stranded(q: Dialect) -> Work[list[UnclaimableRuns]]:
+    """As of now, by queue, job type and what is lacking."""
+    now = yield Now()
+    crew = yield from _crew(now)
+    rows = yield from _heads(q, crew)
+    yield from _learn(q, crew, rows)
+    paused = yield from _paused()
+    found: dict[tuple[str, str, Lack], list[Live]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row.run_at, row.run_id)):
+        if row.queue not in paused and (missing := crew.lacks(row)) is not None:
+            found[row.queue, row.job_type or "", missing].append(row)
+    return [_stranded(missing, found[queue, job_type, missing]) for queue, job_type, missing in sorted(found)]
+
+
+def _stranded(missing: Lack, waiting: Sequence[Live]) -> UnclaimableRuns:
+    oldest = waiting[0]
+    return UnclaimableRuns(
+        queue=oldest.queue,
+        job_type=oldest.job_type,
+        lack=missing,
+        count=len(waiting),
+        run_id=RunId(oldest.run_id),
+        task_id=TaskId(oldest.task_id),
+        since=Instant(oldest.run_at),
+    )
+
+
+def _crew(now: Instant) -> Work[_Crew]:
+    workers = yield from load_workers()
+    return _Crew([worker for worker in workers if is_alive(worker, now) and takes_runs(worker)])
+
+
+def _paused() -> Work[set[str]]:
+    return {row[0] for row in (yield Fetch("select name from queues where paused = 1"))}
+
+
+def _tell(q: Dialect, marks: dict[int, int], waiting: dict[int, Live]) -> Work[list[UnservedTask]]:
+    fresh = [row for task_id, row in waiting.items() if task_id not in marks]
+    over = sorted(task_id for task_id in marks if task_id not in waiting)
+    moved = [row for task_id, row in waiting.items() if marks.get(task_id, row.run_id) != row.run_id]
+    gone = [_name(task_id) for task_id in (*over, *(row.task_id for row in moved))]
+    if gone:
+        yield Execute(f"delete from counters where {q.names('name', 'names')}", {"names": q.pack(gone)})
+    if fresh or moved:
+        yield InsertMany("counters", ("name", "value"), [(_name(row.task_id), row.run_id) for row in (*fresh, *moved)])
+    facts = [(row.task_id, row.run_id, {"queue": row.queue, "job_type": row.job_type}) for row in fresh]
+    yield from tell("task.no_worker", facts)
+    yield from tell("task.has_worker", [(task_id, None, {}) for task_id in over])
+    found = [UnservedTask(task_id=TaskId(row.task_id), queue=row.queue, job_type=row.job_type) for row in fresh]
+    return found + [UnservedTask(task_id=TaskId(task_id), is_over=True) for task_id in over]
+
+
+def _name(task_id: int) -> str:
+    return f"{_MARK}{task_id}"
+
+
+def _marks(q: Dialect) -> Work[dict[int, int]]:
+    """By task, the run that waits; held, so that one node alone tells that it is over."""
+    # The names follow each other in the key: from `no_worker:` to `no_worker;`.
+    rows = yield Fetch(
+        "select name from counters where name > :first and name < :last order by name limit :limit",
+        {"first": _MARK, "last": _MARK[:-1] + ";", "limit": _MARKS},
+    )
+    if not rows:
+        return {}
+    rows = yield Fetch(
+        f"select name, value from counters where {q.names('name', 'names')} order by name{q.lock}",
+        {"names": q.pack([row[0] for row in rows])},
+    )
+    return {int(name.removeprefix(_MARK)): value for name, value in rows}
+
+
+def _heads(q: Dialect, crew: _Crew) -> Work[list[Live]]:
+    found: list[Live] = []
+    for place in (Place.READY, Place.CAREFUL):
+        queues = yield from _steps("live", "queue", f"place = {int(place)}")
+        for queue in queues:
+            found += yield from _line(place, queue, crew.on(queue))
+    for queue in (yield from _steps("gates", "queue", "open = 1")):
+        found += yield from _gated(q, queue)
+    for worker_id in (yield from _steps("pins", "worker_id", "1 = 1")):
+        rows = yield Fetch(
+            f"select {', '.join(f'l.{column}' for column in Live._fields)} from pins p"
+            f" join live l on l.run_id = p.run_id where p.worker_id = :worker and l.place = {int(Place.PINNED)}"
+            " order by p.run_id limit :limit",
+            {"worker": worker_id, "limit": _HEADS},
+        )
+        found += [Live(*row) for row in rows]
+    return list({row.run_id: row for row in found}.values())
+
+
+def _steps(table: str, column: str, condition: str) -> Work[list[str]]:
+    """The values of a column, each found by one step in its index."""
+    found: list[str] = []
+    while len(found) < _STEPS:
+        rows = yield Fetch(
+            f"select min({column}) from {table} where {condition} and {column} > :last",
+            {"last": found[-1] if found else ""},
+        )
+        if rows[0][0] is None:
+            break
+        found.append(rows[0][0])
+    return found
+
+
+def _line(place: Place, queue: str, workers: Sequence[WorkerInfo]) -> Work[list[Live]]:
+    """The head of a line; of a READY one only what no worker of the queue knows how to do."""
+    plain = place is Place.READY
+    if plain and any(worker.job_types is None for worker in workers):
+        return []
+    rows = yield Fetch(
+        f"select {COLUMNS} from live where place = {int(place)} and queue = :queue"
+        " order by turn, run_at, run_id limit :limit",
+        {"queue": queue, "limit": _HEADS * 10 if plain and workers else _HEADS},
+    )
+    return [Live(*row) for row in rows]
+
+
+def _gated(q: Dialect, queue: str) -> Work[list[Live]]:
+    """The first in line at each open gate."""
+    gates = yield Fetch(
+        "select task_id from gates where open = 1 and queue = :queue order by top limit :limit",
+        {"queue": queue, "limit": _HEADS},
+    )
+    ids: list[int] = []
+    for gate in gates:
+        rows = yield Fetch(
+            f"select run_id from live where place = {int(Place.GATED)} and gate = :gate"
+            " order by turn, run_at, run_id limit 1",
+            {"gate": gate[0]},
+        )
+        ids += [row[0] for row in rows]
+    return (yield from _read(q, ids))
+
+
+def _read(q: Dialect, run_ids: Sequence[int]) -> Work[list[Live]]:
+    """Those of them that are due still."""
+    rows = yield from q.fetch_by(f"select {COLUMNS} from live", "run_id", run_ids)
+    return [live for live in (Live(*row) for row in rows) if live.place in DUE]
+
+
+def _learn(q: Dialect, crew: _Crew, rows: Iterable[Live]) -> Work[None]:
+    """Whom the rows name, and who has had another part of the same fan-out."""
+    listed = list(rows)
+    pinned = [row.run_id for row in listed if row.flags & RunFlag.PINNED]
+    for run_id, worker_id in (yield from q.fetch_by("select run_id, worker_id from pins", "run_id", pinned)):
+        crew.pins[run_id].add(worker_id)
+    parents = {row.parent_id for row in listed if row.parent_id is not None}
+    for table in ("runs", "live"):
+        select = f"select parent_id, worker_id from {table}"
+        had = yield from q.fetch_by(select, "parent_id", parents, " and worker_id is not null")
+        for parent_id, worker_id in had:
+            crew.had[parent_id].add(worker_id)

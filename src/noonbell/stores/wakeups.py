@@ -1,0 +1,406 @@
+"""Wake-ups: how a signal reaches waiters, in this process and in others.
+
+Inside a process it is always direct: every signal ends in `LocalWakeup`, wherever it came from. Between processes:
+
+    PostgreSQL   LISTEN and NOTIFY on one connection; all signals since the last go out as one notification
+    SQLite       the file's `data_version`, looked at while a caller waits
+    MySQL        nothing pushes: waiters for work or events look again after a quarter of a second
+    Redis        publish and subscribe, for any store, where `wakeup.url` names one
+
+Over a connection, signals are gathered while a message is on its way, and go out together with the next one: a hundred
+publishes a millisecond are one message a millisecond. While the connection is away, waiters look again after a quarter of a
+second, as on a store that cannot push. `close` sends what is still to be sent first, so that a publisher that ends right
+after its commit has signalled. PostgreSQL's notifications are committed outside of the transactions that they are about, so
+that these never wait for each other at the lock that PostgreSQL puts around notifying commits.
+
+A signal that gets lost (a connection breaks, a process dies between commit and signal) costs a poll, never a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from noonbell.masking import mask_addresses
+from noonbell.ports import EVENTS, queue_topic
+
+if TYPE_CHECKING:
+    import asyncpg
+    from redis.asyncio import Redis
+
+logger = logging.getLogger("noonbell.wakeup")
+
+
+class LocalWakeup:
+    """Inside one process and one event loop. The others build on it."""
+
+    def __init__(self) -> None:
+        self._signals: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+        self._seen: WeakKeyDictionary[asyncio.Task[Any], dict[str, int]] = WeakKeyDictionary()
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close: waiters go on to their timeout."""
+
+    def signal(self, topic: str) -> None:
+        self._wake(topic)
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
+        if self._take(topics):
+            await asyncio.sleep(0)
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        for topic in topics:
+            self._waiting.setdefault(topic, set()).add(waiter)
+        timer = loop.call_later(max(0.0, timeout), _resolve, waiter, False)
+        try:
+            woken = await waiter
+            if woken:
+                self._take(topics)
+            return woken
+        finally:
+            timer.cancel()
+            for topic in topics:
+                self._forget(topic, waiter)
+
+    def _wake(self, topic: str) -> None:
+        self._signals[topic] = self._signals.get(topic, 0) + 1
+        for waiter in self._waiting.get(topic, ()):
+            _resolve(waiter, True)
+
+    def _wake_all(self) -> None:
+        for topic in list(self._waiting):
+            self._wake(topic)
+
+    def _take(self, topics: Sequence[str]) -> bool:
+        """Whether one of them was signalled since this asyncio task last waited for it; taken by this.
+
+        A task that never waited before takes the signals that no task has taken yet.
+        """
+        task = asyncio.current_task()
+        seen = {} if task is None else self._seen.setdefault(task, {})
+        found = False
+        for topic in topics:
+            count = self._signals.get(topic, 0)
+            if count != seen.get(topic, self._taken.get(topic, 0)):
+                found = True
+            seen[topic] = self._taken[topic] = count
+        return found
+
+    def _forget(self, topic: str, waiter: asyncio.Future[bool]) -> None:
+        waiting = self._waiting[topic]
+        waiting.discard(waiter)
+        if not waiting:
+            del self._waiting[topic]
+
+    @property
+    def _somebody_waits(self) -> bool:
+        return bool(self._waiting)
+
+
+def _resolve(waiter: asyncio.Future[bool], value: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(value)
+
+
+class PolledWakeup(LocalWakeup):
+    """For a store that cannot push: a waiter on a queue or for events is woken after `poll` seconds at the latest."""
+
+    def __init__(self, poll: float = 0.25) -> None:
+        super().__init__()
+        self._poll = poll
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
+        for_news = any(topic.startswith(queue_topic("")) or topic == EVENTS for topic in topics)
+        if not for_news or timeout <= self._poll:
+            return await super().wait(topics, timeout)
+        await super().wait(topics, self._poll)
+        return True
+
+
+_CALM = 0.1
+"""Seconds between two wake-ups by the file: commits of this process change it too, and those were told directly."""
+
+
+class SqliteWakeup(LocalWakeup):
+    """Any commit by another connection to the file wakes everybody who waits, of whichever process it was."""
+
+    def __init__(self, path: str, poll: float = 0.025) -> None:
+        super().__init__()
+        self._path, self._poll = path, poll
+        self._connection: sqlite3.Connection | None = None
+        self._version: int | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+            self._watcher = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
+        if self._watcher is None or self._watcher.done():
+            self._changed()  # what happened before anybody waited is what the waiter has just looked at
+            self._watcher = asyncio.create_task(self._watch(), name="noonbell sqlite wake-up")
+        return await super().wait(topics, timeout)
+
+    async def _watch(self) -> None:
+        """Ends by itself soon after the last waiter has gone."""
+        idle = 0
+        while idle < 3:
+            await asyncio.sleep(self._poll)
+            idle = 0 if self._somebody_waits else idle + 1
+            if self._changed():
+                self._wake_all()
+                await asyncio.sleep(_CALM)
+
+    def _changed(self) -> bool:
+        """A few microseconds: the answer is in the shared memory of the write-ahead log."""
+        try:
+            if self._connection is None:
+                self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+            version: int = self._connection.execute("pragma data_version").fetchone()[0]
+        except sqlite3.Error:
+            return False
+        changed = self._version is not None and version != self._version
+        self._version = version
+        return changed
+
+
+class PushedWakeup(PolledWakeup, ABC):
+    by: str
+    """What carries the signals, for people."""
+    patience: float
+    """Seconds that `open` waits for the first connection."""
+    last_words: float = 2.0
+    """Seconds that `close` waits for signals that are still to be sent."""
+
+    def __init__(self, url: str, retry_seconds: float = 1.0) -> None:
+        super().__init__()
+        self._url, self._retry_seconds = url, retry_seconds
+        self._name = secrets.token_hex(6)
+        self._outbox: set[str] = set()
+        self._under_way: set[str] = set()
+        """Taken from the outbox, and not yet known to be sent."""
+        self._all_told = asyncio.Event()
+        self._all_told.set()
+        self._news = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def _session(self) -> None:
+        """Connect, say `_listens`, then hear and tell until the connection breaks."""
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def open(self) -> None:
+        """Returns when it listens, or after a moment if the other side is away: it goes on trying."""
+        self._task = asyncio.create_task(self._run(), name=f"noonbell wake-up by {self.by}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._connected.wait(), self.patience)
+
+    async def close(self) -> None:
+        """Sends what is still to be sent, for `last_words` seconds at most."""
+        if self._task is not None:
+            if not self._task.done():
+                await self._tell_the_rest()
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _tell_the_rest(self) -> None:
+        try:
+            await asyncio.wait_for(self._all_told.wait(), self.last_words)
+        except TimeoutError:
+            logger.warning(
+                "%d wake-up signals by %s could not be sent before the close: who waits for them finds the work by polling",
+                *(len(self._outbox | self._under_way), self.by),
+            )
+
+    def signal(self, topic: str) -> None:
+        self._wake(topic)
+        self._outbox.add(topic)
+        self._all_told.clear()
+        self._news.set()
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
+        if self.is_connected:
+            return await LocalWakeup.wait(self, topics, timeout)
+        return await super().wait(topics, timeout)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._session()
+            except Exception as error:  # any error: without a connection there is only the poll, so try again
+                said = mask_addresses(str(error)) or type(error).__name__
+                logger.warning("wake-ups by %s are interrupted: %s", self.by, said)
+            self._send_again()
+            if self.is_connected:
+                self._connected.clear()
+                self._wake_all()  # waiters begin to poll
+            await asyncio.sleep(self._retry_seconds)
+
+    def _listens(self) -> None:
+        self._connected.set()
+        self._wake_all()  # signals may have been lost while no connection listened
+
+    async def _to_tell(self) -> list[str]:
+        """The topics since the last time, as soon as there are any or the connection is known to be broken.
+
+        To ask again is to say that the last ones were sent.
+        """
+        self._under_way = set()
+        if not self._outbox:
+            self._all_told.set()
+        await self._news.wait()
+        self._news.clear()
+        self._under_way, self._outbox = self._outbox, set()
+        return sorted(self._under_way)
+
+    def _send_again(self) -> None:
+        """The connection is gone, and with it perhaps what was under way: the next one carries it."""
+        self._outbox |= self._under_way
+        self._under_way = set()
+        if self._outbox:
+            self._news.set()
+
+    def _heard(self, message: str) -> None:
+        sender, *topics = message.split("\n")
+        if sender != self._name:
+            for topic in topics:
+                self._wake(topic)
+
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+CHANNEL = "noonbell"
+_PAYLOAD = 7_500
+"""Bytes of topics in one notification; PostgreSQL takes 8,000."""
+
+
+def channel_of(mark: str) -> str:
+    """Each store of a database has a channel of its own; one with plain names has the plain one."""
+    return f"{CHANNEL}_{mark}" if mark else CHANNEL
+
+
+class PostgresWakeup(PushedWakeup):
+    by = "PostgreSQL"
+    patience = 5
+
+    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
+        super().__init__(url, retry_seconds)
+        self._channel = channel_of(mark)
+        self._lost = asyncio.Event()
+
+    async def _session(self) -> None:
+        import asyncpg
+
+        settings = {"application_name": "noonbell wake-up", "synchronous_commit": "off"}
+        connection = await asyncpg.connect(self._url, timeout=10, command_timeout=30, server_settings=settings)
+        try:
+            self._lost.clear()
+            connection.add_termination_listener(self._terminated)
+            await connection.add_listener(self._channel, lambda *heard: self._heard(str(heard[-1])))
+            self._listens()
+            while not self._lost.is_set():
+                for payload in payloads(self._name, await self._to_tell()):
+                    await connection.execute("select pg_notify($1, $2)", self._channel, payload)
+        finally:
+            await _hang_up(connection)
+
+    def _terminated(self, _connection: Any) -> None:
+        self._lost.set()
+        self._news.set()
+
+
+async def _hang_up(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=2)
+    except Exception:  # it is broken or slow: either way it is not ours any longer
+        connection.terminate()
+
+
+def payloads(sender: str, topics: Sequence[str]) -> list[str]:
+    """The sender and the topics, line by line, in as few notifications as will hold them."""
+    found: list[str] = []
+    current, size = [sender], len(sender)
+    for topic in topics:
+        length = len(topic.encode()) + 1
+        if size + length > _PAYLOAD and len(current) > 1:
+            found.append("\n".join(current))
+            current, size = [sender], len(sender)
+        current.append(topic)
+        size += length
+    if len(current) > 1:
+        found.append("\n".join(current))
+    return found
+
+
+_PING_EVERY = 5.0
+"""Seconds of silence after which the connection is asked whether it still is one."""
+
+
+class RedisWakeup(PushedWakeup):
+    by = "Redis"
+    patience = 2
+
+    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
+        super().__init__(url, retry_seconds)
+        # Redis's channels know no databases: installations that share a server differ by the number.
+        self._channel = f"noonbell:{urlsplit(url).path.strip('/') or 0}{mark and f':{mark}'}"
+
+    async def _session(self) -> None:
+        from redis.asyncio import Redis
+
+        client = Redis.from_url(self._url, socket_connect_timeout=5, socket_timeout=10, client_name="noonbell-wake-up")
+        try:
+            async with client.pubsub() as pubsub:
+                await pubsub.subscribe(self._channel)
+                self._listens()
+                sending = asyncio.create_task(self._send(client))
+                try:
+                    await self._listen(pubsub, sending)
+                finally:
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
+        finally:
+            await client.aclose()
+
+    async def _listen(self, pubsub: Any, sending: asyncio.Task[None]) -> None:
+        while not sending.done():
+            async with asyncio.timeout(2 * _PING_EVERY):
+                message = await pubsub.get_message(timeout=_PING_EVERY)
+                if message is None:
+                    await pubsub.ping()
+            if message is not None and message["type"] == "message":
+                data = message["data"]
+                self._heard(data.decode() if isinstance(data, bytes) else data)
+        sending.result()
+
+    async def _send(self, client: Redis) -> None:
+        while True:
+            topics = await self._to_tell()
+            if topics:
+                await client.publish(self._channel, "\n".join((self._name, *topics)))

@@ -1,0 +1,1 @@
+"""Telemetry: metrics for Prometheus, lines for the log, spans for OpenTelemetry."""

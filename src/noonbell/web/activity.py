@@ -1,0 +1,284 @@
+"""The activity pages, for admins: the audit log with its entries, check and CSV export, and the system's own events.
+
+The event stream is read backwards in stretches. Thousands of run events may lie between two that are shown here, so a
+page reads a limited part of the stream and says how far it came; the next page continues from there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from noonbell.clock import SECOND, Instant
+from noonbell.errors import InvalidArgument, InvalidState, NotFound
+from noonbell.fields import meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
+from noonbell.model.task import TaskId
+from noonbell.ports import Store
+from noonbell.service.audit_log import expected_heads
+from noonbell.service.filters import BY_NAME, Word, event_json
+from noonbell.web.context import PageContext, as_json, merged, whole_number
+from noonbell.web.forms import TypedMoment
+from noonbell.web.i18n import instant_from
+from noonbell.web.lists import Filters
+from noonbell.web.page import get
+from noonbell.web.task_form import VersionChange, changes
+
+_SIZE: Final = 50
+_MOST_EXPORTED: Final = 10_000
+_MOST_CHECKED: Final = 10_000
+_BATCH: Final = 1_000
+_KNOWN: Final = ("actor", "action", "task", "text", "from", "to")
+_TASK = re.compile(r"/tasks/(\d{1,15})(?:/|$)")
+_WITHIN: Final = 30 * SECOND
+"""How long after a change of a task its audit entry may be written."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_COLUMNS: Final = ("id", "at", "actor", "action", "subject", "peer", "request_id", "details", "hash", "key")
+
+
+async def show(ctx: PageContext) -> Response:
+    if ctx.query.get("view") == "system":
+        return await show_system(ctx)
+    before, narrowed, problem = ctx.number("before", 17), {}, ""
+    try:
+        narrowed = await read(ctx)
+    except InvalidArgument as error:
+        problem = error.message
+    access = ctx.deps.access
+    entries = [] if access is None or problem else await access.log(before, _SIZE, **narrowed)
+    return ctx.page(
+        "activity.html",
+        entries=[AuditLine(entry, _task_of(entry)) for entry in entries],
+        filters=Filters(ctx.query, _KNOWN, problem),
+        groups=ACTION_GROUPS,
+        group_words={name: ctx.words(f"deeds.{name}") for name in ACTION_GROUPS},
+        older=merged(ctx.query, before=entries[-1]["id"]) if len(entries) == _SIZE else None,
+        newest=merged(ctx.query, before=None) if before is not None else None,
+        csv=merged(ctx.query, before=None),
+        is_kept=access is not None,
+        key=None if access is None else access.audit_log.key_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    entry: dict[str, Any]
+    task_id: TaskId | None
+    """The task that the entry is about, if any."""
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the task's versions show what the action changed."""
+        return self.task_id is not None and self.entry["action"] in ACTION_GROUPS["changes"]
+
+
+def _task_of(entry: dict[str, Any]) -> TaskId | None:
+    found = _TASK.search(entry["subject"])
+    return None if found is None else TaskId(int(found[1]))
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    actor: Word | None = None
+    action: Annotated[str | None, meta(min_length=1, max_length=60)] = None
+    task: Annotated[str | None, meta(min_length=1, max_length=260)] = None
+    text: Annotated[str | None, meta(min_length=1, max_length=200)] = None
+    since: TypedMoment | None = msgspec.field(name="from", default=None)
+    until: TypedMoment | None = msgspec.field(name="to", default=None)
+
+
+async def read(ctx: PageContext) -> dict[str, Any]:
+    """The filters of the address, as `Access.log` takes them."""
+    at = ReadContext(Problems(), zone=ctx.zone)
+    asked = read_into(AuditFilter, {name: ctx.query[name] for name in _KNOWN if ctx.query.get(name)}, at)
+    at.problems.finish()
+    task = asked.task
+    narrowed: dict[str, Any] = {
+        "actor": asked.actor,
+        "actions": actions_of(asked.action),
+        "text": asked.text,
+        "since": asked.since,
+        "until": asked.until,
+    }
+    if task is not None:
+        narrowed["about"] = await _paths_of(ctx, task.removeprefix(BY_NAME))
+    return narrowed
+
+
+async def _paths_of(ctx: PageContext, task: str) -> tuple[str, ...]:
+    """Where a task is called: by its id, and by the name that it has."""
+    by_id = f"/tasks/{task}" if task.isdecimal() else ""
+    named = None if by_id else await ctx.services.store.task_named(task)
+    return tuple(path for path in (by_id, named and f"/tasks/{named.id}", f"/tasks/{BY_NAME}{task}") if path)
+
+
+# One entry
+
+
+async def show_one(ctx: PageContext) -> Response:
+    """All that is kept of it; and of the change of a task, what was before and after."""
+    entry = await _entry(ctx)
+    task_id = _task_of(entry)
+    change = None if task_id is None else await _change(ctx, entry, task_id)
+    return ctx.page(
+        "activity_entry.html", entry=entry, task_id=task_id, change=change, details=as_json(entry["details"])
+    )
+
+
+async def _entry(ctx: PageContext) -> dict[str, Any]:
+    number = whole_number(ctx.piece("number"), 17)
+    entries = [] if ctx.deps.access is None or number is None else await ctx.deps.access.log(number + 1, 1)
+    if not entries or entries[0]["id"] != number:
+        raise NotFound(ctx.words("activity.unknown", id=ctx.piece("number")[:20]))
+    return entries[0]
+
+
+async def _change(ctx: PageContext, entry: dict[str, Any], task_id: TaskId) -> VersionChange | None:
+    """The version that came of it: the newest that was there when it was written down, made by the same one just then."""
+    at = Instant(instant_from(entry["at"]))
+    versions = await ctx.services.store.task_versions(task_id)
+    for change in changes(versions):
+        version = change.version
+        if version.valid_from <= at and version.changed_by == entry["actor"]:
+            return change if at - version.valid_from <= _WITHIN else None
+    return None
+
+
+# Whether it is as it was written
+
+
+async def check(ctx: PageContext) -> Response:
+    access, given, problem, state = ctx.deps.access, ctx.query.get("head", "")[:100], "", None
+    if access is None:
+        raise InvalidState(ctx.words("activity.not_kept"))
+    try:
+        state = await access.audit_log.check(expected_heads([given] if given else [], "head"), _MOST_CHECKED)
+    except InvalidArgument as error:
+        problem = error.message
+    return ctx.page(
+        "activity_check.html",
+        state=state,
+        given=given,
+        problem=problem,
+        key=access.audit_log.key_id,
+        most=_MOST_CHECKED,
+    )
+
+
+# As a file
+
+
+async def export(ctx: PageContext) -> Response:
+    """The entries that match the filters as CSV, the newest `_MOST_EXPORTED`."""
+    if ctx.deps.access is None:
+        raise InvalidState(ctx.words("activity.not_kept"))
+    narrowed, written = await read(ctx), io.StringIO()
+    writer = csv.writer(written)
+    writer.writerow(_COLUMNS)
+    before, count = None, 0
+    while count < _MOST_EXPORTED:
+        entries = await ctx.deps.access.log(before, _BATCH, **narrowed)
+        writer.writerows([cell(entry[name]) for name in _COLUMNS] for entry in entries)
+        count += len(entries)
+        if len(entries) < _BATCH:
+            break
+        before = entries[-1]["id"]
+    headers = {"content-disposition": 'attachment; filename="noonbell-activity.csv"'}
+    return Response(written.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+
+
+def cell(value: Any) -> str:
+    """Quoted so that no spreadsheet takes it for a formula."""
+    text = "" if value is None else as_json(value) if isinstance(value, dict) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "changes": (
+        *("create_task", "replace_task", "patch_task", "delete_task", "enable_task", "disable_task", "resume_task"),
+        *("pause_task", "reset_task", "skip_slots", "create_job", "change_job", "delete_job"),
+    ),
+    "starts": ("trigger_task", "backfill_task", "publish_runs", "retry_run", "promote_run", "cancel_run"),
+    "bulk": (
+        *("apply_tasks", "enable_tasks", "disable_tasks", "cancel_runs", "retry_runs"),
+        *("drain_queue", "clean_queue", "redrive_queue"),
+    ),
+    "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
+    "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker"),
+    "access": ("create_token", "revoke_token", "rotate_secrets", "sign_audit_log"),
+    "alerts": (
+        *("create_alert_rule", "change_alert_rule", "remove_alert_rule", "create_alert_channel"),
+        *("change_alert_channel", "remove_alert_channel", "test_alert_channel"),
+    ),
+}
+
+
+def actions_of(text: str | None) -> tuple[str, ...]:
+    """Of the filter `action`: the name of a group, or of one operation."""
+    return () if text is None else ACTION_GROUPS.get(text, (text,))
+
+
+EVENT_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "worker": ("started", "stopped", "changed", "draining", "stopping", "lost", "returned"),
+    "queue": ("paused", "resumed", "limited"),
+    "task": (
+        *("created", "changed", "deleted", "enabled", "disabled", "completed", "error"),
+        *("skip_next", "misfired", "no_worker", "has_worker"),
+    ),
+    "alert": ("raised", "repeated", "recovered"),
+}
+"""The types of events that are shown: all but those of runs."""
+_EVENTS: Final = 50
+_STRETCH: Final = 500
+_MOST_STRETCHES: Final = 8
+
+
+async def show_system(ctx: PageContext) -> Response:
+    store = ctx.services.store
+    kind = ctx.query.get("kind", "")
+    wanted = {
+        f"{each}.{what}" for each in (EVENT_KINDS if kind not in EVENT_KINDS else (kind,)) for what in EVENT_KINDS[each]
+    }
+    before = ctx.number("before", 17)
+    upto = await store.last_event() + 1 if before is None else before
+    found, reached = await backwards(store, upto, wanted)
+    return ctx.page(
+        "activity_system.html",
+        events=found,
+        kinds=list(EVENT_KINDS),
+        kind=kind,
+        older=merged(ctx.query, before=reached) if reached > 1 else None,
+        newest=merged(ctx.query, before=None) if "before" in ctx.query else None,
+        looked=upto - reached,
+        hours=ctx.deps.settings.events.retention / 3_600,
+    )
+
+
+async def backwards(store: Store, upto: int, types: Collection[str]) -> tuple[list[dict[str, Any]], int]:
+    """Events before that number, newest first; and how far down the stream was read."""
+    found: list[dict[str, Any]] = []
+    for _ in range(_MOST_STRETCHES):
+        if upto <= 1 or len(found) >= _EVENTS:
+            break
+        after = max(0, upto - _STRETCH - 1)
+        page = await store.event_page(after, upto - 1 - after, types)
+        found += [event_json(event) for event in reversed(page.events) if event.seq < upto]
+        if page.has_gap:
+            return found, 1  # what came before has been removed
+        upto = after + 1
+    return found, upto
+
+
+PAGES: Final = [
+    get("/activity", show, role=Role.ADMIN),
+    get("/activity.csv", export, role=Role.ADMIN),
+    get("/activity/check", check, role=Role.ADMIN),
+    get("/activity/{number}", show_one, role=Role.ADMIN),
+]

@@ -1,1 +1,0 @@
-"""The activity page: what people did, and what the system noticed."""

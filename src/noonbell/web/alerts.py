@@ -1,0 +1,201 @@
+"""Alerts in the settings: open alerts, deliveries, and the pages of channels and rules: one editor for both, made from the
+Structs that declare their fields. A channel's secrets are written here and never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from noonbell.alerts.channels import KINDS, ChannelBody
+from noonbell.alerts.service import SETTINGS, Alerts
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
+from noonbell.fields import table
+from noonbell.model.access import Role
+from noonbell.model.alert import RuleBody, RuleKind
+from noonbell.service.secrets import MASK
+from noonbell.web.context import PageContext, merged
+from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, texts_of
+from noonbell.web.page import PageRoute, get, post
+from noonbell.web.settings import mistyped, removal, section
+
+PATH: Final = "/settings/alerts"
+_SIZE: Final = 25
+
+
+def alerts_of(ctx: PageContext) -> Alerts:
+    if ctx.deps.alerts is None:
+        raise InvalidState(ctx.words("alerts.none_here"))
+    return ctx.deps.alerts
+
+
+async def show(ctx: PageContext) -> Response:
+    alerts = ctx.deps.alerts
+    if alerts is None:
+        return section(ctx, "alerts", is_kept=False)
+    channel = ctx.query.get("channel")
+    deliveries = await alerts.deliveries(limit=_SIZE, before=ctx.number("before", 17), channel=channel)
+    return section(
+        ctx,
+        "alerts",
+        is_kept=True,
+        raised=await alerts.open_alerts(),
+        channels=await alerts.channels(),
+        rules=await alerts.rules(),
+        deliveries=deliveries,
+        channel=channel or "",
+        older=merged(ctx.query, before=deliveries[-1]["id"]) if len(deliveries) == _SIZE else None,
+        newest=merged(ctx.query, before=None) if "before" in ctx.query else None,
+    )
+
+
+Kept = dict[str, Any]
+"""A channel or a rule, as the service shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """The pages that make, change and remove what has a name."""
+
+    noun: str
+    struct: type[msgspec.Struct]
+    role: Role
+    get: Callable[[Alerts, str], Awaitable[Kept]]
+    create: Callable[[Alerts, Mapping[str, Any]], Awaitable[Kept]]
+    put: Callable[[Alerts, str, Mapping[str, Any]], Awaitable[Kept]]
+    delete: Callable[[Alerts, str], Awaitable[None]]
+
+    async def ask_new(self, ctx: PageContext) -> Response:
+        fields = table(self.struct)
+        usual = {name: each.default for name, each in fields.items() if not each.is_required}
+        return await self._form(ctx, texts_of(self.struct, usual), None)
+
+    async def make(self, ctx: PageContext) -> Response:
+        sent = await ctx.form()
+        try:
+            made = await self.create(alerts_of(ctx), read_boxes(self.struct, sent))
+        except (InvalidArgument, AlreadyExists) as error:
+            return await self._form(ctx, _texts(sent), None, error)
+        ctx.details = {"kind": made["kind"]}
+        return self._done(ctx, f"alert_saved.{self.noun}", made["name"])
+
+    async def ask_change(self, ctx: PageContext) -> Response:
+        there = await self.get(alerts_of(ctx), ctx.piece("name"))
+        return await self._form(ctx, texts_of(self.struct, there), there)
+
+    async def change(self, ctx: PageContext) -> Response:
+        name, sent = ctx.piece("name"), await ctx.form()
+        there = await self.get(alerts_of(ctx), name)
+        try:
+            wanted = read_boxes(self.struct, [*((key, text) for key, text in sent if key != "name"), ("name", name)])
+            await self.put(alerts_of(ctx), name, _with_kept_secret(wanted, there, dict(sent)))
+        except InvalidArgument as error:
+            return await self._form(ctx, _texts(sent), there, error)
+        return self._done(ctx, f"alert_saved.{self.noun}", name)
+
+    async def ask_remove(self, ctx: PageContext, problem: str = "") -> Response:
+        name = (await self.get(alerts_of(ctx), ctx.piece("name")))["name"]
+        told_by = [rule["name"] for rule in await alerts_of(ctx).rules() if name in rule["channels"]]
+        used_by = told_by if self.noun == "channel" else []
+        return removal(
+            ctx,
+            name,
+            f"/settings/{self.noun}s/{name}/remove",
+            problem,
+            title=ctx.words(f"alerts.remove_{self.noun}", name=name),
+            what=ctx.words(f"alerts.remove_{self.noun}_{'used' if used_by else 'what'}", n=len(used_by)),
+            used_by=used_by,
+        )
+
+    async def remove(self, ctx: PageContext) -> Response:
+        name = ctx.piece("name")
+        if problem := await mistyped(ctx, name):
+            return await self.ask_remove(ctx, problem)
+        await self.delete(alerts_of(ctx), name)
+        return self._done(ctx, "alerts.removed", name)
+
+    def _done(self, ctx: PageContext, key: str, name: str) -> Response:
+        ctx.subject = f"/alerts/{self.noun}s/{name}"
+        return ctx.done(ctx.words(key, name=name), go=PATH)
+
+    async def _form(
+        self, ctx: PageContext, texts: Mapping[str, str], there: Kept | None, error: Any = None
+    ) -> Response:
+        boxes, known = boxes_of(self.struct), [channel["name"] for channel in await alerts_of(ctx).channels()]
+        kinds: Mapping[str, str] = {kind: ctx.words(f"rule.{kind}") for kind in RuleKind}
+        if self.noun == "channel":
+            kinds = {kind: f"{ctx.words(f'channel.{kind}')} – {ctx.words(f'channel_means.{kind}')}" for kind in KINDS}
+        return section(
+            ctx,
+            "edit",
+            200 if error is None else 400,
+            noun=self.noun,
+            boxes=boxes.values(),
+            fields={name: texts.get(name, "") for name in boxes},
+            kinds=kinds,
+            known=known,
+            there=there,
+            problems={} if error is None else problems_by_box(error, boxes),
+            is_declared=there is not None and there["managed_by"] == SETTINGS,
+            examples=KINDS.values() if self.noun == "channel" else (),
+        )
+
+    def pages(self) -> list[PageRoute]:
+        new, path = f"/settings/new/{self.noun}", f"/settings/{self.noun}s/{{name}}"
+        return [
+            get(new, self.ask_new, role=self.role),
+            post(new, self.make, f"create_alert_{self.noun}", role=self.role),
+            get(path, self.ask_change, role=self.role),
+            post(path, self.change, f"change_alert_{self.noun}", role=self.role),
+            get(f"{path}/remove", self.ask_remove, role=self.role),
+            post(f"{path}/remove", self.remove, f"remove_alert_{self.noun}", role=self.role),
+        ]
+
+
+def _texts(sent: list[tuple[str, str]]) -> dict[str, str]:
+    """As they were sent; several of one name are lines."""
+    return {name: "\n".join(text for key, text in sent if key == name) for name, _ in sent}
+
+
+def _with_kept_secret(wanted: dict[str, Any], there: Kept, sent: Mapping[str, str]) -> dict[str, Any]:
+    """A secret that is left empty stays as it is, unless it is to go, or the kind takes none."""
+    kind = KINDS.get(wanted.get("kind", ""))
+    keeps = there.get("secret") is not None and not sent.get("no_secret") and kind is not None and kind.credential
+    return {"secret": MASK, **wanted} if keeps else wanted
+
+
+async def test_channel(ctx: PageContext) -> Response:
+    """What the other side really said."""
+    name = ctx.piece("name")
+    told = await alerts_of(ctx).test_channel(name)
+    ctx.subject, ctx.details = f"/alerts/channels/{name}", {"delivered": told["delivered"]}
+    code = told["response_code"]
+    if not told["delivered"]:
+        raise InvalidState(ctx.words("settings.not_delivered", name=name, why=told["error"]))
+    text = ctx.words("settings.delivered", name=name)
+    return ctx.done(text if code is None else f"{text} HTTP {code}", PATH)
+
+
+CHANNELS: Final = Editor(
+    "channel",
+    ChannelBody,
+    Role.ADMIN,
+    Alerts.channel,
+    Alerts.create_channel,
+    Alerts.change_channel,
+    Alerts.remove_channel,
+)
+RULES: Final = Editor(
+    "rule", RuleBody, Role.OPERATOR, Alerts.rule, Alerts.create_rule, Alerts.change_rule, Alerts.remove_rule
+)
+
+PAGES: Final = [
+    get(PATH, show),
+    *CHANNELS.pages(),
+    post("/settings/channels/{name}/test", test_channel, "test_alert_channel", role=Role.ADMIN),
+    *RULES.pages(),
+]

@@ -1,0 +1,293 @@
+"""Why a run or a slot is as it is, in the visitor's language, and what to do about it; a schedule in words, and its slots to come.
+
+`explained` turns a finding of the explain service into a sentence with links and times; `advice` turns a cause into a
+recommendation; `refusal` says why a callback was refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from noonbell import when
+from noonbell.clock import Instant, instant_of, slot_of
+from noonbell.errors import ScheduleError
+from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus
+from noonbell.model.task import HTTP, Task, TaskSpec, TaskStatus
+from noonbell.policy.account import bounds_of
+from noonbell.policy.slot_history import VersionSpan
+from noonbell.service.explain import TIMES, SlotFinding
+from noonbell.web import i18n, render
+from noonbell.web.charts import badge
+from noonbell.web.context import PageContext
+from noonbell.when.due import first, initial
+
+_RUNS: Final = frozenset({"run", "blocking"})
+"""The facts that are ids of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    cause: str
+    key: str
+    """The sentence, where a cause has several."""
+    text: Markup
+    run_id: int | None = None
+    blocking_run_id: int | None = None
+
+
+def explained(ctx: PageContext, found: SlotFinding, *, here: int | None = None) -> Explained:
+    """`here` is the run whose page it is: it is not linked to, and its error stands above the sentence already."""
+    key = found.key or found.cause
+    if here is not None and key == "ran_badly":
+        key = "ran"
+    said = [(key, found.facts), *found.more]
+    text = Markup(" ").join(_sentence(ctx, each, facts, here) for each, facts in said)
+    return Explained(found.cause, key, text, found.run_id, found.blocking_run_id)
+
+
+def unclear(message: str) -> Explained:
+    """The question was none that can be answered."""
+    return Explained("", "", escape(message))
+
+
+def _sentence(ctx: PageContext, key: str, facts: Mapping[str, Any], here: int | None) -> Markup:
+    told = {name: _word(ctx, name, value, here) for name, value in facts.items()}
+    return Markup(ctx.words(f"finding.{key}")).format(**told)  # noqa: S704 - ours
+
+
+def _word(ctx: PageContext, name: str, value: Any, here: int | None) -> Markup | str:
+    if isinstance(value, VersionSpan):
+        return "" if value.schedule is None else value.schedule.describe(ctx.words.lang)
+    if value is None:
+        return ctx.words("finding_word.somebody" if name == "actor" else "finding_word.none")
+    if name in TIMES:
+        return render.moment(ctx, value, relative=False)
+    if name == "span":
+        return i18n.span(value, ctx.words)
+    if name == "status":
+        return badge(str(value), ctx.words)
+    if name in _RUNS:
+        return Markup('<span class="mono">{}</span>').format(value) if value == here else _link(ctx, value)
+    return str(value)
+
+
+def _link(ctx: PageContext, run_id: int) -> Markup:
+    return Markup('<a class="mono" href="{}">{}</a>').format(ctx.url(f"/runs/{run_id}"), run_id)
+
+
+BY_CODE: Final = {401: "credentials", 403: "credentials", 404: "not_there", 410: "not_there", 429: "too_many"}
+"""Answers that say more than the hundred they belong to."""
+
+BY_KIND: Final = {
+    "dns": "dns",
+    "connection_refused": "refused",
+    "connect_timeout": "unreachable",
+    "connection_lost": "connection_lost",
+    "tls": "tls",
+    "timeout": "timeout",
+    "http_3xx": "redirect",
+    "http_4xx": "refuses",
+    "http_5xx": "target_failed",
+    "too_large": "too_large",
+    "blocked_address": "blocked",
+    "protocol_error": "protocol",
+    "error": "handler",
+    "fail": "said_so",
+    "invalid_payload": "payload",
+    "invalid_result": "result",
+    "crash": "crash",
+    "lost": "lost",
+    "unknown": "unknown",
+    "callback_failed": "callback_failed",
+    "callback_timeout": "no_callback",
+}
+"""By `error_details.kind` of a run that failed."""
+
+BY_SENTENCE: Final = frozenset({"no_worker_type", "no_worker_version", "no_worker_named", "no_worker_part"})
+"""Sentences of a cause that ask for something else than the cause alone."""
+
+BY_CAUSE: Final = {
+    "no_worker": "no_worker",
+    "queue_paused": "queue_paused",
+    "circuit_open": "circuit",
+    "overlap": "overlap",
+    "failure": "after_failure",
+    "backoff": "after_failure",
+    "concurrency": "concurrency",
+    "queue_full": "queue_full",
+    "rate_limited": "rate_limited",
+    "error": "task_error",
+    "planner_late": "planner_late",
+    "store_down": "store_down",
+    "lost": "lost",
+    "canceled": "canceled",
+}
+"""By what `explain` found, for a run that has not failed."""
+
+TASK: Final = frozenset(
+    {
+        *("credentials", "not_there", "too_many", "timeout", "redirect", "no_callback", "circuit", "overlap"),
+        *("concurrency", "queue_full", "rate_limited", "task_error", "refuses", "after_failure", "tls", "dns"),
+        "no_worker_version",
+    }
+)
+"""What is set right in the task."""
+PLACES: Final = {
+    **dict.fromkeys(("no_worker", "no_worker_type", "no_worker_named", "no_worker_part", "lost"), "/workers"),
+    "queue_paused": "/queues",
+    "store_down": "/settings",
+}
+"""Where the rest is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    key: str
+    """Of `advice.…`."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    place: str = ""
+    """The address of the page where it is done; empty: here."""
+
+    @property
+    def starts_a_worker(self) -> bool:
+        return self.key in ("no_worker", "no_worker_type", "no_worker_part")
+
+
+def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refused: str = "") -> Advice | None:
+    """None: there is nothing to do. `cause` and `key`: what `explain` found, and its sentence. `refused` is why the newest
+    callback was, where one was and the run still lacks it.
+    """
+    found = _key(run, spec, cause, refused)
+    if found is None:
+        return None
+    key = key if found == "no_worker" and key in BY_SENTENCE else found
+    facts = {
+        "queue": run.queue,
+        "seconds": f"{spec.timeout_seconds:g}" if spec is not None else "–",
+        "wait": spec.callback_timeout_sec if spec is not None else "–",
+        "code": run.response_code or "–",
+        "address": (run.error_details or {}).get("address") or "–",
+        "worker": run.worker_id or "–",
+        "job_type": spec.job_type if spec is not None and spec.job_type else "–",
+        "version": spec.min_worker_version if spec is not None else "–",
+    }
+    place = f"/tasks/{run.task_id}/edit" if key in TASK else PLACES.get(key, "")
+    return Advice(key, facts, place)
+
+
+def _key(run: Run, spec: TaskSpec | None, cause: str, refused: str) -> str | None:
+    if run.status in SUCCEEDED:
+        return None
+    if refused in ("signature", "unsigned", "clock", "stale") and run.status is not RunStatus.CANCELED:
+        return f"callback_{refused}"
+    if run.status in FINAL and run.status not in (RunStatus.SKIPPED, RunStatus.CANCELED):
+        kind = str((run.error_details or {}).get("kind") or "")
+        if kind == "http_4xx":
+            return BY_CODE.get(run.response_code or 0, "refuses")
+        if kind == "error" and spec is not None and spec.target_kind is HTTP:
+            return "protocol"
+        return BY_KIND.get(kind) or ("no_callback" if run.status is RunStatus.FAILED_TIMEOUT else "other")
+    return BY_CAUSE.get(cause)
+
+
+_KNOWN: Final = tuple(
+    (re.compile(pattern), key)
+    for pattern, key in (
+        (r"its signature does not match", "signature"),
+        (r"it is signed, but without", "unsigned"),
+        (r"it is not signed", "not_signed"),
+        (r"its signature is \d+ s (?:old|ahead)", "clock"),
+        (r"the token is of an earlier attempt", "stale"),
+        (r"the run is (?P<status>\w+) already", "over"),
+        (r"the run awaits no callback: its task is not ASYNC", "not_async"),
+        (r"the run is (?P<status>\w+) and (?:awaits|takes) no callback", "not_open"),
+        (r"unknown token", "unknown"),
+        (r"unknown run|the run is not of this task", "elsewhere"),
+    )
+)
+"""What the engine says of each, and the key of the page's words for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    key: str
+    """Of `refused.…` and `refused.why.…`; empty where only the engine's own words are known."""
+    status: str
+    said: str
+
+
+def refusal(reason: str | None) -> Refusal | None:
+    if not reason:
+        return None
+    for pattern, key in _KNOWN:
+        if found := pattern.match(reason):
+            return Refusal(key, found.groupdict().get("status") or "", reason)
+    return Refusal("", "", reason)
+
+
+def sentence(schedule: Mapping[str, Any] | None, timezone: str, lang: str) -> str:
+    """What the schedule says, in words; nothing for a task that runs on demand only."""
+    if schedule is None:
+        return ""
+    try:
+        return when.parse(schedule, timezone).describe(lang)
+    except ScheduleError as error:
+        return error.message
+
+
+def cron_text(schedule: Mapping[str, Any] | None) -> str:
+    """The expression of a cron schedule as it was written; else empty."""
+    if schedule is None or schedule.get("type") != "cron":
+        return ""
+    return str(schedule.get("source") or schedule.get("expr", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    at: Instant
+    why: str = ""
+    """Why nothing will run: `operator` (skip_next), `paused`, `error`. Empty: it fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    slots: list[Upcoming]
+    ends: str = ""
+    """Why there are no more: `demand`, `deleted`, `completed`, `after_run`, `end_at`, `repeat`. Empty: they go on."""
+
+
+_OFF = {TaskStatus.DISABLED: "paused", TaskStatus.ERROR: "error"}
+
+
+def upcoming(task: Task, now: Instant, count: int) -> Ahead:
+    """The next `count` slots from the cursor on; for a task that is off, those that it would have had."""
+    if task.spec.schedule is None or task.deleted_at is not None:
+        return Ahead([], "demand" if task.deleted_at is None else "deleted")
+    if task.status is TaskStatus.COMPLETED:
+        return Ahead([], "completed")
+    schedule, bounds = when.parse(task.spec.schedule, task.spec.timezone), bounds_of(task.spec)
+    off = _OFF.get(task.status, "")
+    slot = initial(schedule, bounds, int(slot_of(now))) if off else _cursor(task)
+    if schedule.is_fixed_delay:
+        known = [] if slot is None else [Upcoming(instant_of(slot), off or ("operator" if task.skip_next else ""))]
+        return Ahead(known, "after_run")
+    left = None if schedule.repeat is None else max(0, schedule.repeat - task.fired)
+    slots: list[Upcoming] = []
+    while slot is not None and len(slots) < count and len(slots) != left:
+        is_skipped = task.skip_next < 0 or len(slots) < task.skip_next
+        slots.append(Upcoming(instant_of(slot), off or ("operator" if is_skipped else "")))
+        slot = first(schedule, bounds, slot)
+    if left is not None and len(slots) == left:
+        return Ahead(slots, "repeat")
+    if slot is None:
+        return Ahead(slots, "end_at" if task.spec.end_at is not None else "completed")
+    return Ahead(slots)
+
+
+def _cursor(task: Task) -> int | None:
+    return None if task.next_fire_at is None else int(slot_of(task.next_fire_at))

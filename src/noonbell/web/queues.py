@@ -1,0 +1,471 @@
+"""The pages of queues and workers: state, load and throughput; pause, limit, drain, redrive and clean a queue; drain, resume,
+stop and change a worker.
+
+Redrive and clean show how many runs they would change before they change them. Throughput is computed from one sample of
+the newest runs, so nothing is counted in the store. Where the sample reaches back less far than the usual window, the
+window is shorter; a run created before the sample that ended within it is not seen.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from starlette.responses import Response
+
+from noonbell.clock import SECOND, Instant
+from noonbell.errors import InvalidArgument, NotFound
+from noonbell.masking import mask_addresses
+from noonbell.model.access import Role
+from noonbell.model.account import Pause
+from noonbell.model.request import RunQuery
+from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
+from noonbell.model.task import OWN_QUEUES
+from noonbell.model.worker import Lack, WorkerState
+from noonbell.ports import Store
+from noonbell.service import Services
+from noonbell.service.filters import from_the_top
+from noonbell.service.queues import DEAD, MOST_CLEANED
+from noonbell.targets.jobs.builtin import DATA_CLEANUP
+from noonbell.web.charts import Bar
+from noonbell.web.context import PageContext, one_of
+from noonbell.web.forms import whole
+from noonbell.web.page import Handler, get, post
+from noonbell.web.recent import newest_runs
+
+_MOST_DEAD: Final = 10
+_LONGEST_REASON: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    queue: dict[str, Any]
+    path: str
+    """Where it is in the dashboard."""
+    served_by: int
+    pace: Throughput
+    pause: Pause | None
+    reason: str
+    """Why it is paused; empty without a reason."""
+    command: str
+    """What starts a worker for it."""
+
+    @property
+    def lacking(self) -> dict[str, list[dict[str, Any]]]:
+        """By what its workers lack, though there are some: the runs that wait for it."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for one in self.queue["unserved"]:
+            if one["lack"] != Lack.QUEUE:
+                found.setdefault(one["lack"], []).append(one)
+        return found
+
+    @property
+    def is_alone(self) -> bool:
+        return bool(self.queue["waiting"]) and not self.served_by and not self.queue["paused"]
+
+
+def queue_path(name: str, act: str = "") -> str:
+    return f"/queues/{quote(name, safe='')}{act}"
+
+
+async def show_queues(ctx: PageContext) -> Response:
+    services = ctx.services
+    rows = await rows_of(ctx, await services.queues.all())
+    rejected = await services.callbacks.rejected(20)
+    return ctx.page("queues.html", rows=rows, own_queues=OWN_QUEUES, rejected=rejected, spark=spark)
+
+
+async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[QueueRow]:
+    services = ctx.services
+    workers = await services.workers.all()
+    found = throughputs(await throughput_sample(services), ctx.now, lambda run: run.queue)
+    return [
+        QueueRow(
+            queue=queue,
+            path=queue_path(queue["name"]),
+            served_by=served_by(queue["name"], workers),
+            pace=found.get(queue["name"], Throughput()),
+            command=start_command(ctx, queue["name"]),
+            **(await _why_paused(ctx, queue)),
+        )
+        for queue in queues
+    ]
+
+
+async def _why_paused(ctx: PageContext, queue: dict[str, Any]) -> dict[str, Any]:
+    if not queue["paused"]:
+        return {"pause": None, "reason": ""}
+    pause = await ctx.services.queues.pause_now(queue["name"], ctx.now)
+    if pause is None or ctx.deps.access is None:
+        return {"pause": pause, "reason": ""}
+    about: dict[str, Any] = {"actions": ("pause_queue",), "about": (f"/queues/{queue['name']}",), "since": pause.since}
+    entries = await ctx.deps.access.log(None, 1, **about)
+    return {"pause": pause, "reason": str(entries[0]["details"].get("reason", "")) if entries else ""}
+
+
+def served_by(queue: str, workers: Sequence[dict[str, Any]]) -> int:
+    """How many workers take runs from it now."""
+    return sum(worker["state"] == "running" and queue in worker["queues"] for worker in workers)
+
+
+async def show_one(
+    ctx: PageContext, problems: dict[str, str] | None = None, given: dict[str, str] | None = None
+) -> Response:
+    """`problems` and `given`: of a form of this page that was refused."""
+    name, services = ctx.piece("name"), ctx.services
+    (row,) = await rows_of(ctx, [await services.queues.get(name)])
+    dead = RunQuery(queue=name, status=DEAD, page_size=_MOST_DEAD, cursor=from_the_top("-id"))
+    return ctx.page(
+        "queue.html",
+        400 if problems else 200,
+        row=row,
+        own_queues=OWN_QUEUES,
+        spark=spark,
+        dead=(await services.runs.page(dead)).items,
+        dead_statuses=",".join(DEAD),
+        problems=problems or {},
+        limits=given or _limits(row.queue),
+    )
+
+
+def _limits(queue: dict[str, Any]) -> dict[str, str]:
+    rate = queue["rate_limit"] or {}
+    return {
+        "concurrency": "" if queue["concurrency"] is None else str(queue["concurrency"]),
+        "max": str(rate.get("max", "")),
+        "per_seconds": f"{rate['per_seconds']:g}" if rate else "",
+    }
+
+
+async def pause(ctx: PageContext) -> Response:
+    name, given = ctx.piece("name"), await ctx.fields()
+    reason = given.get("reason", "").strip()[:_LONGEST_REASON]
+    await ctx.services.queues.pause(name, by=ctx.actor)
+    ctx.subject = f"/queues/{name}"
+    ctx.details = {"reason": reason} if reason else {}
+    return ctx.done(ctx.words("queue.paused", name=name), _back(ctx, given), undo=queue_path(name, "/resume"))
+
+
+async def resume(ctx: PageContext) -> Response:
+    name = ctx.piece("name")
+    await ctx.services.queues.resume(name, by=ctx.actor)
+    ctx.subject = f"/queues/{name}"
+    return ctx.done(ctx.words("queue.resumed", name=name), _back(ctx, await ctx.fields()))
+
+
+def _back(ctx: PageContext, given: dict[str, str]) -> str:
+    """To the page that the button was on."""
+    return queue_path(ctx.piece("name")) if given.get("from") == "queue" else "/queues"
+
+
+async def limit(ctx: PageContext) -> Response:
+    """Both limits of a queue, as the form says them; an empty field is no limit."""
+    name, given = ctx.piece("name"), await ctx.fields()
+    try:
+        await ctx.services.queues.limit(name, _wanted(given), by=ctx.actor)
+    except InvalidArgument as error:
+        if ctx.wants_json:
+            raise
+        problems = {field.rpartition(".")[2]: str(problem) for field, problem in error.details.items()}
+        return await show_one(ctx, problems, {field: given.get(field, "") for field in _limits({**_NO_LIMITS})})
+    ctx.subject = f"/queues/{name}"
+    return ctx.done(ctx.words("queue.limited", name=name), queue_path(name))
+
+
+_NO_LIMITS: Final = {"concurrency": None, "rate_limit": None}
+
+
+def _wanted(given: dict[str, str]) -> dict[str, Any]:
+    wanted: dict[str, Any] = {}
+    if given.get("concurrency", "").strip():
+        wanted["concurrency"] = whole("concurrency", given["concurrency"])
+    if given.get("max", "").strip():
+        wanted["rate_limit"] = {
+            "max": whole("max", given["max"]),
+            "per_seconds": whole("per_seconds", given.get("per_seconds") or "1"),
+        }
+    return wanted
+
+
+DAYS: Final = (0, 1, 7, 30, 90, 365)
+KINDS: Final[dict[str, tuple[RunStatus, ...]]] = {
+    "all": tuple(sorted(FINAL)),
+    "succeeded": tuple(sorted(SUCCEEDED)),
+    "failed": DEAD,
+    "others": (RunStatus.CANCELED, RunStatus.SKIPPED),
+}
+"""What to remove, in words."""
+
+
+async def drain(ctx: PageContext) -> Response:
+    name = ctx.piece("name")
+    done = await ctx.services.queues.drain(name, by=ctx.actor)
+    ctx.subject, ctx.details = f"/queues/{name}", {"canceled": done.canceled}
+    return ctx.done(ctx.words("queue.drained", name=name, n=done.canceled), queue_path(name))
+
+
+# Run again what failed for good
+
+
+async def ask_redrive(ctx: PageContext) -> Response:
+    name = ctx.piece("name")
+    found = await ctx.services.queues.redrive(name, RunQuery(), dry_run=True)
+    return ctx.page("queue_redrive.html", name=name, path=queue_path(name), found=found, statuses=",".join(DEAD))
+
+
+async def redrive(ctx: PageContext) -> Response:
+    name = ctx.piece("name")
+    done = await ctx.services.queues.redrive(name, RunQuery(), by=ctx.actor)
+    ctx.subject, ctx.details = f"/queues/{name}", {"matched": done.matched, "retried": done.retried}
+    text = ctx.words("queue.redriven", n=done.retried, matched=done.matched, left=done.matched - done.retried)
+    if done.more:
+        text = f"{text} {ctx.words('queue.more')}"
+    return ctx.done(text, go=f"/runs?{urlencode({'queue': name, 'origin': 'retry'})}")
+
+
+# Remove what is over
+
+
+async def ask_clean(ctx: PageContext) -> Response:
+    return await _clean_page(ctx, *_asked(ctx.query))
+
+
+async def _clean_page(ctx: PageContext, days: int, kind: str, problem: str = "") -> Response:
+    name = ctx.piece("name")
+    before = Instant(ctx.now - days * 86_400 * SECOND)
+    query = RunQuery(queue=name, status=KINDS[kind], until=before, page_size=1)
+    return ctx.page(
+        "queue_clean.html",
+        400 if problem else 200,
+        name=name,
+        path=queue_path(name),
+        count=(await ctx.services.runs.page(query)).total or 0,
+        most=MOST_CLEANED,
+        days=days,
+        kind=kind,
+        choices=DAYS,
+        kinds=list(KINDS),
+        problem=problem,
+    )
+
+
+async def clean(ctx: PageContext) -> Response:
+    """Requires the queue's name to be typed."""
+    name, given = ctx.piece("name"), await ctx.fields()
+    days, kind = _asked({"days": "", "kind": "", **given})
+    if given.get("typed", "").strip() != name:
+        return await _clean_page(ctx, days, kind, ctx.words("confirm.mistyped", name=name))
+    wanted = {"older_than_days": days, "status": [str(status) for status in KINDS[kind]]}
+    done = await ctx.services.queues.clean(name, wanted)
+    ctx.subject, ctx.details = f"/queues/{name}", {**wanted, "removed": done["removed"]}
+    text = ctx.words("queue.cleaned", n=done["removed"], name=name)
+    if done["more"]:
+        text = f"{text} {ctx.words('queue.more')}"
+    return ctx.done(text, go=queue_path(name))
+
+
+def _asked(given: Mapping[str, str]) -> tuple[int, str]:
+    days = one_of("days", given.get("days", "30"), map(str, DAYS))
+    return int(days), one_of("kind", given.get("kind", "all"), KINDS)
+
+
+THROUGHPUT_SAMPLE: Final = 1_000
+WINDOW: Final = 600 * SECOND
+STEPS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    came: tuple[int, ...] = (0,) * STEPS
+    """Runs that were born, by steps of the stretch, the oldest first."""
+    went: tuple[int, ...] = (0,) * STEPS
+    """Runs that ended."""
+    minutes: float = WINDOW / (60 * SECOND)
+    """How long the stretch is."""
+
+    @property
+    def per_minute_in(self) -> str:
+        return rate_text(sum(self.came) / self.minutes)
+
+    @property
+    def per_minute_out(self) -> str:
+        return rate_text(sum(self.went) / self.minutes)
+
+
+async def throughput_sample(services: Services) -> list[Run]:
+    return await newest_runs(services, None, THROUGHPUT_SAMPLE)
+
+
+def throughputs(runs: Sequence[Run], now: int, name_of: Callable[[Run], str | None]) -> dict[str, Throughput]:
+    """By the name that `name_of` returns for a run; runs without a name and skipped runs do not count."""
+    begin = now - WINDOW
+    if len(runs) >= THROUGHPUT_SAMPLE:
+        begin = max(begin, min(run.created_at for run in runs))
+    length = max(now - begin, SECOND)
+    came: dict[str, list[int]] = {}
+    went: dict[str, list[int]] = {}
+    for run in runs:
+        name = name_of(run)
+        if name is None or run.status is RunStatus.SKIPPED:
+            continue
+        for at, counts in ((run.created_at, came), (run.end_time, went)):
+            if at is not None and begin <= at:
+                step = min(STEPS - 1, (at - begin) * STEPS // length)
+                counts.setdefault(name, [0] * STEPS)[step] += 1
+    nothing = [0] * STEPS
+    return {
+        name: Throughput(tuple(came.get(name, nothing)), tuple(went.get(name, nothing)), length / (60 * SECOND))
+        for name in came.keys() | went.keys()
+    }
+
+
+def rate_text(rate: float) -> str:
+    """Two digits that count: 0.4, 7.5, 120."""
+    return f"{rate:.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def spark(counts: Sequence[int], width: float = 60, height: float = 18) -> list[Bar]:
+    """Columns on one line; a step without anything is a dot of it."""
+    most, room = max([*counts, 1]), width / max(1, len(counts))
+    found = []
+    for place, count in enumerate(counts):
+        tall = max(1.0, height * count / most)
+        found.append(Bar(place * room, height - tall, max(1.0, room - 1.5), tall, "active" if count else "idle"))
+    return found
+
+
+_MOST_LOOKED_AT: Final = 50
+"""Runs that came back from lost workers whose attempts are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    worker: dict[str, Any]
+    path: str
+    pace: Throughput
+    is_old: bool
+    """Another worker on one of its queues has a newer version."""
+    requeued: list[RunId]
+    """What was in its hands when it was lost, and is with others now: the newest of it."""
+
+
+async def show_workers(ctx: PageContext) -> Response:
+    services = ctx.services
+    workers, runs = await services.workers.all(), await throughput_sample(services)
+    found = throughputs(runs, ctx.now, lambda run: run.worker_id)
+    requeued = await taken_from(services.store, [one["id"] for one in workers if one["state"] == "lost"], runs)
+    alive = [worker for worker in workers if worker["state"] != "lost"]
+    rows = [
+        WorkerRow(
+            worker=worker,
+            path=worker_path(worker["id"]),
+            pace=found.get(worker["id"], Throughput()),
+            is_old=worker["version"] < newest_version(worker, alive),
+            requeued=requeued.get(worker["id"], []),
+        )
+        for worker in workers
+    ]
+    return ctx.page(
+        "workers.html",
+        rows=rows,
+        held=sum(worker["running"] for worker in alive),
+        places=sum(worker["concurrency"] for worker in alive),
+        has_jobs=any(takes_jobs(worker) for worker in alive),
+        has_scheduler=await services.workers.has_scheduler(),
+        command=start_command(ctx, "default"),
+        spark=spark,
+    )
+
+
+def worker_path(worker_id: str, act: str = "") -> str:
+    return f"/workers/{quote(worker_id, safe='')}{act}"
+
+
+def newest_version(worker: dict[str, Any], alive: Sequence[dict[str, Any]]) -> int:
+    """Among those that share a queue with it."""
+    return max([other["version"] for other in alive if set(other["queues"]) & set(worker["queues"])], default=0)
+
+
+def takes_jobs(worker: dict[str, Any]) -> bool:
+    """Whether it runs jobs of an application; every node has workers for HTTP and for the built-in jobs."""
+    types = worker["job_types"]
+    return set(worker["queues"]) != OWN_QUEUES.keys() and (types is None or not set(types) <= {DATA_CLEANUP})
+
+
+async def taken_from(store: Store, lost: Sequence[str], runs: Sequence[Run]) -> dict[str, list[RunId]]:
+    """For each lost worker, the runs that were taken from it: as far as they are among the newest."""
+    found: dict[str, list[RunId]] = {}
+    if not lost:
+        return found
+    for run in [run for run in runs if run.lost_count][:_MOST_LOOKED_AT]:
+        holders = {attempt.worker_id for attempt in await store.attempts(run.id) if attempt.status == "LOST"}
+        for worker_id in holders.intersection(lost):
+            found.setdefault(str(worker_id), []).append(run.id)
+    return found
+
+
+def start_command(ctx: PageContext, queue: str) -> str:
+    """The command that starts a worker for that queue. Only admins see the store's address."""
+    url = ctx.deps.settings.store.url
+    where = shlex.quote(mask_addresses(url)) if ctx.may("admin") else f"{url.partition(':')[0]}:…"
+    if queue in OWN_QUEUES:
+        return f"noonbell serve --store {where}"
+    return f"noonbell worker --app MODULE:APP --queues {shlex.quote(queue)} --store {where}"
+
+
+def set_to(state: WorkerState, key: str) -> Handler:
+    async def handler(ctx: PageContext) -> Response:
+        worker_id = ctx.piece("worker_id")
+        await ctx.services.workers.set_state(worker_id, state)
+        undo = worker_path(worker_id, "/resume") if state is WorkerState.DRAINING else None
+        return ctx.done(ctx.words(key, name=worker_id), "/workers", undo=undo)
+
+    return handler
+
+
+async def drain_ticked(ctx: PageContext) -> Response:
+    """Drain the ticked workers; one that is gone meanwhile is passed over."""
+    ticked = [value for name, value in await ctx.form() if name == "id"]
+    if not ticked:
+        raise InvalidArgument(ctx.words("bulk.nothing"))
+    drained: list[str] = []
+    for worker_id in dict.fromkeys(ticked):
+        try:
+            await ctx.services.workers.set_state(worker_id, WorkerState.DRAINING)
+        except NotFound:
+            continue
+        drained.append(worker_id)
+    ctx.subject, ctx.details = "/workers", {"workers": drained}
+    return ctx.done(ctx.words("worker.all_drained", n=len(drained)), "/workers")
+
+
+async def change(ctx: PageContext) -> Response:
+    """Another number of places, while it works."""
+    worker_id, given = ctx.piece("worker_id"), await ctx.fields()
+    wanted = {"concurrency": whole("concurrency", given.get("concurrency", ""))}
+    await ctx.services.workers.change(worker_id, wanted)
+    ctx.subject, ctx.details = f"/workers/{worker_id}", wanted
+    return ctx.done(ctx.words("worker.changed", name=worker_id, n=wanted["concurrency"]), "/workers")
+
+
+PAGES: Final = [
+    get("/queues", show_queues),
+    get("/queues/{name}", show_one),
+    post("/queues/{name}/pause", pause, "pause_queue"),
+    post("/queues/{name}/resume", resume, "resume_queue"),
+    post("/queues/{name}/limit", limit, "limit_queue"),
+    post("/queues/{name}/drain", drain, "drain_queue"),
+    get("/queues/{name}/redrive", ask_redrive, role=Role.OPERATOR),
+    post("/queues/{name}/redrive", redrive, "redrive_queue"),
+    get("/queues/{name}/clean", ask_clean, role=Role.OPERATOR),
+    post("/queues/{name}/clean", clean, "clean_queue"),
+    get("/workers", show_workers),
+    post("/workers/drain", drain_ticked, "drain_worker"),
+    post("/workers/{worker_id}/drain", set_to(WorkerState.DRAINING, "worker.drained"), "drain_worker"),
+    post("/workers/{worker_id}/resume", set_to(WorkerState.RUNNING, "worker.resumed"), "resume_worker"),
+    post("/workers/{worker_id}/stop", set_to(WorkerState.STOPPING, "worker.stopped"), "stop_worker"),
+    post("/workers/{worker_id}/change", change, "change_worker"),
+]

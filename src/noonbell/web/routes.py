@@ -1,0 +1,50 @@
+"""The table of pages, and the routes that they become."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.routing import BaseRoute
+
+from noonbell.web import (
+    activity,
+    alerts,
+    login,
+    overview,
+    queues,
+    render,
+    run_compare,
+    run_list,
+    run_page,
+    search,
+    settings,
+    task_form_page,
+    task_list,
+    task_page,
+    timeline,
+)
+from noonbell.web.context import Deps
+from noonbell.web.page import PageRoute, page_routes
+
+PAGES: Final[tuple[PageRoute, ...]] = (
+    *overview.PAGES,
+    *task_list.PAGES,
+    *task_form_page.PAGES,
+    *task_page.PAGES,
+    *run_list.PAGES,
+    *run_page.PAGES,
+    *run_compare.PAGES,
+    *timeline.PAGES,
+    *queues.PAGES,
+    *activity.PAGES,
+    *settings.PAGES,
+    *alerts.PAGES,
+    *login.PAGES,
+    *search.PAGES,
+)
+"""In the order in which addresses are tried: `/tasks/new` before `/tasks/{id}`."""
+
+
+def routes(deps: Deps) -> list[BaseRoute]:
+    """What to add to the application, behind the API's own routes."""
+    return [render.asset_route(), *page_routes(deps, PAGES)]

@@ -1,0 +1,152 @@
+"""Two runs side by side: what they were given, what came of it, how long each part took."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from noonbell.model.run import SUCCEEDED, Run
+from noonbell.service.runs import shown_bodies
+from noonbell.web.context import PageContext, as_json, pretty
+from noonbell.web.page import get
+from noonbell.web.recent import start_delay
+from noonbell.web.run_page import MOST_SHOWN, neighbours, payload_of, run_of
+
+LOOKED_AT: Final = 200
+"""Runs before this one, among which the last success is looked for."""
+_MOST_LINES: Final = 400
+"""Of a text, compared line by line; what follows is left out."""
+_LONGEST_LINE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    run: Run
+    payload: Any
+    bodies: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact of both. `kind` says how it is shown: `status`, `time`, `took`, `text`."""
+
+    name: str
+    kind: str
+    left: Any
+    right: Any
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.left != self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDiff:
+    """A text of both, line by line: `same`, `gone` (only at the left), `came` (only at the right), `changed`."""
+
+    name: str
+    rows: list[tuple[str, str, str]]
+    is_cut: bool
+
+    @property
+    def differs(self) -> bool:
+        return any(kind != "same" for kind, _, _ in self.rows)
+
+
+async def show(ctx: PageContext) -> Response:
+    run = await run_of(ctx)
+    wanted = ctx.request.path_params.get("other") or ctx.query.get("with")
+    other = await (_last_success(ctx, run) if wanted is None else run_of(ctx, str(wanted)))
+    if other is None:
+        return ctx.page("run_compare.html", run=run, other=None, rows=[], texts=[], looked_at=LOOKED_AT)
+    left, right = await asyncio.gather(_side(ctx, other), _side(ctx, run))
+    return ctx.page(
+        "run_compare.html", run=run, other=other, rows=facts(other, run), texts=texts(left, right), looked_at=LOOKED_AT
+    )
+
+
+async def _last_success(ctx: PageContext, run: Run) -> Run | None:
+    """Among the runs of the task right before this one: a task that never succeeds has a long history to look through."""
+    before = await neighbours(ctx, run, "-id", LOOKED_AT)
+    return next((each for each in before if each.status in SUCCEEDED), None)
+
+
+async def _side(ctx: PageContext, run: Run) -> Side:
+    return Side(run, await payload_of(ctx, run), shown_bodies(await ctx.services.runs.bodies(run.id)))
+
+
+def facts(left: Run, right: Run) -> list[Fact]:
+    return [
+        Fact("col.status", "status", left.status, right.status),
+        Fact("col.version", "text", f"v{left.task_version}", f"v{right.task_version}"),
+        Fact("filter.origin", "origin", left.origin, right.origin),
+        Fact("run.planned", "time", left.scheduled_time, right.scheduled_time),
+        Fact("run.started", "time", left.start_time, right.start_time),
+        Fact("figure.start_delay", "took", start_delay(left), start_delay(right)),
+        Fact("col.took", "took", left.duration_ms, right.duration_ms),
+        Fact("run.attempts", "text", left.attempt, right.attempt),
+        Fact("compare.code", "text", left.response_code, right.response_code),
+        Fact("run.worker", "text", left.worker_id, right.worker_id),
+        Fact("compare.error", "text", left.error_message, right.error_message),
+    ]
+
+
+def texts(left: Side, right: Side) -> list[TextDiff]:
+    """Only those that one of them has."""
+    found = [
+        text_diff("field.payload", _json(left.payload), _json(right.payload)),
+        text_diff("compare.request_headers", _headers(left, "request"), _headers(right, "request")),
+        text_diff("compare.request_body", _body(left, "request"), _body(right, "request")),
+        text_diff("compare.response_headers", _headers(left, "response"), _headers(right, "response")),
+        text_diff("compare.response_body", _body(left, "response"), _body(right, "response")),
+        text_diff("run.result", _json(left.run.result), _json(right.run.result)),
+    ]
+    return [each for each in found if each.rows]
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else as_json(value)
+
+
+def _body(side: Side, what: str) -> str:
+    return pretty((side.bodies[f"{what}_body"] or "")[:MOST_SHOWN])
+
+
+def _headers(side: Side, what: str) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in sorted((side.bodies[f"{what}_headers"] or {}).items()))
+
+
+def text_diff(name: str, left: str, right: str) -> TextDiff:
+    """Line by line, those that belong together side by side."""
+    one, two = _cut(left), _cut(right)
+    rows: list[tuple[str, str, str]] = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        rows += _side_by_side(kind, one[a:b], two[c:d])
+    is_cut = max(left.count("\n"), right.count("\n")) >= _MOST_LINES
+    return TextDiff(name, rows, is_cut)
+
+
+def _cut(text: str) -> list[str]:
+    return [line[:_LONGEST_LINE] for line in text.splitlines()[:_MOST_LINES]]
+
+
+def _side_by_side(kind: str, one: Sequence[str], two: Sequence[str]) -> list[tuple[str, str, str]]:
+    if kind == "equal":
+        return [("same", line, line) for line in one]
+    both = min(len(one), len(two))
+    return [
+        *(("changed", left, right) for left, right in zip(one, two, strict=False)),
+        *(("gone", line, "") for line in one[both:]),
+        *(("came", "", line) for line in two[both:]),
+    ]
+
+
+PAGES: Final = [
+    get("/runs/{run_id}/compare", show),
+    get("/runs/{run_id}/compare/{other}", show),
+]

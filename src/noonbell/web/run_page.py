@@ -1,0 +1,390 @@
+"""The page of one run: explanation, attempts with request and response, callbacks, log, downloads; cancel, retry,
+promote, replay.
+
+Bodies are read for the chosen attempt only, and a log is shown from its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from markupsafe import Markup, escape
+from starlette.responses import Response
+
+from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, NotFound
+from noonbell.model.access import Role
+from noonbell.model.event import Callback, LogLine
+from noonbell.model.request import RunInput, RunQuery
+from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, idempotency_key_of
+from noonbell.model.task import HTTP, ExecType, TaskSpec
+from noonbell.service import filters
+from noonbell.service.filters import cursor_at
+from noonbell.service.runs import shown, shown_bodies, shown_callback
+from noonbell.web import explanation, run_timeline
+from noonbell.web.context import PageContext, as_json, pretty
+from noonbell.web.explanation import Refusal, advice, refusal
+from noonbell.web.forms import read_json
+from noonbell.web.page import get, post
+from noonbell.web.queues import start_command
+from noonbell.web.recent import FAILURES, start_delay
+
+PANES: Final = ("request", "response", "callback", "log", "raw")
+_PARTS: Final = 200
+_UNKNOWN_CALLBACKS: Final = 20
+_MOST_ATTEMPTS: Final = 100
+
+
+async def show_run(ctx: PageContext) -> Response:
+    services = ctx.services
+    run = await run_of(ctx)
+    attempts, callbacks, log, parts, spec, told, payload = await asyncio.gather(
+        _attempts(ctx, run),
+        services.callbacks.of_run(run.id),
+        log_page(ctx, run),
+        services.runs.page(RunQuery(parent_id=run.id, page_size=_PARTS)),
+        spec_of(ctx, run),
+        services.explain.about_run(run.id),
+        payload_of(ctx, run),
+    )
+    chosen = chosen_attempt(ctx, attempts)
+    kept = RunBodies()
+    if chosen is not None:
+        kept = await services.runs.bodies(run.id, chosen.attempt)
+        if chosen.omitted:  # the list was too long for it; by itself it is whole
+            (chosen,) = await services.store.attempts(run.id, chosen.attempt - 1, 1) or (chosen,)
+    calls = [_callback(callback) for callback in callbacks]
+    reason = explanation.explained(ctx, told[1], here=run.id)
+    bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_timeout_sec)
+    exchange = ShownExchange.of(kept, chosen, payload)
+    return ctx.page(
+        "run.html",
+        run=run,
+        is_final=run.status in FINAL,
+        is_failed=run.status in FAILURES,
+        spec=spec,
+        explained=reason,
+        advice=advice(run, spec, reason.cause, key=reason.key, refused=_newest_refusal(calls)),
+        start_worker=start_command(ctx, run.queue),
+        delay_ms=start_delay(run),
+        total_ms=in_all(run, attempts),
+        progress=run_timeline.progress(run, ctx.now),
+        bars=bars,
+        ends=run_timeline.ends(bars),
+        axis=run_timeline.WIDTH,
+        attempts=attempts[::-1],
+        chosen=chosen,
+        exchange=exchange,
+        callbacks=calls,
+        unknown_callbacks=await unknown_callbacks(ctx, run, spec),
+        log=log,
+        panes=PANES,
+        pane=pane_of(ctx, exchange, spec, has_log=bool(log.lines)),
+        fan_out=parts if parts.items else None,
+        raw=value(shown(run)),
+        idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
+        curl=None if spec is None or spec.target_kind is not HTTP else curl(spec, kept),
+        exact=exact,
+        previous=await neighbours(ctx, run, "-id"),
+        next=await neighbours(ctx, run, "id"),
+    )
+
+
+async def run_of(ctx: PageContext, text: str | None = None) -> Run:
+    """The run that the address names, or `text`."""
+    try:
+        run = await ctx.services.runs.get(filters.run_id(text or ctx.piece("run_id")))
+    except (NotFound, InvalidId):
+        raise NotFound(ctx.words("run.unknown")) from None
+    ctx.subject = f"/runs/{run.id}"
+    return run
+
+
+async def _attempts(ctx: PageContext, run: Run) -> list[Attempt]:
+    """The newest; before them the one that the address names, where that is older, and the first, where time is reckoned from."""
+    store = ctx.services.store
+    newest = await store.attempts(run.id, max(0, run.attempt - _MOST_ATTEMPTS), _MOST_ATTEMPTS)
+    if not newest or newest[0].attempt <= 1:
+        return newest
+    numbers = {1, ctx.number("attempt") or 1}
+    older = [await store.attempts(run.id, number - 1, 1) for number in sorted(numbers) if number < newest[0].attempt]
+    return [*(each for found in older for each in found if each.attempt < newest[0].attempt), *newest]
+
+
+async def spec_of(ctx: PageContext, run: Run) -> TaskSpec | None:
+    """The task as it was when the run was planned; as it is now, where that version is gone."""
+    task = await ctx.services.store.task(run.task_id)
+    if task is None:
+        return None
+    if task.version == run.task_version:
+        return task.spec
+    versions = await ctx.services.tasks.versions(task)
+    return next((version.spec for version in versions if version.version == run.task_version), task.spec)
+
+
+async def payload_of(ctx: PageContext, run: Run) -> Any:
+    return (await input_of(ctx, run)).payload
+
+
+async def input_of(ctx: PageContext, run: Run) -> RunInput:
+    """What the run carries of its own."""
+    return (await ctx.services.store.inputs([run.id])).get(run.id) or RunInput(None, None)
+
+
+def chosen_attempt(ctx: PageContext, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The one that the address names, else the newest."""
+    wanted = ctx.query.get("attempt", "")
+    return next((each for each in attempts if str(each.attempt) == wanted), attempts[-1] if attempts else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExchange:
+    """What went out in an attempt, and what came back; for a job, its payload and its result."""
+
+    request_headers: Mapping[str, str]
+    request: Body | None
+    payload: Body | None
+    response_headers: Mapping[str, str]
+    response: Body | None
+    result: Body | None
+    details: Body | None
+    is_truncated: bool
+    """What was kept is not all that came."""
+
+    @classmethod
+    def of(cls, kept: RunBodies, attempt: Attempt | None, payload: Any) -> ShownExchange:
+        told = shown_bodies(kept)
+        return cls(
+            told["request_headers"] or {},
+            body(told["request_body"]),
+            value(payload),
+            told["response_headers"] or {},
+            body(told["response_body"]),
+            None if attempt is None else value(attempt.result),
+            None if attempt is None or not attempt.error_details else value(attempt.error_details),
+            kept.truncated,
+        )
+
+    @property
+    def has_answer(self) -> bool:
+        return bool(self.response_headers or self.response or self.result or self.details)
+
+
+def in_all(run: Run, attempts: Sequence[Attempt]) -> int | None:
+    """Milliseconds from the start of the first attempt to the end, where there were several: a run's own time is its last's."""
+    starts = [attempt.start_time for attempt in attempts if attempt.start_time is not None]
+    return None if run.end_time is None or len(starts) < 2 else (run.end_time - min(starts)) // 1000
+
+
+def pane_of(ctx: PageContext, exchange: ShownExchange, spec: TaskSpec | None, *, has_log: bool) -> str:
+    """The one that the address names, else the one that says most."""
+    wanted = ctx.query.get("show", "")
+    if wanted in PANES:
+        return wanted
+    if spec is not None and spec.exec_type is ExecType.ASYNC:
+        return "callback"
+    if exchange.has_answer:
+        return "response"
+    return "log" if has_log else "request"
+
+
+def _callback(callback: Callback) -> dict[str, Any]:
+    """A callback as the page shows it: secrets masked, its body laid out, and why it was refused."""
+    headers = shown_callback(callback)["headers"]
+    return {
+        **msgspec.structs.asdict(callback),
+        "headers": headers,
+        "body": body(callback.body),
+        "refusal": refusal(callback.reason),
+        "says": run_timeline.says(callback),
+        "peer": headers.get("x-forwarded-for", ""),
+        "omitted": (callback.omitted or {}).get("body", 0),
+    }
+
+
+def _newest_refusal(calls: Sequence[dict[str, Any]]) -> str:
+    """Why the newest callback was refused; nothing where it was not."""
+    refused: Refusal | None = calls[0]["refusal"] if calls else None
+    return "" if refused is None else refused.key
+
+
+async def unknown_callbacks(ctx: PageContext, run: Run, spec: TaskSpec | None) -> list[dict[str, Any]]:
+    """Callbacks that found no run and came while this one waited: a wrong token may have been meant for it."""
+    if spec is None or spec.exec_type is not ExecType.ASYNC or run.start_time is None:
+        return []
+    until = run.end_time or ctx.now
+    found = await ctx.services.callbacks.rejected(_UNKNOWN_CALLBACKS)
+    return [_callback(each) for each in found if run.start_time <= each.received_at <= until]
+
+
+def curl(spec: TaskSpec, kept: RunBodies) -> str:
+    """The request as a line for a shell; secrets stay masked."""
+    told = shown_bodies(kept)
+    words = ["curl", "-i", "-X", spec.http_method, spec.target_url or ""]
+    for name, value in (told["request_headers"] or {}).items():
+        if name.lower() not in ("host", "content-length", "connection"):
+            words += ["-H", f"{name}: {value}"]
+    if (body := told["request_body"]) and len(body) <= MOST_SHOWN:
+        words += ["--data-raw", body]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+async def neighbours(ctx: PageContext, run: Run, sort: str, count: int = 1) -> list[Run]:
+    """The runs of the same task before (`-id`) or after (`id`) this one, the nearest first."""
+    query = RunQuery(task_id=run.task_id, sort=sort, page_size=count, cursor=cursor_at(sort, run.id, run.id))
+    return (await ctx.services.runs.page(query)).items
+
+
+MOST_SHOWN: Final = 64 * 1024
+"""Characters of a body on a page; the whole can be downloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    shown: str
+    """At most MOST_SHOWN of it, JSON laid out."""
+    whole: str
+    """As it is kept, to be copied; empty where it is too long for that."""
+    size: int
+    """Of the whole, in bytes."""
+    is_cut: bool
+
+
+def body(text: str | None) -> Body | None:
+    """None for no body."""
+    if not text:
+        return None
+    size, laid_out = len(text.encode("utf-8", "surrogatepass")), pretty(text[: 4 * MOST_SHOWN])
+    is_long = len(text) > MOST_SHOWN
+    return Body(laid_out[:MOST_SHOWN], "" if is_long else text, size, is_long or len(laid_out) > MOST_SHOWN)
+
+
+def value(given: Any) -> Body | None:
+    """Of what is kept as JSON: every digit that a number has."""
+    return None if given is None else body(as_json(given))
+
+
+def exact(text: str) -> Markup:
+    """For an attribute: a browser makes one character of CR and LF, unless they are written out."""
+    return Markup(str(escape(text)).replace("\r", "&#13;").replace("\n", "&#10;"))  # noqa: S704 - escaped right here
+
+
+LINES: Final = 1_000
+"""Of a log, on one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    lines: list[LogLine]
+    before: int | None
+    """Where the page of lines before these begins; None: these are the first."""
+    after: int | None
+    """Where the next page begins; None: these are the last."""
+
+
+async def log_page(ctx: PageContext, run: Run) -> LogPage:
+    """From the line that the address names, else the end of the log."""
+    begin = ctx.number("line")
+    if begin is None:
+        begin = max(0, await last_line(ctx, run.id) - LINES)
+    lines = await ctx.services.store.log_lines(run.id, begin, LINES + 1)
+    more = lines[LINES - 1].seq if len(lines) > LINES else None
+    return LogPage(lines[:LINES], max(0, begin - LINES) if begin else None, more)
+
+
+async def last_line(ctx: PageContext, run_id: RunId) -> int:
+    """The number of a log's last line, found in a few looks: lines are numbered from 1, without a gap."""
+
+    async def has(number: int) -> bool:
+        return bool(await ctx.services.store.log_lines(run_id, number - 1, 1))
+
+    if not await has(LINES + 1):
+        return LINES  # they all fit
+    low, high = LINES + 1, 2 * LINES
+    while await has(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if await has(middle) else (low, middle)
+    return low
+
+
+async def download(ctx: PageContext) -> Response:
+    """A text of the run, whole, as it is kept; never as a page."""
+    run, what = await run_of(ctx), ctx.piece("what")
+    number = ctx.number("attempt")
+    if what in ("request", "response"):
+        kept = await ctx.services.runs.bodies(run.id, number)
+        text = kept.request_body if what == "request" else kept.response_body
+    else:
+        values = {"payload": await payload_of(ctx, run), "result": run.result, "raw": shown(run)}
+        text = None if values.get(what) is None else as_json(values[what])
+    if text is None:
+        raise NotFound(ctx.words("run.nothing_kept"))
+    name = f"run-{run.id}{f'-attempt-{number}' if number else ''}-{what}.txt"
+    headers = {"content-disposition": f'attachment; filename="{name}"', "x-content-type-options": "nosniff"}
+    return Response(text.encode("utf-8", "surrogatepass"), media_type="application/octet-stream", headers=headers)
+
+
+async def cancel(ctx: PageContext) -> Response:
+    run = await run_of(ctx)
+    answer = await ctx.services.runs.cancel(run.id, by=ctx.actor)
+    key = "run.canceled" if answer.canceled else "run.too_late"
+    return ctx.done(ctx.words(key, status=answer.status), f"/runs/{run.id}")
+
+
+async def retry(ctx: PageContext) -> Response:
+    run = await run_of(ctx)
+    fresh = await ctx.services.runs.retry(run.id, by=ctx.actor)
+    return ctx.done(ctx.words("run.retried", of=run.id), go=f"/runs/{fresh}")
+
+
+async def promote(ctx: PageContext) -> Response:
+    run = await run_of(ctx)
+    await ctx.services.runs.promote(run.id)
+    return ctx.done(ctx.words("run.promoted"), f"/runs/{run.id}")
+
+
+async def ask_replay(ctx: PageContext) -> Response:
+    """The form, with what the run carried."""
+    run = await run_of(ctx)
+    spec = await spec_of(ctx, run)
+    carried = await input_of(ctx, run)
+    is_job = spec is not None and not spec.target_kind.takes_overrides
+    if is_job:
+        text = "" if carried.payload is None else as_json(carried.payload)
+    else:
+        overrides = carried.overrides or {}
+        text = str(overrides.get("override_body") or (spec.body_template if spec is not None else "") or "")
+    return ctx.page("run_replay.html", run=run, is_job=is_job, text=text, problem=None)
+
+
+async def replay(ctx: PageContext) -> Response:
+    run, given = await run_of(ctx), await ctx.fields()
+    is_job = given.get("is_job") == "1"
+    text = given.get("text", "").replace("\r\n", "\n")
+    wanted: dict[str, Any] = {}
+    try:
+        if is_job and text.strip():
+            wanted["payload"] = read_json(text)
+        elif not is_job and text:
+            wanted["override_body"] = text
+        published = await ctx.services.publishing.trigger(run.task_id, wanted, trace_id=ctx.request_id)
+    except (InvalidArgument, InvalidJson) as error:
+        return ctx.page("run_replay.html", 400, run=run, is_job=is_job, text=text, problem=error.message)
+    return ctx.done(ctx.words("run.replayed", of=run.id), go=f"/runs/{published.run_id}")
+
+
+PAGES: Final = [
+    get("/runs/{run_id}", show_run),
+    get("/runs/{run_id}/download/{what}", download),
+    post("/runs/{run_id}/cancel", cancel, "cancel_run"),
+    post("/runs/{run_id}/retry", retry, "retry_run"),
+    post("/runs/{run_id}/promote", promote, "promote_run"),
+    get("/runs/{run_id}/replay", ask_replay, role=Role.OPERATOR),
+    post("/runs/{run_id}/replay", replay, "trigger_task"),
+]

@@ -1,0 +1,533 @@
+"""The form of a task: from a task to fields, and from fields to what `Tasks.create` and `Tasks.change` take; what differs
+between two of its versions, and between two people's edits. Pure.
+
+The form has the fields that most tasks need. All others are in one JSON text, `rest`, so that every field can be
+edited. The boxes of schedules, and of targets other than HTTP and jobs, are made from the declarations of their fields.
+What the form does not show of a task (a schedule type that is not in the table, fields with their default) is kept as it was
+saved: see `change_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+
+from noonbell import when
+from noonbell.errors import NoonbellError
+from noonbell.fields import StructField, table
+from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
+from noonbell.fields.problems import Problems
+from noonbell.model.account import Activity
+from noonbell.model.task import HTTP, JOBS, TARGET_KINDS, RetryPolicy, Task, TaskSpec, TaskVersion
+from noonbell.service.secrets import MASK, is_secret, masked
+from noonbell.service.tasks import shown, written
+from noonbell.web.context import as_json
+from noonbell.web.explanation import cron_text
+from noonbell.web.forms import box_text, problems_by_box, read_box, read_json_box
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBox:
+    """An input that is made from the declaration of a field."""
+
+    name: str
+    """The label is `field.NAME` of the locales, the hint `hint.NAME`, if there is one."""
+    shown_for: tuple[str, ...]
+    """The kinds of schedule, or of target, that have the field."""
+    is_number: bool
+    options: tuple[str, ...]
+    """What is chosen from, if it is a choice."""
+    prefix: str
+    """Of the options in the locales: `choice.NAME.OPTION` where `_PREFIXES` has nothing else."""
+    placeholder: str
+    initial: str
+    is_finer: bool
+    """Most tasks have its default."""
+
+
+_FORM_NAMES: Final = {"expr": "cron_expr"}
+"""Fields of schedules that the form calls otherwise."""
+_NOT_SHOWN: Final = ("source",)
+_BOXED: Final = (BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind)
+"""Kinds of values that a box can hold."""
+_OPTIONS: Final = {"weekday": ("1", "2", "3", "4", "5", "6", "0")}
+_PREFIXES: Final = {
+    "unit": "unit_name.",
+    "weekday": "weekday.",
+    "dialect": "cron_dialect.",
+    "dst": "cron_dst.",
+    "mode": "interval_mode.",
+    "run_if_late": "late.",
+}
+
+
+def _boxes(declared: Iterable[tuple[str, str, StructField, bool]]) -> tuple[MadeBox, ...]:
+    """From (kind, name, field, whether it is the kind's first): one for each name; numbers before what they count."""
+    found: dict[str, MadeBox] = {}
+    for kind, name, field, is_first in declared:
+        box = found.get(name)
+        found[name] = (
+            _box(kind, name, field, is_first) if box is None else replace(box, shown_for=(*box.shown_for, kind))
+        )
+    return tuple(sorted(found.values(), key=lambda box: (box.is_finer, not box.is_number)))
+
+
+def _box(kind: str, name: str, field: StructField, is_first: bool) -> MadeBox:
+    example = _text(next(iter(field.extra.get("examples", ())), None))
+    options: tuple[str, ...] = _OPTIONS.get(name, ())
+    placeholder = ""
+    match field.kind:
+        case BoolKind():
+            options = ("true", "false")
+        case ChoiceKind(options=words):
+            options = tuple(words)
+        case TimeKind():
+            placeholder = "2027-01-01T09:00:00+08:00"
+        case TextKind():
+            placeholder = example
+    return MadeBox(
+        name=name,
+        shown_for=(kind,),
+        is_number=isinstance(field.kind, IntegerKind | NumberKind),
+        options=options,
+        prefix=_PREFIXES.get(name, f"choice.{name}."),
+        placeholder=placeholder,
+        initial=example if field.is_required else _text(field.default),
+        is_finer=not field.is_required and not is_first,
+    )
+
+
+def _text(value: Any) -> str:
+    """A value as its box has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+WHENS: Final = (*sorted(when.KINDS, key="once".__eq__), "none")
+SCHEDULE_BOXES: Final = _boxes(
+    (kind, _FORM_NAMES.get(name, name), fields[name], name == next(iter(fields)))
+    for kind in WHENS[:-1]
+    for fields in (table(when.KINDS[kind].Spec),)
+    for name in fields
+    if name not in _NOT_SHOWN
+)
+SCHEDULE: Final = tuple(box.name for box in SCHEDULE_BOXES)
+
+EXEC_TYPES: Final = {
+    {"SYNC": "http", "ASYNC": "callback"}.get(exec_type, exec_type.lower()): str(exec_type)
+    for kind in reversed(TARGET_KINDS)
+    for exec_type in kind.exec_types
+}
+KINDS: Final = tuple(EXEC_TYPES)
+_NAMES_OF_KINDS: Final = {exec_type: name for name, exec_type in EXEC_TYPES.items()}
+TARGET_BOXES: Final = _boxes(
+    (_NAMES_OF_KINDS[exec_type], name, table(TaskSpec)[name], True)
+    for kind in TARGET_KINDS
+    if kind not in (HTTP, JOBS)
+    for exec_type in kind.exec_types
+    for name in kind.fields
+    if isinstance(table(TaskSpec)[name].kind, _BOXED)
+)
+PRESETS: Final = {
+    "hourly": "0 * * * *",
+    "daily": "0 2 * * *",
+    "weekdays": "30 8 * * MON-FRI",
+    "month_end": "0 23 L * *",
+}
+
+_BOXES: Final = (
+    *("name", "description", "labels", "timezone", "start_at", "end_at", "jitter_seconds", "http_method", "target_url"),
+    *(
+        "headers",
+        "body_template",
+        "callback_timeout_sec",
+        "job_type",
+        "payload",
+        "queue",
+        "timeout_seconds",
+        "priority",
+    ),
+    *("max_concurrency", "concurrency_policy", "overlap_action", "failure_action", "misfire_policy", "catchup_limit"),
+)
+"""Fields of a task that the form lays out one by one; what each box shows and says is declared."""
+_SHOWN_FOR: Final = {
+    **dict.fromkeys(("http_method", "target_url", "headers", "body_template"), ("http", "callback")),
+    **dict.fromkeys(("job_type", "payload", "queue"), ("job",)),
+    "callback_timeout_sec": ("callback",),
+    **{box.name: box.shown_for for box in TARGET_BOXES},
+}
+"""Fields that the form shows only for some kinds of target."""
+_MARKS: Final = {"labels": "=", "headers": ": "}
+_RETRY: Final = ("max_retries", "initial_delay", "strategy")
+_ELSEWHERE: Final = ("schedule", "exec_type", "managed_by", "retry_policy")
+"""Fields of a task that are looked after one by one."""
+_IN_FORM: Final = frozenset({*_BOXES, *(box.name for box in TARGET_BOXES), "schedule", "exec_type", "managed_by"})
+NAMES: Final = (_IN_FORM | {*_RETRY, *SCHEDULE, "when", "rest"}) - {*_ELSEWHERE}
+"""Fields that the form has a box for, and that a problem can be shown at."""
+EMPTY: Final[dict[str, str]] = {
+    **{box.name: box.initial for box in (*SCHEDULE_BOXES, *TARGET_BOXES)},
+    "kind": "http",
+    "when": "cron",
+    "http_method": "POST",
+    "cron_expr": "",
+    "unit": "minute",
+    "every": "5",
+    "timezone": "UTC",
+    "enabled": "on",
+    "strategy": "exponential",
+}
+
+
+# From a task
+
+
+def told(spec: TaskSpec) -> dict[str, Any]:
+    """The fields of a task as they are written, secrets masked."""
+    fields = written(spec)
+    fields["headers"] = masked(spec.headers)
+    fields["secret"] = None if spec.secret is None else MASK
+    return fields
+
+
+def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[str, str]:
+    """What the form shows of a task, as the service tells it. `dialect`: of a cron that the task does not have yet."""
+    kind, spec, retry = _kind_of(task), table(TaskSpec), table(RetryPolicy)
+    fields = {name: box_text(spec[name].kind, task[name], _MARKS.get(name, "")) for name in _BOXES}
+    fields |= {box.name: _text(task[box.name]) for box in TARGET_BOXES}
+    fields |= {name: box_text(retry[name].kind, task["retry_policy"][name]) for name in _RETRY}
+    fields |= {
+        "kind": kind,
+        "queue": fields["queue"] if kind == "job" else "",
+        "enabled": "on" if task["status"] == "ENABLED" else "",
+        "version": str(task["version"]),
+        "rest": rest_of(task),
+    }
+    return {**EMPTY, "dialect": dialect, **fields, **_schedule_fields(task["schedule"])}
+
+
+def _kind_of(task: Mapping[str, Any]) -> str:
+    return _NAMES_OF_KINDS[task["exec_type"]]
+
+
+def _has_field(name: str, kind: str) -> bool:
+    """Whether the form of a task with that kind of target has a field for it."""
+    return name in _IN_FORM and kind in _SHOWN_FOR.get(name, (kind,))
+
+
+def is_finer(fields: Mapping[str, str]) -> bool:
+    """Whether the schedule has something that most do without."""
+    limited = any(fields.get(name, "") not in ("", "0") for name in ("start_at", "end_at", "jitter_seconds"))
+    return limited or any(box.is_finer and fields.get(box.name, "") not in ("", box.initial) for box in SCHEDULE_BOXES)
+
+
+def whens_for(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """The kinds of schedule to choose from; with the one that the task has, if the form has no fields for it."""
+    kind = fields.get("when") or "none"
+    return WHENS if kind in WHENS else (kind, *WHENS)
+
+
+def rest_of(task: Mapping[str, Any]) -> str:
+    """All that the form has no field for and that is not what it would be anyway."""
+    plain = told(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
+    kind = _kind_of(task)
+    rest = {name: task[name] for name in plain if not _has_field(name, kind) and task[name] != plain[name]}
+    retry, usual = dict(task["retry_policy"]), plain["retry_policy"]
+    kept = {
+        name: value for name, value in retry.items() if name not in _RETRY and list_of(value) != list_of(usual[name])
+    }
+    rest.pop("retry_policy", None)
+    if kept:
+        rest["retry_policy"] = kept
+    return as_json(rest) if rest else ""
+
+
+def list_of(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
+    if schedule is None:
+        return {"when": "none"}
+    said = {name: _text(schedule[name]) for name in SCHEDULE if schedule.get(name) is not None}
+    return {**said, "when": str(schedule["type"]), "cron_expr": cron_text(schedule)}
+
+
+# To a task
+
+
+def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The task that the form asks for. `old` is its schedule so far: what the form does not show of it stays.
+
+    Raises InvalidArgument for what is no number, no JSON, or no line of the kind that is expected; the rest is checked by
+    the service.
+    """
+    problems, spec = Problems(), table(TaskSpec)
+    kind = fields.get("kind", "http")
+    given: dict[str, Any] = {"exec_type": EXEC_TYPES.get(kind, "SYNC")}
+    if kind in ("http", "callback", "job"):
+        given["job_type" if kind == "job" else "target_url"] = ""
+    for name in _BOXES:
+        if _has_field(name, kind):
+            value = read_box(spec[name], fields.get(name, ""), problems, _MARKS.get(name, "").strip())
+            given |= {} if value is None else {name: value}
+    for box in TARGET_BOXES:
+        if kind in box.shown_for:
+            _read_made(box.name, spec[box.name], fields, given, problems)
+    if "body_template" in given:
+        given["body_template"] = fields["body_template"].replace("\r\n", "\n")
+    if "max_concurrency" not in given and kind != "job" and fields.get("max_concurrency") == "":
+        given["max_concurrency"] = None
+    schedule = schedule_of(fields, old, problems)
+    if schedule is not None:
+        given["schedule"] = schedule
+    given["status"] = "ENABLED" if fields.get("enabled") else "DISABLED"
+    _read_rest(fields, given, problems)
+    _read_retry(fields, given, problems)
+    problems.finish()
+    return given
+
+
+def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole task that a save asks for. `old` is the task as the service tells it, and as the form showed it: every field
+    that is still as it was shown, or was not sent, keeps its value to the letter.
+
+    A field that was emptied, or taken out of `rest`, has its default. One that has its default already is not in `rest`; it
+    stays as it is, for an installation may have set another default since.
+    """
+    kind = fields.get("kind") or _kind_of(old)
+    given = given_of({**fields, "kind": kind}, old["schedule"])
+    if old["exec_type"] != given["exec_type"]:
+        return given
+    seen = fields_of(old, fields.get("dialect", EMPTY["dialect"]))
+
+    def is_same(name: str) -> bool:
+        return fields.get(name, seen[name]).replace("\r\n", "\n") == seen[name].replace("\r\n", "\n")
+
+    plain = told(TaskSpec(name="x", exec_type=old["exec_type"], job_type=old["job_type"]))
+    for name, usual in plain.items():
+        if name in _ELSEWHERE:
+            continue
+        if is_same(name) if _has_field(name, kind) else is_same("rest") or (name not in given and old[name] == usual):
+            given[name] = old[name]
+    if all(map(is_same, ("when", *SCHEDULE))):
+        given["schedule"] = old["schedule"]
+    retry: dict[str, Any] = dict(given.get("retry_policy") or {})
+    for name, value in old["retry_policy"].items():
+        is_usual = list_of(value) == list_of(plain["retry_policy"][name])
+        if is_same(name) if name in _RETRY else is_same("rest") or (name not in retry and is_usual):
+            retry[name] = value
+    return {**given, "retry_policy": retry} if "max_retries" in retry else given
+
+
+def _read_retry(fields: Mapping[str, str], given: dict[str, Any], problems: Problems) -> None:
+    retry: dict[str, Any] = dict(given.get("retry_policy") or {})
+    for name in _RETRY:
+        value = read_box(table(RetryPolicy)[name], fields.get(name, ""), problems)
+        retry |= {} if value is None else {name: value}
+    if "max_retries" in retry:
+        given["retry_policy"] = retry
+
+
+def _read_rest(fields: Mapping[str, str], given: dict[str, Any], problems: Problems) -> None:
+    if not fields.get("rest", "").strip():
+        return
+    rest = read_json_box("rest", fields["rest"], problems)
+    if not isinstance(rest, dict):
+        problems.add("rest", "is not an object; expected {…} with fields of a task")
+        return
+    for name, value in rest.items():
+        if _has_field(name, fields.get("kind", "http")):
+            problems.add("rest", f"has {name!r}, which has a field of its own in the form")
+        given[name] = value
+
+
+def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, problems: Problems) -> dict[str, Any] | None:
+    """The schedule that the fields say; None for a task on demand. `old` is the one that the task has."""
+    kind = fields.get("when", "none" if old is None else str(old["type"]))
+    if kind == "none":
+        return None
+    if old is not None and old["type"] == kind and ("when" not in fields or kind not in WHENS):
+        return dict(old)
+    if kind not in WHENS:
+        problems.add("when", f"is {kind[:40]!r}; expected one of {', '.join(WHENS)}")
+        return None
+    found: dict[str, Any] = {}
+    if old is not None and old.get("type") == kind:
+        found = {name: value for name, value in old.items() if name != "source"}
+    found["type"] = kind
+    for name, field in table(when.KINDS[kind].Spec).items():
+        if name not in _NOT_SHOWN:
+            _read_made(name, field, fields, found, problems)
+    return found
+
+
+def _read_made(
+    name: str, field: StructField, fields: Mapping[str, str], found: dict[str, Any], problems: Problems
+) -> None:
+    """What a box of SCHEDULE_BOXES or TARGET_BOXES says. Where nothing is in it and the field must not be null, `found` keeps
+    what it has.
+    """
+    text = fields.get(_FORM_NAMES.get(name, name))
+    if text is None:
+        return
+    value = text != "false" if isinstance(field.kind, BoolKind) else read_box(field, text, problems)
+    if value is not None or field.takes_null:
+        found[name] = value
+    elif isinstance(field.kind, TextKind):
+        found[name] = ""
+
+
+def problems_of(error: NoonbellError) -> dict[str, str]:
+    """By the box that each is about; what has none is said on top, under the empty name."""
+    return problems_by_box(error, NAMES, _box_of)
+
+
+def _box_of(name: str) -> str:
+    if name in ("schedule", "schedule.type"):
+        return "when"
+    name = name.removeprefix("schedule.").removeprefix("retry_policy.")
+    return _FORM_NAMES.get(name, name)
+
+
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """A version, and what was different in it from the one before."""
+
+    version: TaskVersion
+    fields: list[FieldChange]
+    kind: str
+    """`created`, `paused`, `resumed`, `completed`, `error`, `deleted`, `changed`, `same`."""
+
+
+def changes(versions: Sequence[TaskVersion]) -> list[VersionChange]:
+    """Newest first; the first version has nothing before it. `versions` oldest first."""
+    made = [VersionChange(versions[0], [], "created")] if versions else []
+    for before, after in pairwise(versions):
+        fields = [*_differences(_told(before), _told(after)), *_secretly(before.spec, after.spec)]
+        made.append(VersionChange(after, fields, _kind(before, after, fields)))
+    return made[::-1]
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any], path: str = "") -> list[FieldChange]:
+    """Objects are compared field by field, so that a change of one of ten headers shows one."""
+    found: list[FieldChange] = []
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{path}{name}.")
+        else:
+            found.append(FieldChange(f"{path}{name}", _brief(old), _brief(new)))
+    return found
+
+
+def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
+    """What changed behind a mask: that it did, and not to what."""
+    hidden = [
+        f"headers.{name}"
+        for name, value in after.headers.items()
+        if is_secret(name) and before.headers.get(name, value) != value
+    ]
+    if before.secret != after.secret and before.secret is not None and after.secret is not None:
+        hidden.append("secret")
+    return [FieldChange(name, MASK, MASK) for name in hidden]
+
+
+def _kind(before: TaskVersion, after: TaskVersion, fields: Sequence[FieldChange]) -> str:
+    if after.deleted and not before.deleted:
+        return "deleted"
+    if [field.name for field in fields] == ["status"]:
+        return {"DISABLED": "paused", "ENABLED": "resumed", "COMPLETED": "completed", "ERROR": "error"}[after.status]
+    return "changed" if fields else "same"
+
+
+def _told(version: TaskVersion) -> dict[str, Any]:
+    return {"status": "DELETED" if version.deleted else str(version.status), **told(version.spec)}
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = "–" if value is None else value if isinstance(value, str) else as_json(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def is_managed(task: Task) -> bool:
+    """By a file or by code, which would change it back."""
+    return task.spec.managed_by.startswith(("file:", "code:"))
+
+
+TAKE: Final = "take-"
+"""Before a field's name: whose entry is taken, `mine` or `theirs`."""
+_OURS: Final = ("version",)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field in which what was typed is not what the task says now."""
+
+    name: str
+    base: str | None
+    """What it was when the form was opened; None where that is not known."""
+    mine: str
+    theirs: str
+
+    @property
+    def take(self) -> str:
+        """Who alone changed it is taken; where both did, the one who looks at it."""
+        return "theirs" if self.base is not None and self.mine == self.base else "mine"
+
+    @property
+    def is_conflict(self) -> bool:
+        return self.base is None or self.base not in (self.mine, self.theirs)
+
+
+def fields_at(task: Task, versions: Sequence[TaskVersion], version: int | None, dialect: str) -> dict[str, str] | None:
+    """The form of the task as it was at that version. `dialect`: of a cron that it did not have yet."""
+    for each in versions:
+        if each.version == version:
+            then = msgspec.structs.replace(task, spec=each.spec, version=each.version, status=each.status)
+            return fields_of(shown(then, Activity()), dialect)
+    return None
+
+
+def differences(base: Mapping[str, str] | None, mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Difference]:
+    found = []
+    for name, their in theirs.items():
+        if name in _OURS or (name not in mine and name != "enabled"):  # a box that is not ticked is not sent
+            continue
+        my = mine.get(name, "").replace("\r\n", "\n")
+        if my != their:
+            found.append(Difference(name, None if base is None else base.get(name, ""), my, their))
+    return found
+
+
+def taken(fields: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """The entries after it was chosen, field by field, whose are taken."""
+    merged = {name: value for name, value in fields.items() if not name.startswith(TAKE)}
+    for name, value in fields.items():
+        field = name.removeprefix(TAKE)
+        if name.startswith(TAKE) and value == "theirs" and field in theirs:
+            merged[field] = theirs[field]
+    return merged
+
+
+def settled(mine: Mapping[str, str], found: Sequence[Difference]) -> dict[str, str]:
+    """The form as shown with the differences: each field with its proposed choice."""
+    return {**mine, **{each.name: each.theirs for each in found if each.take == "theirs"}}

@@ -1,0 +1,450 @@
+"""Creating and editing a task: the form with its preview, checks and test call, the YAML view, conflicts between two
+editors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from noonbell import when
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, ScheduleError, VersionConflict
+from noonbell.fields import table
+from noonbell.fields.kinds import ChoiceKind
+from noonbell.fields.problems import Problems
+from noonbell.model.access import Role
+from noonbell.model.account import Activity
+from noonbell.model.alert import Rule, RuleKind
+from noonbell.model.request import TaskQuery
+from noonbell.model.task import HTTP, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus, target_kind
+from noonbell.policy.alerts import concerns
+from noonbell.service.filters import cursor_at
+from noonbell.service.secrets import MASK, refuse_carried, unmasked
+from noonbell.service.tasks import shown
+from noonbell.web import task_form
+from noonbell.web.context import PageContext, pretty, whole_number
+from noonbell.web.forms import bounds_of, read_yaml, write_yaml
+from noonbell.web.i18n import instant_from
+from noonbell.web.page import get, post
+from noonbell.web.task_form import Difference, differences, fields_at, is_managed, settled, taken
+from noonbell.web.task_page import task_of
+from noonbell.when.cron_fields import CronDialect
+from noonbell.when.natural_language import from_quartz, propose
+
+
+@cache
+def choices() -> dict[str, list[str]]:
+    """The words of each field of a task that has some."""
+    fields = {**table(RetryPolicy), **table(TaskSpec)}
+    return {name: list(each.kind.options) for name, each in fields.items() if isinstance(each.kind, ChoiceKind)}
+
+
+@cache
+def limits() -> dict[str, dict[str, float]]:
+    """By field, the attributes of an input. Of two fields with the same name, the wider ones."""
+    found: dict[str, dict[str, float]] = {}
+    for struct in (TaskSpec, RetryPolicy, *(kind.Spec for kind in when.KINDS.values())):
+        for name, each in table(struct).items():
+            there = found.setdefault(name, {})
+            for word, bound in bounds_of(each).items():
+                there[word] = (min if word == "min" else max)(there.get(word, bound), bound)
+    found["repeat"]["min"] = 1  # an empty box says what -1 says
+    return found
+
+
+async def form(
+    ctx: PageContext,
+    fields: Mapping[str, str],
+    task: Task | None,
+    problems: Mapping[str, str] | None = None,
+    *,
+    status: int | None = None,
+    differing: Sequence[Difference] = (),
+    changes: Sequence[Difference] | None = None,
+    is_jitter_proposed: bool = False,
+) -> Response:
+    return ctx.page(
+        "task_form.html",
+        status or (400 if problems else 200),
+        fields={
+            name: fields.get(name, "") for name in (*task_form.EMPTY, *task_form.NAMES, "version", "detach", *fields)
+        },
+        task=task,
+        is_managed=task is not None and is_managed(task),
+        problems=dict(problems or {}),
+        differing=differing,
+        changes=changes,
+        is_jitter_proposed=is_jitter_proposed,
+        choices=choices(),
+        limits=limits(),
+        kinds=task_form.KINDS,
+        whens=task_form.whens_for(fields),
+        presets=task_form.PRESETS,
+        schedule_boxes=task_form.SCHEDULE_BOXES,
+        target_boxes=task_form.TARGET_BOXES,
+        is_finer=task_form.is_finer(fields),
+        can_try=ctx.deps.try_call is not None,
+        rules=await rules_for(ctx, fields.get("name", "")),
+        **await previewed(ctx, fields, task),
+    )
+
+
+def fields_of(ctx: PageContext, told: Mapping[str, Any]) -> dict[str, str]:
+    """What the form shows of a task; with the dialect of this installation, if the task has no cron yet."""
+    return task_form.fields_of(told, default_dialect(ctx))
+
+
+def default_dialect(ctx: PageContext) -> str:
+    return str(ctx.services.previews.cron_dialect)
+
+
+async def rules_for(ctx: PageContext, name: str) -> list[dict[str, Any]] | None:
+    """The alert rules that watch a task of that name; None without alerts."""
+    if ctx.deps.alerts is None:
+        return None
+    found = []
+    for rule in await ctx.deps.alerts.rules():
+        asked = Rule(name=rule["name"], kind=RuleKind(rule["kind"]), tasks=tuple(rule["tasks"]))
+        if rule["enabled"] and concerns(asked, name):
+            found.append(rule)
+        await asyncio.sleep(0)  # others have their turn: the patterns of a rule take up to 0.2 s the first time
+    return found
+
+
+_CROWD: Final = 100
+"""Tasks that are looked at for one that starts at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A schedule that the words in the field may mean: a proposal, never applied by itself."""
+
+    fields: dict[str, str]
+    """What the form would have to say."""
+    text: str
+    """The expression, where it is a cron."""
+    sentence: str
+
+
+async def preview(ctx: PageContext) -> Response:
+    """A piece of the page."""
+    fields = await ctx.fields()
+    return ctx.page("_preview.html", **await previewed(ctx, fields, await named_task(ctx, fields)))
+
+
+async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | None) -> dict[str, Any]:
+    view: dict[str, Any] = {"preview": None, "preview_problem": "", "effect": None, "crowd": 0, "jitter": 0}
+    view |= {"meant": meant(fields, ctx.words.lang), "is_quartz": False, "dialect": ""}
+    try:
+        problems = Problems()
+        schedule = task_form.schedule_of(fields, None if task is None else task.spec.schedule, problems)
+        problems.finish()
+        if schedule is None or (schedule["type"] == "cron" and not schedule.get("expr")):
+            return view
+        view["is_quartz"] = view["meant"] is not None and propose(fields.get("cron_expr", "")) is None
+        asked = {"schedule": schedule, "timezone": fields.get("timezone", "").strip() or "UTC", "count": 5}
+        view["preview"] = await ctx.services.previews.of(asked, ctx.words.lang)
+    except InvalidArgument as error:
+        view["preview_problem"] = "; ".join(str(problem) for problem in error.details.values()) or error.message
+        return view
+    view["dialect"] = dialect_of(schedule)
+    fires = view["preview"]["next_fires"]
+    view["crowd"] = await others_at(ctx, fires, task)
+    view["jitter"] = 0 if _has_jitter(fields) else min(600, max(30, 5 * view["crowd"]))
+    if task is not None:
+        before = await ctx.services.previews.next(task, 1, ctx.words.lang)
+        view["effect"] = effect(before["next_fires"], fires)
+    return view
+
+
+def _has_jitter(fields: Mapping[str, str]) -> bool:
+    return fields.get("jitter_seconds", "").strip() not in ("", "0")
+
+
+def meant(fields: Mapping[str, str], lang: str) -> Meant | None:
+    """Plain words, or an expression as Quartz counts, where a cron expression is expected."""
+    text = fields.get("cron_expr", "").strip()
+    if fields.get("when") != "cron" or not text:
+        return None
+    proposal = propose(text)
+    if proposal is not None and proposal.cron is None:
+        spec: dict[str, Any] = {"type": "interval", "every": proposal.every, "unit": proposal.unit}
+        told = {"when": "interval", "every": str(proposal.every), "unit": proposal.unit}
+    else:
+        is_quartz = fields.get("dialect") == CronDialect.QUARTZ
+        cron = proposal.cron if proposal is not None else None if is_quartz else from_quartz(text)
+        if cron is None:
+            return None
+        spec, told = {"type": "cron", "expr": cron}, {"when": "cron", "cron_expr": cron}
+        if fields.get("dialect", CronDialect.STANDARD) != CronDialect.STANDARD:
+            told["dialect"] = str(CronDialect.STANDARD)
+    try:
+        sentence = when.parse(spec, fields.get("timezone", "").strip() or "UTC").describe(lang)
+    except ScheduleError:
+        return None
+    return Meant(told, told.get("cron_expr", ""), sentence)
+
+
+def dialect_of(schedule: Mapping[str, Any]) -> str:
+    """What kind of expression it is: `five`, `six`, `quartz` (its signs, in another dialect), `quartz_numbers`, `nickname`;
+    nothing where it is no cron.
+    """
+    if schedule["type"] != "cron":
+        return ""
+    parts = str(schedule["expr"]).upper().split()
+    if len(parts) < 5:
+        return "nickname"
+    if schedule.get("dialect") == CronDialect.QUARTZ:
+        return "quartz_numbers"
+    day, weekday = parts[-3], parts[-1]
+    if "?" in day + weekday or "#" in weekday or "L" in day or "W" in day or re.search(r"\dL", weekday):
+        return "quartz"
+    return "six" if len(parts) == 6 else "five"
+
+
+async def others_at(ctx: PageContext, fires: list[dict[str, str]], task: Task | None) -> int:
+    """How many other tasks start in the very second of the next slot, as far as their own next slot says."""
+    if not fires:
+        return 0
+    at = instant_from(fires[0]["utc"])
+    query = TaskQuery(sort="next_fire_at", page_size=_CROWD, cursor=cursor_at("next_fire_at", at - 1))
+    found = (await ctx.services.tasks.found(query)).items
+    mine = None if task is None else task.id
+    return sum(each.id != mine and each.next_fire_at == at for each in found)
+
+
+def effect(before: list[dict[str, str]], after: list[dict[str, str]]) -> tuple[str | None, str | None] | None:
+    """The next slot before and after; None where it stays."""
+    was, will = (fires[0]["utc"] if fires else None for fires in (before, after))
+    return None if was == will else (was, will)
+
+
+async def new(ctx: PageContext) -> Response:
+    fields = {**task_form.EMPTY, "timezone": ctx.zone.name, "dialect": default_dialect(ctx)}
+    if "from" in ctx.query:
+        copied = await ctx.services.tasks.show(await task_of(ctx, ctx.query["from"]))
+        fields = {**fields_of(ctx, copied), "name": ctx.words("form.copy_of", name=copied["name"])}
+    return await form(ctx, fields, None)
+
+
+async def create(ctx: PageContext) -> Response:
+    fields = await ctx.fields()
+    try:
+        given = await read_task(fields["yaml"]) if "yaml" in fields else task_form.given_of(fields)
+        task = await ctx.services.tasks.create(given, by=ctx.actor)
+    except (InvalidArgument, AlreadyExists) as error:
+        return await _refused(ctx, fields, None, error)
+    ctx.subject = f"/tasks/{task.id}"
+    return ctx.done(ctx.words("task.created", name=task.name), go=f"/tasks/{task.id}")
+
+
+async def edit(ctx: PageContext) -> Response:
+    """`?jitter=120` is how the timeline proposes to spread tasks that start together: filled in, and not saved."""
+    task = await task_of(ctx)
+    fields = fields_of(ctx, await ctx.services.tasks.show(task))
+    jitter = ctx.query.get("jitter", "")
+    if jitter.isdecimal() and len(jitter) < 6:
+        fields["jitter_seconds"] = jitter
+    return await form(ctx, fields, task, is_jitter_proposed=bool(jitter))
+
+
+async def save(ctx: PageContext) -> Response:
+    task, fields = await task_of(ctx), await ctx.fields()
+    version = whole_number(fields.get("version", ""))
+    stored = await ctx.services.tasks.show(task)
+    theirs = fields_of(ctx, stored)
+    fields = taken(fields, theirs)
+    try:
+        given = await _given(ctx, fields, task, stored)
+        await ctx.services.tasks.change(task.id, given, partial=False, expect_version=version, by=ctx.actor)
+    except VersionConflict:
+        return await _conflict(ctx, fields, task, version, theirs)
+    except (InvalidArgument, AlreadyExists, InvalidState) as error:
+        return await _refused(ctx, fields, task, error)
+    return ctx.done(ctx.words("task.saved", name=given.get("name", task.name)), go=f"/tasks/{task.id}")
+
+
+async def review(ctx: PageContext) -> Response:
+    """What saving would change, before it is saved."""
+    task, fields = await task_of(ctx), await ctx.fields()
+    theirs = fields_of(ctx, await ctx.services.tasks.show(task))
+    fields = taken(fields, theirs)
+    return await form(ctx, fields, task, changes=differences(None, fields, theirs))
+
+
+async def _given(ctx: PageContext, fields: Mapping[str, str], task: Task, stored: Mapping[str, Any]) -> dict[str, Any]:
+    given = await read_task(fields["yaml"]) if "yaml" in fields else task_form.change_of(fields, stored)
+    if is_managed(task):
+        if not fields.get("detach"):
+            raise InvalidState(ctx.words("form.managed_stays", by=task.spec.managed_by))
+        given["managed_by"] = "api"
+    if given.get("status") == "DISABLED" and task.status != "ENABLED":
+        del given["status"]  # COMPLETED and ERROR stay as they are; only `reset` and enabling end them
+    return given
+
+
+async def _conflict(
+    ctx: PageContext, fields: Mapping[str, str], task: Task, version: int | None, theirs: Mapping[str, str]
+) -> Response:
+    """The task was saved meanwhile: show each differing field of both edits, and of their common base, to choose from."""
+    problem = {"": ctx.words("form.conflict", version=task.version)}
+    if "yaml" in fields:
+        return yaml_page(ctx, fields["yaml"], fields, task, InvalidArgument(problem[""]))
+    base = fields_at(task, await ctx.services.tasks.versions(task), version, default_dialect(ctx))
+    differing = differences(base, fields, theirs)
+    shown = {**settled(fields, differing), "version": str(task.version)}
+    return await form(ctx, shown, task, problem, status=412, differing=differing)
+
+
+async def _refused(ctx: PageContext, fields: Mapping[str, str], task: Task | None, error: Any) -> Response:
+    if "yaml" in fields:
+        told = error if isinstance(error, InvalidArgument) else InvalidArgument(error.message)
+        return yaml_page(ctx, fields["yaml"], fields, task, told)
+    return await form(ctx, fields, task, _problems(ctx, fields, error))
+
+
+def _problems(ctx: PageContext, fields: Mapping[str, str], error: Any) -> dict[str, str]:
+    problems = task_form.problems_of(error)
+    proposal = propose(fields.get("cron_expr", ""))
+    if "cron_expr" in problems and proposal is not None:
+        problems["cron_expr"] = ctx.words(
+            "form.words_not_saved", cron=proposal.cron or f"{proposal.every} {proposal.unit}"
+        )
+    return problems
+
+
+# While it is filled in
+
+
+async def check(ctx: PageContext) -> Response:
+    """What is wrong with the form as it stands, by field; nothing is written."""
+    fields = await ctx.fields()
+    task = await named_task(ctx, fields)
+    tasks = ctx.services.tasks
+    try:
+        given = await asked_for(ctx, fields, task)
+        await (tasks.check(given) if task is None else tasks.draft_of_change(task, given))
+    except InvalidArgument as error:
+        return JSONResponse({"problems": _problems(ctx, fields, error)})
+    return JSONResponse({"problems": {}})
+
+
+async def try_call(ctx: PageContext) -> Response:
+    """Send the request of the form once, and show what came back. Nothing is saved, and there is no run."""
+    fields = await ctx.fields()
+    call = ctx.deps.try_call
+    if call is None:
+        raise InvalidState(ctx.words("try.not_here"))
+    given = {**task_form.given_of({**fields, "when": "none", "name": fields.get("name") or "test call"})}
+    if target_kind(given["exec_type"], given) is not HTTP:
+        raise InvalidState(ctx.words("try.http_only"))
+    if (task := await named_task(ctx, fields)) is not None:
+        kept = ctx.services.tasks.opened(task).spec
+        written = dict(given)
+        given["headers"] = unmasked(given["headers"], kept.headers)
+        if given.get("secret") == MASK:
+            given["secret"] = kept.secret
+        refuse_carried(kept, written, given)
+    spec = await ctx.services.tasks.check(given)
+    outcome = await call(spec)
+    bodies = outcome.bodies
+    return ctx.page(
+        "_try.html",
+        outcome=outcome,
+        body=pretty(bodies.response_body if bodies is not None else None),
+    )
+
+
+_MOST: Final = 200_000
+"""Characters."""
+
+
+async def show_yaml(ctx: PageContext) -> Response:
+    """What the form says, as a file would say it."""
+    fields = await ctx.fields()
+    task = await named_task(ctx, fields)
+    try:
+        given = await asked_for(ctx, fields, task)
+    except InvalidArgument as error:
+        return await form(ctx, fields, task, task_form.problems_of(error))
+    return yaml_page(ctx, await write_yaml(lambda: given, width=100), fields, task)
+
+
+async def asked_for(ctx: PageContext, fields: Mapping[str, str], task: Task | None) -> dict[str, Any]:
+    """A new task, or the whole of one that is changed."""
+    if task is None:
+        return task_form.given_of(fields)
+    return task_form.change_of(fields, await ctx.services.tasks.show(task))
+
+
+async def back_to_form(ctx: PageContext) -> Response:
+    """From the text to the form; a text that is no task stays where it is, with what is wrong with it."""
+    fields = await ctx.fields()
+    task = await named_task(ctx, fields)
+    try:
+        told = await fields_from(ctx, fields.get("yaml", ""), task)
+    except InvalidArgument as error:
+        return yaml_page(ctx, fields.get("yaml", ""), fields, task, error)
+    return await form(ctx, {**told, "version": fields.get("version", "")}, task)
+
+
+async def fields_from(ctx: PageContext, text: str, task: Task | None) -> dict[str, str]:
+    given = await read_task(text)
+    status = TaskStatus.DISABLED if given.get("status") == "DISABLED" else TaskStatus.ENABLED
+    tasks = ctx.services.tasks
+    spec = await tasks.check(given) if task is None else (await tasks.draft_of_change(task, given)).spec
+    whole = Task(id=TaskId(0), version=1, status=status, spec=spec, created_at=ctx.now, updated_at=ctx.now)
+    return fields_of(ctx, shown(whole, Activity()))
+
+
+def yaml_page(
+    ctx: PageContext, text: str, fields: Mapping[str, str], task: Task | None, error: InvalidArgument | None = None
+) -> Response:
+    problems = {} if error is None else dict(error.details) or {"": error.message}
+    return ctx.page(
+        "task_yaml.html",
+        200 if error is None else 400,
+        text=text,
+        task=task,
+        version=fields.get("version", ""),
+        problems=problems,
+    )
+
+
+async def named_task(ctx: PageContext, fields: Mapping[str, str]) -> Task | None:
+    """The task that the form is of; None for a new one."""
+    return await task_of(ctx, fields["task_id"]) if fields.get("task_id") else None
+
+
+async def read_task(text: str) -> dict[str, Any]:
+    """One task: its fields, or `tasks:` with one of them. Raises InvalidArgument."""
+    try:
+        told = await read_yaml(text, _MOST)
+    except InvalidArgument as error:
+        raise InvalidArgument.field("yaml", error.message) from None
+    if isinstance(told, dict) and set(told) == {"tasks"}:
+        listed = told["tasks"]
+        told = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
+    if not isinstance(told, dict):
+        raise InvalidArgument.field("yaml", "is something else than the fields of one task")
+    return told
+
+
+PAGES: Final = [
+    post("/tasks/preview", preview, role=Role.VIEWER),
+    get("/tasks/new", new, role=Role.OPERATOR),
+    post("/tasks/new", create, "create_task"),
+    post("/tasks/check", check),
+    post("/tasks/try", try_call, "try_call"),
+    get("/tasks/{id}/edit", edit, role=Role.OPERATOR),
+    post("/tasks/{id}/edit", save, "replace_task"),
+    post("/tasks/{id}/review", review),
+    post("/tasks/yaml", show_yaml),
+    post("/tasks/form", back_to_form),
+]

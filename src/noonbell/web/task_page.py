@@ -1,0 +1,338 @@
+"""The page of one task in six tabs (overview, runs, schedule, configuration, versions, activity), and the actions on
+it.
+
+A page reads a sample of the newest runs, so its cost does not grow with the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from noonbell.clock import Instant
+from noonbell.errors import InvalidArgument, InvalidJson, InvalidState, NotFound
+from noonbell.fields import read
+from noonbell.fields.kinds import read_moment
+from noonbell.fields.problems import shown
+from noonbell.model.access import Role
+from noonbell.model.account import StatusChange
+from noonbell.model.run import Run, RunId
+from noonbell.model.task import Task, TaskSpec, TaskStatus
+from noonbell.service import filters
+from noonbell.service.filters import RunList, from_the_top, read_run_query
+from noonbell.service.tasks import Removal, SkipBody, Tasks, written
+from noonbell.web import charts, explanation, task_form
+from noonbell.web.context import PageContext, as_json, whole_number
+from noonbell.web.explanation import Advice, advice, upcoming
+from noonbell.web.forms import number_or_text, read_json
+from noonbell.web.lists import given_of, pager_by_cursor
+from noonbell.web.page import Handler, get, post
+from noonbell.web.queues import start_command
+from noonbell.web.recent import DAY, FAILURES, Health, health, newest_runs, reasons
+from noonbell.web.task_form import told
+
+TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")
+SAMPLE: Final = 500
+"""How many of the newest runs a task's health is computed from."""
+DAYS: Final = 30
+_SHOWN: Final = 12
+_SLOTS: Final = 5
+_MORE_SLOTS: Final = 20
+_VERSIONS: Final = 50
+_LINES: Final = 50
+"""Of the audit log."""
+
+Part = Callable[[PageContext, Task], Awaitable[dict[str, Any]]]
+
+
+def tab(name: str, part: Part) -> Handler:
+    """A part of the page in the frame that all have: name, state, buttons, the other parts."""
+
+    async def show(ctx: PageContext) -> Response:
+        task = await task_of(ctx, deleted=True)
+        shown, view = await asyncio.gather(ctx.services.tasks.show(task), part(ctx, task))
+        return ctx.page(
+            "task.html" if name == "overview" else f"task_{name}.html",
+            task=shown,
+            tab=name,
+            tabs=TABS,
+            is_deleted=task.deleted_at is not None,
+            is_on=task.status == "ENABLED" and task.deleted_at is None,
+            is_managed=task_form.is_managed(task),
+            **view,
+        )
+
+    return show
+
+
+async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
+    services = ctx.services
+    runs, every, why, planned = await asyncio.gather(
+        newest_runs(services, task.id, SAMPLE),
+        services.tasks.versions(task),
+        answer(ctx, task),
+        plan(ctx, task, _SLOTS),
+    )
+    lately = recent(runs, ctx.now)
+    figures = health(lately)
+    return {
+        **planned,
+        "runs": runs[:_SHOWN],
+        "strip": charts.strip(runs, 60, width=8, gap=2),
+        "health": figures,
+        "sample": len(lately) if len(lately) == SAMPLE else 0,
+        "days": DAYS,
+        "dots": charts.dots(lately, [(each.version, each.valid_from) for each in every[1:]], figures.p95_ms),
+        "heat": charts.heat(lately, ctx.zone) if lately else [],
+        "reasons": reasons(lately, every),
+        **why,
+    }
+
+
+def recent(runs: Sequence[Run], now: int) -> list[Run]:
+    """Those of the last thirty days. Not asked for so: a store would look through all that is older for nothing."""
+    return [run for run in runs if run.scheduled_time >= now - DAYS * DAY]
+
+
+async def plan(ctx: PageContext, task: Task, count: int) -> dict[str, Any]:
+    """What comes next, and what stands in its way."""
+    services = ctx.services
+    told = await services.previews.next(task, 1, ctx.words.lang)
+    return {
+        "next": told,
+        "written": explanation.cron_text(task.spec.schedule),
+        "ahead": upcoming(task, ctx.now, count),
+        "off_since": await _off_since(ctx, task),
+        "queue_pause": await services.queues.pause_now(task.spec.queue, ctx.now),
+    }
+
+
+async def _off_since(ctx: PageContext, task: Task) -> StatusChange | None:
+    """Who put it off, and when."""
+    if task.status is TaskStatus.ENABLED or task.deleted_at is not None:
+        return None
+    return (await ctx.services.store.turns([task.id])).get(task.id)
+
+
+async def answer(ctx: PageContext, task: Task) -> dict[str, Any]:
+    """Why did, or didn't, it run: at the moment that was asked for, or lately."""
+    text = ctx.query.get("at")
+    try:
+        _, told = await ctx.services.explain.about_task(task, _moment(ctx, text))
+    except InvalidArgument as error:
+        return {"explained": explanation.unclear(error.message), "at": text or "", "advice": None, "start_worker": ""}
+    found = explanation.explained(ctx, told)
+    return {
+        "explained": found,
+        "at": text or "",
+        "advice": await _advice(ctx, task, found),
+        "start_worker": start_command(ctx, task.spec.queue),
+    }
+
+
+async def _advice(ctx: PageContext, task: Task, found: explanation.Explained) -> Advice | None:
+    """Only for a run that waits for a missing worker; other advice is on the page of the run."""
+    if found.cause != "no_worker" or found.run_id is None:
+        return None
+    run = await ctx.services.store.run(RunId(found.run_id))
+    return None if run is None else advice(run, task.spec, found.cause, key=found.key)
+
+
+def _moment(ctx: PageContext, text: str | None) -> Instant | None:
+    """RFC 3339, or what a browser's field for date and time says, on the clock of the chosen zone."""
+    try:
+        return None if text is None else read_moment(text, ctx.zone, minutes=True)
+    except ValueError as error:
+        raise InvalidArgument.field("at", f"is {shown(text)}; expected {error}") from None
+
+
+async def runs_of(ctx: PageContext, task: Task) -> dict[str, Any]:
+    """All of them, the failed ones, or the slow ones among the newest."""
+    wanted = ctx.query.get("show", "all")
+    services = ctx.services
+    if wanted == "slow":
+        sample = await newest_runs(services, task.id, SAMPLE)
+        figures = health(sample)
+        slow = [run for run in sample if is_slow(run, figures)]
+        return {
+            "show": wanted,
+            "runs": slow[:50],
+            "health": figures,
+            "sample": SAMPLE,
+            "pager": pager_by_cursor({}, None),
+        }
+    asked = given_of(ctx.query, RunList, (), page_size=50, cursor=from_the_top("-id"))
+    query = await read_run_query(asked, services.store, task.id)
+    if wanted == "failed":
+        page = await services.runs.page(msgspec.structs.replace(query, status=FAILURES))
+    else:
+        wanted, page = "all", await services.runs.page(query)
+    kept = {name: value for name, value in ctx.query.items() if name in ("show", "cursor")}
+    return {
+        "show": wanted,
+        "runs": page.items,
+        "health": None,
+        "sample": SAMPLE,
+        "pager": pager_by_cursor(kept, page.next_cursor),
+    }
+
+
+def is_slow(run: Run, figures: Health) -> bool:
+    """Slower than nineteen in twenty, and twice as slow as usual: where all take the same, none is slow."""
+    if run.duration_ms is None or figures.p95_ms is None or figures.median_ms is None:
+        return False
+    return run.duration_ms >= figures.p95_ms and run.duration_ms > 2 * figures.median_ms
+
+
+async def schedule(ctx: PageContext, task: Task) -> dict[str, Any]:
+    planned, why = await asyncio.gather(plan(ctx, task, _MORE_SLOTS), answer(ctx, task))
+    return {**planned, **why, "spec": task.spec}
+
+
+async def configuration(ctx: PageContext, task: Task) -> dict[str, Any]:
+    shown = await ctx.services.tasks.show(task)
+    return {"definition": as_json(definition(shown)), "whole": as_json(shown)}
+
+
+async def history(ctx: PageContext, task: Task) -> dict[str, Any]:
+    every = task_form.changes(await ctx.services.tasks.versions(task))
+    before = ctx.number("before")
+    shown = [change for change in every if before is None or change.version.version < before]
+    return {
+        "changes": shown[:_VERSIONS],
+        "older": shown[_VERSIONS - 1].version.version if len(shown) > _VERSIONS else None,
+        "newest": before is not None,
+        "open": ctx.query.get("v", ""),
+        "newest_version": task.version,
+    }
+
+
+async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
+    """Who did what to the task: told by its versions; for admins also what the audit log has of it."""
+    every = task_form.changes(await ctx.services.tasks.versions(task))
+    access = ctx.deps.access
+    entries: list[dict[str, Any]] = []
+    if access is not None and ctx.may("admin"):
+        entries = await access.log(None, _LINES, about=(f"/tasks/{task.id}",))
+    return {"changes": every[:_VERSIONS], "entries": entries, "lines": _LINES, "is_kept": access is not None}
+
+
+def definition(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say something: those that are not what they would be anyway."""
+    plain = told(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
+    kept = {name: task[name] for name in plain if name in task and task[name] != plain[name]}
+    return {"name": task["name"], "exec_type": task["exec_type"], **kept}
+
+
+async def restore(ctx: PageContext) -> Response:
+    """The task says again what it said in that version; it stays on or off as it is, and who manages it stays too."""
+    task = await task_of(ctx)
+    given = await ctx.fields()
+    wanted, seen = ctx.piece("version"), given.get("seen", "")
+    every = await ctx.services.tasks.versions(task)
+    version = next((each for each in every if str(each.version) == wanted), None)
+    if version is None:
+        raise NotFound(ctx.words("versions.unknown", version=wanted[:20]))
+    if task_form.is_managed(task):
+        raise InvalidState(ctx.words("form.managed_stays", by=task.spec.managed_by))
+    old = ctx.services.tasks.opened(msgspec.structs.replace(task, spec=version.spec))
+    fields = {**written(old.spec), "managed_by": task.spec.managed_by}
+    await ctx.services.tasks.change(task.id, fields, partial=False, expect_version=whole_number(seen), by=ctx.actor)
+    text = ctx.words("versions.restored", name=task.name, version=version.version)
+    return ctx.done(text, go=f"/tasks/{task.id}/versions")
+
+
+PARTS: Final[dict[str, Part]] = {
+    "overview": overview,
+    "runs": runs_of,
+    "schedule": schedule,
+    "configuration": configuration,
+    "versions": history,
+    "activity": activity,
+}
+
+
+async def trigger(ctx: PageContext) -> Response:
+    task, given = await task_of(ctx), await ctx.fields()
+    published = await ctx.services.publishing.trigger(task.id, _wanted(given), trace_id=ctx.request_id)
+    text = ctx.words("task.triggered", name=task.name)
+    if given.get("open") and published.run_id is not None:
+        return ctx.done(text, go=f"/runs/{published.run_id}")
+    return ctx.done(text, back(given, task))
+
+
+def _wanted(given: dict[str, str]) -> dict[str, Any]:
+    """What a run has of its own: another body or payload."""
+    wanted: dict[str, Any] = {}
+    if given.get("override_body"):
+        wanted["override_body"] = given["override_body"]
+    if given.get("payload", "").strip():
+        try:
+            wanted["payload"] = read_json(given["payload"])
+        except InvalidJson as error:
+            raise InvalidArgument.field("payload", error.message) from None
+    return wanted
+
+
+async def skip(ctx: PageContext) -> Response:
+    task, given = await task_of(ctx), await ctx.fields()
+    asked = read(SkipBody, {"count": number_or_text(given.get("count", "1"))})
+    changed = await ctx.services.tasks.skip(task.id, asked.count, by=ctx.actor)
+    return ctx.done(ctx.words("task.skipping", n=changed.skip_next, name=task.name), back(given, task))
+
+
+async def ask_delete(ctx: PageContext) -> Response:
+    task = await task_of(ctx)
+    return ctx.page("task_delete.html", task=await ctx.services.tasks.show(task), problem=None)
+
+
+async def delete(ctx: PageContext) -> Response:
+    task, given = await task_of(ctx), await ctx.fields()
+    if given.get("name", "") != task.name:
+        shown = await ctx.services.tasks.show(task)
+        problem = ctx.words("delete.type_name", name=task.name)
+        return ctx.page("task_delete.html", 400, task=shown, problem=problem)
+    removal = Removal(cancel_running="cancel_running" in given, purge="purge" in given)
+    await ctx.services.tasks.delete(task.id, removal, by=ctx.actor)
+    return ctx.done(ctx.words("task.deleted", name=task.name), go="/tasks")
+
+
+def change(act: Callable[..., Awaitable[Task]], key: str, undo: str | None = None) -> Handler:
+    """A button that sets the task's status, and says what came of it; `undo` is the button that takes it back."""
+
+    async def handler(ctx: PageContext) -> Response:
+        task, given = await task_of(ctx), await ctx.fields()
+        await act(ctx.services.tasks, task.id, by=ctx.actor)
+        way_back = None if undo is None else f"/tasks/{task.id}/{undo}"
+        return ctx.done(ctx.words(key, name=task.name), back(given, task), undo=way_back)
+
+    return handler
+
+
+async def task_of(ctx: PageContext, ref: str | None = None, *, deleted: bool = False) -> Task:
+    """The task that the address names, or `ref`."""
+    task = await ctx.services.tasks.get(filters.task_ref(ref or ctx.piece("id")), deleted=deleted)
+    ctx.subject = f"/tasks/{task.id}"
+    return task
+
+
+def back(given: dict[str, str], task: Task) -> str:
+    """Where a browser without scripts goes after a button: the list, if it came from there."""
+    return "/tasks" if given.get("from") == "list" else f"/tasks/{task.id}"
+
+
+PAGES: Final = [
+    *(get("/tasks/{id}" if name == "overview" else f"/tasks/{{id}}/{name}", tab(name, PARTS[name])) for name in TABS),
+    post("/tasks/{id}/versions/{version}/restore", restore, "replace_task"),
+    post("/tasks/{id}/trigger", trigger, "trigger_task"),
+    post("/tasks/{id}/enable", change(Tasks.enable, "task.enabled", "disable"), "enable_task"),
+    post("/tasks/{id}/disable", change(Tasks.disable, "task.disabled", "enable"), "disable_task"),
+    post("/tasks/{id}/reset", change(Tasks.reset, "task.reset"), "reset_task"),
+    post("/tasks/{id}/skip", skip, "skip_slots"),
+    get("/tasks/{id}/delete", ask_delete, role=Role.OPERATOR),
+    post("/tasks/{id}/delete", delete, "delete_task"),
+]

@@ -1,0 +1,257 @@
+"""The parts of a node, made from the settings: store, wake-up, services, workers, loops, event hub, alerts, callback signatures.
+
+A process has two workers, one for the targets that only the server calls (HTTP) and one for jobs, because their settings are two: a backlog of one kind does
+not stand in the way of the other (`executor.worker_pool_size` calls, `jobs.worker_concurrency` handlers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from noonbell import sealing
+from noonbell.alerts.alerting import AlertLoop
+from noonbell.alerts.channels import open_senders
+from noonbell.alerts.service import Alerts
+from noonbell.app import App
+from noonbell.app.embedded import (
+    DEFAULT_QUEUE,
+    WorkerOptions,
+    WorkerParts,
+    job_worker,
+    open_heartbeat_thread,
+    open_part,
+    planning_node,
+)
+from noonbell.clock import SECOND, Instant
+from noonbell.dialects.plans import forget_finished
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.event_hub import Hub, signal_events
+from noonbell.engine.loop_runner import Loop
+from noonbell.engine.node import AuditWatch, Node
+from noonbell.engine.worker import Worker
+from noonbell.engine.worker_protocol import LongPoll
+from noonbell.errors import NoonbellError, SettingsError
+from noonbell.model.task import TARGET_KINDS, ExecType, TaskSpec
+from noonbell.model.worker import SERVE
+from noonbell.ports import Store, Target, Wakeup
+from noonbell.sealing import Sealer
+from noonbell.service import Rules, Services, build
+from noonbell.service.access import Access
+from noonbell.service.audit_log import in_words
+from noonbell.service.secrets import opened
+from noonbell.service.task_fields import Proof
+from noonbell.settings import Settings
+from noonbell.stores import store_of, wakeup_of
+from noonbell.stores.sql.store import SqlStore
+from noonbell.targets import TargetParts, make_target
+from noonbell.targets.http import signing, template
+from noonbell.targets.jobs import builtin
+from noonbell.targets.jobs.handler import Handlers
+from noonbell.telemetry.logs import RunLogger
+from noonbell.telemetry.metrics import Metrics, Readings, StoreMetrics, WatchedTarget
+from noonbell.telemetry.traces import traced
+
+
+async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int | None) -> Worker:
+    """For the kinds of targets that have a queue of their own: no other worker claims from these."""
+    executor = parts.settings.executor
+    kinds = [kind for kind in TARGET_KINDS if kind.has_own_queue]
+    given = TargetParts(parts.settings, parts.store, own_ports=() if port is None else (port,))
+    targets: dict[ExecType, Target] = {}
+    for kind in kinds:
+        target = make_target(kind, given)
+        await open_part(target, parts.open_parts)
+        watched = traced(target if metrics is None else WatchedTarget(target, metrics))
+        targets |= dict.fromkeys(kind.exec_types, watched)
+    base = parts.settings.callback_url(port)
+    return Worker(
+        parts.store,
+        parts.wakeup,
+        targets,
+        queues=tuple(kind.queue for kind in kinds),
+        concurrency=executor.worker_pool_size,
+        poll=parts.settings.scheduler.poll_interval,
+        callback_url=lambda token: f"{base}/{token}",
+        observe=RunLogger(parts.tasks.get).settled,
+        tasks=parts.tasks,
+        heartbeat_thread=parts.heartbeat_thread,
+        part_of=SERVE,
+    )
+
+
+async def built_in_job_worker(parts: WorkerParts, app: App | None) -> Worker | None:
+    """For the job types that are built in, and those of an App. None where `jobs.worker_concurrency` is 0."""
+    if parts.settings.jobs.worker_concurrency == 0:
+        return None
+    handlers = Handlers(builtin.handlers(parts.store, parts.settings, (forget_finished,)))
+    for handler in app.handlers if app is not None else ():
+        handlers.add(handler)
+    return await job_worker(
+        parts, handlers, WorkerOptions(queues=sorted({DEFAULT_QUEUE, *handlers.queues()}), part_of=SERVE)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    sealer: Sealer
+    must_be_signed: bool
+    """Where the task has a secret. Else a signature may be left out, but not be wrong."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Judge:
+        return cls(sealing.from_file(settings.secrets.key_file), settings.callback.require_signature)
+
+    def objection(self, proof: Proof | None, spec: TaskSpec, now: Instant) -> str:
+        """Why it is not believed; nothing where it is. Without a secret there is nothing to judge by."""
+        if not spec.secret:
+            return ""
+        if proof is None or signing.SIGNATURE not in proof.headers:
+            return "it is not signed, and callback.require_signature asks for it" if self.must_be_signed else ""
+        try:
+            secret = opened(spec, self.sealer).secret or ""
+            return signing.objection(secret, proof.headers, proof.body, now // SECOND)
+        except NoonbellError as error:
+            return f"its signature cannot be checked: {error.message}"
+
+
+def open_hub(store: Store, wakeup: Wakeup, metrics: Metrics | None, open_parts: contextlib.AsyncExitStack) -> Hub:
+    """The hub that reads the store's events for all listeners of this process."""
+    hub = Hub(store, wakeup, observe=None if metrics is None else metrics.listening)
+    open_parts.push_async_callback(hub.close)
+    return hub
+
+
+async def watch(
+    settings: Settings,
+    store: Store,
+    metrics: Metrics | None,
+    open_parts: contextlib.AsyncExitStack,
+    port: int | None = None,
+) -> tuple[AlertLoop, Alerts]:
+    """The alert loop, not started; and what API and settings do with alerts, those of the settings done already."""
+    sealer = sealing.from_file(settings.secrets.key_file)
+    sender = await open_senders(settings, sealer, settings.dashboard_url(port), open_parts)
+    alerts = Alerts(store, sender, sealer)
+    await alerts.declare(settings.alerts)
+    observe = None if metrics is None else metrics.delivered
+    alert_loop = AlertLoop(store, sender, retention=settings.events.retention, observe=observe)
+    open_parts.push_async_callback(alert_loop.close)
+    return alert_loop, alerts
+
+
+_DRIVERS = {"asyncpg": "postgres", "asyncmy": "mysql", "redis": "redis"}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    node: Node
+    services: Services
+    readings: Readings | None
+    """What `/metrics` shows; None where it is switched off."""
+    stalled: Callable[[float], None] | None
+    """Counts a stall of the event loop, in seconds; None where metrics are switched off."""
+    hub: Hub
+    alerts: Alerts
+    access: Access
+    audit_watch: AuditWatch
+    """One of the node's loops; asked once more when the last call was answered."""
+    long_poll: LongPoll
+    """Where workers that come by the API wait; closed before the node stops, so that none is in the way."""
+
+
+@contextlib.asynccontextmanager
+async def assembled(
+    settings: Settings,
+    port: int | None = None,
+    *,
+    scheduler: bool = True,
+    worker: bool = True,
+    app: App | None = None,
+    new: bool = False,
+) -> AsyncIterator[NodeParts]:
+    """All parts, opened, the node not started; closed again in the opposite order. `app`: whose jobs it executes too.
+
+    `new`: the store may be made beside another of the same database.
+    """
+    async with contextlib.AsyncExitStack() as open_parts:
+        metrics = _metrics(settings) if settings.metrics.enabled else None
+        store = make_store(settings, new=new)
+        await open_part(store, open_parts)
+        store.observer = None if metrics is None else StoreMetrics(metrics)
+        wakeup = wakeup_of(settings)
+        await open_part(wakeup, open_parts)
+        open_parts.callback(signal_events(store, wakeup))
+        hub = open_hub(store, wakeup, metrics, open_parts)
+        alert_loop, alerts = await watch(settings, store, metrics, open_parts, port)
+        tasks = TaskCache(store)
+        long_poll = LongPoll(store, wakeup)
+        open_parts.push_async_callback(long_poll.close)
+        thread = None
+        if worker:
+            thread = await open_heartbeat_thread(settings, open_parts, partial(_store_beside, settings, store))
+        parts = WorkerParts(settings, store, wakeup, tasks, open_parts, thread)
+        workers = await _workers(parts, app, metrics, port) if worker else []
+        is_scheduler = scheduler and settings.scheduler.enabled
+        sealer = sealing.from_file(settings.secrets.key_file)
+        access = Access(store, sealer, calls_per_minute=settings.auth.calls_per_minute)
+        open_parts.push_async_callback(access.close)
+        audit_watch = AuditWatch(access.audit_log, in_words)
+        others: dict[str, Loop] = {"alerts": alert_loop, "audit watch": audit_watch}
+        node = planning_node(parts, workers, scheduler=is_scheduler, others=others)
+        yield NodeParts(
+            node=node,
+            services=build(
+                store,
+                wakeup,
+                Rules.of(settings, template.check, Judge.of(settings).objection),
+                tasks,
+                long_poll,
+            ),
+            readings=None if metrics is None else Readings(metrics, store, stalled=node.loops.stalled_kinds),
+            stalled=None if metrics is None else metrics.loop_stalls.observe,
+            hub=hub,
+            alerts=alerts,
+            access=access,
+            audit_watch=audit_watch,
+            long_poll=long_poll,
+        )
+
+
+async def _workers(parts: WorkerParts, app: App | None, metrics: Metrics | None, port: int | None) -> list[Worker]:
+    jobs = await built_in_job_worker(parts, app)
+    return [await server_worker(parts, metrics, port), *([] if jobs is None else [jobs])]
+
+
+def _store_beside(settings: Settings, counted: Store) -> Store:
+    """Another store of the same database with one connection; it counts together with that one."""
+    store = make_store(settings, connections=1)
+    store.observer = counted.observer
+    return store
+
+
+def make_store(settings: Settings, *, new: bool = False, connections: int | None = None) -> SqlStore:
+    """The store of the settings, not opened yet. A missing driver is named, with what brings it.
+
+    `new`: it may be made beside another Noonbell store of the same database. `connections`: instead of `store.pool_size`.
+    """
+    try:
+        return store_of(settings, new=new, connections=connections)
+    except ModuleNotFoundError as missing:
+        extra = _DRIVERS.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise SettingsError.field(
+            "store.url", f"needs the driver {missing.name}, which is not installed: pip install 'noonbell[{extra}]'"
+        ) from None
+
+
+def _metrics(settings: Settings) -> Metrics:
+    pooled = not settings.store.url.startswith(("sqlite:", "memory:"))
+    return Metrics(
+        task_id_label=settings.metrics.task_id_label,
+        task_id_limit=settings.metrics.task_id_limit,
+        pool_size=settings.store.pool_size if pooled else 0,
+    )

@@ -1,0 +1,342 @@
+"""The description of the API is true: a running server refuses what `/openapi.json` forbids, and names the field.
+
+Every case is made from the document that the server hands out: each field of each body and each parameter of a query, below
+its minimum, above its maximum, with a word that is none of its words, with a value of another type; then at its bounds.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from integration.api.serving import Api, serving
+from noonbell.model.access import Role
+from noonbell.settings import AuthSettings
+
+WAITS = {"claim_runs": {"wait_seconds": 0}}
+"""Calls whose example would wait."""
+TOGETHER = {
+    ("ping_interval_ms", 28_800_000): "less than worker_timeout_ms",
+    ("worker_timeout_ms", 100): "more than ping_interval_ms",
+    ("jitter_seconds", 31_536_000): "less than the time between two slots",
+    ("older_than_seconds", 0): "not beside older_than_days",
+    ("older_than_seconds", 3_153_600_000.0): "not beside older_than_days",
+    ("plan_value", -2_147_483_647): "by plan_type",
+    ("plan_value", 2_147_483_647): "by plan_type",
+    ("count", 1_000_000): "fewer than the plan's slots",
+}
+"""Values within their bounds that another field forbids: the rules between fields are no part of a schema."""
+
+
+SHORT = {"schedule.expr": "cron_expr", "schedule.dialect": "cron_dialect"}
+"""A change of `cron_expr` is laid over the schedule that the task has, and complained of there."""
+
+
+@dataclass
+class World:
+    """A server with one of each thing, and its description."""
+
+    api: Api
+    headers: dict[str, str]
+    document: dict[str, Any]
+    places: dict[str, str]
+
+    def resolved(self, schema: Any) -> dict[str, Any]:
+        while "$ref" in schema:
+            schema = self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return schema
+
+    def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        for path, methods in self.document["paths"].items():
+            for method, operation in methods.items():
+                yield method.upper(), path, operation
+
+    def address(self, path: str) -> str:
+        job = {"id": self.places["job"]} if path.startswith("/api/jobs") else {}
+        return "/" + re.sub(r"\{(\w+)\}", lambda part: {**self.places, **job}[part[1]], path)
+
+    async def call(self, method: str, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        if "body" in more:  # as a file: a client complains of large ones in one piece
+            more["data"] = io.BytesIO(json.dumps(more.pop("body")).encode())
+        told = await self.api.call(method, self.address(path), headers=self.headers, **more)
+        return told.status, told.body if isinstance(told.body, dict) else {}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with serving("memory://", auth=AuthSettings(enabled=True)) as api:
+        _, secret = await api.parts.access.create("admin", Role.ADMIN)
+        headers = {"Authorization": f"Bearer {secret}"}
+
+        async def make(path: str, body: dict[str, Any], status: int = 201) -> Any:
+            return await api.good("POST", path, body, status, headers=headers)
+
+        url = "http://127.0.0.1:9/x"
+        target = {"target_url": url, "cron_expr": "0 0 * * *"}
+        task = (await make("/tasks", {"name": "a", "exec_type": "ASYNC", **target}))["id"]
+        await make("/tasks", {"name": "send_mail", "target_url": url})  # the examples publish it
+        job = (await make("//api/jobs", {"job_name": "j", "job_type": "t"}))["id"]
+        await make("/plans", {"station": "s", "plan_type": "none", "messages": ["x"], "plan_id": "ab"})
+        await make("/alerts/rules", {"name": "failed"})
+        await make("/alerts/channels", {"name": "ops", "url": url})
+        await make("/workers/w/claim", {"wait_seconds": 0, "queues": ["other"]}, 200)
+        run = (await make(f"/tasks/{task}/trigger", {}, 200))["run_id"]
+        lease = await api.claim()
+        await api.park(lease)
+        places = {
+            "id": str(task),
+            "job": str(job),
+            "run_id": str(run),
+            "plan_id": "ab",
+            "worker_id": "w",
+            "name": "q",
+            "rule": "failed",
+            "channel": "ops",
+            "token": "nobody",
+            "callback_token": str(lease.callback_token),
+        }
+        yield World(api, headers, await api.good("GET", "//openapi.json", headers=headers), places)
+
+
+# ---- from a schema to values
+
+
+@dataclass
+class Part:
+    """A place in a body: its schema, and how to put a value there."""
+
+    name: str
+    schema: dict[str, Any]
+    steps: tuple[str | int, ...]
+
+    def put(self, body: Any, value: Any) -> Any:
+        return put(body, self.steps, value)
+
+
+def put(body: Any, steps: tuple[str | int, ...], value: Any) -> Any:
+    if not steps:
+        return value
+    if isinstance(steps[0], int):
+        return [put(body[0] if body else {}, steps[1:], value)]
+    return {**(body if isinstance(body, dict) else {}), steps[0]: put((body or {}).get(steps[0]), steps[1:], value)}
+
+
+def without_null(world: World, schema: dict[str, Any]) -> dict[str, Any]:
+    schema = world.resolved(schema)
+    ways = [way for way in schema.get("anyOf", []) if way.get("type") != "null"]
+    return (
+        {**world.resolved(ways[0]), **{k: v for k, v in schema.items() if k != "anyOf"}} if len(ways) == 1 else schema
+    )
+
+
+def parts(world: World, schema: dict[str, Any], path: str = "", steps: tuple[str | int, ...] = ()) -> Iterator[Part]:
+    """Every field of a body, those of inner objects too."""
+    for name, given in world.resolved(schema).get("properties", {}).items():
+        here, inner = f"{path}.{name}" if path else name, without_null(world, given)
+        if inner.get("readOnly") or "const" in inner:
+            continue
+        yield Part(here, inner, (*steps, name))
+        items = without_null(world, inner["items"]) if inner.get("type") == "array" else {}
+        if inner.get("type") == "object":
+            yield from parts(world, inner, here, (*steps, name))
+        elif items.get("type") == "object":
+            yield from parts(world, items, f"{here}[0]", (*steps, name, 0))
+        elif items:
+            yield Part(f"{here}[0]", items, (*steps, name, 0))
+        for way in inner.get("oneOf", ()):
+            tag = {n: s["const"] for n, s in world.resolved(way)["properties"].items() if "const" in s}
+            for part in parts(world, way, here, (*steps, name)):
+                yield Tagged(part.name, part.schema, part.steps, (*steps, name), {**sample(world, way), **tag})
+
+
+@dataclass
+class Tagged(Part):
+    """A field of one of several kinds of objects: the others of that kind have to be there."""
+
+    at: tuple[str | int, ...] = ()
+    whole: Any = None
+
+    def put(self, body: Any, value: Any) -> Any:
+        return put(put(body, self.at, self.whole), self.steps, value)
+
+
+def sample(world: World, schema: dict[str, Any]) -> Any:
+    schema = world.resolved(schema)
+    if "properties" in schema:
+        needed = {name: schema["properties"][name] for name in schema.get("required", ())}
+        return {name: given.get("const", (given.get("examples") or [None])[0]) for name, given in needed.items()}
+    return (schema.get("examples") or [schema.get("default")])[0]
+
+
+def forbidden(schema: dict[str, Any]) -> Iterator[Any]:
+    """Values that the schema does not allow."""
+    kind = schema.get("type")
+    if "enum" in schema:
+        yield "no such word"
+    if kind in ("integer", "number"):
+        yield from (schema["minimum"] - 1, schema["maximum"] + 1, "x", True)
+    elif kind == "string":
+        if schema.get("minLength"):
+            yield "x" * (schema["minLength"] - 1)
+        if "maxLength" in schema:
+            yield "x" * (schema["maxLength"] + 1)
+        if schema.get("format") == "date-time":
+            yield "tomorrow"
+        yield 7
+    elif kind == "boolean":
+        yield from ("yes", 1)
+    elif kind == "array":
+        yield "x"
+        if "minItems" in schema:
+            yield []
+        if "maxItems" in schema:
+            yield ["x"] * (schema["maxItems"] + 1)
+    elif kind == "object":
+        yield "x"
+        if "maxProperties" in schema:
+            yield {f"x{number}": "" for number in range(schema["maxProperties"] + 1)}
+    elif "anyOf" in schema:
+        yield True
+
+
+def allowed(schema: dict[str, Any]) -> Iterator[Any]:
+    """Values at the bounds."""
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        yield from (schema["minimum"], schema["maximum"])
+    yield from schema.get("enum", ())
+    if kind == "boolean":
+        yield from (True, False)
+
+
+def plainer(example: Any) -> Any:
+    """Without the short form of a schedule: a schedule may not stand beside it."""
+    if isinstance(example, dict):
+        return {name: plainer(value) for name, value in example.items() if name != "cron_expr"}
+    return [plainer(each) for each in example] if isinstance(example, list) else example
+
+
+def bodies(world: World) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any], Any]]:
+    for method, path, operation in world.operations():
+        if "requestBody" in operation:
+            media = operation["requestBody"]["content"]["application/json"]
+            example = {**plainer(media["example"]), **WAITS.get(operation["operationId"], {})}
+            yield method, path, operation, media["schema"], example
+
+
+# ---- what is claimed
+
+
+async def test_the_server_refuses_what_the_description_forbids_in_a_body(world: World):
+    wrong, count = [], 0
+    for method, path, _, schema, example in bodies(world):
+        for part in parts(world, schema):
+            for value in forbidden(part.schema):
+                count += 1
+                status, told = await world.call(method, path, body=part.put(example, value))
+                named = {re.sub(r"\[[^\]]*\]", "[0]", name) for name in told.get("details", {})}
+                named |= {SHORT[name] for name in named if name in SHORT}
+                if status != 400 or not named & {part.name, part.name.removesuffix("[0]")}:
+                    wrong.append(f"{method} {path} {part.name} = {str(value)[:40]}: {status} {str(told)[:120]}")
+    assert not wrong, "\n".join(wrong)
+    assert count > 500
+
+
+async def test_the_server_refuses_what_the_description_forbids_in_a_query(world: World):
+    wrong, count = [], 0
+    for method, path, operation in world.operations():
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] != "query":
+                continue
+            schema = without_null(world, parameter["schema"])
+            schema = schema["items"] if schema.get("type") == "array" else schema
+            for value in forbidden(schema):
+                if value in (7, True, 1, "") or (value == "x" and schema.get("type") == "string"):
+                    continue  # in a query everything is a text, and an empty one is none
+                count += 1
+                status, told = await world.call(method, path, params={parameter["name"]: str(value)})
+                if status != 400 or parameter["name"] not in told.get("details", {}):
+                    wrong.append(f"{method} {path}?{parameter['name']}={str(value)[:40]}: {status} {str(told)[:120]}")
+    assert not wrong, "\n".join(wrong)
+    assert count > 100
+
+
+async def test_the_server_takes_what_the_description_allows(world: World):
+    """At the bounds no field is complained of, but for rules between fields."""
+    wrong, count = [], 0
+    for method, path, operation, schema, example in bodies(world):
+        for part in parts(world, schema):
+            for value in allowed(part.schema):
+                if (operation["operationId"], part.name) == ("claim_runs", "wait_seconds"):
+                    continue  # it would be waited for
+                count += 1
+                status, told = await world.call(method, path, body=part.put(example, value))
+                said = told.get("details", {}).get(part.name) if status == 400 else None
+                if said is not None and "expected" in said and (part.name, value) not in TOGETHER:
+                    wrong.append(f"{method} {path} {part.name} = {str(value)[:40]}: {said}")
+    assert not wrong, "\n".join(wrong)
+    assert count > 200
+
+
+async def test_the_server_refuses_fields_that_the_description_does_not_have(world: World):
+    wrong = []
+    for method, path, _, schema, example in bodies(world):
+        if world.resolved(schema).get("additionalProperties") is False:
+            status, told = await world.call(method, path, body={**example, "no_such_field": 1})
+            if status != 400 or "no_such_field" not in told["details"]:
+                wrong.append(f"{method} {path}: {status} {told}")
+    assert not wrong, "\n".join(wrong)
+
+
+READ_WITH = {"POST /api/v1/tasks": "/api/v1/tasks/{id}"}
+"""What is made is not shown by the answer: where it is read."""
+MADE = {
+    "POST /api/v1/tasks": ({"name": "d", "target_url": "http://127.0.0.1:9/"}, {"name": "e", "job_type": "t"}),
+    "POST /api/jobs": ({"job_name": "d2", "job_type": "t"},),
+    "POST /api/v1/plans": ({"station": "s", "plan_type": "none", "messages": [1]},),
+    "POST /api/v1/alerts/rules": ({"name": "misfire"},),
+    "POST /api/v1/alerts/channels": ({"name": "c2", "url": "http://127.0.0.1:9/"},),
+    "POST /api/v1/tokens": ({"name": "t2", "role": "viewer"},),
+    "PUT /api/v1/queues/{name}": ({},),
+}
+"""The least that a new one says."""
+
+
+async def test_a_default_is_what_a_read_shows(world: World):
+    wrong, count = [], 0
+    for call, least in MADE.items():
+        method, _, path = call.partition(" ")
+        schema = world.document["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
+        for body in least:
+            status, told = await world.call(method, path, body=body)
+            assert status in (200, 201), told
+            if call in READ_WITH:
+                told = await world.api.good("GET", f"/tasks/{told['id']}", headers=world.headers)
+            for name, given in world.resolved(schema)["properties"].items():
+                if "default" in given and not given.get("readOnly") and name in told and name not in body:
+                    count += 1
+                    if told[name] != given["default"]:
+                        wrong.append(f"{call} {name}: {told[name]!r}, and the description says {given['default']!r}")
+    assert not wrong, "\n".join(wrong)
+    assert count > 50
+
+
+async def test_every_field_and_parameter_is_described(world: World):
+    missing = []
+    for method, path, _, schema, _ in bodies(world):
+        missing += [f"{method} {path} {part.name}" for part in parts(world, schema) if not has_words(world, part)]
+    for method, path, operation in world.operations():
+        missing += [
+            f"{method} {path}?{each['name']}" for each in operation.get("parameters", ()) if not each["description"]
+        ]
+    assert not missing, "\n".join(missing)
+
+
+def has_words(world: World, part: Part) -> bool:
+    return part.name.endswith("]") or bool(part.schema.get("description")) or "properties" in part.schema
