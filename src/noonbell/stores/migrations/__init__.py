@@ -16,23 +16,13 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Final
 
 from noonbell.engine import failpoint
 from noonbell.errors import SchemaMismatch
-from noonbell.stores.migrations import (
-    m0001_foundation,
-    m0002_alerts,
-    m0003_account,
-    m0004_access,
-    m0005_stray,
-    m0006_oldest_code,
-    m0007_keys,
-    m0008_outage_reasons,
-    m0011_worker_tokens,
-    m0012_audit_signatures,
-    ownership,
-)
+from noonbell.stores.migrations import ownership
 from noonbell.stores.migrations.ownership import Found, change_of, made_by, shape_of
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Row, Work
@@ -51,18 +41,23 @@ class MigrationStep:
     """Code that knows this step, or a later one, works with what this one leaves behind. None: this step itself."""
 
 
-STEPS = (
-    MigrationStep(1, "foundation", m0001_foundation.up, m0001_foundation.down),
-    MigrationStep(2, "alerts", m0002_alerts.up, m0002_alerts.down),
-    MigrationStep(3, "account", m0003_account.up, m0003_account.down),
-    MigrationStep(4, "access", m0004_access.up, m0004_access.down),
-    MigrationStep(5, "stray runs", m0005_stray.up, m0005_stray.down),
-    MigrationStep(6, "oldest code", m0006_oldest_code.up, m0006_oldest_code.down),
-    MigrationStep(7, "keys", m0007_keys.up, m0007_keys.down, oldest_code=6),
-    MigrationStep(8, "outage reasons", m0008_outage_reasons.up, m0008_outage_reasons.down, oldest_code=6),
-    MigrationStep(11, "worker tokens", m0011_worker_tokens.up, m0011_worker_tokens.down),
-    MigrationStep(12, "audit signatures", m0012_audit_signatures.up, m0012_audit_signatures.down, oldest_code=11),
-)
+_LANDED_WITHOUT: Mapping[int, Mapping[str, Any]] = {
+    5: {"title": "stray runs"},
+    7: {"oldest_code": 6},
+    8: {"oldest_code": 6},
+    12: {"oldest_code": 11},
+}
+"""What these steps do not say themselves: they landed before a step could, and are not edited."""
+
+
+def _step(name: str) -> MigrationStep:
+    """From its file, `mNNNN_TITLE.py`, with `up`, `down` and, where older code may go on, `OLDEST_CODE`."""
+    module, number = import_module(f"{__name__}.{name}"), int(name[1:5])
+    said = {"title": name[6:].replace("_", " "), "oldest_code": getattr(module, "OLDEST_CODE", None)}
+    return MigrationStep(number, up=module.up, down=module.down, **{**said, **_LANDED_WITHOUT.get(number, {})})
+
+
+STEPS = tuple(_step(each.name) for each in sorted(iter_modules(__path__)) if re.fullmatch(r"m\d{4}_\w+", each.name))
 LATEST = STEPS[-1].number
 WITH_INSTALLATION = 7
 """The step from which a store has the id of its installation."""
