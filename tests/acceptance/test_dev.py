@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 
@@ -68,9 +67,7 @@ def dev(tmp_path):
 
 def test_six_lines_of_python_and_one_command_show_the_first_run_in_a_minute(dev, tmp_path):
     (tmp_path / "app.py").write_text(SIX_LINES)
-    began = time.monotonic()
     dev("app.py").wait_for(r'hello +SUCCESS +\d+ ms +"Hello"', 60)
-    assert time.monotonic() - began < 60
 
 
 def test_where_a_server_runs_already_it_takes_another_port_and_keeps_it(dev, tmp_path):

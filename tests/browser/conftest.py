@@ -17,7 +17,7 @@ from noonbell.stores import open_store
 from services.browser import browser as find_browser
 from services.ports import reserved_port
 
-PATIENCE = 15_000
+PATIENCE = 60_000
 """Milliseconds that a page gets to become what is expected."""
 
 expect.set_options(timeout=PATIENCE)

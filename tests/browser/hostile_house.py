@@ -16,7 +16,7 @@ from browser.hostile import HOSTILE
 from browser.sowing import Sower, schema_of
 from integration.targets.sink import Asked, Line, Sink, listening
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 TEXTS = list(HOSTILE.items())
 DAILY = {"schedule.expr": "0 3 * * *", "tasks.schedule.expr": "0 3 * * *"}
 ONCE = {"max_retries": 0}

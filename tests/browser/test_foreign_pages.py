@@ -16,7 +16,7 @@ from playwright.async_api import Page, expect
 from playwright.async_api import TimeoutError as NoAnswer
 
 from acceptance.harness import ServerNode
-from browser.conftest import PATIENCE, address
+from browser.conftest import address
 from browser.guarding import guarded_node, sign_in
 from noonbell.web.routes import PAGES
 from services.size import size
@@ -146,7 +146,7 @@ async def answer_to_form(page: Page, each: dict[str, str]) -> int:
     """The frame changes its process for a foreign answer, which may then pass unseen; the same form again is seen."""
     for _ in range(5):
         with contextlib.suppress(NoAnswer):
-            async with page.expect_response(each["address"], timeout=PATIENCE / 3) as coming:
+            async with page.expect_response(each["address"], timeout=5_000) as coming:
                 await page.evaluate(SUBMIT, each)
             return (await coming.value).status
     raise AssertionError(f"no answer to the form for {each['address']}")

@@ -89,7 +89,7 @@ async (asked) => {
   await Promise.all([work(), work(), work()]);
   return told;
 }
-""".replace("PATIENCE", "15_000")
+""".replace("PATIENCE", "60_000")
 
 
 @dataclass

@@ -490,7 +490,7 @@ async def test_what_the_settings_declare_is_watched_from_the_start(
         assert await api.bad("DELETE", "/alerts/channels/ops") == (409, "INVALID_STATE")
         task_id = await api.create(target_url="http://127.0.0.1:9/")
         await api.trigger(task_id)
-        await until(lambda: bool(hook.bodies), 20, "the alert to arrive")
+        await until(lambda: bool(hook.bodies), 60, "the alert to arrive")
         assert (hook.bodies[0]["type"], hook.bodies[0]["task_id"]) == ("alert.raised", task_id)
         assert (await api.good("GET", "/alerts"))["items"][0]["rule"] == "failed"
         page = str(await api.good("GET", "//metrics"))

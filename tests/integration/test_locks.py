@@ -16,7 +16,7 @@ from noonbell.model.run import RunId
 from noonbell.stores.sql.statement import Fetch, Work
 from noonbell.stores.sql.store import SqlStore
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 """Seconds: many times what a claim takes, and less than the databases let anything wait for a lock."""
 
 
@@ -47,7 +47,7 @@ async def held(store: SqlStore, sql: str, **params: Any) -> AsyncIterator[None]:
     watch(store, keep)
     holding = asyncio.create_task(store._write(work))
     try:
-        await asyncio.wait_for(has_them.wait(), 30)
+        await asyncio.wait_for(has_them.wait(), 60)
         yield
     finally:
         may_end.set()
@@ -121,7 +121,7 @@ async def test_two_readers_never_give_an_event_two_numbers(server_url: str, open
     watch(store, after_the_first_looked)
     watch(other, after_the_second_looked)
     reading = asyncio.create_task(store.events(0))
-    await asyncio.wait_for(found.wait(), 30)
+    await asyncio.wait_for(found.wait(), 60)
     await execute(other, "insert into events (id, at, type, data) values (1000, 1, 'second', '[[null,null]]')")
     reading_too = asyncio.create_task(other.events(0))
     await asyncio.wait({asyncio.create_task(found_too.wait())}, timeout=0.5)  # it comes only if nothing holds it back
@@ -139,7 +139,7 @@ async def test_a_claim_that_had_to_wait_is_told_after_what_was_published_meanwhi
     assert len(run_ids(await store.claim(request))) == 1
     async with held(other, "lock table queues in access exclusive mode"):
         claiming = asyncio.create_task(store.claim(request))
-        await until(lambda: waits_for_a_lock(publisher), 30, "the claim waits")
+        await until(lambda: waits_for_a_lock(publisher), 60, "the claim waits")
         (run_id,) = await publish_many(publisher, task, 1)
     assert run_ids(await claiming) == [run_id]
     told = [event for event in await store.events(0) if event.run_id == run_id]

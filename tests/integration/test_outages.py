@@ -82,7 +82,7 @@ async def back_soon(store: SqlStore) -> None:
     async def answers() -> bool:
         return not await is_unavailable(store.claim(ask()))
 
-    await until(answers, 5, "the store to answer again")
+    await until(answers, 60, "the store to answer again")
 
 
 async def test_callers_are_told_while_the_server_is_away_and_served_when_it_is_back(proxy: Proxy, opened: Open):
@@ -255,7 +255,7 @@ async def test_a_killed_writer_leaves_a_sound_file_with_all_that_was_acknowledge
     for round_ in range(1, 7):
         before = crew.written()
         (member,) = crew.start("publish", url=sqlite_url, task_id=task.id, at_once=7)
-        await until(lambda before=before, round_=round_: crew.written() > before + 2_000 * round_, 20, "some publishes")
+        await until(lambda before=before, round_=round_: crew.written() > before + 2_000 * round_, 60, "some publishes")
         member.kill()
         with sqlite3.connect(tmp_path / "noonbell.db") as db:
             assert db.execute("pragma integrity_check").fetchall() == [("ok",)]

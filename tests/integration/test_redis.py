@@ -20,7 +20,7 @@ from noonbell.ports import EVENTS
 from noonbell.stores import make_wakeup, open_store
 from noonbell.stores.wakeups import RedisWakeup
 
-LONG = 20.0
+LONG = 60.0
 """Seconds that no test waits for: who is woken is woken long before."""
 
 

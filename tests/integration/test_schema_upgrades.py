@@ -150,14 +150,14 @@ async def test_a_running_node_goes_on_while_it_may_and_stops_with_a_line_when_it
     settings = load((), {}, {"store.url": sqlite_url, "server.port": 0, "server.graceful_timeout": 1}).settings
     with caplog.at_level(logging.INFO, "noonbell"):
         serving = asyncio.create_task(serve(settings))
-        await until(lambda: "is ready" in caplog.text or serving.done(), 30, "a node that is ready")
+        await until(lambda: "is ready" in caplog.text or serving.done(), 60, "a node that is ready")
         await newer_step(store, LATEST)
         seen = looks
-        await until(lambda: looks > seen + 1 or serving.done(), 30, "a look at the new schema")
+        await until(lambda: looks > seen + 1 or serving.done(), 60, "a look at the new schema")
         assert not serving.done(), "a schema that admits it does not stop a node"
         await execute(store, f"update schema_steps set oldest_code = {LATEST + 1} where number = {LATEST + 1}")
         with pytest.raises(SchemaMismatch, match="upgrade Noonbell"):
-            await asyncio.wait_for(serving, 30)
+            await asyncio.wait_for(serving, 60)
     (line,) = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
     assert line.startswith("stopping: the store's schema is at step")
 
@@ -251,9 +251,9 @@ async def test_a_node_that_starts_while_another_takes_a_step_waits_for_it(
     with caplog.at_level(logging.INFO, "noonbell.store"):
         async with schema_held(sql_url):
             opening = asyncio.create_task(opened(sql_url))
-            await until(lambda: "another node is changing it; waiting" in caplog.text, 30, "a word about the wait")
+            await until(lambda: "another node is changing it; waiting" in caplog.text, 60, "a word about the wait")
             assert not opening.done()
-        store = await asyncio.wait_for(opening, 30)
+        store = await asyncio.wait_for(opening, 60)
     await works(store)
 
 
@@ -274,12 +274,12 @@ async def test_tables_that_another_node_alters_are_waited_for(
         async with schema_held(postgres_url, alters="schema_steps"):
             opening = asyncio.ensure_future(opened(postgres_url) if how == "a node" else command())
             waits = "another node is changing it; waiting"
-            await until(lambda: waits in caplog.text or opening.done(), 30, "a word about the wait")
+            await until(lambda: waits in caplog.text or opening.done(), 60, "a word about the wait")
             assert not opening.done(), opening.exception()
-        await asyncio.wait_for(opening, 30)
+        await asyncio.wait_for(opening, 60)
 
 
 async def test_a_store_that_is_up_to_date_opens_while_another_holds_the_schema(sql_url: str, opened: Open):
     await opened(sql_url)
     async with schema_held(sql_url):
-        await asyncio.wait_for(opened(sql_url), 30)
+        await asyncio.wait_for(opened(sql_url), 60)

@@ -51,7 +51,7 @@ async def test_a_settle_that_had_to_wait_for_a_heartbeat_ends_the_run_for_good(
             work = store.settle_and_claim([settlement], REQUEST) if claims_too else store.settle([settlement])
             settling = asyncio.create_task(work)
             await _waits_for_a_lock(postgres_url)
-        answer = await asyncio.wait_for(settling, 10)
+        answer = await asyncio.wait_for(settling, 60)
     finally:
         await other.close()
     assert (answer[0] if claims_too else answer) == [SettleResult.DONE]
@@ -64,7 +64,7 @@ async def _waits_for_a_lock(url: str) -> None:
     watcher = await asyncpg.connect(url)
     question = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 if await watcher.fetchval(question):
                     return

@@ -26,7 +26,7 @@ from noonbell.stores.wakeups import (
     payloads,
 )
 
-LONG = 20.0
+LONG = 60.0
 """Seconds that no test waits for: who is woken is woken long before."""
 
 Make = Callable[[], Awaitable[Wakeup]]
@@ -161,9 +161,9 @@ async def test_signals_that_come_together_are_one_notification(postgres_url: str
         here.signal("queue:a")
         here.signal("queue:b")
     here.signal("plan")
-    await until(lambda: bool(heard), 20, "the notification")
+    await until(lambda: bool(heard), 60, "the notification")
     here.signal("last")
-    await until(lambda: heard[-1].endswith("last"), 20, "the last notification")
+    await until(lambda: heard[-1].endswith("last"), 60, "the last notification")
     assert [note.split("\n")[1:] for note in heard] == [["plan", "queue:a", "queue:b"], ["last"]]
     await listener.close()
     await here.close()
@@ -179,7 +179,7 @@ async def test_a_broken_connection_is_made_anew_and_waiters_look_again(postgres_
         " where application_name = 'noonbell wake-up' and datname = current_database()"
     )
     assert await waiting  # something may have been signalled while nobody listened
-    await until(lambda: here._connected.is_set() and there._connected.is_set(), 20, "both to be connected again")
+    await until(lambda: here._connected.is_set() and there._connected.is_set(), 60, "both to be connected again")
     here.signal("queue:a")
     assert await there.wait(["queue:a"], 20)
     for one in (here, there):
@@ -349,7 +349,7 @@ async def test_the_file_is_watched_only_while_somebody_waits(sqlite_url: str):
     assert not await wakeup.wait(["plan"], 0.01)
     watcher = wakeup._watcher
     assert watcher is not None
-    await until(watcher.done, 10, "the watcher to go home")
+    await until(watcher.done, 60, "the watcher to go home")
     await wakeup.close()
     await store.close()
 

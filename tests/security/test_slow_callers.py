@@ -18,7 +18,7 @@ from noonbell.settings import ServerSettings, Settings, StoreSettings
 from noonbell.wiring import Listening, Stop, assembled, listen
 from noonbell.wiring.application import application
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 UNENDED = b"POST /api/v1/callbacks/n HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 LIVEZ = b"GET /api/v1/livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TASKS = b"GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n"

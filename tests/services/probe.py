@@ -36,7 +36,7 @@ def default_urls(kind: Kind) -> list[str]:
 def refusal(kind: Kind, url: str) -> str | None:
     """Why the server at `url` cannot serve the tests; None if it can."""
     try:
-        apart(lambda: asyncio.run(asyncio.wait_for(CALLS[kind](url), 10)))
+        apart(lambda: asyncio.run(asyncio.wait_for(CALLS[kind](url), 60)))
     except Exception as problem:
         return f"{type(problem).__name__}: {problem}"
     return None

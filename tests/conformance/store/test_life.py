@@ -148,8 +148,8 @@ async def test_what_was_called_before_the_close_has_finished_or_failed(store_url
     task = await store.create_task(job())
     calls = [asyncio.ensure_future(store.publish([Publication(task_id=task.id)])) for _ in range(20)]
     await asyncio.sleep(0)
-    await asyncio.wait_for(store.close(), 20)
-    answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+    await asyncio.wait_for(store.close(), 60)
+    answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
     assert [answer for answer in answers if not isinstance(answer, list | Exception)] == []
 
 
@@ -161,11 +161,11 @@ async def test_what_is_called_while_the_store_closes_is_answered(
     await store.open()
     closing_it = asyncio.create_task(store.close())
     await asyncio.sleep(0)
-    answers = await asyncio.wait_for(asyncio.gather(call(store), return_exceptions=True), 20)
+    answers = await asyncio.wait_for(asyncio.gather(call(store), return_exceptions=True), 60)
     assert [
         answer for answer in answers if isinstance(answer, Exception) and not isinstance(answer, StoreUnavailable)
     ] == []
-    await asyncio.wait_for(closing_it, 20)
+    await asyncio.wait_for(closing_it, 60)
 
 
 async def execute(kind: str, url: str, statement: str) -> None:

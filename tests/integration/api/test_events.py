@@ -22,7 +22,7 @@ from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.service.filters import event_json
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Stream:

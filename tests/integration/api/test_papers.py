@@ -225,7 +225,7 @@ async def working(sqlite_url: str) -> AsyncIterator[Api]:
 
 
 async def until_ended(api: Api, run_id: int) -> dict:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             run = await api.good("GET", f"/runs/{run_id}")
             if run["final_status"]:
@@ -273,7 +273,7 @@ async def test_the_target_of_the_how_to_calls_back(working: Api, free_port: int,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", free_port)

@@ -195,7 +195,7 @@ async def test_a_worker_that_hangs_up_while_it_waits_takes_no_run(api: Api):
 
 
 async def until_waiting(api: Api, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if api.parts.long_poll.waiting == count:
                 return
@@ -373,7 +373,7 @@ async def test_another_worker_takes_over_when_the_lease_has_run_out(api_everywhe
 
 async def expired(api: Api, run_id: int) -> None:
     """Until the store's clock has passed the lease."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if any(one.run_id == run_id for one in await api.store.overdue(10)):
                 return

@@ -15,7 +15,7 @@ from noonbell.app.listening import EventStream
 from noonbell.errors import InvalidArgument, InvalidState, NotFound
 from noonbell.model.event import Event
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -389,7 +389,7 @@ async def test_two_transactions_with_one_key_make_one_run(postgres_url: str):
             async with pool.acquire() as connection, connection.transaction():
                 made = await send.publish(to="a", key="k", transaction=connection)
                 begun.set()
-                await until(lambda: is_waited_for(pool), 10, "the second to wait for the first")
+                await until(lambda: is_waited_for(pool), 60, "the second to wait for the first")
             return made.run_id
 
         async def second() -> tuple[int, str]:

@@ -139,7 +139,7 @@ async def test_a_payload_that_came_past_the_sdk_is_checked_when_it_is_run(sqlite
         task_id = TaskId((await published.run()).task_id)
         (wrong,) = await store.publish([Publication(task_id=task_id, payload={"n": "1", "m": 2})])
         assert wrong.run_id is not None
-        await until(lambda: ended(store, wrong.run_id), 20, "the wrong one to end")
+        await until(lambda: ended(store, wrong.run_id), 60, "the wrong one to end")
         run = await store.run(wrong.run_id)
     assert run.status == "FAILED"
     assert run.error_details["kind"] == "invalid_payload"
@@ -161,7 +161,7 @@ async def test_a_schedule_in_code_fires(sqlite_url: str):
         fired.set()
 
     async with app.running(sqlite_url):
-        await asyncio.wait_for(fired.wait(), 20)
+        await asyncio.wait_for(fired.wait(), 60)
 
 
 async def test_without_the_scheduler_only_what_is_published_runs(sqlite_url: str):
@@ -258,7 +258,7 @@ async def test_leaving_hands_back_what_does_not_end_and_the_next_start_takes_it_
     patient = False
     async with app.running(sqlite_url):
         run = await app.connection.run(published.run_id)
-        await until(lambda: ended(app.connection._store, run.id), 20, "it to be done")
+        await until(lambda: ended(app.connection._store, run.id), 60, "it to be done")
         assert (await app.connection.run(run.id)).result == 1
 
 
@@ -418,7 +418,7 @@ async def test_of_many_transactions_exactly_those_that_commit_are_carried_out(po
 
     async with app.running(postgres_url), asyncpg.create_pool(postgres_url, min_size=8, max_size=8) as pool:
         await asyncio.gather(*(transact(pool, n) for n in range(120)))
-        await until(lambda: len(carried_out) >= len(committed), 30, "all that were committed")
+        await until(lambda: len(carried_out) >= len(committed), 60, "all that were committed")
         assert (await app.connection._store.counts())["runs"] == len(committed)
     assert sorted(carried_out) == sorted(committed)
 

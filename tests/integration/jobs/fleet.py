@@ -26,7 +26,7 @@ from services import forked
 
 APP = Path(__file__).with_name("fleet_app.py")
 COMMAND = str(Path(sys.executable).with_name("noonbell"))
-PATIENCE = 40.0
+PATIENCE = 60.0
 """Seconds. Nothing waits for that long, unless a process was frozen inside a transaction: the store ends that in 15 s."""
 FRESH = {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 """The fixture that has an address of each kind of store."""

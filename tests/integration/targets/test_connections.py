@@ -41,7 +41,7 @@ def open_now(target) -> list[object]:
     return [wire for wire in target._pool._open if wire.is_open()]
 
 
-async def gone(target, seconds: float = 2) -> bool:
+async def gone(target, seconds: float = 60) -> bool:
     """Whether all connections of the target end in this time."""
     until = time.monotonic() + seconds
     while open_now(target) and time.monotonic() < until:  # noqa: ASYNC110 - nobody is told of it
@@ -94,7 +94,7 @@ async def test_an_idle_connection_is_dropped_after_a_while(opened, monkeypatch):
         await target.execute(assignment(sink.url()))
         assert open_now(target)
         assert await gone(target)
-        await asyncio.wait_for(sink.dropped.wait(), 1)
+        await asyncio.wait_for(sink.dropped.wait(), 60)
         await target.execute(assignment(sink.url()))
     assert sink.connections == 2
 
@@ -208,7 +208,7 @@ async def test_an_end_that_the_loop_has_not_heard_of_is_seen_before_a_request_go
         other = socket.socket(fileno=os.dup(sockets[0].fileno()))
         with other:
             other.shutdown(socket.SHUT_WR) if how == "ends" else other.send(b"!")
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60
             while not select.select([wire._transport.get_extra_info("socket").fileno()], [], [], 0.01)[0]:
                 assert time.monotonic() < until
         assert wire.is_open()
@@ -256,7 +256,7 @@ async def test_the_deadline_holds_for_both_sendings_together(target):
         if len(line.sink.asked) == 1:
             await line.say(http(200))
         elif line.sink.connections == 1:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(3)
             line.writer.close()
         else:
             await line.until_dropped()
@@ -264,18 +264,18 @@ async def test_the_deadline_holds_for_both_sendings_together(target):
     async with listening(answer) as sink:
         await target.execute(assignment(sink.url()))
         began = time.monotonic()
-        outcome = await target.execute(assignment(sink.url(), timeout_seconds=0.5))
+        outcome = await target.execute(assignment(sink.url(), timeout_seconds=3.5))
     assert outcome.failure == "timeout"
-    assert time.monotonic() - began < 0.75
+    assert time.monotonic() - began < 6, "3.5 s for each sending would be 6.5"
     assert len(sink.asked) == 3
 
 
 async def test_the_deadline_of_the_call_holds_while_connecting(opened):
-    target = await opened(connect_timeout=30, resolver=Names("127.0.0.1", seconds=60))
+    target = await opened(connect_timeout=60, resolver=Names("127.0.0.1", seconds=60))
     began = time.monotonic()
     outcome = await target.execute(assignment("http://slow.test/", timeout_seconds=0.2))
     assert outcome.failure == "timeout"
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30
 
 
 async def test_if_an_address_refuses_the_next_one_is_tried(opened):
@@ -360,10 +360,10 @@ async def test_to_close_the_target_ends_what_is_under_way(opened):
     target = await opened()
     async with listening(silence) as sink:
         call = asyncio.create_task(target.execute(assignment(sink.url(), timeout_seconds=60)))
-        await asyncio.wait_for(sink.reached.wait(), 5)
+        await asyncio.wait_for(sink.reached.wait(), 60)
         await target.close()
-        outcome = await asyncio.wait_for(call, 1)
-        await asyncio.wait_for(sink.dropped.wait(), 1)
+        outcome = await asyncio.wait_for(call, 60)
+        await asyncio.wait_for(sink.dropped.wait(), 60)
     assert outcome.failure == "connection_lost"
 
 
@@ -376,10 +376,10 @@ async def test_to_close_the_target_does_not_make_half_an_answer_whole(opened):
 
     async with listening(answer) as sink:
         call = asyncio.create_task(target.execute(assignment(sink.url(), timeout_seconds=60)))
-        await asyncio.wait_for(sink.reached.wait(), 5)
+        await asyncio.wait_for(sink.reached.wait(), 60)
         await asyncio.sleep(0.05)
         await target.close()
-        outcome = await asyncio.wait_for(call, 1)
+        outcome = await asyncio.wait_for(call, 60)
     assert outcome.failure == "connection_lost"
     assert outcome.bodies.truncated
 

@@ -39,14 +39,14 @@ async def dies(point: str, url: str, method: str, body: str, kind: str) -> int |
         "PYTHONPATH": os.pathsep.join([str(TESTS), *([before] if before else [])]),
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", CALL, url, method, body, kind, env=env)
-    return await asyncio.wait_for(process.wait(), 30)
+    return await asyncio.wait_for(process.wait(), 60)
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", ""), ("POST", "hello")])
 async def test_at_k5_the_whole_request_has_left(method, body):
     async with listening(silence) as sink:
         assert await dies("K5", sink.url(), method, body, "SYNC") == failpoint.STATUS
-        await asyncio.wait_for(sink.dropped.wait(), 5)
+        await asyncio.wait_for(sink.dropped.wait(), 60)
     (asked,) = sink.asked
     assert (asked.method, asked.body) == (method, body.encode())
 

@@ -68,7 +68,7 @@ async def test_slots_that_were_dropped_are_hatched_and_pauses_are_shaded(everywh
     api = everywhere
     task = await api.create(name="a", schedule={"type": "interval", "every": 1, "unit": "second"})
     dropped = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while dropped == 0:
             dropped = (await api.store.plan(10, skip=True)).dropped
             await asyncio.sleep(0.05)

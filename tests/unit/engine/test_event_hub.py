@@ -17,7 +17,7 @@ from noonbell.ports import EVENTS
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 
-SOON = 10.0
+SOON = 60.0
 
 
 class Counting:

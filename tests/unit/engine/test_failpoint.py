@@ -84,7 +84,7 @@ class Scene:
             return run is not None and run.status in ended
 
         try:
-            await until(is_over, 20, "the run to end")
+            await until(is_over, 60, "the run to end")
         finally:
             await node.stop(1)
         run = await self.run_of(task)

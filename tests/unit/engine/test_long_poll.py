@@ -51,7 +51,7 @@ async def arrive(
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if await is_so():
                 return
@@ -339,6 +339,6 @@ async def test_whoever_splits_a_fan_out_wakes_those_that_the_other_parts_wait_fo
     first = await arrive(long_poll, "w1", job_types=("work",))
     await publish(store, task)
     second = await arrive(long_poll, "w2")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         (one,), (other,) = await second, await first
     assert (one.worker_id, other.worker_id, one.parent_id) == ("w2", "w1", other.parent_id)

@@ -197,14 +197,14 @@ async def test_a_node_whose_tick_hangs_is_not_ready_and_says_which_loop(caplog, 
     runner = LoopRunner("planner", Hanging(), node.loops, kind="planner")
     runner.start()
     with caplog.at_level(logging.INFO):
-        await until(lambda: not node.health()["ok"], 10, "the stall to be seen")
+        await until(lambda: not node.health()["ok"], 60, "the stall to be seen")
         (stalled,) = node.health()["stalled"]
         assert (stalled["loop"], stalled["kind"], stalled["error"]) == ("planner", "planner", None)
-        await until(lambda: "not ready: the planner loop" in caplog.text, 10, "the line of the log")
+        await until(lambda: "not ready: the planner loop" in caplog.text, 60, "the line of the log")
         await asyncio.sleep(1.0)  # a stretch that is worth noting
         release.set()
-        await until(lambda: bool(node.health()["ok"]), 10, "the node to be ready")
-        await until(lambda: len(noted) == 1, 10, "the outage to be noted")
+        await until(lambda: bool(node.health()["ok"]), 60, "the node to be ready")
+        await until(lambda: len(noted) == 1, 60, "the outage to be noted")
     assert caplog.text.count("ready again after") == 1
     await runner.stop()
     await node.stop(0)
@@ -219,10 +219,10 @@ async def test_an_idle_node_and_a_full_worker_stay_ready(store: MemoryStore, wak
     await publish(store, task)
     await publish(store, task)
     wakeup.signal("queue:default")
-    await until(lambda: len(target.started) == 1, 10, "the only place to be taken")
+    await until(lambda: len(target.started) == 1, 60, "the only place to be taken")
     await asyncio.sleep(1.0)
     # A tick that a busy machine holds up for a moment is over soon; one that waits for the place is not.
-    await until(lambda: bool(node.health()["ok"]), 10, "the node to be ready with its only place taken")
+    await until(lambda: bool(node.health()["ok"]), 60, "the node to be ready with its only place taken")
     assert len(target.started) == 1
     target.finish()
     await node.stop(1)

@@ -7,7 +7,7 @@ import time
 
 from noonbell.engine.heartbeat import LoopStall, LoopWatch, loop_watched
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def hold_the_loop(seconds: float) -> None:

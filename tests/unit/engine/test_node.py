@@ -63,11 +63,11 @@ async def test_a_loop_goes_on_after_the_store_was_away():
     loop, watch = Away(StoreUnavailable("gone"), StoreUnavailable("gone")), LoopHealth()
     runner = LoopRunner("planner", loop, watch, 0.001, 0.002)
     runner.start()
-    await until(lambda: loop.count == 2, 10, "the second tick")
+    await until(lambda: loop.count == 2, 60, "the second tick")
     assert not watch.store_ok
     assert watch.store_error == "gone"
     back.set()
-    await until(lambda: watch.store_ok, 10, "the third tick")
+    await until(lambda: watch.store_ok, 60, "the third tick")
     assert loop.count == 3
     await runner.stop()
 
@@ -78,7 +78,7 @@ async def test_any_other_error_is_logged_with_its_traceback_and_the_loop_goes_on
     runner = LoopRunner("sweeper", loop, watch)
     with caplog.at_level(logging.ERROR):
         runner.start()
-        await until(lambda: loop.count == 2, 10, "the second tick")
+        await until(lambda: loop.count == 2, 60, "the second tick")
     assert "ZeroDivisionError: a defect" in caplog.text
     assert "Traceback" in caplog.text
     assert watch.errors == {}
@@ -141,7 +141,7 @@ async def test_workers_are_there_before_the_loops_begin(store: MemoryStore, wake
     lookout = Lookout(store)
     node = Node(workers=[worker_on(store, Scripted(), wakeup)], others={"lookout": lookout})
     await node.start()
-    await until(lambda: lookout.count == 1, 10, "the first tick")
+    await until(lambda: lookout.count == 1, 60, "the first tick")
     await node.stop(0)
     assert lookout.seen == ["w1"]
 
@@ -170,7 +170,7 @@ async def test_a_node_says_that_the_store_is_away_and_catches_up_afterwards(
     await node.start()
     moody.away = True
     clock.advance(20)
-    await until(lambda: not node.health()["ok"], 10, "the outage to be seen")
+    await until(lambda: not node.health()["ok"], 60, "the outage to be seen")
     assert node.health()["store"]["error"] == "the store is away"
     assert node.health()["store"]["since"] == "2026-01-01T10:00:20Z"
     moody.away = False
@@ -178,8 +178,8 @@ async def test_a_node_says_that_the_store_is_away_and_catches_up_afterwards(
     async def caught_up() -> bool:
         return [run.status for run in await runs_of(store, task)] == [RunStatus.SUCCESS] * 2
 
-    await until(caught_up, 10, "both slots to be carried out")
-    await until(lambda: bool(node.health()["ok"]), 10, "the node to be well")
+    await until(caught_up, 60, "both slots to be carried out")
+    await until(lambda: bool(node.health()["ok"]), 60, "the node to be well")
     await node.stop(0)
 
 
@@ -196,7 +196,7 @@ async def test_an_operator_stops_a_worker_and_its_work_is_handed_back(store: Mem
     async def has_gone() -> bool:
         return await store.workers() == []
 
-    await until(has_gone, 10, "the worker to go")
+    await until(has_gone, 60, "the worker to go")
     assert (await run_of(store, run_id)).status is RunStatus.SCHEDULED
     await node.stop(0)
 

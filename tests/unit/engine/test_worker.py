@@ -405,7 +405,7 @@ async def test_a_lease_that_is_taken_while_a_heartbeat_ends_is_not_left_for_the_
 
     monkeypatch.setattr(worker.in_flight, "ping_seconds", ping_seconds)
     assert await worker.beat() == 5.0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await worker.heartbeat.wait(60)
 
 
@@ -636,7 +636,7 @@ async def test_a_worker_that_splits_a_fan_out_wakes_the_others_for_their_parts(s
     await spin()
     await publish(store, await store.create_task(job(fanout=Fanout(workers=2))))
     await worker_on(store, Scripted(DONE), wakeup=wakeup).tick()
-    assert await asyncio.wait_for(heard, 20)
+    assert await asyncio.wait_for(heard, 60)
 
 
 @pytest.mark.parametrize(("reason", "status"), [(StopReason.STOPPED, S.SCHEDULED), (StopReason.LOST, S.RUNNING)])

@@ -73,7 +73,7 @@ async def test_it_is_tried_again_without_another_change(store, monkeypatch):
     store.tried.clear()
     await store.tried.wait()
     store.error = None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await store.actions() != ["only"]:
             store.tried.clear()
             await store.tried.wait()

@@ -42,9 +42,9 @@ def test_the_worked_example_of_the_contract():
 def test_a_year_of_missed_seconds_is_counted_in_no_time(schedule):
     cursor = schedule.next(NOW)
     due(schedule, ALWAYS, cursor, NOW + YEAR, keep=100, remaining=None)
-    started = time.perf_counter()
+    started = time.process_time()
     account = due(schedule, ALWAYS, cursor, NOW + YEAR, keep=100, remaining=5_000_000)
-    assert time.perf_counter() - started < 0.1
+    assert time.process_time() - started < 2
     assert account.used == 5_000_000
     assert account.next is None
     assert len(account.newest) == 100

@@ -67,7 +67,7 @@ async def test_the_last_words_wait_for_a_store_that_comes_back(store, words):
     waiting = asyncio.create_task(words.scribe.last_words(words))
     await eventually(lambda: store.calls >= 2)
     store.is_away = False
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     assert store.lines == [("info", "the end")]
 
 
@@ -75,7 +75,7 @@ async def test_the_last_words_do_not_wait_for_ever(store, words, monkeypatch, ca
     monkeypatch.setattr(reporting, "_LAST_WORDS", 0.05)
     store.is_away = True
     words.put_line("info", "the end")
-    await asyncio.wait_for(words.scribe.last_words(words), 10)
+    await asyncio.wait_for(words.scribe.last_words(words), 60)
     assert "did not take the last words" in caplog.text
 
 
