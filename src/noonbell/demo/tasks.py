@@ -9,10 +9,12 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
+from noonbell import yaml_text
 from noonbell.wiring.application import Listening
 from noonbell.wiring.dev import CallbackSender, answer, body_of
 from noonbell.wiring.process import Stop
@@ -63,123 +65,9 @@ def act(name: str, slot: int, attempt: int) -> Act:
 
 def declared(url: str) -> Sequence[Mapping[str, Any]]:
     """Their declarations, on targets at that address."""
-    return [{"labels": dict([LABEL]), **task} for task in (*_steady(url), *_stubborn(url), *_calendar(url))]
-
-
-def _steady(url: str) -> Sequence[Mapping[str, Any]]:
-    return (
-        {
-            "name": "demo-healthy",
-            "description": "Every five minutes, and all is well",
-            "cron_expr": "*/5 * * * *",
-            "http_method": "POST",
-            "target_url": f"{url}/demo-healthy",
-            "body_template": '{"run": {{run_id}}, "slot": "{{scheduled_time}}"}',
-            "misfire_policy": "FIRE_ONCE",
-        },
-        {
-            "name": "demo-flaky",
-            "description": "Fails three times out of ten; two retries usually mend it",
-            "cron_expr": "*/10 * * * *",
-            "target_url": f"{url}/demo-flaky",
-            "retry_policy": {"max_retries": 2, "initial_delay": 5},
-            "misfire_policy": "FIRE_ONCE",
-        },
-        {
-            "name": "demo-slow",
-            "description": "Takes its time: 4 to 12 seconds",
-            "cron_expr": "*/15 * * * *",
-            "target_url": f"{url}/demo-slow",
-            "timeout_seconds": 30,
-            "misfire_policy": "FIRE_ONCE",
-        },
-        {
-            "name": "demo-callback",
-            "description": "Accepted at once, done later: a callback says so",
-            "cron_expr": "*/20 * * * *",
-            "exec_type": "ASYNC",
-            "http_method": "POST",
-            "target_url": f"{url}/demo-callback",
-            "callback_timeout_sec": 60,
-            "misfire_policy": "SKIP",
-        },
-        {
-            "name": PAUSED,
-            "description": "Somebody has paused it",
-            "cron_expr": "*/30 * * * *",
-            "target_url": f"{url}/{PAUSED}",
-        },
-    )
-
-
-def _stubborn(url: str) -> Sequence[Mapping[str, Any]]:
-    return (
-        {
-            "name": "demo-overlapping",
-            "description": "Every five minutes, and sometimes takes longer than that: such slots are skipped, and it is said why",
-            "cron_expr": "*/5 * * * *",
-            "target_url": f"{url}/demo-overlapping",
-            "timeout_seconds": 900,
-            "overlap_action": "SKIP",
-            "misfire_policy": "FIRE_ONCE",
-        },
-        {
-            "name": "demo-callback-lost",
-            "description": "Accepted, and then nobody calls back: its deadline ends it",
-            "cron_expr": "7 */2 * * *",
-            "exec_type": "ASYNC",
-            "http_method": "POST",
-            "target_url": f"{url}/demo-callback-lost",
-            "callback_timeout_sec": 90,
-            "misfire_policy": "SKIP",
-        },
-        {
-            "name": "demo-circuit",
-            "description": "Its target is ill for hours: after three failures in a row the circuit opens, and a probe closes it",
-            "cron_expr": "*/15 * * * *",
-            "target_url": f"{url}/demo-circuit",
-            "failure_action": "HALF_OPEN",
-            "circuit": {"failures": 3, "cool_down_seconds": 3600},
-            "misfire_policy": "SKIP",
-        },
-        {
-            "name": "demo-no-worker",
-            "description": "A job that no worker can take: its runs wait until one comes",
-            "cron_expr": "0 9 * * 1",
-            "job_type": "demo_unmanned",
-            "queue": "demo-unmanned",
-            "payload": {"region": "eu"},
-        },
-    )
-
-
-def _calendar(url: str) -> Sequence[Mapping[str, Any]]:
-    return (
-        {
-            "name": "demo-backup",
-            "description": "At 02:00 in Berlin, together with another one",
-            "cron_expr": "0 2 * * *",
-            "timezone": "Europe/Berlin",
-            "target_url": f"{url}/demo-backup",
-            "timeout_seconds": 300,
-        },
-        {
-            "name": "demo-report",
-            "description": "At 02:00 in Berlin, together with another one",
-            "cron_expr": "0 2 * * *",
-            "timezone": "Europe/Berlin",
-            "target_url": f"{url}/demo-report",
-            "timeout_seconds": 120,
-            "retry_policy": {"max_retries": 1, "initial_delay": 60},
-        },
-        {
-            "name": "demo-month-end",
-            "description": "On the last day of each month, however long that is",
-            "schedule": {"type": "monthly", "day": 0, "time": "23:00:00"},
-            "timezone": "Asia/Shanghai",
-            "target_url": f"{url}/demo-month-end",
-        },
-    )
+    text = files("noonbell.demo").joinpath("tasks.yaml").read_text(encoding="utf-8")
+    tasks: list[dict[str, Any]] = yaml_text.read(text.replace("$URL", url))["tasks"]
+    return [{"labels": dict([LABEL]), **task} for task in tasks]
 
 
 def _unit(name: str, slot: int, attempt: int, what: str) -> float:

@@ -14,6 +14,7 @@ import collections
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -90,148 +91,111 @@ class Metrics:
         # Series `…_created` double the page and are of no use here. The switch is one for the whole process.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._counter = partial(Counter, registry=self.registry)
+        self._gauge = partial(Gauge, registry=self.registry)
+        self._histogram = partial(Histogram, registry=self.registry)
         self._name_as_in_the_documents(("task_id",) if task_id_label else (), task_id_limit if task_id_label else None)
         self._name_runs_and_queues()
         self._name_the_store(pool_size)
-        self._name_listeners()
         self._name_the_process()
-        build = Gauge("noonbell_build_info", "Always 1.", ("version",), registry=self.registry)
-        build.labels(__version__).set(1)
+        self._gauge("noonbell_build_info", "Always 1.", ("version",)).labels(__version__).set(1)
         self._stand_at_zero()
 
     def _name_as_in_the_documents(self, by_task: tuple[str, ...], limit: int | None) -> None:
         """The names of documents 000 and 002. `limit` is for the label of tasks; None if there is none."""
-        registry = self.registry
         self.task_total = Untyped(
-            "cronjob_task_total", "Tasks that are not deleted, by status.", ("status",), registry=registry
+            "cronjob_task_total", "Tasks that are not deleted, by status.", ("status",), registry=self.registry
         )
-        self.run_total = Counter(
-            "cronjob_run", "Runs that came to their end here, by final status.", ("status",), registry=registry
-        )
-        self.runs_total = Counter("runs", "The same as cronjob_run_total.", ("status",), registry=registry)
+        self.run_total = self._counter("cronjob_run", "Runs that came to their end here, by final status.", ("status",))
+        self.runs_total = self._counter("runs", "The same as cronjob_run_total.", ("status",))
         self.run_duration = PerTask(
-            Histogram(
+            self._histogram(
                 "cronjob_run_duration_seconds",
                 "From the claim of the last attempt to the end of the run.",
                 by_task,
                 buckets=_RUN_SECONDS,
-                registry=registry,
             ),
             limit,
         )
         self.run_retries = PerTask(
-            Counter("cronjob_run_retries", "Attempts that ended in RETRYING.", by_task, registry=registry), limit
+            self._counter("cronjob_run_retries", "Attempts that ended in RETRYING.", by_task), limit
         )
         self.misfires = PerTask(
-            Counter("cronjob_misfire", "Slots that the misfire policy dropped.", by_task, registry=registry), limit
+            self._counter("cronjob_misfire", "Slots that the misfire policy dropped.", by_task), limit
         )
-        self.http_requests = Counter(
+        self.http_requests = self._counter(
             "cronjob_http_request",
             "Calls to targets, by method and status code, or by what went wrong where there was no answer.",
             ("method", "code"),
-            registry=registry,
         )
-        self.callback_pending = Gauge(
-            "cronjob_callback_pending", "Runs that wait for their callback.", registry=registry
+        self.callback_pending = self._gauge("cronjob_callback_pending", "Runs that wait for their callback.")
+        self.scan_latency = self._histogram(
+            "cronjob_scheduler_scan_latency", "How long a planning pass took, in seconds.", buckets=_STORE_SECONDS
         )
-        self.scan_latency = Histogram(
-            "cronjob_scheduler_scan_latency",
-            "How long a planning pass took, in seconds.",
-            buckets=_STORE_SECONDS,
-            registry=registry,
+        self.overlap_skipped = self._counter(
+            "task_overlap_skipped", "Slots skipped because the previous round was not over."
         )
-        self.overlap_skipped = Counter(
-            "task_overlap_skipped", "Slots skipped because the previous round was not over.", registry=registry
+        self.concurrency_skipped = self._counter(
+            "concurrency_skipped", "Runs turned away because the task was at its limit."
         )
-        self.concurrency_skipped = Counter(
-            "concurrency_skipped", "Runs turned away because the task was at its limit.", registry=registry
-        )
-        self.failure_retries = Counter(
-            "task_failure_retry", "Rounds started by failure_action RETRY.", registry=registry
-        )
-        self.timeouts = Counter("task_timeout", "Attempts that ran past their timeout.", registry=registry)
+        self.failure_retries = self._counter("task_failure_retry", "Rounds started by failure_action RETRY.")
+        self.timeouts = self._counter("task_timeout", "Attempts that ran past their timeout.")
 
     def _name_runs_and_queues(self) -> None:
-        registry = self.registry
-        self.start_lag = Histogram(
-            "noonbell_start_lag_seconds",
-            "From a run's slot to the claim of its first attempt.",
-            buckets=_LAG_SECONDS,
-            registry=registry,
+        self.start_lag = self._histogram(
+            "noonbell_start_lag_seconds", "From a run's slot to the claim of its first attempt.", buckets=_LAG_SECONDS
         )
-        self.executing = Gauge("noonbell_runs_executing", "Runs that this node holds a lease of.", registry=registry)
-        self.lease_losses = Counter(
+        self.executing = self._gauge("noonbell_runs_executing", "Runs that this node holds a lease of.")
+        self.lease_losses = self._counter(
             "noonbell_lease_losses",
             "Leases that ran out: found by this node's sweep, or told to this node's worker.",
             ("found_by",),
-            registry=registry,
         )
-        self.callbacks = Counter(
-            "noonbell_callbacks", "Callbacks that came in here: RECEIVED or IGNORED.", ("status",), registry=registry
+        self.callbacks = self._counter(
+            "noonbell_callbacks", "Callbacks that came in here: RECEIVED or IGNORED.", ("status",)
         )
-        self.queue_depth = Gauge(
-            "noonbell_queue_depth", "Runs on a queue that are not final.", ("queue", "state"), registry=registry
+        self.queue_depth = self._gauge(
+            "noonbell_queue_depth", "Runs on a queue that are not final.", ("queue", "state")
         )
-        self.queue_age = Gauge(
-            "noonbell_queue_oldest_age_seconds",
-            "How long the oldest due run has waited.",
-            ("queue",),
-            registry=registry,
+        self.queue_age = self._gauge(
+            "noonbell_queue_oldest_age_seconds", "How long the oldest due run has waited.", ("queue",)
         )
-        self.queue_unserved = Gauge(
+        self.queue_unserved = self._gauge(
             "noonbell_queue_unserved",
             "Due runs, among the first in line, that no living worker could take, by what they all lack.",
             ("queue", "lack"),
-            registry=registry,
         )
-        self.workers = Gauge("noonbell_workers", "Workers, by state.", ("state",), registry=registry)
+        self.workers = self._gauge("noonbell_workers", "Workers, by state.", ("state",))
 
     def _name_the_store(self, pool_size: int) -> None:
-        registry = self.registry
-        self.store_latency = Histogram(
-            "noonbell_store_latency_seconds",
-            "How long the store took, by call.",
-            ("call",),
-            buckets=_STORE_SECONDS,
-            registry=registry,
+        self.store_latency = self._histogram(
+            "noonbell_store_latency_seconds", "How long the store took, by call.", ("call",), buckets=_STORE_SECONDS
         )
-        self.store_errors = Counter(
-            "noonbell_store_errors", "Calls that the store did not answer, by call.", ("call",), registry=registry
+        self.store_errors = self._counter(
+            "noonbell_store_errors", "Calls that the store did not answer, by call.", ("call",)
         )
-        self.store_up = Gauge("noonbell_store_up", "1 if the store answered when last asked.", registry=registry)
-        self.pool_used = Gauge("noonbell_store_pool_used", "Calls to the store under way.", registry=registry)
-        self.pool_size = Gauge(
-            "noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.", registry=registry
-        )
+        self.store_up = self._gauge("noonbell_store_up", "1 if the store answered when last asked.")
+        self.pool_used = self._gauge("noonbell_store_pool_used", "Calls to the store under way.")
+        self.pool_size = self._gauge("noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.")
         self.pool_size.set(pool_size)
 
-    def _name_listeners(self) -> None:
-        registry = self.registry
-        self.loop_stalled = Gauge(
-            "noonbell_loop_stalled",
-            "1 if a loop of this node has made no progress for 5 s.",
-            ("loop",),
-            registry=registry,
+    def _name_the_process(self) -> None:
+        self.loop_stalled = self._gauge(
+            "noonbell_loop_stalled", "1 if a loop of this node has made no progress for 5 s.", ("loop",)
         )
-        self.event_listeners = Gauge(
-            "noonbell_event_listeners", "Listeners of the event stream on this node.", registry=registry
+        self.event_listeners = self._gauge("noonbell_event_listeners", "Listeners of the event stream on this node.")
+        self.event_cuts = self._counter(
+            "noonbell_event_listeners_cut", "Listeners that were cut because they did not keep up."
         )
-        self.event_cuts = Counter(
-            "noonbell_event_listeners_cut", "Listeners that were cut because they did not keep up.", registry=registry
-        )
-        self.alert_deliveries = Counter(
+        self.alert_deliveries = self._counter(
             "noonbell_alert_deliveries",
             "Attempts to bring a notice to a channel, by outcome: delivered, retried or failed.",
             ("outcome",),
-            registry=registry,
         )
-
-    def _name_the_process(self) -> None:
-        self.loop_stalls = Histogram(
+        self.loop_stalls = self._histogram(
             "noonbell_loop_stall_seconds",
             "How long the event loop stood still, each time that it did so for more than 0.25 s.",
             buckets=_STALL_SECONDS,
-            registry=self.registry,
         )
 
     def _stand_at_zero(self) -> None:

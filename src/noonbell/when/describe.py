@@ -1,6 +1,7 @@
 """Schedules in words: the table of languages, and the warnings about traps, found as (code, facts) and then put into words.
 
-A language is one module and one line in the table. The sentences of cron are there; another kind has its own in its file.
+A language is one module, one line in the table, and the texts of the warnings in `locales/`. The module has the sentences of
+cron; another kind has its own in its file.
 """
 
 from __future__ import annotations
@@ -8,7 +9,11 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from noonbell.when import words_en, words_zh
 from noonbell.when.cron_fields import DAY, HOUR, CronField
@@ -22,13 +27,6 @@ T = TypeVar("T")
 
 class ScheduleWords(Protocol):
     """One language. Every function returns a phrase or a sentence without a full stop."""
-
-    NOTES: Mapping[str, str]
-    """Messages by name, with the facts in braces."""
-    FIELDS: Mapping[str, str]
-    """The names of the cron fields."""
-    AGAIN: Mapping[str, str]
-    """How often each of them starts over."""
 
     def cron(self, fields: Sequence[CronField], both_days: bool) -> str: ...
     def in_zone(self, sentence: str, zone: str, *, wall: bool = False) -> str:
@@ -48,6 +46,13 @@ def in_language(table: Mapping[str, T], lang: str) -> T:
     return table.get(lang.partition("-")[0].lower(), table["en"])
 
 
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    """By language: the notes with their facts in braces, the names of the cron fields, how often each of them starts over."""
+    folder = files("noonbell.when").joinpath("locales")
+    return {lang: msgspec.json.decode(folder.joinpath(f"{lang}.json").read_bytes()) for lang in _LANGUAGES}
+
+
 Found = tuple[str, Mapping[str, object]]
 
 _FULL_DAY = 86_400
@@ -57,14 +62,14 @@ _CERTAIN_DAY = 28
 
 def worded(found: Sequence[Found], lang: str) -> tuple[Note, ...]:
     """Messages that differ in wording only share a code: what follows the code is in `_VARIANTS`."""
-    language = words(lang)
+    texts = in_language(_texts(), lang)
     notes = []
     for name, facts in found:
         told = dict(facts)
         if "field" in told:
-            told["again"] = language.AGAIN.get(str(told["field"]), "")
-            told["field"] = language.FIELDS[str(told["field"])]
-        notes.append(Note(_VARIANTS.get(name, name), language.NOTES[name].format(**told)))
+            told["again"] = texts.get(f"again.{told['field']}", "")
+            told["field"] = texts[f"field.{told['field']}"]
+        notes.append(Note(_VARIANTS.get(name, name), texts[f"note.{name}"].format(**told)))
     return tuple(notes)
 
 

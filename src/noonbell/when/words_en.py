@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from noonbell.fields import counted
 from noonbell.when.cron_fields import CronField
@@ -14,51 +14,6 @@ MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
-
-NOTES: Mapping[str, str] = {
-    "both_day_fields": "Day of month ({day}) and day of week ({weekday}) are both set: it fires when EITHER matches.",
-    "both_day_fields_and": "Day of month ({day}) and day of week ({weekday}) are both set: it fires only when BOTH "
-    "match.",
-    "uneven_step": "{item} in the {field} field does not divide {size}: the count starts again {again}, so the last step "
-    "is shorter.",
-    "uneven_step_days": "{item} in the day-of-month field starts again on the 1st, so the step over the end of a month "
-    "differs.",
-    "single_step": "{item} in the {field} field is longer than the field: it matches only {first}.",
-    "looks_like_six_fields": "Five fields have no seconds: this means every {step} hours, not every {step} minutes. For "
-    "minutes write {instead}.",
-    "every_second": "The seconds field is {item}: it fires {count} times in each matching minute. For once a minute write "
-    "0 there.",
-    "missing_days": "Months without day {day} have no slot. For the last day of every month write L.",
-    "clamped_day": "In months without day {day} it is the last day.",
-    "dst_gap": "On {date} the clock skips {time}: it fires once, at {instead}.",
-    "dst_gap_skipped": "On {date} the clock skips {time}: what falls there does not happen.",
-    "dst_overlap": "On {date} the clock shows {time} twice: it fires the first time only.",
-    "dst_overlap_both": "On {date} the clock shows {time} twice: it fires both times.",
-    "dialect_differs_cronjob": "In the cronjob dialect */N means a value that N divides, and both day fields must match; standard "
-    "cron would fire at other times.",
-    "dialect_differs_quartz": "In the quartz dialect Sunday is 1 and Saturday is 7, and both day fields must match; "
-    "standard cron would fire at other times.",
-    "fixed_delay": "Each slot is counted from the end of the run before it, so only the first one is certain.",
-    "elapsed_days": "A day is 86,400 seconds here: when the clocks change, the local time of day moves. To keep it, use "
-    "cron, weekly or monthly.",
-    "in_the_past": "This moment has already passed.",
-}
-
-FIELDS: Mapping[str, str] = {
-    "second": "second",
-    "minute": "minute",
-    "hour": "hour",
-    "day of month": "day-of-month",
-    "month": "month",
-    "day of week": "day-of-week",
-}
-AGAIN: Mapping[str, str] = {
-    "second": "every minute",
-    "minute": "every hour",
-    "hour": "every day",
-    "month": "every year",
-    "day of week": "every week",
-}
 
 
 def cron(fields: Sequence[CronField], both_days: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from noonbell.when.cron_fields import CronField
 from noonbell.when.phrases import Every, Hourly, Shape, TimeParts, Times, clock, progression, runs, time_shape, values
@@ -10,43 +10,6 @@ from noonbell.when.phrases import Every, Hourly, Shape, TimeParts, Times, clock,
 WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六", "周日")
 UNITS = {"second": "秒", "minute": "分钟", "hour": "小时", "day": "天"}
 _WORKDAYS = 0b0111110
-
-NOTES: Mapping[str, str] = {
-    "both_day_fields": "“日”（{day}）和“星期”（{weekday}）都有限定：满足其中任意一个就会触发。",
-    "both_day_fields_and": "“日”（{day}）和“星期”（{weekday}）都有限定：两者同时满足才会触发。",
-    "uneven_step": "{field}字段的 {item} 不能整除 {size}：{again}重新计数，最后一段间隔会更短。",
-    "uneven_step_days": "“日”字段的 {item} 每月 1 日重新计数，跨月时的间隔不同。",
-    "single_step": "{field}字段的 {item} 超出了该字段的范围：只匹配 {first}。",
-    "looks_like_six_fields": "五个字段不含秒：这里是每 {step} 小时，不是每 {step} 分钟。要按分钟请写 {instead}。",
-    "every_second": "秒字段是 {item}：在每个匹配的分钟内会触发 {count} 次。如每分钟只需一次，请写 0。",
-    "missing_days": "没有 {day} 日的月份不会触发。如需每月最后一天，请写 L。",
-    "clamped_day": "没有 {day} 日的月份改为最后一天。",
-    "dst_gap": "{date} 时钟会跳过 {time}：改在 {instead} 触发一次。",
-    "dst_gap_skipped": "{date} 时钟会跳过 {time}：该时段不会触发。",
-    "dst_overlap": "{date} 时钟会出现两次 {time}：只在第一次触发。",
-    "dst_overlap_both": "{date} 时钟会出现两次 {time}：两次都会触发。",
-    "dialect_differs_cronjob": "cronjob 方言中 */N 表示能被 N 整除的值，且“日”和“星期”必须同时满足；标准 cron 的触发时间会不同。",
-    "dialect_differs_quartz": "quartz 方言中 1 是周日、7 是周六，且“日”和“星期”必须同时满足；标准 cron 的触发时间会不同。",
-    "fixed_delay": "每次都从上一次运行结束时起算，因此只有第一个时间是确定的。",
-    "elapsed_days": "这里一天是 86,400 秒：夏令时切换后当地时刻会变。如需固定时刻，请用 cron、weekly 或 monthly。",
-    "in_the_past": "该时间已经过去。",
-}
-
-FIELDS: Mapping[str, str] = {
-    "second": "秒",
-    "minute": "分",
-    "hour": "时",
-    "day of month": "日",
-    "month": "月",
-    "day of week": "星期",
-}
-AGAIN: Mapping[str, str] = {
-    "second": "每分钟",
-    "minute": "每小时",
-    "hour": "每天",
-    "month": "每年",
-    "day of week": "每周",
-}
 
 
 def cron(fields: Sequence[CronField], both_days: bool) -> str:

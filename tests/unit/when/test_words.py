@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from importlib.resources import files
 from random import Random
 
 import pytest
@@ -207,3 +210,12 @@ def test_no_sentence_stands_for_two_different_schedules(lang):
             schedule.describe(lang),
         )
     assert len(meanings) > size(900, 3000)
+
+
+def test_both_languages_have_the_same_texts_with_the_same_facts():
+    texts = [
+        json.loads(files("noonbell.when").joinpath("locales", f"{lang}.json").read_text("utf-8"))
+        for lang in ("en", "zh")
+    ]
+    facts = [{name: sorted(set(re.findall(r"\{\w+\}", text))) for name, text in each.items()} for each in texts]
+    assert facts[0] == facts[1]
