@@ -20,6 +20,7 @@ from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.event import Position
 from noonbell.model.run import Run, RunId
 from noonbell.service import Services
+from noonbell.settings.kinds import sqlite_file
 from noonbell.targets.jobs.handler import Context, Handlers
 
 P = ParamSpec("P")
@@ -219,7 +220,7 @@ class App:
         @contextlib.asynccontextmanager
         async def enter(first: bool) -> AsyncIterator[None]:
             settings = settings_for(url, schema=schema, table_prefix=table_prefix)
-            if not first and settings.store.url.startswith("sqlite:"):
+            if not first and sqlite_file(settings.store.url) is not None:
                 raise InvalidState(FORKED_SQLITE)
             async with (
                 opened(settings) as services,

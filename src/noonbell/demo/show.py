@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 from noonbell.app.connection import opened
 from noonbell.clock import SECOND, Clock, Instant, ManualClock, SystemClock, rfc3339, slot_of
@@ -40,6 +39,7 @@ from noonbell.service.filters import every
 from noonbell.service.task_files import reconcile
 from noonbell.service.tasks import Removal
 from noonbell.settings import Settings
+from noonbell.settings.kinds import sqlite_file
 from noonbell.stores import store_of
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
@@ -296,10 +296,8 @@ async def _tasks(store: Store, label: tuple[str, str] | None = None) -> list[Tas
 
 def _fresh_file(url: str) -> str | None:
     """The path of a SQLite store that is not there yet."""
-    if not url.startswith("sqlite:"):
-        return None
-    path = Path(unquote(url.removeprefix("sqlite://").removeprefix("/")))
-    return None if path.exists() and path.stat().st_size else str(path)
+    file = sqlite_file(url)
+    return None if file is None or (Path(file).exists() and Path(file).stat().st_size) else str(Path(file))
 
 
 def _week_ago(clock: Clock | None = None) -> ManualClock:

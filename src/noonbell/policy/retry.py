@@ -12,27 +12,12 @@ from noonbell.model.task import Delivery, OnLost, RetryPolicy, RetryStrategy, Ta
 LONGEST_RETRY_AFTER = 86_400.0
 """A target that asks for more than a day is heard as a day: its word must not park a run for years."""
 
-_WORD = {
-    "connection_refused": "network",
-    "dns": "network",
-    "connect_timeout": "network",
-    "connection_lost": "network",
-    "tls": "network",
-    "timeout": "timeout",
+_WORD: dict[str, str | None] = {
+    **dict.fromkeys(("connection_refused", "dns", "connect_timeout", "connection_lost", "tls"), "network"),
     "http_5xx": "5xx",
-    "error": "error",
-    "callback_failed": "callback_failed",
-    "callback_timeout": "callback_timeout",
-    "http_3xx": None,
-    "http_4xx": None,
-    "too_large": None,
-    "blocked_address": None,
-    "canceled": None,
-    "fail": None,
-    "invalid_payload": None,
-    "invalid_result": None,
-    "lost": None,
-    "unknown": None,
+    **{kind: kind for kind in ("timeout", "error", "callback_failed", "callback_timeout")},
+    **dict.fromkeys(("http_3xx", "http_4xx", "too_large", "blocked_address", "canceled", "fail"), None),
+    **dict.fromkeys(("invalid_payload", "invalid_result", "lost", "unknown"), None),
 }
 """The word of `retry_on` that covers each kind of failure; None = never retried. 429 is recognised by its code."""
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,11 @@ def _read_store_address(value: Any) -> str:
         if not urlsplit(address).path.strip("/"):
             raise ValueError
     return address
+
+
+def sqlite_file(address: str) -> str | None:
+    """The file of a SQLite store; None for any other."""
+    return unquote(address.removeprefix("sqlite://").removeprefix("/")) if address.startswith("sqlite:") else None
 
 
 store_address = SettingKind(

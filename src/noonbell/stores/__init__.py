@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from noonbell.clock import Clock
 from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup
 from noonbell.settings import Settings
+from noonbell.settings.kinds import sqlite_file
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.wakeups import LocalWakeup, PolledWakeup, PostgresWakeup, RedisWakeup, SqliteWakeup
@@ -32,7 +33,7 @@ def _memory(_url: str, clock: Clock | None, **_options: Any) -> SqlStore:
 def _sqlite(url: str, clock: Clock | None, *, table_prefix: str, new: bool, **_options: Any) -> SqlStore:
     from noonbell.stores.sqlite import SqliteStore
 
-    return SqliteStore(_file_of(url), clock, table_prefix=table_prefix, new=new)
+    return SqliteStore(sqlite_file(url) or "", clock, table_prefix=table_prefix, new=new)
 
 
 def _postgres(url: str, clock: Clock | None, **options: Any) -> SqlStore:
@@ -48,15 +49,11 @@ def _mysql(url: str, clock: Clock | None, *, schema: None, **options: Any) -> Sq
     return MysqlStore(url, clock, **options)
 
 
-def _file_of(url: str) -> str:
-    return unquote(url.removeprefix("sqlite://").removeprefix("/"))
-
-
 _POSTGRES = StoreKind(_postgres, lambda url, mark: PostgresWakeup(url, mark=mark))
 _MYSQL = StoreKind(_mysql, lambda _url, _mark: PolledWakeup())
 _KINDS = {
     "memory": StoreKind(_memory, lambda _url, _mark: LocalWakeup()),
-    "sqlite": StoreKind(_sqlite, lambda url, _mark: SqliteWakeup(_file_of(url))),
+    "sqlite": StoreKind(_sqlite, lambda url, _mark: SqliteWakeup(sqlite_file(url) or "")),
     **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
     **dict.fromkeys(("mysql", "mariadb"), _MYSQL),
 }

@@ -247,46 +247,23 @@ def _heat(count: int, bad: int, most: int) -> Heat:
     return Heat(count, bad, -(-4 * bad // count) if bad else max(1, -(-4 * count // most)))
 
 
-TONES: Final[dict[str, str]] = {
-    # runs
-    "SCHEDULED": "scheduled",
-    "RUNNING": "running",
-    "RETRYING": "retrying",
-    "CALLBACK_PENDING": "callback",
-    "SUCCESS": "ok",
-    "CALLBACK_SUCCESS": "ok",
-    "FAILED": "failed",
-    "TIMEOUT": "timeout",
-    "FAILED_TIMEOUT": "timeout",
-    "CANCELED": "canceled",
-    "SKIPPED": "skipped",
-    # attempts
-    "LOST": "missed",
-    # tasks
-    "ENABLED": "ok",
-    "DISABLED": "paused",
-    "COMPLETED": "skipped",
-    "ERROR": "failed",
-    # workers and queues
-    "running": "ok",
-    "draining": "queued",
-    "stopping": "queued",
-    "lost": "missed",
-    "paused": "paused",
-    "open": "ok",
-    # callbacks
-    "RECEIVED": "ok",
-    "IGNORED": "failed",
-    # what a doctor finds
-    "well": "ok",
-    "care": "warn",
-    "ill": "failed",
-    # deliveries of alerts
-    "pending": "scheduled",
-    "delivered": "ok",
-    "failed": "failed",
+_STATUSES: Final = {
+    "scheduled": ("SCHEDULED", "pending"),
+    "running": ("RUNNING",),
+    "retrying": ("RETRYING",),
+    "callback": ("CALLBACK_PENDING",),
+    "ok": ("SUCCESS", "CALLBACK_SUCCESS", "ENABLED", "running", "open", "RECEIVED", "well", "delivered"),
+    "failed": ("FAILED", "ERROR", "IGNORED", "ill", "failed"),
+    "timeout": ("TIMEOUT", "FAILED_TIMEOUT"),
+    "canceled": ("CANCELED",),
+    "skipped": ("SKIPPED", "COMPLETED"),
+    "missed": ("LOST", "lost"),
+    "paused": ("DISABLED", "paused"),
+    "queued": ("draining", "stopping"),
+    "warn": ("care",),
 }
-"""By what the services say."""
+"""By tone: of runs, attempts, tasks, workers, queues, callbacks, findings of the doctor and deliveries of alerts."""
+TONES: Final = {status: tone for tone, statuses in _STATUSES.items() for status in statuses}
 
 MARKS: Final[dict[str, str]] = {
     "ok": "ok",

@@ -25,6 +25,7 @@ from noonbell.service import doctor
 from noonbell.service.access import Access
 from noonbell.service.retention import Keep
 from noonbell.service.secrets import MASK, is_secret
+from noonbell.settings.kinds import sqlite_file
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.context import THEMES, Deps, PageContext
 from noonbell.web.forms import problems_by_box, whole
@@ -216,9 +217,9 @@ async def show_retention(ctx: PageContext) -> Response:
 
 def file_size(url: str) -> int | None:
     """Bytes that SQLite takes, its journal included; None for other stores."""
-    if not url.startswith("sqlite:///"):
+    path = sqlite_file(url)
+    if path is None:
         return None
-    path = url.removeprefix("sqlite:///").partition("?")[0]
     return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
 

@@ -58,26 +58,12 @@ QUARTZ_WEEKDAY = CronFieldKind(
     "day of week", 1, 7, _WEEKDAYS, "1 for Sunday, SUN-SAT, a list, a range, a step, n#k or nL"
 )
 LONG_NAMES = {
-    "SUNDAY": "SUN",
-    "MONDAY": "MON",
-    "TUES": "TUE",
-    "TUESDAY": "TUE",
-    "WEDNESDAY": "WED",
-    "THURS": "THU",
-    "THURSDAY": "THU",
-    "FRIDAY": "FRI",
-    "SATURDAY": "SAT",
-    "JANUARY": "JAN",
-    "FEBRUARY": "FEB",
-    "MARCH": "MAR",
-    "APRIL": "APR",
-    "JUNE": "JUN",
-    "JULY": "JUL",
-    "AUGUST": "AUG",
-    "SEPTEMBER": "SEP",
-    "OCTOBER": "OCT",
-    "NOVEMBER": "NOV",
-    "DECEMBER": "DEC",
+    name: name[:3]
+    for name in (
+        *("SUNDAY", "MONDAY", "TUES", "TUESDAY", "WEDNESDAY", "THURS", "THURSDAY", "FRIDAY", "SATURDAY"),
+        *("JANUARY", "FEBRUARY", "MARCH", "APRIL", "JUNE", "JULY"),
+        *("AUGUST", "SEPTEMBER", "OCTOBER", "NOVEMBER", "DECEMBER"),
+    )
 }
 """What the Rust crate `cron` takes besides the names of three letters."""
 
