@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -141,7 +141,7 @@ def test_a_task_is_edited_enabled_disabled_and_deleted(noonbell, target):
     assert noonbell("task", "get", "t").code == 0
     assert noonbell("task", "delete", "t", "--yes").code == 0
     gone = noonbell("task", "get", "t")
-    assert (gone.code, gone.err) == (3, "error: there is no such task\n")
+    assert (gone.code, gone.err) == (3, "error: there is no task 't'\n")
 
 
 def test_a_task_can_be_written_in_a_file(noonbell, target, tmp_path):
@@ -245,3 +245,125 @@ def test_how_much_is_logged_is_an_option(nodes, sqlite_url):
     node = nodes.launch("--store", sqlite_url, "--port", "0", "--no-scheduler", "--log-level", "warning")
     until(lambda: "no scheduler is running" in node.log, "a warning")
     assert "is ready" not in node.log
+
+
+def lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def test_editing_without_a_terminal_names_the_option_and_starts_no_editor(noonbell, target, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDITOR", f"touch {tmp_path}/edited")
+    noonbell("task", "create", "t", "--url", target.url("/ok"))
+    told = noonbell("task", "edit", "t")
+    assert (told.code, told.out) == (2, "")
+    assert "--set FIELD=VALUE" in told.err
+    assert not (tmp_path / "edited").exists()
+
+
+def test_a_task_is_edited_with_the_options_that_made_it(noonbell, target):
+    noonbell("task", "create", "t", "--every", "1h", "--url", target.url("/ok"), "--header", "X-Team: billing")
+    changed = noonbell(
+        *("task", "edit", "t", "--cron", "0 2 * * *", "--tz", "Asia/Shanghai", "--method", "POST", "--timeout", "7"),
+        *("--retries", "3", "--data", "hello", "--payload", '{"n": 1}', "--header", "x-team: sales"),
+        *("--header", "Accept: text/plain", "--set", "priority=7"),
+    )
+    assert changed.code == 0, changed.err
+    task = noonbell("task", "get", "t", "-o", "json").json
+    assert (task["cron_expr"], task["timezone"], task["http_method"]) == ("0 0 2 * * *", "Asia/Shanghai", "POST")
+    assert (task["timeout_seconds"], task["retry_policy"]["max_retries"], task["priority"]) == (7, 3, 7)
+    assert (task["body_template"], task["payload"]) == ("hello", {"n": 1})
+    assert task["headers"] == {"x-team": "***", "Accept": "text/plain"}
+    noonbell("trigger", "t", "--wait")
+    assert lower(target.at("/ok")[0].headers)["x-team"] == "sales"
+
+
+def test_a_header_that_is_added_leaves_the_others_as_they_are(noonbell, target):
+    noonbell("task", "create", "t", "--url", target.url("/ok"), "--header", "X-Team: billing")
+    assert noonbell("task", "edit", "t", "--header", "Accept: text/plain").code == 0
+    noonbell("trigger", "t", "--wait")
+    assert lower(target.at("/ok")[0].headers)["x-team"] == "billing"
+
+
+def test_the_data_of_a_job_that_is_edited_is_its_payload(noonbell):
+    noonbell("task", "create", "mail", "--job", "send", "--data", '{"to": "Ada"}')
+    assert noonbell("task", "edit", "mail", "--data", '{"to": "Grace"}').code == 0
+    assert noonbell("task", "get", "mail", "-o", "json").json["payload"] == {"to": "Grace"}
+
+
+def test_pause_and_resume_are_other_words_for_disable_and_enable(noonbell, target):
+    noonbell("task", "create", "t", "--cron", "@daily", "--url", target.url("/ok"))
+    assert noonbell("task", "pause", "t").out.split() == ["t", "DISABLED"]
+    assert noonbell("task", "resume", "t").out.split() == ["t", "ENABLED"]
+    assert noonbell("task", "show", "t", "-o", "name").out == "t\n"
+
+
+def test_a_task_without_a_schedule_says_how_it_is_started(noonbell, target):
+    made = noonbell("task", "create", "two words", "--url", target.url("/ok"))
+    assert "runs only on demand: noonbell trigger 'two words'" in made.out
+    timed = noonbell("task", "create", "timed", "--every", "1h", "--url", target.url("/ok"))
+    assert "on demand" not in timed.out + timed.err
+
+
+def test_what_is_not_there_is_named_with_what_is_near(noonbell, target):
+    noonbell("task", "create", "nightly", "--url", target.url("/ok"))
+    for words in (("task", "get"), ("task", "edit", "--set", "priority=1"), ("trigger",), ("run", "list", "--task")):
+        told = noonbell(*words, "nigtly")
+        assert (told.code, told.out) == (3, "")
+        assert told.err == "error: there is no task 'nigtly'; did you mean 'nightly'?\n"
+    assert noonbell("task", "get", "a/b 50%").err == "error: there is no task 'a/b 50%'\n"
+    assert noonbell("task", "get", "99").err.startswith("error: there is no task 99; noonbell task list")
+    assert noonbell("run", "get", "99").err.startswith("error: there is no run 99; noonbell run list")
+    assert "noonbell run list --task nightly" in noonbell("run", "get", "nightly").err
+    assert noonbell("run", "list", "--task", "nightly").code == 0
+
+
+def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
+    assert "'htp'; did you mean 'http'?" in noonbell("queue", "pause", "htp").err
+    assert noonbell("queue", "pause", "http").err == "paused http\n"
+
+
+def test_the_payload_is_also_called_payload(noonbell, target):
+    noonbell("task", "create", "t", "--url", target.url("/ok"), "--method", "POST", "--data", "{{payload.who}}")
+    assert noonbell("trigger", "t", "--payload", '{"who": "Ada"}', "--wait").code == 0
+    assert noonbell("task", "edit", "t", "--payload", '{"who": "Grace"}').code == 0
+    assert noonbell("trigger", "t", "--wait").code == 0
+    assert [arrival.body for arrival in target.at("/ok")] == ["Ada", "Grace"]
+
+
+def test_several_tasks_are_deleted_at_once_or_none(noonbell, target):
+    for name in ("a", "b", "c"):
+        noonbell("task", "create", name, "--url", target.url("/ok"))
+    assert noonbell("task", "delete", "a", "missing", "--yes").code == 3
+    assert noonbell("task", "list", "-o", "name").out.split() == ["a", "b", "c"]
+    assert noonbell("task", "delete", "a", "c", "a", "--yes").err == "deleted a\ndeleted c\n"
+    assert noonbell("task", "list", "-o", "name").out.split() == ["b"]
+
+
+@pytest.mark.parametrize(
+    "words", [("task", "delete", "t"), ("queue", "drain", "http"), ("queue", "clean", "http")], ids=" ".join
+)
+def test_a_question_that_nobody_can_answer_names_the_option(noonbell, target, words):
+    noonbell("task", "create", "t", "--url", target.url("/ok"))
+    told = noonbell(*words)
+    assert (told.code, told.out) == (2, "")
+    assert "--yes" in told.err
+    assert noonbell("task", "get", "t").code == 0
+
+
+def test_a_name_where_a_schedule_is_wanted_leads_to_the_task(noonbell, target):
+    noonbell("task", "create", "hello", "--url", target.url("/ok"))
+    told = noonbell("next", "hello")
+    assert told.code == 1
+    assert told.err.startswith("error: EXPR is 'hello', 1 field; expected a cron expression")
+    assert "noonbell task get hello" in told.err
+    assert "noonbell task get" not in noonbell("next", "hullo").err
+
+
+def test_a_run_that_ran_is_explained_without_saying_so_twice(noonbell, target):
+    noonbell("task", "create", "t", "--url", target.url("/ok"))
+    run_id = noonbell("trigger", "t", "-o", "name", "--wait").out.strip()
+    assert noonbell("run", "explain", run_id).out.startswith(f"It ran: run {run_id} ")
+
+
+def test_a_server_on_another_port_says_how_commands_find_it(server):
+    assert f"NOONBELL_URL=http://127.0.0.1:{server.port}" in server.log

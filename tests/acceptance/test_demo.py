@@ -162,3 +162,10 @@ def test_filling_says_how_far_it_is_in_lines_where_no_terminal_reads_them(filled
 def test_there_is_nothing_to_clean_where_there_is_no_store(tmp_path):
     assert noonbell(tmp_path, "demo", "--clean") == "deleted 0 tasks with the label demo=true\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_line_says_that_it_has_stopped(folder):
+    with shown(folder) as demo:
+        assert f"export NOONBELL_URL={demo.url}\n" in demo.said
+        assert f"store      sqlite:///{folder}/noonbell-demo.db\n" in demo.said
+    assert demo.said.splitlines()[-1] == "Noonbell has stopped"

@@ -133,3 +133,15 @@ def test_it_ends_with_the_signal_and_leaves_no_store_behind(dev, tmp_path):
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(PATIENCE) == 0
     assert not store.parent.exists()
+
+
+@pytest.mark.parametrize("reload", [(), ("--no-reload", "--store", "sqlite:///dev.db")], ids=["reload", "once"])
+def test_the_last_line_says_that_it_has_stopped_and_the_first_ones_how_commands_find_it(dev, reload):
+    running = dev(*reload)
+    found = running.wait_for(r"dashboard +(http://\S+)/[\s\S]*commands +export NOONBELL_URL=(\S+)\n")
+    assert found[1] == found[2]
+    running.wait_for("Runs, as they end:")
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(PATIENCE) == 0
+    assert running.said.splitlines()[-1] == "Noonbell has stopped"
+    assert running.said.count("Noonbell has stopped") == 1

@@ -91,3 +91,38 @@ def test_an_open_door_is_ill(sqlite_url):
     code, found = doctor("--store", sqlite_url, NOONBELL_SERVER__HOST="0.0.0.0", NOONBELL_AUTH__ENABLED="false")
     assert code == 1
     assert found["access"]["mark"] == "ill"
+
+
+@pytest.mark.parametrize("store", ["sqlite_url", "postgres_url", "mysql_url"])
+def test_tasks_that_fail_are_a_problem_until_they_run_well(nodes, target, request, store):
+    url = request.getfixturevalue(store)
+    node = nodes.start(url)
+    broken = node.create(name="broken", target_url=target.url("/status/500"))
+    sound = node.create(name="sound", target_url=target.url("/ok"))
+    stopped = node.create(name="stopped", target_url=target.url("/status/500"))
+    gone = node.create(name="gone", target_url=target.url("/status/500"))
+    for task_id in (broken, sound, stopped, gone):
+        node.wait_for_run(node.trigger(task_id))
+    node.ask("POST", f"/tasks/{stopped}/disable")
+    node.ask("DELETE", f"/tasks/{gone}")
+    code, found = doctor("--store", url)
+    assert code == 1
+    assert (found["tasks"]["mark"], found["tasks"]["says"]) == ("ill", "1 task fails: broken")
+    assert "noonbell task explain broken" in found["tasks"]["fix"]
+    assert found["size"]["says"].startswith("3 tasks, 4 runs, ")
+    node.ask("PATCH", f"/tasks/{broken}", {"target_url": target.url("/ok")})
+    node.wait_for_run(node.trigger(broken))
+    code, found = doctor("--store", url)
+    assert (code, found["tasks"]["mark"]) == (0, "well")
+
+
+def test_the_last_line_names_what_is_wrong_and_what_to_look_at(nodes, target, sqlite_url):
+    def last_line() -> str:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
+        env["NOONBELL_URL"] = f"http://127.0.0.1:{node.port}"
+        return forked.run("doctor", "--store", sqlite_url, env=env).stderr.splitlines()[-1]
+
+    node = nodes.start(sqlite_url)
+    assert "tasks" not in last_line()
+    node.wait_for_run(node.trigger(node.create(name="broken", target_url=target.url("/status/500"))))
+    assert last_line().startswith("1 problem: tasks")

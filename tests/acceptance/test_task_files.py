@@ -180,3 +180,18 @@ def test_a_crontab_becomes_tasks_on_the_server(noonbell: Noonbell, tmp_path):
     (tmp_path / "tasks.yaml").write_text(noonbell("import", "crontab", "crontab").out)
     assert noonbell("apply", "-f", "tasks.yaml").code == 0
     assert noonbell("task", "list", "-o", "name").out.split() == ["127.0.0.1:9/ping"]
+
+
+def test_files_are_named_with_the_option_or_without(noonbell: Noonbell, folder):
+    assert noonbell("validate", "billing.yaml").code == 0
+    assert noonbell("diff", "billing.yaml").code == 1
+    assert noonbell("apply", "billing.yaml", "-o", "json").json["created"] == ["nightly-report", "hourly"]
+    assert noonbell("task", "get", "hourly", "-o", "json").json["managed_by"] == "file:billing"
+    assert noonbell("diff", "-f", "billing.yaml").code == 0
+    for command in ("validate", "diff", "apply"):
+        told = noonbell(command)
+        assert (told.code, "-f FILE" in told.err) == (2, True)
+    (folder / "billing.yaml").write_text("tasks: []")
+    unanswered = noonbell("apply", "billing.yaml", "--prune")
+    assert (unanswered.code, "--yes" in unanswered.err) == (2, True)
+    assert noonbell("task", "get", "hourly").code == 0

@@ -158,3 +158,13 @@ def test_sigterm_while_idle_ends_the_worker(sqlite_url, worker):
     process = worker("--app", str(APP), "--store", sqlite_url)
     process.process.send_signal(signal.SIGTERM)
     assert process.process.wait(PATIENCE) == 0
+
+
+def test_the_file_of_a_worker_is_named_with_its_path_and_as_new_where_it_was_made(worker, tmp_path):
+    file = f"on sqlite:///{tmp_path}/noonbell.db"
+    first = worker("--app", str(APP))
+    assert f"{file} (newly created; --store names another)\n" in first.log
+    first.process.terminate()
+    first.process.wait(PATIENCE)
+    second = worker("--app", str(APP))
+    until(lambda: f"{file}\n" in second.log, "the same file, without a word of its making")

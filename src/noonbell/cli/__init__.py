@@ -34,10 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except NoonbellError as error:
         say_problems(error)
         sys.exit(exit_code(error))
-    except BrokenPipeError:
-        # The reader of our output has left, as `head` does: that is no error.
-        sys.stderr.close()
-        sys.exit(0)
     sys.exit(answer if isinstance(answer, int) else 0)
 
 

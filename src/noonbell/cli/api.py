@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -12,29 +14,34 @@ from typing import Any, NamedTuple
 import click
 
 from noonbell import errors
+from noonbell.cli.root import did_you_mean
 
 Query = Mapping[str, Any]
+_MOST_NAMES = 2_000
 
 
 class Remote:
     """The client is imported when one is made: help and completion start without it."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        """`url` is where the server is reached, with the prefix that it lives under, if any, and without `/api/v1`."""
+    def __init__(self, url: str, token: str | None = None, patience: float | None = None) -> None:
+        """`url` is where the server is reached, with the prefix that it lives under, if any, and without `/api/v1`.
+
+        `patience` is how many seconds an answer may take [60].
+        """
         from noonbell.client import transport
 
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         try:
-            self._wire = transport.Transport(self.url, token, transport.PATIENCE)
+            self._wire = transport.Transport(self.url, token, patience or transport.PATIENCE)
         except errors.InvalidArgument:
             problem = f"is {url!r}; takes an address such as {transport.DEFAULT_URL}"
             raise errors.SettingsError.field("NOONBELL_URL", problem) from None
 
     @classmethod
-    def of_environment(cls) -> Remote:
+    def of_environment(cls, patience: float | None = None) -> Remote:
         from noonbell.client.transport import DEFAULT_URL
 
-        return cls(os.environ.get("NOONBELL_URL") or DEFAULT_URL, os.environ.get("NOONBELL_TOKEN") or None)
+        return cls(os.environ.get("NOONBELL_URL") or DEFAULT_URL, os.environ.get("NOONBELL_TOKEN") or None, patience)
 
     def get(self, path: str, query: Query | None = None) -> Any:
         return self.call("GET", path, query=query)
@@ -44,11 +51,14 @@ class Remote:
 
     def call(self, method: str, path: str, body: Any = None, *, query: Query | None = None) -> Any:
         """The answer, read as JSON where it is JSON. An error of the server is raised as the error it was."""
-        from noonbell.client.transport import BASE, ClientRequest
-
-        base = "" if path.startswith(("/api/", "/metrics", "/openapi.json")) else BASE
         try:
-            return self._wire.call(ClientRequest(method, base + path, query or {}, body))
+            return self._send(method, path, body, query)
+        except errors.NotFound as error:
+            raise errors.NotFound(self._missing(path) or error.message, details=error.details) from None
+        except errors.InvalidId as error:
+            noun, ref = _noun_and_ref(path)
+            hint = f"; noonbell run list --task {shlex.quote(ref)} lists those of a task" if noun == "runs" else ""
+            raise errors.InvalidId(f"{error.message}{hint}", details=error.details) from None
         except errors.Unauthorized as error:
             raise errors.Unauthorized(f"{error.message}; put a token into NOONBELL_TOKEN") from None
         except errors.StoreUnavailable as error:
@@ -56,6 +66,35 @@ class Remote:
                 raise
             hint = "start one with `noonbell serve`, or say where it is with NOONBELL_URL"
             raise errors.StoreUnavailable(f"{error.message}; {hint}") from None
+
+    def _send(self, method: str, path: str, body: Any, query: Query | None) -> Any:
+        from noonbell.client.transport import BASE, ClientRequest
+
+        base = "" if path.startswith(("/api/", "/metrics", "/openapi.json")) else BASE
+        return self._wire.call(ClientRequest(method, base + path, query or {}, body))
+
+    def _missing(self, path: str) -> str | None:
+        """The task or run that is not there, with names that are near. None: something else of this path is missing."""
+        noun, ref = _noun_and_ref(path)
+        if noun not in ("tasks", "runs") or not ref:
+            return None
+        try:
+            self._send("GET", f"/{noun}/{segment(ref)}", None, None)
+        except errors.NotFound:
+            what = noun.removesuffix("s")
+            if not ref.startswith("name:"):
+                return f"there is no {what} {ref}; noonbell {what} list shows those that are there"
+            name = ref.removeprefix("name:")
+            return f"there is no task {name!r}{did_you_mean(name, self._task_names())}"
+        except errors.NoonbellError:
+            pass
+        return None
+
+    def _task_names(self) -> list[str]:
+        """For suggestions: the first so many, and none where that fails."""
+        with contextlib.suppress(errors.NoonbellError):
+            return [task["name"] for task in self.pages("/tasks", {}, _MOST_NAMES)]
+        return []
 
     def pages(self, path: str, query: Query, most: int | None) -> Iterator[Any]:
         """Every item of a list, page by page, until there are no more or `most` have come."""
@@ -76,6 +115,12 @@ class Remote:
         yield from self._wire.stream(listening(last_id, query))
 
 
+def _noun_and_ref(path: str) -> tuple[str, str]:
+    """`("tasks", "name:a/b")` of `/tasks/name%3Aa%2Fb/trigger`."""
+    _, noun, ref, *_ = [*path.split("/"), "", ""]
+    return noun, urllib.parse.unquote(ref)
+
+
 class Named(NamedTuple):
     """What the names that a command takes stand for."""
 
@@ -83,6 +128,8 @@ class Named(NamedTuple):
     address: Callable[[str], str]
     """From a name to the path of what it names."""
     complete: Callable[[click.Context, click.Parameter, str], list[str]] | None = None
+    check: Callable[[Remote, str], None] = lambda _remote, _name: None
+    """Called before each name is acted on."""
 
 
 def post_for_each(group: click.Group, verb: str, does: str, named: Named, tell: Callable[[str, Any], None]) -> None:
@@ -93,6 +140,7 @@ def post_for_each(group: click.Group, verb: str, does: str, named: Named, tell: 
     def command(**given: tuple[str, ...]) -> None:
         remote = Remote.of_environment()
         for name in given[named.argument]:
+            named.check(remote, name)
             tell(name, remote.post(f"{named.address(name)}/{verb}"))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noonbell.cli.options import interval
+from noonbell.errors import NoonbellError, ScheduleError
 
 if TYPE_CHECKING:
     from noonbell.when.due import Preview
@@ -68,11 +69,38 @@ def next_command(
     zone = find(tz or os.environ.get("NOONBELL_TZ") or "UTC")
     after = slot_of(SystemClock().now()) if start is None else _moment(start, zone)
     spec = _spec(expr, dialect) if expr is not None else interval(str(every))
-    shown = preview(spec, zone.name, count, after, language)
+    try:
+        shown = preview(spec, zone.name, count, after, language)
+    except ScheduleError as error:
+        raise _of_argument(error, expr) from None
     if output == "json":
         click.echo(json.dumps(shown.as_json(), ensure_ascii=False, indent=2))
     else:
         click.echo(_as_table(shown, zone, after, language))
+
+
+_FOR_A_HINT = 2.0
+"""Seconds that a server may take to say whether it has a task of that name."""
+
+
+def _of_argument(error: ScheduleError, expr: str | None) -> ScheduleError:
+    """The same in words of the command line: EXPR, where a task has `schedule.expr`."""
+    message = error.message
+    if message.startswith("schedule.expr ") and expr is not None:
+        message = message.replace("schedule.expr", "EXPR", 1)
+        if len(expr.split()) == 1 and _is_task(expr):
+            message += f"; a task is named {expr}: noonbell task get {expr} shows when it fires next"
+    return ScheduleError(message)
+
+
+def _is_task(name: str) -> bool:
+    from noonbell.cli.api import Remote, task_segment
+
+    try:
+        Remote.of_environment(_FOR_A_HINT).get(f"/tasks/{task_segment(f'name:{name}')}")
+    except NoonbellError:
+        return False
+    return True
 
 
 def _language(asked: str | None) -> str:

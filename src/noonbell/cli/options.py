@@ -50,6 +50,19 @@ def interval(text: str) -> dict[str, Any]:
     return found
 
 
+def confirm(question: str) -> None:
+    """Abort unless the answer on stdin is yes. UsageError, naming --yes, where stdin is no terminal and holds no answer."""
+    try:
+        is_meant = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # ends the line of the question
+        raise click.UsageError("there is no terminal to ask; add --yes if that is meant") from None
+    if not is_meant:
+        raise click.Abort
+
+
 def text_of(file: str, hint: str = "-f") -> str:
     """What a file holds; `-` is stdin. BadParameter names the option `hint`."""
     if file == "-":

@@ -93,8 +93,9 @@ def fields(value: Mapping[str, Any]) -> list[str]:
 
 def explained(answer: Mapping[str, Any]) -> list[str]:
     """The answer of `explain`, for tasks and runs: its sentence, then what else it has."""
+    cause = "" if answer["cause"] == "ran" else f"{answer['cause']}: "  # "It ran", the sentence says
     rest = {name: value for name, value in answer.items() if name not in ("message", "cause")}
-    return [f"{answer['cause']}: {answer['message']}", *fields(rest)]
+    return [f"{cause}{answer['message']}", *fields(rest)]
 
 
 def shown_safely(value: Any, *, lines: bool = False) -> Any:
@@ -142,16 +143,26 @@ def is_colourful() -> bool:
     return sys.stdout.isatty() or os.environ.get("CLICOLOR_FORCE", "0") != "0"
 
 
-def ago(moment: str | None, now: datetime | None = None) -> str:
+def ago(moment: str | None, now: datetime | None = None, *, past: str = "{} ago") -> str:
     """A time as people want it: how long ago or how soon, then the time itself in their zone."""
     if not moment:
         return "–"
     then = datetime.fromisoformat(moment)
     seconds = int(((now or to_datetime(SystemClock().now())) - then).total_seconds())
-    near = f"{_span(seconds)} ago" if seconds >= 0 else f"in {_span(-seconds)}"
+    near = "now" if seconds == 0 else past.format(_span(seconds)) if seconds > 0 else f"in {_span(-seconds)}"
     zone = os.environ.get("NOONBELL_TZ")
     local = then.astimezone(ZoneInfo(zone)) if zone else then.astimezone()
     return f"{near} ({local:%Y-%m-%d %H:%M:%S %z})"
+
+
+def next_fire(moment: str | None, now: datetime | None = None) -> str:
+    """When a task fires next; a moment that has passed is one that no node has planned yet."""
+    return ago(moment, now, past="due {} ago")
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters; what was cut ends in an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _span(seconds: int) -> str:

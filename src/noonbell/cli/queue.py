@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
+from noonbell.cli.options import confirm
 from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.root import did_you_mean
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
@@ -32,7 +34,14 @@ def list_queues(output: str) -> None:
     show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
 
 
-_QUEUES = Named("names", lambda name: f"/queues/{segment(name)}")
+def _note_if_unknown(remote: Remote, name: str) -> None:
+    """Any name is that of a queue, so a slip of the pen is no error."""
+    names = [queue["name"] for queue in remote.get("/queues")["items"]]
+    if name not in names:
+        talk(f"note: no run and no worker is on queue {name!r}{did_you_mean(name, names)}")
+
+
+_QUEUES = Named("names", lambda name: f"/queues/{segment(name)}", check=_note_if_unknown)
 post_for_each(
     queue_command, "pause", "Let nothing start from these queues.", _QUEUES, lambda name, _: talk(f"paused {name}")
 )
@@ -45,8 +54,10 @@ post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda 
 def drain(name: str, yes: bool) -> None:
     """Cancel everything that waits in a queue."""
     if not yes:
-        click.confirm(f"Cancel every waiting run of queue {name!r}?", abort=True, err=True)
-    answer = Remote.of_environment().post(f"/queues/{segment(name)}/drain")
+        confirm(f"Cancel every waiting run of queue {name!r}?")
+    remote = Remote.of_environment()
+    _note_if_unknown(remote, name)
+    answer = remote.post(f"/queues/{segment(name)}/drain")
     click.echo(f"{answer['canceled']} canceled")
 
 
@@ -57,8 +68,6 @@ def drain(name: str, yes: bool) -> None:
 def clean(name: str, older_than: float, yes: bool) -> None:
     """Remove the final runs of a queue."""
     if not yes:
-        click.confirm(
-            f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?", abort=True, err=True
-        )
+        confirm(f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?")
     answer = Remote.of_environment().post(f"/queues/{segment(name)}/clean", {"older_than_days": older_than})
     click.echo(f"{answer['removed']} removed")

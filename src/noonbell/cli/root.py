@@ -4,10 +4,12 @@ how an error is said. docs/reference/cli.md has the table for readers.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -73,6 +75,39 @@ def say_problems(error: NoonbellError) -> None:
         say_error(error.message)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error about a name that is not known; empty where no known one is near."""
+    import difflib
+
+    return _question([repr(each) for each in difflib.get_close_matches(name, list(known), n=3)])
+
+
+def _question(near: list[str]) -> str:
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+@contextlib.contextmanager
+def _output_may_be_closed() -> Iterator[None]:
+    """Exit code 0 when the reader of stdout has left, as `head` does. Click would make it 1."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        raise click.exceptions.Exit(0) from None
+
+
+class NounGroup(click.Group):
+    """The commands of a noun; `aliases` maps other words for them to their names. Help and completion list the names only."""
+
+    def __init__(self, *args: Any, aliases: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._aliases = aliases or {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
+
+
 class CommandEntry(NamedTuple):
     module: str
     """Under `noonbell.cli`; it defines NAME_command."""
@@ -109,6 +144,14 @@ COMMANDS = {
 
 
 class Table(click.Group):
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _output_may_be_closed():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _output_may_be_closed():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
@@ -127,16 +170,14 @@ class Table(click.Group):
             import difflib
 
             near = self._in_groups(ctx, name) or difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
+            raise click.UsageError(f"there is no command {name!r}{_question(near)}", ctx)
         return super().resolve_command(ctx, args)
 
     def _in_groups(self, ctx: click.Context, name: str) -> list[str]:
-        """`task explain` for `explain`. Imports every command, which an error may."""
+        """`task explain` for `explain`, `task disable` for `pause`. Imports every command, which an error may."""
         groups = ((group, self.get_command(ctx, group)) for group in COMMANDS)
-        return [
-            f"{group} {name}" for group, found in groups if isinstance(found, click.Group) and name in found.commands
-        ]
+        found = ((group, each.get_command(ctx, name)) for group, each in groups if isinstance(each, click.Group))
+        return [f"{group} {command.name}" for group, command in found if command is not None]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

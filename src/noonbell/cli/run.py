@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from datetime import datetime, timedelta
@@ -10,8 +11,19 @@ from typing import Any
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
-from noonbell.cli.output import ago, coloured, duration, explained, fields, output_option, show_list, show_one, talk
-from noonbell.cli.root import EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS
+from noonbell.cli.output import (
+    ago,
+    coloured,
+    cut,
+    duration,
+    explained,
+    fields,
+    output_option,
+    show_list,
+    show_one,
+    talk,
+)
+from noonbell.cli.root import EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS, NounGroup
 from noonbell.clock import SystemClock, to_datetime
 
 
@@ -23,7 +35,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 @click.command("trigger")
 @click.argument("task", shell_complete=complete)
-@click.option("--data", metavar="JSON", help="The payload.")
+@click.option("--data", "--payload", metavar="JSON", help="The payload.")
 @click.option(
     "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="One field of the payload; may be repeated."
 )
@@ -100,7 +112,7 @@ def ended(run: dict[str, Any]) -> str:
     if run["response_code"] is not None:
         parts.append(f"HTTP {run['response_code']}")
     if run["result"] is not None:
-        parts.append(json.dumps(run["result"], ensure_ascii=False)[:200])
+        parts.append(cut(json.dumps(run["result"], ensure_ascii=False), 200))
     if not good and run["error_message"]:
         parts.append(run["error_message"])
     if run["skip_reason"]:
@@ -127,11 +139,11 @@ COLUMNS = {
     "attempt": lambda run: str(run["attempt"]),
     "scheduled": lambda run: ago(run["scheduled_time"]),
     "took": lambda run: duration(run["duration_ms"]),
-    "error": lambda run: (run["error_message"] or "")[:60],
+    "error": lambda run: cut(run["error_message"] or "", 60),
 }
 
 
-@click.group("run")
+@click.group("run", cls=NounGroup, aliases={"show": "get"})
 def run_command() -> None:
     """List, read, explain, cancel, retry and follow runs."""
 
@@ -163,8 +175,12 @@ def list_runs(
         "key": key,
         "from": None if since is None else moment(since),
     }
-    runs = Remote.of_environment().pages("/runs", query, None if everything else limit)
-    show_list(runs, COLUMNS, output, name="id")
+    remote = Remote.of_environment()
+    runs = remote.pages("/runs", query, None if everything else limit)
+    first = list(itertools.islice(runs, 1))
+    if task is not None and not first:
+        remote.get(f"/tasks/{task_segment(task)}")  # a name that no task has is an error
+    show_list(itertools.chain(first, runs), COLUMNS, output, name="id")
 
 
 @run_command.command("get")

@@ -59,20 +59,26 @@ _USUAL = 8080
 )
 @click.option("--no-reload", is_flag=True, help="Do not start anew when a file changes.")
 @click.option("--own-store", is_flag=True, hidden=True, help="The store is nobody else's.")
-def dev_command(location: str | None, store: str | None, port: str | None, no_reload: bool, own_store: bool) -> int:
+@click.option("--watched", is_flag=True, hidden=True, help="The process that reloads says how it ended.")
+def dev_command(
+    location: str | None, store: str | None, port: str | None, no_reload: bool, own_store: bool, watched: bool
+) -> int:
     """Try an App: server, worker and targets to call, reloaded when its files change.
 
     APP is a file such as app.py, or MODULE:APP. Without one, two samples run.
     """
     port = port or _free_port()
     if not no_reload:
-        from noonbell.wiring.dev import watched
+        from noonbell.wiring.dev import run_reloading
 
-        return watched(location, store, port)
+        return run_reloading(location, store, port)
     settings = load_settings((), store__url=store, server__port=port, logging__level="warning").settings
-    from noonbell.wiring.dev import run_dev
+    from noonbell.wiring.dev import STOPPED, run_dev
 
-    return run_dev(settings, location, prune=own_store)
+    code = run_dev(settings, location, prune=own_store)
+    if not watched:
+        talk(STOPPED)
+    return code
 
 
 def _free_port() -> str:

@@ -242,7 +242,7 @@ _COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
 @store_option
 @output_option
 def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> int:
-    """Look at settings, store, planner, workers, queues and server; exit code 1 if something is ill."""
+    """Look at settings, store, planner, workers, queues, tasks and server; exit code 1 if something is wrong."""
     from noonbell.cli.output import is_colourful
 
     settings = load_settings(files, store__url=store).settings
@@ -257,9 +257,18 @@ def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> in
     else:
         rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
         show_list(rows, {}, output, name="check")
-    ill = sum(each.mark == "ill" for each in found)
-    talk(f"{ill} ill" if ill else "all is well enough")
-    return EXIT_FAILED if ill else 0
+    talk(_summary(found))
+    return EXIT_FAILED if any(each.mark == "ill" for each in found) else 0
+
+
+def _summary(found: list[Finding]) -> str:
+    """How many findings ask for something, and which they are."""
+    from noonbell.service.translation import Translator
+
+    words = Translator("en")
+    marked = {mark: [each.check for each in found if each.mark == mark] for mark in ("ill", "care")}
+    parts = [f"{words(f'doctor.{mark}', n=len(of))}: {', '.join(of)}" for mark, of in marked.items() if of]
+    return "; ".join(parts) or words("doctor.all_well")
 
 
 async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:

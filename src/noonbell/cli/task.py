@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
-from noonbell.cli.options import interval, text_of
-from noonbell.cli.output import ago, coloured, explained, fields, output_option, show_list, show_one, talk
+from noonbell.cli.options import confirm, interval, text_of
+from noonbell.cli.output import coloured, explained, fields, next_fire, output_option, show_list, show_one, talk
+from noonbell.cli.root import NounGroup
 from noonbell.cli.run import trigger_command
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = {
     "id": lambda task: str(task["id"]),
     "name": lambda task: task["name"],
     "status": lambda task: coloured(task["status"]),
     "schedule": lambda task: schedule_words(task["schedule"], task["timezone"]),
-    "next": lambda task: ago(task["next_fire_at"]),
+    "next": lambda task: next_fire(task["next_fire_at"]),
     "last run": lambda task: coloured(task["last_run_status"] or "–"),
 }
 
 
-@click.group("task")
+@click.group("task", cls=NounGroup, aliases={"show": "get", "pause": "disable", "resume": "enable"})
 def task_command() -> None:
     """List, read, make and change tasks."""
 
@@ -64,33 +70,48 @@ def get(task: str, output: str) -> None:
     show_one(found, output, lines=_lines)
 
 
+_FIELD_OPTIONS = (
+    click.option("--cron", metavar="EXPR", help="When: a cron expression."),
+    click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 2h, 1d."),
+    click.option("--at", metavar="TIME", help="When: once, such as 2026-03-26T12:00:00Z."),
+    click.option("--tz", metavar="ZONE", help="Time zone of the schedule."),
+    click.option("--url", metavar="URL", help="What: an address to call."),
+    click.option("--method", metavar="METHOD", help="How it is called [GET]."),
+    click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker."),
+    click.option("--data", metavar="JSON", help="The job's payload, or the body of the call."),
+    click.option("--payload", metavar="JSON", help="The payload: a job's arguments, or {{payload.x}} of a call."),
+    click.option(
+        "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
+    ),
+    click.option(
+        "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="The most that it may take."
+    ),
+    click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails."),
+    click.option(
+        "--set", "more", multiple=True, metavar="FIELD=VALUE", help="Any other field; the value as JSON or text."
+    ),
+)
+
+
+def _field_options(function: F) -> F:
+    """The fields of a task as `create` and `edit` take them; `_given` reads them."""
+    for option in reversed(_FIELD_OPTIONS):
+        function = option(function)
+    return function
+
+
 @task_command.command("create")
 @click.argument("name", required=False)
-@click.option("--cron", metavar="EXPR", help="When: a cron expression.")
-@click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 2h, 1d.")
-@click.option("--at", metavar="TIME", help="When: once, such as 2026-03-26T12:00:00Z.")
-@click.option("--tz", metavar="ZONE", help="Time zone of the schedule.")
-@click.option("--url", metavar="URL", help="What: an address to call.")
-@click.option("--method", metavar="METHOD", help="How it is called [GET].")
-@click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker.")
-@click.option("--data", metavar="JSON", help="The job's payload, or the body of the call.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
-)
-@click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="The most that it may take."
-)
-@click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails.")
-@click.option("--set", "more", multiple=True, metavar="FIELD=VALUE", help="Any other field; the value as JSON or text.")
+@_field_options
 @click.option("-f", "--file", "file", metavar="FILE", help="The whole task as JSON or YAML; - reads stdin.")
 @output_option
 def create(name: str | None, file: str | None, output: str, **given: Any) -> None:
     """Make a task, from options or from a file."""
     task = read_file(file) if file else {}
-    task.update(_given(name, **given))
+    task.update(({} if name is None else {"name": name}) | _given({}, **given))
     remote = Remote.of_environment()
     made: Any = remote.post("/tasks", task)
-    show_one(made, output, lines=_made)
+    show_one(made, output, lines=lambda made: _made(made, task))
     if job_type := task.get("job_type"):
         _warn_of_no_worker(remote, made["id"], job_type)
 
@@ -107,20 +128,26 @@ def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
 
 @task_command.command("edit")
 @click.argument("task", shell_complete=complete)
-@click.option("--set", "more", multiple=True, metavar="FIELD=VALUE", help="A field and its new value, as JSON or text.")
+@_field_options
 @click.option("-f", "--file", "file", metavar="FILE", help="The changed fields as JSON or YAML; - reads stdin.")
 @output_option
-def edit(task: str, more: tuple[str, ...], file: str | None, output: str) -> None:
+def edit(task: str, file: str | None, output: str, **given: Any) -> None:
     """Change fields of a task; without options, in the editor."""
+    in_editor = not file and not any(value not in (None, ()) for value in given.values())
+    if in_editor and not sys.stdin.isatty():
+        raise click.UsageError(
+            "there is no terminal for an editor; say what to change with --set FIELD=VALUE", click.get_current_context()
+        )
     remote = Remote.of_environment()
     path = f"/tasks/{task_segment(task)}"
-    if not more and not file:
+    if in_editor:
         changes = _edited(remote.get(path))
         if changes is None:
             talk("nothing changed")
             return
     else:
-        changes = {**(read_file(file) if file else {}), **_fields(more)}
+        before = remote.get(path) if given["data"] is not None or given["headers"] else {}
+        changes = {**(read_file(file) if file else {}), **_given(before, **given)}
     changed = remote.call("PATCH", path, changes)
     show_one(changed, output, name="version", lines=_changed)
 
@@ -130,25 +157,35 @@ def _tell_status(task: str, answer: Any) -> None:
 
 
 _TASKS = Named("tasks", lambda task: f"/tasks/{task_segment(task)}", complete)
-post_for_each(task_command, "enable", "Let tasks fire again, from now on.", _TASKS, _tell_status)
-post_for_each(task_command, "disable", "Stop tasks from firing.", _TASKS, _tell_status)
+post_for_each(task_command, "enable", "Let tasks fire again, from now on; also `task resume`.", _TASKS, _tell_status)
+post_for_each(task_command, "disable", "Stop tasks from firing; also `task pause`.", _TASKS, _tell_status)
 
 
 @task_command.command("delete")
-@click.argument("task", shell_complete=complete)
+@click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
 @click.option("--cancel-running", is_flag=True, help="Cancel what executes, too.")
-@click.option("--purge", is_flag=True, help="Remove its whole history.")
+@click.option("--purge", is_flag=True, help="Remove their whole history.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def delete(task: str, cancel_running: bool, purge: bool, yes: bool) -> None:
-    """Delete a task; its history stays unless --purge."""
+def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, yes: bool) -> None:
+    """Delete tasks; their history stays unless --purge. If one is not there, none is deleted."""
+    from noonbell.fields import counted
+
     remote = Remote.of_environment()
-    found = remote.get(f"/tasks/{task_segment(task)}")
+    every = [remote.get(f"/tasks/{task_segment(task)}") for task in tasks]
+    found = {task["id"]: task for task in every}
     if not yes:
-        what = "and its whole history" if purge else f"({found['queued_runs']} waiting runs are canceled)"
-        click.confirm(f"Delete task {found['name']!r} {what}?", abort=True, err=True)
+        waiting = sum(task["queued_runs"] for task in found.values())
+        what = (
+            "with the whole history"
+            if purge
+            else f"({counted(waiting, 'waiting run is', 'waiting runs are')} canceled)"
+        )
+        names = ", ".join(repr(task["name"]) for task in found.values())
+        confirm(f"Delete {'task' if len(found) == 1 else f'{len(found)} tasks:'} {names} {what}?")
     flags = {"cancel_running": str(cancel_running).lower(), "purge": str(purge).lower()}
-    remote.call("DELETE", f"/tasks/{found['id']}", query=flags)
-    talk(f"deleted {found['name']}")
+    for task_id, task in found.items():
+        remote.call("DELETE", f"/tasks/{task_id}", query=flags)
+        talk(f"deleted {task['name']}")
 
 
 @task_command.command("explain")
@@ -174,8 +211,9 @@ def read_file(name: str) -> dict[str, Any]:
     return found
 
 
-def _given(name: str | None, **given: Any) -> dict[str, Any]:
-    task: dict[str, Any] = {} if name is None else {"name": name}
+def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+    """The fields that the options say; `before` is the task that they change."""
+    task: dict[str, Any] = {}
     plain = {"cron": "cron_expr", "tz": "timezone", "url": "target_url", "method": "http_method", "job": "job_type"}
     task.update({field: given[option] for option, field in plain.items() if given[option] is not None})
     if given["every"] is not None:
@@ -183,9 +221,15 @@ def _given(name: str | None, **given: Any) -> dict[str, Any]:
     if given["at"] is not None:
         task["schedule"] = {"type": "once", "at": given["at"]}
     if given["data"] is not None:
-        task.update({"payload": value_of(given["data"])} if given["job"] else {"body_template": given["data"]})
+        is_job = given["job"] or (before.get("job_type") and not given["url"])
+        task.update({"payload": value_of(given["data"])} if is_job else {"body_template": given["data"]})
+    if given["payload"] is not None:
+        task["payload"] = value_of(given["payload"])
     if given["headers"]:
-        task["headers"] = _headers(given["headers"])
+        headers = _headers(given["headers"])
+        named = {name.lower() for name in headers}
+        kept = {name: value for name, value in (before.get("headers") or {}).items() if name.lower() not in named}
+        task["headers"] = kept | headers
     if given["timeout"] is not None:
         task["timeout_seconds"] = given["timeout"]
     if given["retries"] is not None:
@@ -268,12 +312,15 @@ def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
 
 
 def _lines(task: dict[str, Any]) -> list[str]:
-    head = [f"{task['name']}  {coloured(task['status'])}", f"next fire  {ago(task['next_fire_at'])}", ""]
+    head = [f"{task['name']}  {coloured(task['status'])}", f"next fire  {next_fire(task['next_fire_at'])}", ""]
     return head + fields({name: value for name, value in task.items() if name not in ("name", "status")})
 
 
-def _made(made: dict[str, Any]) -> list[str]:
-    return [f"{made['name']}  id {made['id']}", *_next(made)]
+def _made(made: dict[str, Any], task: Mapping[str, Any]) -> list[str]:
+    lines = [f"{made['name']}  id {made['id']}", *_next(made)]
+    if not task.get("schedule") and not task.get("cron_expr"):
+        lines.append(f"note: it has no schedule and runs only on demand: noonbell trigger {shlex.quote(made['name'])}")
+    return lines
 
 
 def _changed(changed: dict[str, Any]) -> list[str]:

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Remote
-from noonbell.cli.options import text_of
-from noonbell.cli.output import ago, output_option, show_one, talk
+from noonbell.cli.options import confirm, text_of
+from noonbell.cli.output import ago, cut, output_option, show_one, talk
 from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, say_problems
 from noonbell.cli.task import schedule_words
 from noonbell.errors import InvalidArgument
@@ -34,10 +34,10 @@ file_option: Callable[[F], F] = click.option(
     "--file",
     "files",
     multiple=True,
-    required=True,
     metavar="FILE",
-    help="A file, a folder of files, or - (stdin).",
+    help="A file, a folder of files, or - (stdin); may be given without -f.",
 )
+_file_argument: Callable[[F], F] = click.argument("more_files", nargs=-1, metavar="[FILE]...")
 env_option: Callable[[F], F] = click.option(
     "--env",
     "env",
@@ -137,21 +137,26 @@ def task_schema() -> dict[str, Any]:
 
 
 @click.command("validate")
-@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A file, a folder of files, or - (stdin).")
+@_file_argument
+@file_option
 @env_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of such files, for editors.")
-def validate_command(files: tuple[str, ...], env: tuple[str, ...], schema: bool) -> None:
+def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: tuple[str, ...], schema: bool) -> None:
     """Check tasks in files, a line for each problem; needs no server."""
     if schema:
         import json
 
         click.echo(json.dumps(task_schema(), indent=2))
         return
-    if not files:
-        raise click.UsageError("missing option -f FILE")
-    tasks = read_files(files, env)
+    tasks = read_files(_all_files(files, more_files), env)
     check_tasks(tasks)
     talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound")
+
+
+def _all_files(files: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    if not files + more:
+        raise click.UsageError("Missing option '-f FILE'", click.get_current_context())
+    return files + more
 
 
 def check_tasks(tasks: list[dict[str, Any]]) -> None:
@@ -182,6 +187,7 @@ def check_tasks(tasks: list[dict[str, Any]]) -> None:
 def _options(function: Any) -> Any:
     for option in reversed(
         (
+            _file_argument,
             file_option,
             env_option,
             click.option(
@@ -201,6 +207,7 @@ def _options(function: Any) -> Any:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
 @output_option
 def apply_command(
+    more_files: tuple[str, ...],
     files: tuple[str, ...],
     env: tuple[str, ...],
     owner: str | None,
@@ -214,6 +221,7 @@ def apply_command(
 
     What was changed elsewhere in the meantime is not overwritten: then nothing is done, with exit code 5.
     """
+    files = _all_files(files, more_files)
     tasks = read_files(files, env)
     remote, asked = Remote.of_environment(), _asked(files, owner, tasks, prune=prune, adopt=adopt)
     if prune and not dry_run and not yes:
@@ -226,12 +234,19 @@ def apply_command(
 @_options
 @output_option
 def diff_command(
-    files: tuple[str, ...], env: tuple[str, ...], owner: str | None, prune: bool, adopt: bool, output: str
+    more_files: tuple[str, ...],
+    files: tuple[str, ...],
+    env: tuple[str, ...],
+    owner: str | None,
+    prune: bool,
+    adopt: bool,
+    output: str,
 ) -> int:
     """Show what `apply` would change, and what that does to the next slots.
 
     Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
     """
+    files = _all_files(files, more_files)
     try:
         tasks = read_files(files, env)
         asked = _asked(files, owner, tasks, prune=prune, adopt=adopt)
@@ -257,7 +272,7 @@ def _confirm(pruned: list[str], tasks: list[dict[str, Any]]) -> None:
     if not pruned:
         return
     everything = " The files name no task at all." if not tasks else ""
-    click.confirm(f"Delete {', '.join(pruned)}?{everything}", abort=True, err=True)
+    confirm(f"Delete {', '.join(pruned)}?{everything}")
 
 
 def _lines(done: dict[str, Any]) -> Iterator[str]:
@@ -294,8 +309,7 @@ def _difference(field: str, before: Any, after: Any) -> Iterator[str]:
 def _short(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else text[:99] + "…"
+    return cut(json.dumps(value, ensure_ascii=False), 100)
 
 
 @click.command("export")

@@ -8,7 +8,7 @@ import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
 from noonbell.cli.options import config_option, load_settings, log_level_option, store_option
-from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.output import ago, cut, output_option, show_list, talk
 
 COLUMNS = {
     "id": lambda worker: worker["id"],
@@ -25,8 +25,7 @@ _WIDEST = 40
 
 def _types(job_types: list[str] | None) -> str:
     """Those that it knows, cut to a column."""
-    text = "any" if job_types is None else ",".join(job_types)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return cut("any" if job_types is None else ",".join(job_types), _WIDEST)
 
 
 @click.group("worker", invoke_without_command=True, subcommand_metavar="[list | drain | resume | stop | set]")

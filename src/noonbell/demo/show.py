@@ -27,7 +27,6 @@ from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweeper import Sweeper
 from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.fields import counted
-from noonbell.masking import mask_addresses
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Transition
 from noonbell.model.request import ClaimRequest, IncomingCallback, TaskQuery
 from noonbell.model.run import Lease, RunBodies
@@ -47,7 +46,8 @@ from noonbell.targets.http import template
 from noonbell.telemetry import logs
 from noonbell.version import __version__
 from noonbell.wiring.application import listen
-from noonbell.wiring.assemble import NodeParts
+from noonbell.wiring.assemble import NodeParts, store_in_words
+from noonbell.wiring.dev import STOPPED, commands_line
 from noonbell.wiring.process import loop_factory
 from noonbell.wiring.serving import Beside, serve
 
@@ -204,6 +204,7 @@ def show(settings: Settings, *, yes: bool, serves: bool, any_port: bool, say: Sa
             runner.run(_fill(settings, url, yes=yes, say=say, progress=progress))
             if listener is not None:
                 runner.run(serve(settings, beside=_targets_beside(settings, called, say), listener=listener))
+                say(STOPPED)
     return 0
 
 
@@ -309,6 +310,7 @@ def _where(settings: Settings, address: str) -> list[str]:
         f"Noonbell {__version__} shows its demo. Ctrl-C ends it.",
         f"  dashboard  {address}/",
         f"  API        {address}/api/v1/tasks?label={LABEL[0]}={LABEL[1]}, described at {address}/docs",
-        f"  store      {mask_addresses(settings.store.url)}",
+        f"  store      {store_in_words(settings.store.url)}",
+        *commands_line(address),
         "  remove it  noonbell demo --clean, with the same --store",
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import os
 import resource
+import shlex
 import shutil
 import stat
 import time
@@ -24,12 +25,14 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import SettingsError
 from noonbell.fields import counted
 from noonbell.model.alert import OverdueTask
-from noonbell.model.request import TaskQuery, UnclaimableRuns
-from noonbell.model.task import ExecType, Task
+from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
+from noonbell.model.run import SUCCEEDED, Run
+from noonbell.model.task import ExecType, Task, TaskId, TaskStatus
 from noonbell.model.worker import PART_OF, SERVE, Lack, Queue, WorkerInfo, WorkerState, is_scheduler_alive
 from noonbell.policy.workers import takes_runs
 from noonbell.ports import Store
-from noonbell.service.filters import every
+from noonbell.service.filters import every, from_the_top
+from noonbell.service.queues import DEAD
 from noonbell.service.task_files import is_read_otherwise
 from noonbell.service.translation import Translator
 from noonbell.settings import Settings
@@ -43,6 +46,10 @@ _SPARE: Final = 1 << 30
 _FILES: Final = 1024
 _MOST_ALONE: Final = 5
 _MOST_NAMED: Final = 20
+_DAY: Final = 86_400 * SECOND
+_FAILURES_READ: Final = 200
+_RUNS_READ: Final = 20
+"""Of a task: among them is its newest that has ended, unless so many are under way."""
 
 
 class CheckStatus(enum.StrEnum):
@@ -86,12 +93,18 @@ class InspectedStore(Protocol):
     async def counts(self) -> Any: ...
     async def scheduler_seen_at(self) -> Instant | None: ...
     async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]: ...
+    async def tasks(self, query: TaskQuery) -> Page[Task]: ...
+    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]: ...
+    async def runs(self, query: RunQuery) -> Page[Run]: ...
+    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]: ...
 
 
 async def look_at_store(
     store: InspectedStore, clock: Callable[[], int], *, sizes: bool = True
 ) -> AsyncIterator[Finding]:
-    """Without `sizes`, only what takes no time however much there is: for a page that is shown all day."""
+    """Without `sizes`, only what takes no time however much there is: for a page that is shown all day, and has the failing
+    tasks in a list of its own.
+    """
     yield await _clock(store, clock)
     yield await _planner(store)
     yield await _scheduler(store)
@@ -101,6 +114,7 @@ async def look_at_store(
     async for found in _queues(store):
         yield found
     if sizes:
+        yield await _tasks(store)
         yield await _size(store)
 
 
@@ -219,8 +233,30 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
 
 
+async def _tasks(store: InspectedStore) -> Finding:
+    """Tasks that failed within a day and have not run well since; and those that cannot be planned."""
+    since = Instant(await store.now() - _DAY)
+    query = RunQuery(status=DEAD, since=since, page_size=_FAILURES_READ, cursor=from_the_top("-id"))
+    newest = {run.task_id: run for run in reversed((await store.runs(query)).items)}
+    there = [task for task in await store.tasks_by_id(list(newest)) if task.deleted_at is None]
+    enabled = [task.id for task in there if task.status is TaskStatus.ENABLED]
+    failing = [
+        newest[task_id].task_name
+        for task_id, runs in (await store.newest_runs(enabled, _RUNS_READ)).items()
+        if next((run.status for run in runs if run.status in DEAD or run.status in SUCCEEDED), None) in DEAD
+    ]
+    unplanned = await store.tasks(TaskQuery(status=TaskStatus.ERROR, page_size=_MOST_NAMED))
+    names = [*sorted(failing), *(task.name for task in unplanned.items)]
+    if not names:
+        return finding("tasks", CheckStatus.WELL, "tasks_well")
+    count = len(failing) + (unplanned.total or 0)
+    return finding("tasks", CheckStatus.ILL, "tasks_failing", n=count, names=_named(names), name=shlex.quote(names[0]))
+
+
 async def _size(store: InspectedStore) -> Finding:
     counts = dict(await store.counts())
+    # The table also holds tasks that were deleted, and Noonbell's own.
+    counts["tasks"] = (await store.tasks(TaskQuery(page_size=1))).total
     sizes = {name: f"{int(counts.get(name, 0)):,}" for name in ("tasks", "runs", "events")}
     return finding("size", CheckStatus.WELL, "size", **sizes)
 

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from noonbell import sealing
 from noonbell.alerts.alerting import AlertLoop
@@ -34,6 +35,7 @@ from noonbell.engine.node import AuditWatch, Node
 from noonbell.engine.worker import Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
+from noonbell.masking import mask_addresses
 from noonbell.model.task import TARGET_KINDS, ExecType, TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
@@ -41,6 +43,7 @@ from noonbell.sealing import Sealer
 from noonbell.service import Rules, Services, build
 from noonbell.service.access import Access
 from noonbell.service.audit_log import in_words
+from noonbell.service.doctor import file_of
 from noonbell.service.secrets import opened
 from noonbell.service.task_fields import Proof
 from noonbell.settings import Settings
@@ -246,6 +249,18 @@ def make_store(settings: Settings, *, new: bool = False, connections: int | None
         raise SettingsError.field(
             "store.url", f"needs the driver {missing.name}, which is not installed: pip install 'noonbell[{extra}]'"
         ) from None
+
+
+def store_in_words(url: str) -> str:
+    """Where the store is, without passwords. SQLite's file with its whole path; and whether opening the store makes it.
+
+    A relative path names another file in each folder: a worker that was started elsewhere works on an empty store.
+    """
+    if not url.startswith("sqlite:///"):
+        return mask_addresses(url)
+    path = Path(url.removeprefix("sqlite:///")).absolute()
+    is_there = Path(*file_of(url)).exists()
+    return mask_addresses(f"sqlite:///{path}") + ("" if is_there else " (newly created; --store names another)")
 
 
 def _metrics(settings: Settings) -> Metrics:

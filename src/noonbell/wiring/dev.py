@@ -29,7 +29,6 @@ from noonbell.app import App
 from noonbell.app.connection import declare_jobs
 from noonbell.clock import to_datetime
 from noonbell.engine.event_hub import Hub
-from noonbell.masking import mask_addresses
 from noonbell.model.event import Event, Filter
 from noonbell.model.run import Run
 from noonbell.ports import Store
@@ -39,15 +38,17 @@ from noonbell.targets.jobs.handler import split
 from noonbell.telemetry import logs
 from noonbell.version import __version__
 from noonbell.wiring.application import Listening
-from noonbell.wiring.assemble import NodeParts
+from noonbell.wiring.assemble import NodeParts, store_in_words
 from noonbell.wiring.declared_tasks import load_app
 from noonbell.wiring.process import Stop, loop_factory
-from noonbell.wiring.serving import serve
+from noonbell.wiring.serving import serve, url_for_commands
 
 _ENDS = Filter(types=("run.succeeded", "run.failed", "run.retrying", "run.canceled", "run.skipped"))
 _MOST_LINES = 20
 """Lines for what ended at the same time; of more than that, only the number is printed."""
 _WIDEST = 100
+STOPPED = "Noonbell has stopped"
+"""The last line of `dev` and `demo`."""
 
 
 def run_dev(settings: Settings, location: str | None, *, prune: bool = False) -> int:
@@ -91,9 +92,16 @@ def _where(address: str, targets: str, settings: Settings, app: App | None) -> l
         f"  tasks      {names or 'none yet'}",
         f"  echo       {targets}/echo answers with what it was sent",
         f"  async      {targets}/async accepts, and calls back after {CALLS_BACK_IN:g} s",
-        f"  store      {mask_addresses(settings.store.url)}",
+        f"  store      {store_in_words(settings.store.url)}",
+        *commands_line(address),
         "Runs, as they end:",
     ]
+
+
+def commands_line(address: str) -> list[str]:
+    """How commands in another terminal find the server, unless they do by themselves."""
+    url = url_for_commands(address)
+    return [] if url is None else [f"  commands   export NOONBELL_URL={url}"]
 
 
 async def _tell(hub: Hub, store: Store) -> None:
@@ -247,10 +255,10 @@ Seen = dict[Path, int]
 """Files with the moment of their last change."""
 
 
-def watched(location: str | None, store: str | None, port: str) -> int:
+def run_reloading(location: str | None, store: str | None, port: str) -> int:
     """Run `noonbell dev --no-reload`, again whenever a Python file near the App changes. The exit code of the last."""
     with _store(store) as url:
-        command = ["dev", "--no-reload", "--store", url, "--port", port]
+        command = ["dev", "--no-reload", "--watched", "--store", url, "--port", port]
         command += ["--own-store"] if store is None else []
         return _Watch([*command, *([location] if location else [])]).run(roots(location))
 
@@ -304,12 +312,17 @@ class _Watch:
             before = seen(folders)
             code = self._until_changed(folders, before)
             if self._stopping or not folders:
-                return code
+                return self._ended(code)
             _announce("a file has changed; starting anew" if code == _CHANGED else "waiting for a change")
             if code != _CHANGED:
                 self._wait_for_change(folders, before)
                 if self._stopping:
-                    return code
+                    return self._ended(code)
+
+    def _ended(self, code: int) -> int:
+        if self._stopping:
+            _announce(STOPPED)
+        return code
 
     def _until_changed(self, folders: list[Path], before: Seen) -> int:
         command = [sys.executable, "-c", _NOONBELL, *self._arguments]

@@ -16,13 +16,13 @@ from functools import partial
 
 from noonbell.app import App
 from noonbell.app.embedded import WorkerOptions, WorkerParts, job_worker, open_heartbeat_thread, open_part
+from noonbell.client.transport import DEFAULT_URL
 from noonbell.clock import SystemClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import signal_events
 from noonbell.engine.heartbeat import loop_watched
 from noonbell.engine.node import Node, SchedulerWatch, SchemaWatch
 from noonbell.errors import NoonbellError, SettingsError
-from noonbell.masking import mask_addresses
 from noonbell.ports import Store
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
@@ -32,7 +32,7 @@ from noonbell.telemetry import logs
 from noonbell.version import __version__
 from noonbell.wiring import process
 from noonbell.wiring.application import Listening, application, asks_for_tokens, listen, warn
-from noonbell.wiring.assemble import NodeParts, assembled, make_store
+from noonbell.wiring.assemble import NodeParts, assembled, make_store, store_in_words
 from noonbell.wiring.declared_tasks import load_app, reconcile
 from noonbell.wiring.process import Stop, end_process_if, loop_factory
 
@@ -80,6 +80,7 @@ async def serve(
     Returns how many runs did not stop.
     """
     stop = Stop()
+    store = store_in_words(settings.store.url)
     if api and listener is None:
         listener = listen(settings)
     warn(settings)
@@ -98,7 +99,7 @@ async def serve(
                     await attached.enter_async_context(schema.looking())
                     if app is not None:
                         await attached.enter_async_context(app.attached(parts.services, works=worker))
-                    await _until_stopped(settings, parts, listener, stop, beside)
+                    await _until_stopped(settings, parts, listener, stop, beside, store)
     if schema.mismatch is not None:
         raise schema.mismatch
     return sum(one.in_flight.running for one in parts.node.workers)
@@ -121,7 +122,7 @@ async def _forget_downtime(store: Store, batch: int) -> None:
 
 
 async def _until_stopped(
-    settings: Settings, parts: NodeParts, listener: socket.socket | None, stop: Stop, beside: Beside | None
+    settings: Settings, parts: NodeParts, listener: socket.socket | None, stop: Stop, beside: Beside | None, store: str
 ) -> None:
     """The API listens while the node works, and a little longer: until the work in hand is settled."""
     async with contextlib.AsyncExitStack() as going:
@@ -136,7 +137,7 @@ async def _until_stopped(
         await parts.node.start(settings.server.graceful_timeout)
         going.push_async_callback(parts.node.stop, settings.server.graceful_timeout)
         going.push_async_callback(parts.long_poll.close)
-        log.info("noonbell %s is ready%s", __version__, _where(settings, listener))
+        log.info("noonbell %s is ready%s", __version__, _where(store, listener))
         with loop_watched(parts.stalled):
             await stop.wanted.wait()
         log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
@@ -153,11 +154,19 @@ async def _write_last_head(parts: NodeParts) -> None:
         log.warning("the head of the audit log is not known: %s", str(error) or "the store did not answer")
 
 
-def _where(settings: Settings, listener: socket.socket | None) -> str:
-    store = mask_addresses(settings.store.url)
+def _where(store: str, listener: socket.socket | None) -> str:
     if listener is None:
         return f", on {store}"
-    return f": {_address(listener)} (dashboard; API at /api/v1) on {store}"
+    address = _address(listener)
+    url = url_for_commands(address)
+    hint = f"; commands find it with NOONBELL_URL={url}" if url else ""
+    return f": {address} (dashboard; API at /api/v1) on {store}{hint}"
+
+
+def url_for_commands(address: str) -> str | None:
+    """What NOONBELL_URL must be, on this machine, for commands to find a server there; None: they find it by themselves."""
+    url = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//127.0.0.1:")
+    return None if url == DEFAULT_URL else url
 
 
 def _address(listener: socket.socket) -> str:
@@ -179,6 +188,7 @@ def run_worker(settings: Settings, location: str, options: WorkerOptions) -> int
 async def work(settings: Settings, app: App, options: WorkerOptions) -> int:
     """One worker for the App's jobs, until a signal or an operator stops it. Returns how many runs did not stop."""
     stop = Stop()
+    store = store_in_words(settings.store.url)
     async with contextlib.AsyncExitStack() as open_parts:
         parts, services = await _parts(settings, open_parts)
         schema = SchemaWatch(services.store, stop.wanted.set)
@@ -196,7 +206,7 @@ async def work(settings: Settings, app: App, options: WorkerOptions) -> int:
                 log.info(
                     "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
                     *(__version__, worker.id, ", ".join(worker.queues), worker.in_flight.concurrency),
-                    mask_addresses(settings.store.url),
+                    store,
                 )
                 await _first(stop.wanted, node.is_idle)
                 log.info("stopping: running work may take %g s", settings.server.graceful_timeout)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from noonbell.cli.output import show_list, show_one
+from noonbell.cli.output import ago, next_fire, show_list, show_one
+from noonbell.cli.run import COLUMNS, ended
 
 ESCAPES = "\x1b[2J \x9b31m \x1b]0;title\x07 \u202e"
 
@@ -22,3 +25,24 @@ def test_a_table_is_shown_without_control_characters_and_line_breaks(capsys):
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 2
     assert all(line.isprintable() for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("second", "was", "fires"), [("00", "5 s ago", "due 5 s ago"), ("05", "now", "now"), ("08", "in 3 s", "in 3 s")]
+)
+def test_a_moment_is_near_to_now_or_is_now(second, was, fires):
+    now = datetime(2026, 11, 16, 12, 0, 5, tzinfo=UTC)
+    moment = f"2026-11-16T12:00:{second}Z"
+    assert ago(moment, now).startswith(f"{was} (")
+    assert next_fire(moment, now).startswith(f"{fires} (")
+
+
+def test_an_error_that_is_cut_ends_in_an_ellipsis():
+    assert COLUMNS["error"]({"error_message": "x" * 60}) == "x" * 60
+    assert COLUMNS["error"]({"error_message": "x" * 61}) == "x" * 59 + "…"
+    assert COLUMNS["error"]({"error_message": None}) == ""
+
+
+def test_a_result_that_is_cut_ends_in_an_ellipsis():
+    run = {"id": 1, "status": "SUCCESS", "final_status": "SUCCESS", "duration_ms": 1, "response_code": None}
+    assert ended({**run, "result": "x" * 300, "error_message": None, "skip_reason": None}).endswith("x…")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -122,9 +123,24 @@ def test_looking_at_tokens_makes_no_store(noonbell, tmp_path, monkeypatch, words
         ("explain", "did you mean task explain or run explain?"),
         ("drain", "did you mean worker drain or queue drain?"),
         ("tusk", "did you mean task?"),
+        ("pause", "did you mean task disable or queue pause?"),
     ],
 )
 def test_a_command_of_a_group_is_found_by_its_own_name(noonbell, given, told):
     code, out, err = noonbell(given, "x")
     assert (code, out) == (2, "")
     assert f"there is no command {given!r}; {told}" in err
+
+
+@pytest.mark.parametrize("words", [("version",), ("--help",), ("next", "@daily"), ("help", "exit-codes")], ids=" ".join)
+def test_a_reader_who_has_left_is_no_error(words):
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        script = "from noonbell.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words], stdout=writes, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")
