@@ -20,7 +20,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import next_number
 from noonbell.stores.sql.reading import like
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work, insert, update
 
 _TOKEN = Record(Token)
 _SELECT = f"select {_TOKEN.select()} from tokens"
@@ -58,7 +58,7 @@ def create_token(
     row = dict(zip(_TOKEN.columns, _TOKEN.row(token), strict=True)) | {"live_name": name, "hash": hashed}
     if not queues:
         del row["queues"]
-    yield InsertMany("tokens", tuple(row), [tuple(row.values())])
+    yield insert("tokens", **row)
     return token
 
 

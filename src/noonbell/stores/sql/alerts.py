@@ -32,7 +32,7 @@ from noonbell.stores.sql.active_runs import DUE, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, delete, insert, update
 from noonbell.stores.sql.workers import SILENCE
 
 Table = Literal["alert_rules", "alert_channels"]
@@ -82,23 +82,21 @@ def _put(q: Dialect, table: Table, given: Named) -> Work[Named]:
     if rows:
         yield update(table, {"name": kept.name}, managed_by=kept.managed_by, updated_at=now, spec=spec)
     else:
-        yield InsertMany(table, _NAMED, [(kept.name, kept.managed_by, kept.created_at, now, spec)])
+        outside = {"name": kept.name, "managed_by": kept.managed_by, "created_at": now, "updated_at": now}
+        yield insert(table, **outside, spec=spec)
     return kept
 
 
 def remove_alert_rule(name: str) -> Work[bool]:
     """What it remembers goes with it: a rule that is not there cannot say that all is well again."""
-    yield Execute("delete from alert_states where rule = :name", {"name": name})
-    return bool((yield Execute("delete from alert_rules where name = :name", {"name": name})))
+    yield delete("alert_states", rule=name)
+    return bool((yield delete("alert_rules", name=name)))
 
 
 def remove_alert_channel(name: str) -> Work[bool]:
     """What waits to be sent there goes with it; the log of what was sent stays."""
-    yield Execute(
-        "delete from alert_deliveries where channel = :name and next_at is not null",
-        {"name": name},
-    )
-    return bool((yield Execute("delete from alert_channels where name = :name", {"name": name})))
+    yield Execute("delete from alert_deliveries where channel = :name and next_at is not null", {"name": name})
+    return bool((yield delete("alert_channels", name=name)))
 
 
 # The duty
@@ -112,9 +110,7 @@ def take_duty(q: Dialect, name: str, holder: str, seconds: float) -> Work[Leader
     until = now + round(seconds * SECOND)
     if not rows:
         position = yield from events.last()
-        yield InsertMany(
-            "duties", ("name", "holder", "token", "expires_at", "position"), [(name, holder, 1, until, position)]
-        )
+        yield insert("duties", name=name, holder=holder, token=1, expires_at=until, position=position)
         return LeaderLease(name=name, token=1, position=position)
     held_by, token, expires_at, position = rows[0]
     if held_by != holder and expires_at > now:
@@ -140,15 +136,10 @@ def alert(q: Dialect, duty: LeaderLease, position: int, step: AlertStep) -> Work
         return False
     yield update("duties", {"name": duty.name}, position=position)
     for rule, subject in [*step.closed, *((state.rule, state.subject) for state in step.states)]:
-        yield Execute(
-            "delete from alert_states where rule = :rule and subject = :subject", {"rule": rule, "subject": subject}
-        )
+        yield delete("alert_states", rule=rule, subject=subject)
     if step.states:
-        yield InsertMany(
-            "alert_states",
-            ("rule", "subject", "state"),
-            [(state.rule, state.subject, to_json(state)) for state in step.states],
-        )
+        rows = [(state.rule, state.subject, to_json(state)) for state in step.states]
+        yield InsertMany("alert_states", ("rule", "subject", "state"), rows)
     yield from _deliver(now, step.notices)
     for what, state in step.told:
         data = {"rule": state.rule, "subject": state.subject, "message": state.message, "count": state.count}
@@ -184,12 +175,9 @@ def note_delivery(
     """One that was made past the queue: a test."""
     now = yield Now()
     ids = yield NewIds(1)
-    row = (ids[0], channel, notice.rule, notice.type, notice.subject, status, 1, None, now, now, response_code, error)
-    columns = (
-        *("id", "channel", "rule", "what", "subject", "status", "attempts", "next_at", "created_at", "ended_at"),
-        *("response_code", "error", "notice"),
-    )
-    yield InsertMany("alert_deliveries", columns, [(*row, to_json(notice))])
+    said = {"rule": notice.rule, "what": notice.type, "subject": notice.subject, "notice": to_json(notice)}
+    ended = {"status": status, "attempts": 1, "next_at": None, "response_code": response_code, "error": error}
+    yield insert("alert_deliveries", id=ids[0], channel=channel, created_at=now, ended_at=now, **said, **ended)
     return int(ids[0])
 
 
@@ -224,10 +212,7 @@ def settle_delivery(
     error: str | None = None,
     response_code: int | None = None,
 ) -> Work[bool]:
-    rows = yield Fetch(
-        f"select attempts, status from alert_deliveries where id = :id{q.lock}",
-        {"id": delivery.id},
-    )
+    rows = yield Fetch(f"select attempts, status from alert_deliveries where id = :id{q.lock}", {"id": delivery.id})
     if not rows or tuple(rows[0]) != (delivery.attempts, DeliveryStatus.PENDING):
         return False
     now = yield Now()
@@ -345,11 +330,11 @@ def notice_workers() -> Work[int]:
         {"before": now - SILENCE},
     )
     for worker_id, incarnation, heartbeat_at in silent:
-        yield InsertMany("worker_losses", ("worker_id", "incarnation", "at"), [(worker_id, incarnation, now)])
+        yield insert("worker_losses", worker_id=worker_id, incarnation=incarnation, at=now)
         data = {"worker_id": worker_id, "heartbeat_at": heartbeat_at}
         yield from tell("worker.lost", [(None, None, data)])
     for worker_id, is_there in back:
-        gone = yield Execute("delete from worker_losses where worker_id = :id", {"id": worker_id})
+        gone = yield delete("worker_losses", worker_id=worker_id)
         if gone and is_there is not None:
             yield from tell("worker.returned", [(None, None, {"worker_id": worker_id})])
     return len(silent) + len(back)

@@ -10,7 +10,7 @@ from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import STARTED, Place
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work, delete, insert
 from noonbell.stores.sql.tasks import BELONGINGS, purge_rows
 
 _MANY = 100_000
@@ -164,7 +164,7 @@ def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, be
         params,
     )
     for of_task, first, last, count in rows:
-        yield Execute("delete from dropped where task_id = :task and first = :first", {"task": of_task, "first": first})
+        yield delete("dropped", task_id=of_task, first=first)
         yield from _count(q, of_task, last, count)
     return len(rows)
 
@@ -180,7 +180,7 @@ def _outages_and_pauses(before: Instant) -> Work[int]:
 def _count(q: Dialect, task_id: int, last: int, count: int) -> Work[None]:
     noted = yield Fetch(f"select last from cleaned where task_id = :task{q.lock}", {"task": task_id})
     if not noted:
-        yield InsertMany("cleaned", ("task_id", "last", "count"), [(task_id, last, count)])
+        yield insert("cleaned", task_id=task_id, last=last, count=count)
         return
     yield Execute(
         "update cleaned set last = :last, count = count + :count where task_id = :task",

@@ -22,7 +22,6 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
 from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
 
-INPUT_COLUMNS = ("run_id", "payload", "overrides")
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
 
@@ -108,7 +107,7 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
     if live:
         yield InsertMany("live", LIVE_COLUMNS, live)
     if inputs:
-        yield InsertMany("inputs", INPUT_COLUMNS, inputs)
+        yield InsertMany("inputs", ("run_id", "payload", "overrides"), inputs)
     if pins:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     yield from count_at_gates(waiting=waiting, passed=passed)

@@ -20,7 +20,7 @@ from noonbell.policy.rate import RateState
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, move, waits
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import from_json, to_json
-from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work, update
+from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work, insert, update
 
 _UNLIMITED = 1 << 30
 _SHORT = 32
@@ -314,7 +314,7 @@ def load(q: Dialect, scope: str) -> Work[RateState]:
     sql = "select tat, log from rates where scope = :scope" + q.lock
     rows = yield Fetch(sql, {"scope": scope})
     if not rows:
-        yield InsertMany("rates", ("scope", "tat", "log"), [(scope, 0, "[]")])
+        yield insert("rates", scope=scope, tat=0, log="[]")
         return RateState()
     tat, log = rows[0]
     return RateState(tat, tuple((instant, count) for instant, count in from_json(log)))

@@ -17,9 +17,9 @@ from noonbell.stores.sql import finish
 from noonbell.stores.sql.active_runs import Live, Place, gate_counts, load_active, move
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.insert_runs import INPUT_COLUMNS, NewRun, insert_runs, rate_key
+from noonbell.stores.sql.insert_runs import NewRun, insert_runs, rate_key
 from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, delete, insert, update
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ def _update_waiting(known: Known, now: Instant, publication: Publication, live: 
     yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rate_key(spec, payload))
     yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
     if publication.payload is not msgspec.UNSET:
-        yield Execute("delete from inputs where run_id = :id", {"id": live.run_id})
-        row = (live.run_id, to_json(publication.payload), json_or_null(publication.overrides))
-        yield InsertMany("inputs", INPUT_COLUMNS, [row])
+        yield delete("inputs", run_id=live.run_id)
+        given = {"payload": to_json(publication.payload), "overrides": json_or_null(publication.overrides)}
+        yield insert("inputs", run_id=live.run_id, **given)
     return after

@@ -54,6 +54,12 @@ def update(table: str, where: Params, **values: Any) -> Execute:
     return Execute(f"update {table} set {sets} where {conditions}", params)
 
 
+def delete(table: str, **where: Any) -> Execute:
+    """Delete the rows that have these values."""
+    conditions = " and ".join(f"{column} = :{column}" for column in where)
+    return Execute(f"delete from {table} where {conditions}", where)
+
+
 @dataclass(frozen=True, slots=True)
 class InsertMany:
     """All rows in one statement, or as near to it as the database gets. A duplicate key raises Conflict."""
@@ -61,6 +67,11 @@ class InsertMany:
     table: str
     columns: tuple[str, ...]
     rows: Sequence[Row]
+
+
+def insert(table: str, **values: Any) -> InsertMany:
+    """One row."""
+    return InsertMany(table, tuple(values), [tuple(values.values())])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,22 +28,10 @@ from noonbell.stores.sql.ids import next_number
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
 from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, insert, update
+from noonbell.stores.sql.statement import delete as delete_rows
 from noonbell.when import due
 
-_TASK_COLUMNS = (
-    *SPEC.columns,
-    "id",
-    "version",
-    "status",
-    "live_name",
-    "live_external_id",
-    "created_by",
-    "created_at",
-    "updated_at",
-    "uid",
-)
-CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 _WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
@@ -88,9 +76,11 @@ def create(
         uid=secrets.token_hex(16),
         next_fire_at=cursor,
     )
-    row = (*SPEC.row(spec), task_id, 1, status, spec.name, spec.external_id, by, now, now, task.uid)
-    yield InsertMany("tasks", _TASK_COLUMNS, [row])
-    yield InsertMany("cursors", CURSOR_COLUMNS, [(task_id, 1, cursor, 0, 0, NEVER)])
+    born = {"id": task_id, "version": 1, "status": status, "created_by": by, "created_at": now, "updated_at": now}
+    free = {"live_name": spec.name, "live_external_id": spec.external_id, "uid": task.uid}
+    yield insert("tasks", **dict(zip(SPEC.columns, SPEC.row(spec), strict=True)), **born, **free)
+    counts = {"fired": 0, "skip_next": 0, "accounted_to": NEVER}
+    yield insert("cursors", task_id=task_id, version=1, next_fire_at=cursor, **counts)
     yield from _write_labels(task)
     yield from _write_gate(q, None, task)
     yield from record_version(task, now, by)
@@ -238,8 +228,8 @@ def purge_rows(task_id: TaskId) -> Work[None]:
     for table in BELONGINGS:
         yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
     for table in _OF_A_TASK:
-        yield Execute(f"delete from {table} where task_id = :task", here)
-    yield Execute("delete from tasks where id = :task", here)
+        yield delete_rows(table, task_id=task_id)
+    yield delete_rows("tasks", id=task_id)
     scope = f"task:{task_id}"
     yield Execute(
         "delete from rates where scope = :scope or scope like :keyed", {"scope": scope, "keyed": f"{scope}:%"}
@@ -258,9 +248,9 @@ def _order_skips(now: Instant, task: Task, count: int | None, by: str | None) ->
 
 def _skip(now: Instant, task: Task, count: int, by: str | None) -> Work[Task]:
     yield update("cursors", {"task_id": task.id}, skip_next=count)
-    yield Execute("delete from skip_orders where task_id = :id", {"id": task.id})
+    yield delete_rows("skip_orders", task_id=task.id)
     if count:
-        yield InsertMany("skip_orders", ("task_id", "asked_by", "at"), [(task.id, by, now)])
+        yield insert("skip_orders", task_id=task.id, asked_by=by, at=now)
     yield from tell("task.skip_next", [(task.id, None, {"count": count, "by": by})])
     return msgspec.structs.replace(task, skip_next=count)
 
@@ -278,12 +268,13 @@ def _check_free(spec: TaskSpec, besides: Task | None = None) -> Work[None]:
 
 
 def _write_cursors(tasks: Sequence[Task]) -> Work[None]:
-    rows = [(task.id, *(getattr(task, column) for column in CURSOR_COLUMNS[1:])) for task in tasks]
-    yield UpdateMany("cursors", "task_id", CURSOR_COLUMNS[1:], rows)
+    columns = ("version", "next_fire_at", "fired", "skip_next", "accounted_to")
+    rows = [(task.id, *(getattr(task, column) for column in columns)) for task in tasks]
+    yield UpdateMany("cursors", "task_id", columns, rows)
 
 
 def _write_labels(task: Task) -> Work[None]:
-    yield Execute("delete from task_labels where task_id = :id", {"id": task.id})
+    yield delete_rows("task_labels", task_id=task.id)
     if task.spec.labels:
         rows = [(task.id, name, value) for name, value in sorted(task.spec.labels.items())]
         yield InsertMany("task_labels", ("task_id", "name", "value"), rows)
@@ -311,13 +302,12 @@ def _write_gate(q: Dialect, old: Task | None, new: Task) -> Work[None]:
     if moved:
         yield UpdateMany("live", "run_id", ("place", "gate", "flags"), moved)
     if after is None:
-        yield Execute("delete from gates where task_id = :task", {"task": new.id})
+        yield delete_rows("gates", task_id=new.id)
         return
     used = sum(row.place in STARTED for row in rows)
     waiting = sum(row.place in DUE for row in rows)
-    columns = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
-    gate_row = (new.id, new.spec.queue, after[0], int(after[1]), used, waiting, 0, -new.spec.priority, 0)
-    yield InsertMany("gates", columns, [gate_row])
+    limits = {"lim": after[0], "rated": int(after[1]), "top": -new.spec.priority, "blocked_until": 0}
+    yield insert("gates", task_id=new.id, queue=new.spec.queue, used=used, waiting=waiting, passed=0, **limits)
 
 
 def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:

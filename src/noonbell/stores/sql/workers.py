@@ -19,7 +19,7 @@ from noonbell.stores.sql.active_runs import DUE, Live, Place, RunFlag, load_acti
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.rows import Record, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, delete, insert, update
 
 SILENCE = 15 * SECOND
 """Three heartbeats of the default interval: a worker that has been silent for longer counts as lost."""
@@ -58,7 +58,7 @@ def register_worker(q: Dialect, worker: WorkerInfo) -> Work[WorkerInfo]:
             fresh = msgspec.structs.replace(fresh, state=there.state, started_at=there.started_at)
         elif is_alive(there, now):
             raise AlreadyExists(f"another process works as {worker.id!r}; give this one an id of its own")
-        yield Execute("delete from workers where id = :id", {"id": worker.id})
+        yield delete("workers", id=worker.id)
     yield InsertMany("workers", _WORKER.columns, [_WORKER.row(fresh)])
     what = "worker.changed" if again else "worker.started"
     yield from tell(what, [(None, None, {"worker_id": worker.id, "state": fresh.state})])
@@ -119,10 +119,7 @@ def set_worker(
 
 
 def remove_worker(worker_id: str, incarnation: str) -> Work[None]:
-    changed = yield Execute(
-        "delete from workers where id = :id and incarnation = :incarnation",
-        {"id": worker_id, "incarnation": incarnation},
-    )
+    changed = yield delete("workers", id=worker_id, incarnation=incarnation)
     if changed:
         yield from tell("worker.stopped", [(None, None, {"worker_id": worker_id})])
 
@@ -162,7 +159,7 @@ def set_queue(q: Dialect, name: str, change: Callable[[Queue], Queue], *, by: st
     there = _QUEUE.read(rows[0]) if rows else Queue(name=name)
     wanted = change(there)
     if rows:
-        yield Execute("delete from queues where name = :name", {"name": name})
+        yield delete("queues", name=name)
     yield InsertMany("queues", _QUEUE.columns, [(name, *_QUEUE.row(wanted)[1:])])
     now = yield Now()
     if wanted.paused is not there.paused:
@@ -184,7 +181,7 @@ def _note_pause(name: str, now: Instant, by: str | None, *, paused: bool) -> Wor
     if paused:
         # Twice in the same moment, by a clock that stands still or was set back, is one pause.
         yield Execute("delete from queue_pauses where name = :name and since >= :now", {"name": name, "now": now})
-        yield InsertMany("queue_pauses", ("name", "since", "until", "paused_by"), [(name, now, None, by)])
+        yield insert("queue_pauses", name=name, since=now, until=None, paused_by=by)
 
 
 def pauses(queue: str, since: Instant, until: Instant) -> Work[list[Pause]]:
