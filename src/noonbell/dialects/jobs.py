@@ -321,18 +321,11 @@ class JobsDialect:
         if given.get("allow_concurrent") is False and given.get("max_concurrent") is not None:
             message = "max_concurrent has no meaning while allow_concurrent is false: one execution at a time"
             found.append({"code": "max_concurrent_unused", "message": message})
-        if not await self._is_known(task.spec):
+        alive = [worker for worker in await self._store.workers() if worker.state is not WorkerState.LOST]
+        if not any(worker.serves(task.spec.queue, task.spec.job_type) for worker in alive):
             message = f"no worker that is alive knows the job type {task.spec.job_type!r}; its executions wait for one that does"
             found.append({"code": "unknown_job_type", "message": message})
         return found
-
-    async def _is_known(self, spec: TaskSpec) -> bool:
-        return any(
-            worker.state is not WorkerState.LOST
-            and spec.queue in worker.queues
-            and (worker.job_types is None or spec.job_type in worker.job_types)
-            for worker in await self._store.workers()
-        )
 
 
 def new_task(given: Mapping[str, Any], rules: Rules, *, names_status: bool = True) -> dict[str, Any]:

@@ -543,11 +543,8 @@ def last_state(facts: PlanFacts) -> LastState:
         return LastState.NONE
     if facts.is_unattended:
         return LastState.NOT_WORKER
-    return LastState.FAILED if _said_fail(run) else _LAST_OF[run.status]
-
-
-def _said_fail(run: Run) -> bool:
-    return run.status is RunStatus.FAILED and (run.error_details or {}).get("kind") == "fail"
+    said_fail = run.status is RunStatus.FAILED and (run.error_details or {}).get("kind") == "fail"
+    return LastState.FAILED if said_fail else _LAST_OF[run.status]
 
 
 def note(task: Task, plan: Mapping[str, Any], facts: PlanFacts) -> str | None:
@@ -604,8 +601,9 @@ class PlansDialect:
         try:
             task = await self._store.create_task(draft.spec, status=draft.status, by=by)
         except AlreadyExists as error:
+            holder = {"task_id": error.details["id"]} if "id" in error.details else {}
             raise AlreadyExists(
-                f"plan_id: there is a plan {plan_id} already", details={"plan_id": "is taken", **_task_in(error)}
+                f"plan_id: there is a plan {plan_id} already", details={"plan_id": "is taken", **holder}
             ) from None
         self._wake(task)
         return task
@@ -736,12 +734,8 @@ class PlansDialect:
 
     async def _is_unattended(self, task: Task) -> bool:
         spec = task.spec
-        return not any(
-            worker.state is WorkerState.RUNNING
-            and spec.queue in worker.queues
-            and (worker.job_types is None or spec.job_type in worker.job_types)
-            for worker in await self._store.workers()
-        )
+        there = [worker for worker in await self._store.workers() if worker.state is WorkerState.RUNNING]
+        return not any(worker.serves(spec.queue, spec.job_type) for worker in there)
 
     async def _parts(self, task: Task, run: Run) -> list[Run]:
         if task.spec.fanout is None:
@@ -768,21 +762,15 @@ def _afresh(task: Task, now: Instant) -> TaskSpec:
     return msgspec.structs.replace(task.spec, schedule=schedule, meta={**task.spec.meta, MARK: mark})
 
 
-def _task_in(error: AlreadyExists) -> dict[str, Any]:
-    return {"task_id": error.details["id"]} if "id" in error.details else {}
-
-
 async def forget_finished(store: Store, before: Instant) -> int:
     """Remove the plans that ended before, once the last of their runs is gone too; how many it was."""
     types = tuple(str(kind) for kind in PlanType)
     query = TaskQuery(label_in=(LABEL, types), status_in=(TaskStatus.COMPLETED,))
     removed = 0
     async for task in every(store.tasks, query):
-        if task.updated_at < before and written(task) is not None and not await _has_runs(store, task):
+        if task.updated_at >= before or written(task) is None:
+            continue
+        if not (await store.runs(RunQuery(task_id=task.id, page_size=1))).items:
             await store.delete_task(task.id, by="noonbell", purge=True)
             removed += 1
     return removed
-
-
-async def _has_runs(store: Store, task: Task) -> bool:
-    return bool((await store.runs(RunQuery(task_id=task.id, page_size=1))).items)

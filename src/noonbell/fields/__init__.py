@@ -150,9 +150,6 @@ class StructField:
     default: Any
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def problem_if_missing(self) -> str:
-        return f"is missing; expected {self.extra.get('missing') or self.kind.what}"
-
     def schema(self, *, is_body: bool) -> Schema:
         made = self.kind.bounded() if is_body else self.kind.schema()
         if self.takes_null:
@@ -319,7 +316,7 @@ def read_into(struct: type[S], given: Mapping[str, Any], at: ReadContext, *, bes
     values = read_values(struct, given, at, besides=besides)
     for name, each in table(struct).items():
         if each.is_required and each.attribute not in values:
-            at.wrong(name, each.problem_if_missing())
+            at.wrong(name, f"is missing; expected {each.extra.get('missing') or each.kind.what}")
             values[each.attribute] = each.kind.sample()
     return struct(**values)
 
@@ -353,17 +350,12 @@ def read_values(
 
 def _refuse_unknown(struct: type[msgspec.Struct], given: Mapping[str, Any], known: list[str], at: ReadContext) -> None:
     """No more of them than an answer names: each costs a comparison with every field that there is."""
-    what = noun_of(struct)
+    what = getattr(struct, "noun", struct.__name__)
     unknown = (name for name in given if name not in known)
     for name in islice(unknown, MOST_PROBLEMS - len(at.problems.found)):
         text = str(name)[:SHOWN]
         near = get_close_matches(text, known, 1)
         at.wrong(text, f"is not a field of {what}{f'; did you mean {near[0]}?' if near else ''}")
-
-
-def noun_of(struct: type[msgspec.Struct]) -> str:
-    """What messages call it: `noun` of the class."""
-    return str(getattr(struct, "noun", struct.__name__))
 
 
 def from_query(struct: type[msgspec.Struct], items: Iterable[tuple[str, str]]) -> dict[str, Any]:

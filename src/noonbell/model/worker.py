@@ -60,6 +60,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_at: Instant = Instant(0)
     meta: dict[str, Any] = {}
 
+    def serves(self, queue: str, job_type: str | None) -> bool:
+        """Whether it claims from the queue, and knows the type."""
+        return queue in self.queues and (self.job_types is None or job_type in self.job_types)
+
 
 class WorkerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker that comes by the API says of itself."""

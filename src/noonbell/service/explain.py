@@ -146,7 +146,7 @@ class Explain:
         named = stretch.names(slot) or (
             stretch.is_chained and bool(dropped or history.task.next_fire_at == slot * SECOND)
         )
-        if stretch.state is not State.ON and (named or not is_timed(stretch)):
+        if stretch.state is not State.ON and (named or stretch.schedule is None or stretch.is_chained):
             return off(history, stretch)
         if not named:
             return no_slot(history, stretch, slot)
@@ -288,10 +288,6 @@ class SlotFinding:
     """For the sentence: an `Instant` is written as a time, a float as a span, anything else as it is."""
     more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Sentences that follow."""
-
-
-def is_timed(stretch: VersionSpan) -> bool:
-    return stretch.schedule is not None and not stretch.is_chained
 
 
 def off(history: TaskHistory, stretch: VersionSpan) -> SlotFinding:

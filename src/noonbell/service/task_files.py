@@ -384,7 +384,7 @@ class _One:
         self._refuse(task)
         fields = {**self._fields, **await self._status(task)}
         draft = await self._services.tasks.draft_of_change(task, fields)
-        if _is_as_drafted(task, draft):
+        if draft.spec == task.spec and draft.status in (None, task.status):
             return "unchanged"
         if self._dry_run:
             return "changed"
@@ -424,10 +424,6 @@ class _One:
                 who = version.changed_by
             before = version.status
         return who == self._owner
-
-
-def _is_as_drafted(task: Task, draft: Draft) -> bool:
-    return draft.spec == task.spec and draft.status in (None, task.status)
 
 
 async def _prune(services: Services, owner: str, names: Collection[str], *, by: str, dry_run: bool) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import generate_latest
 
 from noonbell.clock import SECOND
 from noonbell.errors import NoonbellError, StoreUnavailable
@@ -46,7 +46,6 @@ from noonbell.model.worker import Order, WorkerState
 from noonbell.ports import Store, Target
 from noonbell.version import __version__
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
 """The `task_id` of all tasks past the limit."""
 

@@ -72,12 +72,10 @@ def _word(ctx: PageContext, name: str, value: Any, here: int | None) -> Markup |
     if name == "status":
         return badge(str(value), ctx.words)
     if name in _RUNS:
-        return Markup('<span class="mono">{}</span>').format(value) if value == here else _link(ctx, value)
+        if value == here:
+            return Markup('<span class="mono">{}</span>').format(value)
+        return Markup('<a class="mono" href="{}">{}</a>').format(ctx.url(f"/runs/{value}"), value)
     return str(value)
-
-
-def _link(ctx: PageContext, run_id: int) -> Markup:
-    return Markup('<a class="mono" href="{}">{}</a>').format(ctx.url(f"/runs/{run_id}"), run_id)
 
 
 BY_CODE: Final = {401: "credentials", 403: "credentials", 404: "not_there", 410: "not_there", 429: "too_many"}

@@ -66,7 +66,7 @@ async def show(ctx: PageContext) -> Response:
         tasks_total=soon.total or 0,
         trouble=troubles,
         alerts=[] if ctx.deps.alerts is None else await ctx.deps.alerts.open_alerts(),
-        has_tasks=bool(soon.total) or bool(recent) or await _has_tasks(ctx),
+        has_tasks=bool(soon.total or recent or (await services.tasks.found(TaskQuery(page_size=1))).items),
     )
 
 
@@ -80,10 +80,6 @@ async def _sample(services: Services, since: Instant) -> list[Run]:
         if page.next_cursor is None or len(found) >= _SAMPLE:
             return found[:_SAMPLE]
         query = msgspec.structs.replace(query, cursor=page.next_cursor)
-
-
-async def _has_tasks(ctx: PageContext) -> bool:
-    return bool((await ctx.services.tasks.page(TaskQuery(page_size=1))).items)
 
 
 def unplanned(outages: Sequence[Outage], now: Instant) -> set[int]:

@@ -156,15 +156,12 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
     view["dialect"] = dialect_of(schedule)
     fires = view["preview"]["next_fires"]
     view["crowd"] = await others_at(ctx, fires, task)
-    view["jitter"] = 0 if _has_jitter(fields) else min(600, max(30, 5 * view["crowd"]))
+    has_jitter = fields.get("jitter_seconds", "").strip() not in ("", "0")
+    view["jitter"] = 0 if has_jitter else min(600, max(30, 5 * view["crowd"]))
     if task is not None:
         before = await ctx.services.previews.next(task, 1, ctx.words.lang)
         view["effect"] = effect(before["next_fires"], fires)
     return view
-
-
-def _has_jitter(fields: Mapping[str, str]) -> bool:
-    return fields.get("jitter_seconds", "").strip() not in ("", "0")
 
 
 def meant(fields: Mapping[str, str], lang: str) -> Meant | None:

@@ -96,10 +96,6 @@ def packed(message: ToSandbox | ToWorker) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def read_in_sandbox(body: bytes) -> ToSandbox:
-    return _in_sandbox.decode(body)
-
-
 def read_in_worker(body: bytes) -> ToWorker:
     """Raises msgspec.MsgspecError."""
     return _in_worker.decode(body)
@@ -167,7 +163,7 @@ class Inside:
 
     def _hear(self) -> ToSandbox:
         (length,) = LENGTH.unpack(self._read(LENGTH.size))
-        return read_in_sandbox(self._read(length))
+        return _in_sandbox.decode(self._read(length))
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()
