@@ -19,9 +19,9 @@ from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.task import RateLimit
 from noonbell.stores.blocking import Blocker
+from noonbell.stores.sql.rows import SPEC
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
-from noonbell.stores.sql.tasks import _TASK_COLUMNS, CURSOR_COLUMNS
 
 pytestmark = pytest.mark.bare_database
 
@@ -30,6 +30,11 @@ BIG = {"runs", "live", "cursors", "tasks"}
 
 START = Instant(1_767_261_600 * SECOND)
 FILL = 4_000
+TASK_COLUMNS = (
+    *(*SPEC.columns, "id", "version", "status", "live_name", "live_external_id", "uid"),
+    *("created_by", "created_at", "updated_at"),
+)
+CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 
 Heard = list[tuple[str, Sequence[Any]]]
 Step = tuple[str, Callable[[], Awaitable[Any]]]
@@ -63,12 +68,12 @@ async def analyse(store: SqlStore) -> None:
 
 async def copy_task(store: SqlStore, task_id: int, count: int) -> None:
     """So many more of it, with cursors that lie far away."""
-    task = await rows_like(store, "tasks", _TASK_COLUMNS, "id", task_id)
+    task = await rows_like(store, "tasks", TASK_COLUMNS, "id", task_id)
     cursor = await rows_like(store, "cursors", CURSOR_COLUMNS, "task_id", task_id)
 
     def work(_: Any) -> Work[None]:
         ids = range(1_000_000, 1_000_000 + count)
-        yield InsertMany("tasks", _TASK_COLUMNS, [task(id=n, live_name=f"copy {n}") for n in ids])
+        yield InsertMany("tasks", TASK_COLUMNS, [task(id=n, live_name=f"copy {n}") for n in ids])
         yield InsertMany("cursors", CURSOR_COLUMNS, [cursor(task_id=n, next_fire_at=START + n * SECOND) for n in ids])
 
     await store._write(work)

@@ -497,7 +497,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     _both(
         *("S16", "a body may say that it has any size"),
         (
-            ("api/middleware.py", "return _size_error(most_bytes) if is_large else None", "return None"),
+            ("api/middleware.py", "return too_large(most_bytes) if is_large else None", "return None"),
             ("api/params.py", "int(length) > most_bytes:", "False:"),
         ),
         f"{EDGE}::test_a_body_that_says_it_is_huge_is_refused_unread",

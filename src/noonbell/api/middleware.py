@@ -18,11 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.connection_limits import MOST_HEAD_BYTES, MOST_HEADERS
 from noonbell.api.request_origin import AllowedHosts, TrustedProxies, from_another_site
-from noonbell.api.responses import REQUEST_ID, response_for
+from noonbell.api.responses import response_for
 from noonbell.errors import InvalidArgument, NoonbellError, PayloadTooLarge, StoreUnavailable
-
-ENCODED_SLASH: Final = "\x00"
-"""Stands in a path for `%2F`, so that `name:a%2Fb` is one piece of it. `params` turns it back."""
+from noonbell.json_text import too_large
+from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SLASH = re.compile(rb"%2[Ff]")
@@ -112,7 +111,7 @@ class _Counted:
         if message["type"] == "http.request":
             self._read += len(message.get("body", b""))
             if self._read > self._most_bytes:
-                raise _size_error(self._most_bytes)
+                raise too_large(self._most_bytes)
             self._take(self._read - _FREE_BYTES - self._taken)
         return message
 
@@ -163,11 +162,7 @@ def _too_large(headers: Headers, most_bytes: int) -> NoonbellError | None:
         )
     length = headers.get("content-length", "")
     is_large = length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most_bytes)
-    return _size_error(most_bytes) if is_large else None
-
-
-def _size_error(most_bytes: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the body is larger than the {most_bytes} bytes that are taken")
+    return too_large(most_bytes) if is_large else None
 
 
 def _keep_slashes(scope: Scope) -> None:

@@ -10,13 +10,12 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from noonbell import fields
-from noonbell.api.middleware import ENCODED_SLASH
 from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import LocalTime, Problems, ReadContext
 from noonbell.json_text import decoded, joined, too_large
 from noonbell.model.run import RunId
 from noonbell.service import filters
-from noonbell.service.filters import TaskRef
+from noonbell.service.filters import ENCODED_SLASH, TaskRef
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -18,9 +18,7 @@ from starlette.responses import Response
 
 from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.fields import meta
-
-REQUEST_ID = "noonbell.request_id"
-"""Where the scope of a request holds its id: the trace id."""
+from noonbell.service.filters import REQUEST_ID
 
 
 class Deleted(msgspec.Struct, frozen=True):

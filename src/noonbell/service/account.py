@@ -17,7 +17,7 @@ from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.fields import Moment, meta, plain
 from noonbell.model.account import CleanedSlots, SlotRun
 from noonbell.model.run import DroppedRange, RunId, RunStatus
-from noonbell.model.task import Task
+from noonbell.model.task import Task, TaskId
 from noonbell.policy.slot_history import State, VersionSpan, version_spans
 from noonbell.ports import Store
 from noonbell.when import zones
@@ -201,18 +201,25 @@ async def _recorded(store: Store, stretch: VersionSpan, low: int, high: int) -> 
     task_id, end = stretch.task_id, instant_of(high)
     ranges = [_dropped(stretch, one, low, high) for one in await store.dropped(task_id, instant_of(low + 1), end)]
     waiting = deque(entry for entry in ranges if entry is not None)
-    since = instant_of(low + 1)
-    while True:
-        runs = await store.slot_runs(task_id, since, end, BATCH)
-        for run in runs:
-            while waiting and waiting[0].first < slot_of(run.slot):
-                yield waiting.popleft()
-            yield SlotEntry(slot_of(run.slot), slot_of(run.slot), 1, slot_outcome(run), stretch, run=run)
-        if len(runs) < BATCH:
-            break
-        since = Instant(runs[-1].slot + 1)
+    async for run in runs_between(store, task_id, instant_of(low + 1), end):
+        while waiting and waiting[0].first < slot_of(run.slot):
+            yield waiting.popleft()
+        yield SlotEntry(slot_of(run.slot), slot_of(run.slot), 1, slot_outcome(run), stretch, run=run)
     for entry in waiting:
         yield entry
+
+
+async def runs_between(
+    store: Store, task_id: TaskId, since: Instant, until: Instant, batch: int = BATCH
+) -> AsyncIterator[SlotRun]:
+    """The runs of the slots from `since` to `until`, in the order of time, read in batches."""
+    while since <= until:
+        runs = await store.slot_runs(task_id, since, until, batch)
+        for run in runs:
+            yield run
+        if len(runs) < batch:
+            return
+        since = Instant(runs[-1].slot + 1)
 
 
 def _dropped(stretch: VersionSpan, one: DroppedRange, low: int, high: int) -> SlotEntry | None:

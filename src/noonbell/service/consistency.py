@@ -20,7 +20,7 @@ from noonbell.model.task import Task, TaskStatus
 from noonbell.policy.audit_chain import LogState
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.ports import Store
-from noonbell.service.account import TaskHistory, task_history
+from noonbell.service.account import TaskHistory, runs_between, task_history
 from noonbell.service.audit_log import AuditLog, in_words
 from noonbell.service.filters import every
 from noonbell.when.due import first
@@ -183,7 +183,7 @@ class _Check:
         ranges = [one for one in await self._store.dropped(self._task.id, since, until) if one.first >= since]
         waiting = iter(ranges)
         next_range = next(waiting, None)
-        async for run in self._runs(since, until):
+        async for run in runs_between(self._store, self._task.id, since, until, _BATCH):
             while next_range is not None and next_range.first <= run.slot:
                 yield int(slot_of(next_range.first)), int(slot_of(next_range.last)), next_range
                 next_range = next(waiting, None)
@@ -191,15 +191,6 @@ class _Check:
         while next_range is not None:
             yield int(slot_of(next_range.first)), int(slot_of(next_range.last)), next_range
             next_range = next(waiting, None)
-
-    async def _runs(self, since: Instant, until: Instant) -> AsyncIterator[SlotRun]:
-        while since <= until:
-            runs = await self._store.slot_runs(self._task.id, since, until, _BATCH)
-            for run in runs:
-                yield run
-            if len(runs) < _BATCH:
-                return
-            since = Instant(runs[-1].slot + 1)
 
     # A stretch whose slots follow from its runs
 
@@ -217,7 +208,7 @@ class _Check:
     # What must not be there, and numbers that must agree
 
     async def _expect_none(self, since: Instant, until: Instant) -> None:
-        async for run in self._runs(since, until):
+        async for run in runs_between(self._store, self._task.id, since, until, _BATCH):
             self._stray(int(slot_of(run.slot)), run)
 
     def _stray(self, slot: int, record: SlotRun | DroppedRange) -> None:

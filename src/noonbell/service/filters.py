@@ -30,6 +30,10 @@ TaskRef: TypeAlias = TaskId | str
 """An id, or a name."""
 
 BY_NAME = "name:"
+ENCODED_SLASH: Final = "\x00"
+"""Stands in a request's path for `%2F`, so that `name:a%2Fb` is one piece of it; API and pages turn it back."""
+REQUEST_ID: Final = "noonbell.request_id"
+"""Where the scope of a request holds its id: the trace id."""
 
 _ID = re.compile(r"[0-9]{1,16}", re.ASCII)
 _LARGEST = 2**53

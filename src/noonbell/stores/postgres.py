@@ -22,7 +22,6 @@ from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishResult
 from noonbell.model.run import RunId, key_of_asked
 from noonbell.stores import blocking, caller_transaction, migrations
-from noonbell.stores import postgres_fast as gated
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores.sql import claim, fast_path, publishing, settle
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
@@ -289,9 +288,9 @@ class PostgresStore(ServerStore):
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
         rows = await self._with_connection(
-            lambda connection: connection.fetch(self._text(gated.CLAIM_AT_GATES), *arguments)
+            lambda connection: connection.fetch(self._text(hot.CLAIM_AT_GATES), *arguments)
         )
-        claimed = gated.claimed_at_gates(rows, request, self._cache)
+        claimed = hot.claimed_at_gates(rows, request, self._cache)
         if claimed is None:
             self._gates_until = 0.0
             return await self._claim_the_long_way(request)
@@ -305,7 +304,7 @@ class PostgresStore(ServerStore):
     async def _settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
         if not fast_path.all_short(settlements) or not fast_path.fit_together(settlements):
             return await super()._settle(settlements)
-        sql = hot.SETTLE if fast_path.all_plain(settlements) else gated.SETTLE_AT_GATES
+        sql = hot.SETTLE if fast_path.all_plain(settlements) else hot.SETTLE_AT_GATES
         events = await self._ids.take(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
         rows = await self._with_connection(lambda connection: connection.fetch(self._text(sql), *arguments))

@@ -33,6 +33,7 @@ from noonbell.model.request import TaskQuery
 from noonbell.model.task import TaskSpec
 from noonbell.service import Services
 from noonbell.service.access import Access
+from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
 from noonbell.service.translation import Translator, language
 from noonbell.settings import Settings
 from noonbell.web import i18n, render
@@ -61,8 +62,6 @@ _SLOWER: Final = 8
 """A form is taken apart in Python: an eighth of the bytes of JSON is large already."""
 _LATE: Final = 10.0
 """Seconds that planning may be behind without being worth a banner."""
-ENCODED_SLASH: Final = "\x00"
-"""Stands in a path for `%2F`: the edge of the application sees to that."""
 
 
 class PageContext:
@@ -96,7 +95,7 @@ class PageContext:
 
     @property
     def request_id(self) -> str:
-        return str(self.request.scope.get("noonbell.request_id", ""))
+        return str(self.request.scope.get(REQUEST_ID, ""))
 
     def may(self, role: str) -> bool:
         """Whether to show what only that role can do."""
