@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from services import KINDS, Services, bytecode, new_folder
@@ -18,6 +19,10 @@ from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis
 from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
 from services.probe import Kind
 from services.size import FULL
+
+# No example is bounded by the clock: on a busy machine a single one may take seconds.
+hypothesis.settings.register_profile("noonbell", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("noonbell")
 
 STORES = ("memory", "sqlite", "postgres", "mariadb")
 SERVICES = pytest.StashKey[Services]()

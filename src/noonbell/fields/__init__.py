@@ -61,7 +61,6 @@ def meta(description: str = "", *, examples: Iterable[Any] = (), **more: Any) ->
 
 Moment = Annotated[Instant, meta(moment=True)]
 """An instant that JSON shows as RFC 3339."""
-Id = Annotated[int, meta(ge=1, le=_LARGEST, examples=[1])]
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -113,14 +113,9 @@ async def entries(store: Store, history: TaskHistory, since: int, until: int) ->
                 async for entry in _on(store, history, stretch, low, high):
                     yield entry
         else:
-            for entry in _off(stretch, max(low, done), high):
+            for entry in _gap(stretch, max(low, done), high, _OFF[stretch.state]):
                 yield entry
         done = max(done, high)
-
-
-def _off(stretch: VersionSpan, low: int, high: int) -> Iterator[SlotEntry]:
-    """The slots that the schedule would have named, in one piece."""
-    yield from _gap(stretch, low, high, _OFF[stretch.state])
 
 
 def _gap(

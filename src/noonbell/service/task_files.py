@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -141,7 +142,8 @@ class Applying:
             raise InvalidArgument.field("tasks", f"has {len(declared)} tasks; expected at most {MOST_TASKS}")
         versions = {str(task.get("name")): task["version"] for task in declared if isinstance(task.get("version"), int)}
         plain = [await self._plain(task) for task in declared]
-        planned = await self._reconcile(owner, plain, by, versions, prune=prune, adopt=adopt, dry_run=True)
+        reconciled = partial(reconcile, self._services, owner, plain, by=by or owner, prune=prune, adopt=adopt)
+        planned = await reconciled(dry_run=True, versions=versions)
         if planned.foreign:
             raise _taken(planned.foreign)
         changes = [await self._change(owner, fields) for fields in plain if fields["name"] in planned.changed]
@@ -149,7 +151,7 @@ class Applying:
         if not dry_run:
             # As planned, or not at all: what was changed in between is not overwritten.
             seen = {change["name"]: change["version"] for change in changes} | versions
-            report = await self._reconcile(owner, plain, by, seen, prune=prune, adopt=adopt, dry_run=False)
+            report = await reconciled(versions=seen)
         return {
             "dry_run": dry_run,
             "created": list(report.created),
@@ -174,28 +176,6 @@ class Applying:
         if task is not None:
             refuse_carried(task.spec, fields, plain)
         return plain
-
-    async def _reconcile(
-        self,
-        owner: str,
-        declared: Sequence[Mapping[str, Any]],
-        by: str | None,
-        versions: Mapping[str, int],
-        *,
-        prune: bool,
-        adopt: bool,
-        dry_run: bool,
-    ) -> ReconcileReport:
-        return await reconcile(
-            self._services,
-            owner,
-            declared,
-            by=by or owner,
-            prune=prune,
-            adopt=adopt,
-            dry_run=dry_run,
-            versions=versions,
-        )
 
     async def _change(self, owner: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         task = await self._services.tasks.get(str(fields["name"]))
