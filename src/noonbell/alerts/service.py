@@ -12,7 +12,7 @@ from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
 from noonbell.clock import rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
-from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import (
     AFTER_SECONDS,
@@ -50,16 +50,8 @@ T = TypeVar("T")
 # Answers
 
 
-class AllRules(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "AlertRules"
-
-    items: list[Rule]
-
-
-class AllChannels(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "AlertChannels"
-
-    items: list[ShownChannel]
+AllRules = list_of("AlertRules", Rule)
+AllChannels = list_of("AlertChannels", ShownChannel)
 
 
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +69,7 @@ class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
     message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target answered 503 Service Unavailable"])]
 
 
-class OpenAlerts(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "Alerts"
-
-    items: list[OpenAlert]
+OpenAlerts = list_of("Alerts", OpenAlert)
 
 
 class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,10 +90,7 @@ class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
     error: Annotated[str | None, meta(examples=[None])]
 
 
-class AllDeliveries(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "AlertDeliveries"
-
-    items: list[ShownDelivery]
+AllDeliveries = list_of("AlertDeliveries", ShownDelivery)
 
 
 class DeliveryList(msgspec.Struct, frozen=True, kw_only=True):

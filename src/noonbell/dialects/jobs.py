@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from noonbell.clock import rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
-from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import Activity
 from noonbell.model.request import Page, RunQuery, TaskQuery
@@ -175,10 +175,7 @@ class SavedJob(ShownJob, frozen=True, kw_only=True):
     notes: Annotated[list[ShownNote], meta("What is allowed and may not be meant.", examples=[[]])]
 
 
-class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
-
-    items: list[ShownJob]
+JobPage = list_of("JobPage", ShownJob, PageNumbers)
 
 
 class JobList(TaskList, frozen=True, kw_only=True):
@@ -208,10 +205,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     omitted: Omitted = msgspec.UNSET
 
 
-class ExecutionPage(msgspec.Struct, frozen=True, kw_only=True):
-    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
-
-    items: list[Execution]
+ExecutionPage = list_of("ExecutionPage", Execution, PageNumbers)
 
 
 class ExecutionList(RunList, frozen=True, kw_only=True):

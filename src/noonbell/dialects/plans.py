@@ -26,7 +26,7 @@ from msgspec import UNSET, UnsetType
 from noonbell import when
 from noonbell.clock import LATEST, Instant, Slot, instant_of, rfc3339, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidId, InvalidState, NotFound
-from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import read_moment
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.event import MARK, ResultTarget
@@ -483,10 +483,7 @@ class WholePlan(ShownPlan, frozen=True, kw_only=True):
     results: Annotated[list[PlanResult], meta("The newest runs.")]
 
 
-class PlanPage(msgspec.Struct, frozen=True, kw_only=True):
-    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
-
-    items: list[ShownPlan]
+PlanPage = list_of("PlanPage", ShownPlan, PageNumbers)
 
 
 def shown(task: Task, plan: Mapping[str, Any], facts: PlanFacts) -> dict[str, Any]:

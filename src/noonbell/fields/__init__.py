@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
+from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
@@ -373,6 +374,12 @@ def from_query(struct: type[msgspec.Struct], items: Iterable[tuple[str, str]]) -
 def component_of(struct: type[msgspec.Struct]) -> str:
     """The name of a Struct's schema: `component` of the class, or the name of the class."""
     return str(getattr(struct, "component", struct.__name__))
+
+
+def list_of(component: str, item: type[msgspec.Struct], *beside: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """An answer with `items`, and the fields of the Structs `beside` them."""
+    said = {"component": component, "beside": beside}
+    return msgspec.defstruct(component, [("items", GenericAlias(list, (item,)))], namespace=said, frozen=True)
 
 
 def schema(struct: type[msgspec.Struct], *, is_body: bool) -> Schema:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.errors import RateLimited, Unauthorized
-from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import SHOWN, AuditAction, Role, Token, hash_of, new_secret
@@ -75,8 +75,7 @@ class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
     used_at: Annotated[Moment | None, meta("Roughly: noted once a minute.")]
 
 
-class TokenList(msgspec.Struct, frozen=True):
-    items: list[ShownToken]
+TokenList = list_of("TokenList", ShownToken)
 
 
 class TokenRevoked(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import msgspec
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
-from noonbell.fields import meta, read
+from noonbell.fields import list_of, meta, read
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import FINAL, FinalStatus, RunId, RunStatus, final_status
@@ -65,8 +65,7 @@ class CallbackAnswer(msgspec.Struct, frozen=True):
     final_status: Annotated[FinalStatus | None, meta("Null while the run is not final.", examples=["SUCCESS"])]
 
 
-class CallbackRecords(msgspec.Struct, frozen=True):
-    items: list[Callback]
+CallbackRecords = list_of("CallbackRecords", Callback)
 
 
 class CallbackList(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidId
-from noonbell.fields import Moment, filled, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import Pause
@@ -61,10 +61,7 @@ class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class AllQueues(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "Queues"
-
-    items: list[ShownQueue]
+AllQueues = list_of("Queues", ShownQueue)
 
 
 class Cleaning(msgspec.Struct, frozen=True, kw_only=True):

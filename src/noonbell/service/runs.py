@@ -14,7 +14,7 @@ import msgspec
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import cancel, publish
 from noonbell.errors import ConcurrencyLimit, InvalidState, NotFound
-from noonbell.fields import Moment, meta, plain
+from noonbell.fields import Moment, list_of, meta, plain
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import Canceled, Page, Publication, PublishOutcome, PublishResult, RunQuery
 from noonbell.model.run import (
@@ -319,10 +319,7 @@ class ShownLine(LogLine, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("run_id",)
 
 
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (PageNumbers,)
-
-    items: list[RunInList]
+RunPage = list_of("RunPage", RunInList, PageNumbers)
 
 
 def shown(run: Run) -> dict[str, Any]:
