@@ -95,8 +95,10 @@ def missing_file(url: str) -> str | None:
     """The file of SQLite that is not there yet. Who only looks does not make it: with a slip in its name it would be an
     empty store, in which nothing is wrong.
     """
-    kind, _, path = url.partition(":///")
-    return path if kind == "sqlite" and not Path(path).exists() else None
+    from noonbell.settings.kinds import sqlite_file
+
+    file = sqlite_file(url)
+    return None if file is None or Path(file).exists() else file
 
 
 def _say(text: str) -> None:

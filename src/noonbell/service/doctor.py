@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import unquote
 from zoneinfo import TZPATH
 
 from noonbell import sealing
@@ -36,6 +35,7 @@ from noonbell.service.queues import DEAD
 from noonbell.service.task_files import is_read_otherwise
 from noonbell.service.translation import Translator
 from noonbell.settings import Settings
+from noonbell.settings.kinds import sqlite_file
 from noonbell.when.cron_fields import CronDialect
 
 _SKEW: Final = 2.0
@@ -274,7 +274,8 @@ def look_at_settings(
     found = [_exposure(exposed=exposed, asks_for_tokens=asks_for_tokens), _audit_log(settings, exposed=exposed)]
     if exposed and settings.callback.base_url is None:
         found.append(finding("callbacks", CheckStatus.CARE, "callbacks_unset"))
-    for file in (*files, *file_of(settings.store.url)):
+    store = sqlite_file(settings.store.url)
+    for file in (*files, *([] if store is None else [store])):
         mode = Path(file).stat().st_mode if Path(file).exists() else 0
         if mode & stat.S_IROTH:
             found.append(finding("files", CheckStatus.CARE, "file_open", file=file))
@@ -303,14 +304,10 @@ def look_at_machine(folder: Path | None) -> list[Finding]:
     return [_zones(), _files(), *([] if folder is None else [_disk(folder)])]
 
 
-def file_of(url: str) -> tuple[str, ...]:
-    """SQLite's file; nothing for any other store."""
-    return (unquote(url.removeprefix("sqlite:///").partition("?")[0]),) if url.startswith("sqlite:///") else ()
-
-
 def folder_of(url: str) -> Path | None:
     """Where SQLite keeps its file; None for any other store."""
-    return Path(url.removeprefix("sqlite:///")).resolve().parent if url.startswith("sqlite:///") else None
+    file = sqlite_file(url)
+    return None if file is None else Path(file).resolve().parent
 
 
 def _zones() -> Finding:

@@ -43,10 +43,10 @@ from noonbell.sealing import Sealer
 from noonbell.service import Rules, Services, build
 from noonbell.service.access import Access
 from noonbell.service.audit_log import in_words
-from noonbell.service.doctor import file_of
 from noonbell.service.secrets import opened
 from noonbell.service.task_fields import Proof
 from noonbell.settings import Settings
+from noonbell.settings.kinds import sqlite_file
 from noonbell.stores import store_of, wakeup_of
 from noonbell.stores.sql.store import SqlStore
 from noonbell.targets import TargetParts, make_target
@@ -256,11 +256,11 @@ def store_in_words(url: str) -> str:
 
     A relative path names another file in each folder: a worker that was started elsewhere works on an empty store.
     """
-    if not url.startswith("sqlite:///"):
+    file = sqlite_file(url)
+    if file is None:
         return mask_addresses(url)
-    path = Path(url.removeprefix("sqlite:///")).absolute()
-    is_there = Path(*file_of(url)).exists()
-    return mask_addresses(f"sqlite:///{path}") + ("" if is_there else " (newly created; --store names another)")
+    path = Path(file).absolute()
+    return f"sqlite:///{path}" + ("" if path.exists() else " (newly created; --store names another)")
 
 
 def _metrics(settings: Settings) -> Metrics:

@@ -53,3 +53,11 @@ def test_a_newer_schema_is_shown_and_not_touched(noonbell, sqlite_url):
     code, _, err = noonbell("migrate", "--store", sqlite_url, "--to", "0")
     assert code == 1
     assert "upgrade Noonbell" in err
+
+
+def test_a_file_whose_name_is_written_with_escapes_is_found(noonbell, tmp_path):
+    url = f"sqlite:///{tmp_path}/two%20words.db"
+    noonbell("migrate", "--store", url)
+    assert (tmp_path / "two words.db").exists()
+    assert "there is no file" not in noonbell("doctor", "--store", url)[1]
+    assert "open" not in noonbell("migrate", "--store", url, "--status")[1].split()
