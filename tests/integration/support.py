@@ -16,11 +16,10 @@ from typing import IO, Any
 
 from noonbell import when
 from noonbell.clock import slot_of
-from noonbell.model.request import Publication, PublishOutcome
+from noonbell.model.request import NewTask, Publication, PublishOutcome
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskSpec
 from noonbell.ports import Store
-from noonbell.stores.sql import tasks
 from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore
 
@@ -39,21 +38,8 @@ def every_second(anchor: int, **more: Any) -> dict[str, Any] | None:
     return when.normalise(fields | more, "UTC", slot_of(anchor))
 
 
-async def create_many(store: SqlStore, specs: Sequence[TaskSpec], at_once: int = 250) -> list[Task]:
-    """By the transition of the port, with one commit for many."""
-    created: list[Task] = []
-    for start in range(0, len(specs), at_once):
-        part = specs[start : start + at_once]
-
-        def work(cache: Any, part: Sequence[TaskSpec] = part) -> Work[list[Task]]:
-            made: list[Task] = []
-            for spec in part:
-                task = yield from tasks.create(store.dialect, cache, spec)
-                made.append(task)
-            return made
-
-        created += await store._write(work)
-    return created
+async def create_many(store: SqlStore, specs: Sequence[TaskSpec]) -> list[Task]:
+    return await store.create_tasks([NewTask(spec=spec) for spec in specs])
 
 
 async def execute(store: SqlStore, sql: str) -> None:

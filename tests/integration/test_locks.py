@@ -11,9 +11,10 @@ import pytest
 
 from integration.conftest import Open
 from integration.support import every_second, execute, job, publish_many, until
+from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunId
-from noonbell.stores.sql.statement import Fetch, Work
+from noonbell.stores.sql.statement import Fetch, InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 
 PATIENCE = 60.0
@@ -154,3 +155,31 @@ async def waits_for_a_lock(store: SqlStore) -> bool:
 
 def run_ids(claimed: Any) -> list[RunId]:
     return [lease.run_id for lease in claimed.leases]
+
+
+async def test_a_create_waits_for_no_other_and_what_commits_late_is_planned(server_url: str, opened: Open):
+    clock = ManualClock(Instant(1_800_000_000 * SECOND))
+    slow, quick = await opened(server_url, clock=clock), await opened(server_url, clock=clock)
+    has_inserted, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def keep(statement: Any) -> None:
+        if isinstance(statement, InsertMany) and statement.table == "tasks":
+            has_inserted.set()
+            await may_commit.wait()
+
+    watch(slow, keep)
+    creating = asyncio.create_task(slow.create_task(job("late", schedule=every_second(clock.now()))))
+    try:
+        await asyncio.wait_for(has_inserted.wait(), 30)
+        early = await quick.create_task(job("early", schedule=every_second(clock.now())))
+        clock.advance(1)
+        assert (await quick.plan(10)).born == 1
+        assert not creating.done()
+    finally:
+        may_commit.set()
+    late = await creating
+    assert late.id < early.id
+    # The planner has planned a higher id already; the lower one is due all the same, with the slot that it was made for.
+    assert (await quick.plan(10)).born == 1
+    found = await quick.fetch("select task_id, slot from runs order by task_id")
+    assert found == [(late.id, clock.now()), (early.id, clock.now())]

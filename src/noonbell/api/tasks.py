@@ -97,7 +97,7 @@ class TaskCalls:
         """
         given = await read_object(request, required=True)
         task = await self._tasks.create(given, by=params.actor(request))
-        saved = await self._services.previews.on_save(task, _language(request))
+        saved = self._services.previews.on_save(task, _language(request))
         headers = {"location": f"{request.url.path}/{task.id}", "etag": _etag(task.version)}
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
@@ -234,7 +234,7 @@ class TaskCalls:
         ref, version = params.task_ref(request), params.expected_version(request)
         given = await read_object(request, required=True)
         task = await self._tasks.change(ref, given, partial=partial, expect_version=version, by=params.actor(request))
-        saved = await self._services.previews.on_save(task, _language(request))
+        saved = self._services.previews.on_save(task, _language(request))
         body = {"updated": True, "version": task.version, **saved}
         return json_response(body, headers={"etag": _etag(task.version)})
 

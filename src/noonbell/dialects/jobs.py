@@ -311,7 +311,7 @@ class JobsDialect:
 
     async def notes(self, task: Task, given: Mapping[str, Any], language: str) -> list[dict[str, str]]:
         """Warnings about a job that is saved: what is allowed and may not be meant."""
-        found: list[dict[str, str]] = list((await self._previews.on_save(task, language))["notes"])
+        found: list[dict[str, str]] = list(self._previews.on_save(task, language)["notes"])
         if given.get("allow_concurrent") is False and given.get("max_concurrent") is not None:
             message = "max_concurrent has no meaning while allow_concurrent is false: one execution at a time"
             found.append({"code": "max_concurrent_unused", "message": message})

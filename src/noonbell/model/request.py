@@ -268,6 +268,16 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     """When `RunQuery.look` ended the search: about when the oldest run was born that was looked at."""
 
 
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task to be created: see `Store.create_task`."""
+
+    spec: TaskSpec
+    status: TaskStatus = TaskStatus.ENABLED
+    by: str | None = None
+    system: bool = False
+    skip_next: int = 0
+
+
 class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
     """The new spec and status that an edit asks for."""
 

@@ -18,6 +18,7 @@ from noonbell.model.request import (
     ClaimRequest,
     HeartbeatAnswer,
     IncomingCallback,
+    NewTask,
     Planned,
     Promoted,
     Publication,
@@ -53,7 +54,15 @@ class Transitions(Protocol):
         """A new task, version 1, with its cursor at the first slot after now. `skip_next` holds from its first slot on.
 
         A name or external id that a task not deleted has already raises AlreadyExists, and nothing is written.
-        The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED.
+        The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED. No create
+        waits for another's commit, so ids may be committed out of order.
+        """
+
+    async def create_tasks(self, new: Sequence[NewTask]) -> list[Task]:
+        """Many in one transaction, each as `create_task` does it; in the order of the list.
+
+        Where one name or external id is taken, by a task or by another of the list, nothing is written: AlreadyExists,
+        whose details name each as `tasks[INDEX].name`.
         """
 
     async def change_task(

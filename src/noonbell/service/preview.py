@@ -96,11 +96,13 @@ class Previews:
         at.problems.finish()
         return preview_of(spec, asked.timezone, asked.count, after, language(asked.lang or lang)).as_json()
 
-    async def on_save(self, task: Task, lang: str = "en") -> dict[str, Any]:
-        """`next_fires` and `notes`, for the answer to a created or changed task."""
+    def on_save(self, task: Task, lang: str = "en") -> dict[str, Any]:
+        """`next_fires` and `notes`, for the answer to a created or changed task; the notes are of the time of that change."""
+        return self._shown(task, task.updated_at, lang)
+
+    def _shown(self, task: Task, now: Instant, lang: str) -> dict[str, Any]:
         if task.spec.schedule is None:
             return {"next_fires": [], "notes": []}
-        now = await self._store.now()
         schedule = when.parse(task.spec.schedule, task.spec.timezone)
         notes = [note.as_json() for note in schedule.notes(language(lang), slot_of(now))]
         return {"next_fires": next_fires(task, SHOWN_ON_SAVE), "notes": notes}
@@ -110,7 +112,11 @@ class Previews:
         sentence = ""
         if task.spec.schedule is not None:
             sentence = when.parse(task.spec.schedule, task.spec.timezone).describe(language(lang))
-        return {**await self.on_save(task, lang), "next_fires": next_fires(task, count), "description": sentence}
+        return {
+            **self._shown(task, await self._store.now(), lang),
+            "next_fires": next_fires(task, count),
+            "description": sentence,
+        }
 
 
 def next_fires(task: Task, count: int) -> list[dict[str, str]]:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import Instant, rfc3339
+from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import meta
 from noonbell.fields.problems import Problems
@@ -29,6 +29,8 @@ MOST_SKIPPED: Final = 1_000_000
 SYSTEM: Final = "system"
 """Who manages a task that is built in."""
 
+_NEAR: Final = 60 * SECOND
+"""Several times as long as a planner rests."""
 _BATCH: Final = 200
 """Tasks that one transaction enables or disables."""
 
@@ -83,7 +85,7 @@ class Tasks:
         draft = self._sealed(read_task(given, await self._store.now(), self._rules))
         status = draft.status or TaskStatus.ENABLED
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
-        self._wakeup.signal(PLAN)
+        self._wake_planner([task])
         return task
 
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
@@ -257,6 +259,11 @@ class Tasks:
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake(task)
         return task
+
+    def _wake_planner(self, created: Iterable[Task]) -> None:
+        """Where the first slot is near. Before one that is further away, every planner looks by itself."""
+        if any(task.next_fire_at is not None and task.next_fire_at - task.created_at < _NEAR for task in created):
+            self._wakeup.signal(PLAN)
 
     def _wake(self, task: Task) -> None:
         """Its cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""

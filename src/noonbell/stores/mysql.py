@@ -24,7 +24,7 @@ from noonbell.clock import Clock, Instant
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.stores import blocking
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
-from noonbell.stores.sql.ids import RESERVE, RESERVED, floor_at
+from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import (
     LOCK_SECONDS,
@@ -36,6 +36,7 @@ from noonbell.stores.sql.statement import (
     InsertMany,
     LockTimeout,
     NewIds,
+    NewNumbers,
     Now,
     Params,
     Statement,
@@ -280,6 +281,8 @@ class MysqlStore(ServerStore):
                 return await self._now(cursor)
             case NewIds(count):
                 return await self._ids.take(count)
+            case NewNumbers(counter, count):
+                return await self._new_numbers(counter, count)
 
     async def _now(self, cursor: Any) -> Instant:
         if self._clock is not None:
@@ -327,14 +330,8 @@ class MysqlStore(ServerStore):
         joined = f"straight_join {self._names.table(table)} t force index (primary) on t.{key} = v.c0"
         return f"update json_table(%s, '$[*]' columns ({shape})) v {joined} set {sets}"
 
-    async def _reserve(self, size: int) -> int:
-        def work(_: TaskView) -> Work[int]:
-            now = yield Now()
-            yield Execute(RESERVE, {"floor": floor_at(now), "size": size})
-            rows = yield Fetch(RESERVED)
-            return int(rows[0][0])
-
-        return await self._write(work, spare=True)
+    async def _reserve(self, counter: str, size: int) -> int:
+        return await self._write(lambda _: reserve(counter, size), spare=True)
 
 
 def _json_type(type_: str) -> str:

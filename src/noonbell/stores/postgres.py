@@ -25,7 +25,7 @@ from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores.sql import claim, fast_path, publishing, settle
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
-from noonbell.stores.sql.ids import RESERVE, floor_at
+from noonbell.stores.sql.ids import IDS, RESERVE, floor_at
 from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.statement import (
     LOCK_SECONDS,
@@ -37,6 +37,7 @@ from noonbell.stores.sql.statement import (
     InsertMany,
     LockTimeout,
     NewIds,
+    NewNumbers,
     Now,
     Params,
     Statement,
@@ -159,6 +160,9 @@ _SETTINGS = {
     # What is asked here is small. Processes that are started to share it cost more than they save.
     "max_parallel_workers_per_gather": "0",
 }
+# Of the connections that reserve ids. What uses an id commits after its reservation, and a flush of the log covers all that
+# was written before: an id is never in a row that lasts while its reservation does not.
+_RESERVING = {"synchronous_commit": "off"}
 _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
@@ -212,18 +216,18 @@ class PostgresStore(ServerStore):
     async def open(self) -> None:
         try:
             self._pool = await self._connect(self._connections)
-            self._spare = await self._connect(2)
+            self._spare = await self._connect(2, **_RESERVING)
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
         await self._learn_types()
 
-    async def _connect(self, connections: int) -> asyncpg.Pool[asyncpg.Record]:
+    async def _connect(self, connections: int, **settings: str) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
             min_size=0,  # with a floor, asyncpg logs a traceback each second while the server is away
             max_size=connections,
-            server_settings=_SETTINGS,
+            server_settings=_SETTINGS | settings,
             statement_cache_size=512,
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
@@ -470,12 +474,17 @@ class PostgresStore(ServerStore):
                 return self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
             case NewIds(count):
                 return await self._ids.take(count)
+            case NewNumbers(counter, count):
+                return await self._new_numbers(counter, count)
 
-    async def _reserve(self, size: int) -> int:
+    async def _reserve(self, counter: str, size: int) -> int:
         async def reserve(connection: Connection) -> int:
-            now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
+            floor = 0
+            if counter == IDS:
+                now = self._clock.now() if self._clock is not None else await connection.fetchval(f"select {NOW}")
+                floor = floor_at(Instant(now))
             text, names = self._parse(RESERVE + " returning value")
-            values = _values({"floor": floor_at(Instant(now)), "size": size}, names)
+            values = _values({"name": counter, "floor": floor, "size": size}, names)
             return int(await connection.fetchval(text, *values))
 
         return await self._with_connection(reserve, spare=True)

@@ -32,7 +32,7 @@ from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores.migrations import SchemaBusy, ownership
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.dialect import PLAIN, Dialect, TableNames, named, on_conflict, update_from
-from noonbell.stores.sql.ids import RESERVE, RESERVED, IdBlock, floor_at
+from noonbell.stores.sql.ids import IDS, IdBlock, reserve
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import (
     WAIT_AT_MOST,
@@ -43,6 +43,7 @@ from noonbell.stores.sql.statement import (
     InsertEvents,
     InsertMany,
     NewIds,
+    NewNumbers,
     Now,
     Statement,
     UpdateMany,
@@ -228,13 +229,15 @@ class SqliteConnection:
                 return self._clock.now()
             case NewIds(count):
                 return self._new_ids(count)
+            case NewNumbers(counter, count):
+                last = self.run(lambda: reserve(counter, count))
+                return range(last - count + 1, last + 1)
 
     def _new_ids(self, count: int) -> range:
         taken = self._ids.take(count)
         if taken is None:
             size = self._ids.size_for(count)
-            self._db.execute(self._naming.apply(RESERVE), {"floor": floor_at(self._clock.now()), "size": size})
-            self._ids.fill(self._db.execute(self._naming.apply(RESERVED)).fetchone()[0], size)
+            self._ids.fill(self.run(lambda: reserve(IDS, size)), size)
             taken = self._ids.take(count)
             assert taken is not None  # noqa: S101 - the block was made large enough
         return taken

@@ -17,10 +17,9 @@ from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Role, Token, chained
 from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.ids import next_number
 from noonbell.stores.sql.reading import like
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work, insert, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewNumbers, Now, Row, Work, insert, update
 
 _TOKEN = Record(Token)
 _SELECT = f"select {_TOKEN.select()} from tokens"
@@ -30,7 +29,6 @@ _NOTHING = AuditAction(actor=None, action="")
 
 
 def create_token(
-    q: Dialect,
     name: str,
     role: Role,
     hashed: str,
@@ -44,7 +42,7 @@ def create_token(
     if taken:
         raise AlreadyExists(f"there is a token named {name!r} already; revoke it first, or choose another name")
     now = yield Now()
-    number = yield from next_number(q, "tokens")
+    (number,) = yield NewNumbers("tokens", 1)
     token = Token(
         id=number,
         name=name,

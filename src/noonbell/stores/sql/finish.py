@@ -399,15 +399,14 @@ _VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "ch
 _MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
 
 
-def record_version(task: Task, now: Instant, by: str | None) -> Work[None]:
-    yield from record_versions([task], now, by)
-
-
-def record_versions(tasks: Sequence[Task], now: Instant, by: str | None) -> Work[None]:
-    rows = [
-        (task.id, task.version, now, task.status, int(task.deleted_at is not None), by, to_json(task.spec))
-        for task in tasks
-    ]
+def record_versions(tasks: Sequence[Task], now: Instant, by: str | None = None) -> Work[None]:
+    """`by` made them; a first version is its creator's."""
+    rows = []
+    for task in tasks:
+        who = task.created_by if task.version == 1 else by
+        rows.append(
+            (task.id, task.version, now, task.status, int(task.deleted_at is not None), who, to_json(task.spec))
+        )
     yield InsertMany("task_versions", _VERSION_COLUMNS, rows)
     marks = [(task.id, task.version, task.accounted_to, task.fired) for task in tasks]
     yield InsertMany("version_marks", _MARK_COLUMNS, marks)
@@ -420,14 +419,26 @@ def turn_status(
     current = yield from lock_task(q, task.id)
     if current is None or current.version != task.version:
         return None
-    turned = msgspec.structs.replace(
-        current, status=status, version=current.version + 1, updated_at=now, next_fire_at=None
-    )
-    yield update("tasks", {"id": task.id}, status=status, version=turned.version, updated_at=now)
-    yield update("cursors", {"task_id": task.id}, version=turned.version, next_fire_at=None)
-    yield from record_version(turned, now, by)
-    yield from tell(f"task.{status.lower()}", [(task.id, None, {"by": by})])
-    cache.put(turned)
+    (turned,) = yield from turn_held(cache, now, [current], status, by=by)
+    return turned
+
+
+def turn_held(
+    cache: TaskView, now: Instant, held: Sequence[Task], status: TaskStatus, *, by: str | None
+) -> Work[list[Task]]:
+    """The same for many, whose cursors the caller holds: each as it stands, with its cursor."""
+    turned = [
+        msgspec.structs.replace(task, status=status, version=task.version + 1, updated_at=now, next_fire_at=None)
+        for task in held
+    ]
+    if turned:
+        states = [(task.id, str(status), task.version, now) for task in turned]
+        yield UpdateMany("tasks", "id", ("status", "version", "updated_at"), states)
+        yield UpdateMany("cursors", "task_id", ("version", "next_fire_at"), [(t.id, t.version, None) for t in turned])
+        yield from record_versions(turned, now, by)
+        yield from tell(f"task.{status.lower()}", [(task.id, None, {"by": by}) for task in turned])
+    for task in turned:
+        cache.put(task)
     return turned
 
 
@@ -439,7 +450,7 @@ def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: st
     freed = {"live_name": None, "live_external_id": None}
     yield update("tasks", {"id": task.id}, deleted_at=now, version=ended.version, updated_at=now, **freed)
     yield update("cursors", {"task_id": task.id}, version=ended.version, next_fire_at=None)
-    yield from record_version(ended, now, by)
+    yield from record_versions([ended], now, by)
     yield from tell("task.deleted", [(task.id, None, {"by": by, "name": task.name})])
     cache.put(ended)
     return ended

@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 
 from noonbell.errors import StoreUnavailable
-from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, update
 
 EPOCH_MS = 1_735_689_600_000
@@ -98,16 +97,17 @@ class IdSource:
             raise
 
 
-RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = 'ids'"
-RESERVED = "select value from counters where name = 'ids'"
+IDS = "ids"
+RESERVE = "update counters set value = (case when value > :floor then value else :floor end) + :size where name = :name"
+RESERVED = "select value from counters where name = :name"
 
 
-def next_number(q: Dialect, counter: str) -> Work[int]:
-    """One more than the last of a counter, which is held until the end of the transaction."""
-    rows = yield Fetch(f"select value from counters where name = :name{q.lock}", {"name": counter})
-    number = int(rows[0][0]) + 1
-    yield update("counters", {"name": counter}, value=number)
-    return number
+def reserve(counter: str, size: int) -> Work[int]:
+    """Add a size to a counter, from the present on where it is that of ids; the sum."""
+    floor = floor_at((yield Now())) if counter == IDS else 0
+    yield Execute(RESERVE, {"name": counter, "floor": floor, "size": size})
+    rows = yield Fetch(RESERVED, {"name": counter})
+    return int(rows[0][0])
 
 
 def read() -> Work[str | None]:

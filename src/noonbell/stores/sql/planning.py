@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import msgspec
 
@@ -31,7 +32,7 @@ from noonbell.stores.sql.active_runs import (
 )
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
-from noonbell.stores.sql.finish import after_birth, canceled, finish, soft_delete, turn_status
+from noonbell.stores.sql.finish import after_birth, canceled, finish, soft_delete, turn_held, turn_status
 from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, gate_limit, insert_runs
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
@@ -127,7 +128,9 @@ def account_for(
                 answers[task.id] = outcome.answers_run_id
         cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result)))
         if result.completed:
-            completed.append((task, not any(isinstance(outcome, DueRun) for outcome in result.outcomes)))
+            moved = dict(zip(_MOVED, cursors[-1][1:], strict=True))
+            has_run = any(isinstance(outcome, DueRun) for outcome in result.outcomes)
+            completed.append((msgspec.structs.replace(task, **moved), not has_run))
     if careful:
         done.new_runs = yield from _not_born_yet(q, done.new_runs)
     for task_id in replacing:
@@ -138,14 +141,14 @@ def account_for(
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
     yield from note_skip_answers(answers)
     if cursors:
-        yield UpdateMany("cursors", "task_id", ("next_fire_at", "fired", "skip_next", "accounted_to"), sorted(cursors))
+        yield UpdateMany("cursors", "task_id", _MOVED, sorted(cursors, key=itemgetter(0)))
     yield from _tell(done, dropped)
-    for task, never_again in completed:
-        yield from _complete(q, cache, now, task, alone=never_again)
+    yield from _complete(q, cache, now, completed)
     yield from after_birth(q, cache, now, done.new_runs)
     return done
 
 
+_MOVED = ("next_fire_at", "fired", "skip_next", "accounted_to")
 _AT_REST = Facts()
 _REPLACED = "canceled by the next round of its task (overlap_action CANCEL_PREV)"
 
@@ -252,10 +255,16 @@ def _tell(done: Accounted, dropped: Sequence[tuple[object, ...]]) -> Work[None]:
     yield from tell_all({"run.scheduled": born, "run.skipped": skipped, "task.misfired": gone})
 
 
-def _complete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, alone: bool) -> Work[None]:
-    """The schedule is used up. With nothing left to run, `delete_on_complete` is due at once."""
-    turned = yield from turn_status(q, cache, now, task, TaskStatus.COMPLETED, by="noonbell")
-    if turned is not None and alone and task.spec.delete_on_complete:
-        others = yield Fetch("select 1 from live where task_id = :task limit 1", {"task": task.id})
-        if not others:
-            yield from soft_delete(q, cache, now, turned, by="noonbell")
+def _complete(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[tuple[Task, bool]]) -> Work[None]:
+    """The schedules are used up; each task comes with whether its last slots made no run.
+
+    With nothing left to run, `delete_on_complete` is due at once.
+    """
+    ordered = sorted(ended, key=lambda each: each[0].id)
+    turned = yield from turn_held(cache, now, [task for task, _ in ordered], TaskStatus.COMPLETED, by="noonbell")
+    idle = [task for task, (_, alone) in zip(turned, ordered, strict=True) if alone and task.spec.delete_on_complete]
+    rows = yield from q.fetch_by("select distinct task_id from live", "task_id", [task.id for task in idle])
+    busy = {row[0] for row in rows}
+    for task in idle:
+        if task.id not in busy:
+            yield from soft_delete(q, cache, now, task, by="noonbell")

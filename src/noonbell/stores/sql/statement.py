@@ -107,7 +107,19 @@ class NewIds:
     count: int
 
 
-Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | UpdateMany | Now | NewIds
+@dataclass(frozen=True, slots=True)
+class NewNumbers:
+    """Answers with `count` numbers in a row that follow the last of a counter.
+
+    On a server they are taken in a transaction of their own, so that none waits for another's commit. Those of a
+    transaction that is rolled back are not given again, and a higher number may be committed before a lower one.
+    """
+
+    counter: str
+    count: int
+
+
+Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | UpdateMany | Now | NewIds | NewNumbers
 Work: TypeAlias = Generator[Statement, Any, T]
 
 

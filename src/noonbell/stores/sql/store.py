@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import InvalidArgument, SchemaMismatch
+from noonbell.errors import AlreadyExists, InvalidArgument, SchemaMismatch
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
-from noonbell.model.request import Claimed, ClaimRequest, Planned, Publication, PublishResult
+from noonbell.model.request import Claimed, ClaimRequest, NewTask, Planned, Publication, PublishResult
+from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.stores import blocking, migrations
 from noonbell.stores.migrations import SchemaBusy, SchemaProgress, ownership
 from noonbell.stores.sql import (
@@ -35,6 +37,7 @@ from noonbell.stores.sql import settle as settling
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
 from noonbell.stores.sql.dialect import TableNames
+from noonbell.stores.sql.gathering import Gathering
 from noonbell.stores.sql.rows import KnownTasks, TaskView
 from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, StillLocked, Work
 from noonbell.stores.sql.table import TransitionRunner, always, name_entries, observed, read, write
@@ -198,6 +201,9 @@ class SqlStore(TransitionRunner):
 
     @observed()
     async def now(self) -> Instant:
+        return await self._read_clock()
+
+    async def _read_clock(self) -> Instant:
         def work() -> Work[Instant]:
             return Instant((yield Now()))
 
@@ -205,7 +211,29 @@ class SqlStore(TransitionRunner):
 
     # Tasks
 
-    create_task = write(task_changes.create, events=always, retry=True)
+    @observed(always)
+    async def create_task(
+        self,
+        spec: TaskSpec,
+        *,
+        status: TaskStatus = TaskStatus.ENABLED,
+        by: str | None = None,
+        system: bool = False,
+        skip_next: int = 0,
+    ) -> Task:
+        answer = await self._create_task(NewTask(spec=spec, status=status, by=by, system=system, skip_next=skip_next))
+        if isinstance(answer, AlreadyExists):
+            raise answer
+        return answer
+
+    async def _create_task(self, new: NewTask) -> Task | AlreadyExists:
+        (answer,) = await self._create_each([new])
+        return answer
+
+    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists]:
+        return await self._write_past_conflicts(lambda cache: task_changes.create_each(self.dialect, cache, new))
+
+    create_tasks = write(task_changes.create_all, events=bool, retry=True)
     change_task = write(task_changes.change, events=always, retry=True)
     set_status = write(task_changes.set_status, events=bool)
     delete_task = write(task_changes.delete, events=always)
@@ -440,13 +468,28 @@ class ServerStore(SqlStore):
         """For new ids: they are needed in the middle of a transaction, which holds a connection already. A second one
         is opened to find out which session holds a lock."""
         self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
-        self._ids = ids.IdSource(self._reserve)
+        self._ids = ids.IdSource(functools.partial(self._reserve, ids.IDS))
+        self._creations = Gathering(self._create_each)
+        self._clock_reads = Gathering(self._read_clock_for)
         self._types: dict[str, dict[str, str]] = {}
         """Of the columns of each table."""
 
     @abstractmethod
-    async def _reserve(self, size: int) -> int:
-        """Add a size to the counter of ids; the sum."""
+    async def _reserve(self, counter: str, size: int) -> int:
+        """As `ids.reserve`, in a transaction of its own."""
+
+    async def _new_numbers(self, counter: str, count: int) -> range:
+        last = await self._reserve(counter, count)
+        return range(last - count + 1, last + 1)
+
+    async def _create_task(self, new: NewTask) -> Task | AlreadyExists:
+        return await self._creations.add(new)
+
+    async def _read_clock(self) -> Instant:
+        return await self._clock_reads.add(None)
+
+    async def _read_clock_for(self, callers: Sequence[None]) -> list[Instant]:
+        return [await super()._read_clock()] * len(callers)
 
     async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
         taken = await super().migrate(to, say)

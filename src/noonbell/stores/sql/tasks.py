@@ -6,7 +6,8 @@ A transition that changes a task first accounts for the task's slots under the o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
 from noonbell.model.account import Label, StatusChange
-from noonbell.model.request import TaskChange
+from noonbell.model.request import NewTask, TaskChange
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
@@ -23,15 +24,30 @@ from noonbell.stores.sql import reading
 from noonbell.stores.sql.active_runs import DUE, STARTED, Place, RunFlag, due_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
-from noonbell.stores.sql.finish import canceled, finish, record_version, record_versions, soft_delete
-from noonbell.stores.sql.ids import next_number
+from noonbell.stores.sql.finish import canceled, finish, record_versions, soft_delete
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
 from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, insert, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewNumbers, Now, UpdateMany, Work, insert, update
 from noonbell.stores.sql.statement import delete as delete_rows
 from noonbell.when import due
 
+_TASK_COLUMNS = (
+    *SPEC.columns,
+    "id",
+    "version",
+    "status",
+    "live_name",
+    "live_external_id",
+    "created_by",
+    "created_at",
+    "updated_at",
+    "uid",
+)
+CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
+_GATE_COLUMNS = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
+_AT_ONCE = 500
+"""Tasks that are prepared without a pause, and inserted in one statement."""
 _WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
@@ -49,44 +65,83 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
     return None if slot is None else instant_of(slot)
 
 
-def create(
-    q: Dialect,
-    cache: TaskView,
-    spec: TaskSpec,
-    *,
-    status: TaskStatus = TaskStatus.ENABLED,
-    by: str | None = None,
-    system: bool = False,
-    skip_next: int = 0,
-) -> Work[Task]:
-    yield from _check_free(spec)
-    task_id = TaskId((yield from next_number(q, "system_tasks" if system else "tasks")))
+def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task | AlreadyExists]]:
+    """Of several callers, in one transaction: each gets its task, or why there is none."""
+    taken = yield from _taken(q, [(each.spec, None) for each in new])
+    made = iter((yield from _create(cache, [each for index, each in enumerate(new) if index not in taken])))
+    answers: list[Any] = [taken.get(index) or next(made) for index in range(len(new))]
+    for index, found in taken.items():
+        answers[index] = _already_exists(found, found.task_id or answers[found.earlier or 0].id)
+    return answers
+
+
+def create_all(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
+    refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
+    return (yield from _create(cache, new))
+
+
+def refuse_taken(taken: Mapping[int, Taken]) -> None:
+    """Raises AlreadyExists that names each, by its place in the list."""
+    if taken:
+        details = {f"tasks[{index}].{found.column}": str(found) for index, found in sorted(taken.items())}
+        place, said = next(iter(details.items()))
+        more = f"; {len(details) - 1} more are taken" if len(details) > 1 else ""
+        raise AlreadyExists(f"{place} {said}{more}", details=details)
+
+
+def _create(cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
+    numbers = {}
+    for counter in ("tasks", "system_tasks"):
+        count = sum(each.system == (counter == "system_tasks") for each in new)
+        numbers[counter] = iter((yield NewNumbers(counter, count)) if count else ())
     now = yield Now()
-    cursor = first_slot(spec, now) if status is TaskStatus.ENABLED else None
-    if status is TaskStatus.ENABLED and spec.schedule is not None and cursor is None:
-        status = TaskStatus.COMPLETED
-    task = Task(
+    made: list[Task] = []
+    for start in range(0, len(new), _AT_ONCE):
+        part = new[start : start + _AT_ONCE]
+        tasks = [
+            _new_task(each, TaskId(next(numbers["system_tasks" if each.system else "tasks"])), now) for each in part
+        ]
+        yield from _insert(tasks, now)
+        for each, task in zip(part, tasks, strict=True):
+            cache.put(task)
+            made.append((yield from _order_skips(now, task, each.skip_next, each.by)))
+    return made
+
+
+def _new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
+    status, cursor = new.status, None
+    if status is TaskStatus.ENABLED:
+        cursor = first_slot(new.spec, now)
+        if new.spec.schedule is not None and cursor is None:
+            status = TaskStatus.COMPLETED
+    return Task(
         id=task_id,
         version=1,
         status=status,
-        spec=spec,
+        spec=new.spec,
         created_at=now,
         updated_at=now,
-        created_by=by,
+        created_by=new.by,
         uid=secrets.token_hex(16),
         next_fire_at=cursor,
     )
-    born = {"id": task_id, "version": 1, "status": status, "created_by": by, "created_at": now, "updated_at": now}
-    free = {"live_name": spec.name, "live_external_id": spec.external_id, "uid": task.uid}
-    yield insert("tasks", **dict(zip(SPEC.columns, SPEC.row(spec), strict=True)), **born, **free)
-    counts = {"fired": 0, "skip_next": 0, "accounted_to": NEVER}
-    yield insert("cursors", task_id=task_id, version=1, next_fire_at=cursor, **counts)
-    yield from _write_labels(task)
-    yield from _write_gate(q, None, task)
-    yield from record_version(task, now, by)
-    yield from tell("task.created", [(task_id, None, {"by": by, "name": spec.name})])
-    cache.put(task)
-    return (yield from _order_skips(now, task, skip_next, by))
+
+
+def _insert(tasks: Sequence[Task], now: Instant) -> Work[None]:
+    rows = []
+    for task in tasks:
+        names = (task.spec.name, task.spec.external_id)
+        rows.append((*SPEC.row(task.spec), task.id, 1, task.status, *names, task.created_by, now, now, task.uid))
+    yield InsertMany("tasks", _TASK_COLUMNS, rows)
+    yield InsertMany("cursors", CURSOR_COLUMNS, [(task.id, 1, task.next_fire_at, 0, 0, NEVER) for task in tasks])
+    yield from _insert_labels(tasks)
+    gates = [(task, limit) for task in tasks if (limit := gate_limit(task.spec)) is not None]
+    if gates:
+        yield InsertMany("gates", _GATE_COLUMNS, [_gate_row(task, limit) for task, limit in gates])
+    yield from record_versions(tasks, now)
+    yield from tell(
+        "task.created", [(task.id, None, {"by": task.created_by, "name": task.spec.name}) for task in tasks]
+    )
 
 
 def change(
@@ -102,7 +157,7 @@ def change(
     wanted = edit(task)
     if wanted.spec == task.spec and wanted.status is task.status and not wanted.recount:
         return (yield from _order_skips(now, task, wanted.skip_next, by))
-    yield from _check_free(wanted.spec, besides=task)
+    yield from _check_free(q, wanted.spec, task)
     changed = changed_by(task, wanted, now)
     yield update(
         "tasks",
@@ -118,7 +173,7 @@ def change(
     yield from _write_labels(changed)
     yield from _write_gate(q, task, changed)
     yield from _touch_live(q, task, changed)
-    yield from record_version(changed, now, by)
+    yield from record_versions([changed], now, by)
     yield from tell(event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
     cache.put(changed)
     return (yield from _order_skips(now, changed, wanted.skip_next, by))
@@ -255,44 +310,88 @@ def _skip(now: Instant, task: Task, count: int, by: str | None) -> Work[Task]:
     return msgspec.structs.replace(task, skip_next=count)
 
 
-def _check_free(spec: TaskSpec, besides: Task | None = None) -> Work[None]:
-    for column, value in (("name", spec.name), ("external_id", spec.external_id)):
-        if value is None or (besides is not None and getattr(besides.spec, column) == value):
-            continue
-        rows = yield Fetch(f"select id from tasks where live_{column} = :value", {"value": value})
-        if rows:
-            raise AlreadyExists(
-                f"{column}: task {rows[0][0]} has the {column} {value!r} already",
-                details={column: "is taken", "id": rows[0][0]},
-            )
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A name or external id that is not free."""
+
+    column: str
+    value: str
+    task_id: int | None
+    """Who has it."""
+    earlier: int | None = None
+    """The one of the same list that asks for it too, and comes first."""
+
+    def __str__(self) -> str:
+        if self.task_id is not None:
+            return f"is {self.value!r}, which task {self.task_id} has already"
+        return f"is {self.value!r}, as that of tasks[{self.earlier}]; expected one task for each {self.column}"
+
+
+def _taken(q: Dialect, wanted: Sequence[tuple[TaskSpec, Task | None]]) -> Work[dict[int, Taken]]:
+    """By place in the list, those that cannot have their name or external id. Each comes with the task that it changes."""
+    asked: list[list[tuple[str, str]]] = []
+    for spec, before in wanted:
+        values = {column: getattr(spec, column) for column in ("name", "external_id")}
+        if before is not None:
+            values = {column: value for column, value in values.items() if getattr(before.spec, column) != value}
+        asked.append([(column, value) for column, value in values.items() if value is not None])
+    holders: dict[tuple[str, str], int] = {}
+    for column in ("name", "external_id"):
+        listed = sorted({value for each in asked for name, value in each if name == column})
+        if listed:
+            sql = f"select live_{column}, id from tasks where {q.names(f'live_{column}', 'listed')}"
+            rows = yield Fetch(sql, {"listed": q.pack(listed)})
+            holders.update({(column, row[0]): row[1] for row in rows})
+    taken: dict[int, Taken] = {}
+    first: dict[tuple[str, str], int] = {}
+    for index, each in enumerate(asked):
+        for key in each:
+            if key in holders or key in first:
+                taken[index] = Taken(*key, holders.get(key), first.get(key))
+                break
+        else:
+            first.update(dict.fromkeys(each, index))
+    return taken
+
+
+def _check_free(q: Dialect, spec: TaskSpec, before: Task) -> Work[None]:
+    for found in (yield from _taken(q, [(spec, before)])).values():
+        raise _already_exists(found, found.task_id)
+
+
+def _already_exists(found: Taken, task_id: int | None) -> AlreadyExists:
+    return AlreadyExists(
+        f"{found.column}: task {task_id} has the {found.column} {found.value!r} already",
+        details={found.column: "is taken", "id": task_id},
+    )
 
 
 def _write_cursors(tasks: Sequence[Task]) -> Work[None]:
-    columns = ("version", "next_fire_at", "fired", "skip_next", "accounted_to")
-    rows = [(task.id, *(getattr(task, column) for column in columns)) for task in tasks]
-    yield UpdateMany("cursors", "task_id", columns, rows)
+    rows = [(task.id, *(getattr(task, column) for column in CURSOR_COLUMNS[1:])) for task in tasks]
+    yield UpdateMany("cursors", "task_id", CURSOR_COLUMNS[1:], rows)
 
 
 def _write_labels(task: Task) -> Work[None]:
     yield delete_rows("task_labels", task_id=task.id)
-    if task.spec.labels:
-        rows = [(task.id, name, value) for name, value in sorted(task.spec.labels.items())]
+    yield from _insert_labels([task])
+
+
+def _insert_labels(tasks: Sequence[Task]) -> Work[None]:
+    rows = [(task.id, name, value) for task in tasks for name, value in sorted(task.spec.labels.items())]
+    if rows:
         yield InsertMany("task_labels", ("task_id", "name", "value"), rows)
 
 
-def _write_gate(q: Dialect, old: Task | None, new: Task) -> Work[None]:
+def _write_gate(q: Dialect, old: Task, new: Task) -> Work[None]:
     """The gate of a task follows its limits. Where one appears or goes, the runs under way are counted into or out."""
-    before = None if old is None else gate_limit(old.spec)
-    after = gate_limit(new.spec)
+    before, after = gate_limit(old.spec), gate_limit(new.spec)
     if before is not None and after is not None:
         limits = {"lim": after[0], "rated": int(after[1])}
         yield update("gates", {"task_id": new.id}, queue=new.spec.queue, blocked_until=0, **limits)
         return
     if before is None and after is None:
         return
-    rows = (
-        [] if old is None else (yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id))
-    )
+    rows = yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id)
     gate = new.id if after is not None else None
     moved = []
     for row in rows:
@@ -306,8 +405,11 @@ def _write_gate(q: Dialect, old: Task | None, new: Task) -> Work[None]:
         return
     used = sum(row.place in STARTED for row in rows)
     waiting = sum(row.place in DUE for row in rows)
-    limits = {"lim": after[0], "rated": int(after[1]), "top": -new.spec.priority, "blocked_until": 0}
-    yield insert("gates", task_id=new.id, queue=new.spec.queue, used=used, waiting=waiting, passed=0, **limits)
+    yield InsertMany("gates", _GATE_COLUMNS, [_gate_row(new, after, used, waiting)])
+
+
+def _gate_row(task: Task, limit: tuple[int | None, bool], used: int = 0, waiting: int = 0) -> tuple[Any, ...]:
+    return (task.id, task.spec.queue, limit[0], int(limit[1]), used, waiting, 0, -task.spec.priority, 0)
 
 
 def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:

@@ -1,0 +1,116 @@
+"""Many tasks in one transaction: created, refused as a whole, and completed together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from conformance.store.builders import at, every, job, news, once, reread, runs_of
+from noonbell.clock import ManualClock
+from noonbell.errors import AlreadyExists
+from noonbell.model.request import NewTask, TaskQuery
+from noonbell.model.task import Task, TaskStatus
+from noonbell.ports import Store
+
+SOON = "2026-01-01T10:00:05Z"
+
+
+async def test_many_are_created_in_the_order_of_the_list(store: Store):
+    made = await store.create_tasks(
+        [
+            NewTask(spec=job("a", schedule=every(10), labels={"team": "x"}), by="ann"),
+            NewTask(spec=job("b", max_concurrency=2, external_id="e-1"), status=TaskStatus.DISABLED, by="bob"),
+            NewTask(spec=job("c", schedule=every(5)), skip_next=2, by="ann"),
+        ]
+    )
+    assert [(task.id, task.name, task.status, task.created_by) for task in made] == [
+        (1, "a", TaskStatus.ENABLED, "ann"),
+        (2, "b", TaskStatus.DISABLED, "bob"),
+        (3, "c", TaskStatus.ENABLED, "ann"),
+    ]
+    assert [task.next_fire_at for task in made] == [at(10), None, at(5)]
+    assert [await reread(store, task) for task in made] == made
+    assert [(await store.task_versions(task.id))[0].changed_by for task in made] == ["ann", "bob", "ann"]
+    assert [label.value for label in await store.labels()] == ["x"]
+    assert {event.task_id for event in await news(store, 0) if event.type == "task.created"} == {1, 2, 3}
+
+
+async def test_more_than_one_statement_takes_are_one_transaction(store: Store):
+    made = await store.create_tasks([NewTask(spec=job(f"t{number}")) for number in range(1_201)])
+    assert [task.id for task in made] == list(range(1, 1_202))
+    assert (await store.tasks(TaskQuery())).total == 1_201
+
+
+async def test_none_is_created_where_one_name_is_taken(store: Store):
+    taken = await store.create_task(job("taken", external_id="x"))
+    with pytest.raises(AlreadyExists) as refused:
+        await store.create_tasks(
+            [NewTask(spec=job("new")), NewTask(spec=job("taken")), NewTask(spec=job("other", external_id="x"))]
+        )
+    assert set(refused.value.details) == {"tasks[1].name", "tasks[2].external_id"}
+    assert (await store.tasks(TaskQuery())).items == [taken]
+    assert (await store.create_tasks([NewTask(spec=job("new"))]))[0].id == 2
+
+
+async def test_none_is_created_where_two_of_the_list_want_one_name(store: Store):
+    with pytest.raises(AlreadyExists) as refused:
+        await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b")), NewTask(spec=job("a"))])
+    assert list(refused.value.details) == ["tasks[2].name"]
+    assert (await store.tasks(TaskQuery())).total == 0
+
+
+async def test_callers_who_create_at_once_each_get_their_own_answer(store: Store):
+    names = [f"t{number}" for number in range(20)]
+    answers = await asyncio.gather(
+        *(store.create_task(job(name), by=name) for name in names),
+        *(store.create_task(job("t3")) for _ in range(3)),
+        return_exceptions=True,
+    )
+    made, refused = answers[:20], answers[20:]
+    assert [task.created_by for task in made if isinstance(task, Task)] == names
+    assert len({task.id for task in made if isinstance(task, Task)}) == 20
+    third = made[3]
+    assert isinstance(third, Task)
+    for answer in refused:
+        assert isinstance(answer, AlreadyExists)
+        assert answer.details == {"name": "is taken", "id": third.id}
+    assert (await store.tasks(TaskQuery())).total == 20
+
+
+async def test_once_tasks_that_are_due_together_each_complete_with_their_run(store: Store, clock: ManualClock):
+    made = await store.create_tasks([NewTask(spec=job(f"t{n}", schedule=once(SOON))) for n in range(30)])
+    lasting = await store.create_task(job("lasting", schedule=every(5)))
+    clock.advance(5)
+    planned = await store.plan(100)
+    assert (planned.tasks, planned.born) == (31, 31)
+    for task in made:
+        ended = await reread(store, task)
+        assert (ended.status, ended.version, ended.next_fire_at, ended.fired) == (TaskStatus.COMPLETED, 2, None, 1)
+        assert ended.accounted_to == at(5)
+        assert [run.task_version for run in await runs_of(store, task)] == [1]
+        assert [each.status for each in await store.task_versions(task.id)] == [
+            TaskStatus.ENABLED,
+            TaskStatus.COMPLETED,
+        ]
+    assert (await reread(store, lasting)).status is TaskStatus.ENABLED
+    told = sorted(event.task_id or 0 for event in await news(store, 0) if event.type == "task.completed")
+    assert told == [task.id for task in made]
+    assert (await store.plan(100)).tasks == 0
+
+
+async def test_of_those_that_complete_with_nothing_to_run_the_ones_that_ask_for_it_are_deleted(
+    store: Store, clock: ManualClock
+):
+    gone, kept = await store.create_tasks(
+        [
+            NewTask(spec=job("gone", schedule=once(SOON), delete_on_complete=True), skip_next=1),
+            NewTask(spec=job("kept", schedule=once(SOON)), skip_next=1),
+        ]
+    )
+    clock.advance(5)
+    assert (await store.plan(100)).skipped == 2
+    found = await store.task(gone.id)
+    assert found is not None
+    assert (found.deleted_at, found.version) == (at(5), 3)
+    assert (await reread(store, kept)).status is TaskStatus.COMPLETED
