@@ -96,7 +96,7 @@ async def test_a_wake_up_reaches_its_own_installation_and_no_other(postgres_url:
     await opened(postgres_url, schema="bell")
     store = await opened(postgres_url, schema="other", new=True)
     sender, hears, deaf = (
-        make_wakeup(postgres_url, mark=TableNames(schema).mark) for schema in ("other", "other", "bell")
+        make_wakeup(postgres_url, names=TableNames(schema)) for schema in ("other", "other", "bell")
     )
     for wakeup in (sender, hears, deaf):
         await wakeup.open()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -15,16 +16,9 @@ import pytest
 from integration.support import TESTS, until
 from noonbell.engine.event_hub import DebouncedSignal
 from noonbell.errors import SettingsError
-from noonbell.model.task import TaskSpec
 from noonbell.ports import EVENTS, Wakeup
-from noonbell.stores import make_wakeup, open_store
-from noonbell.stores.wakeups import (
-    LocalWakeup,
-    PolledWakeup,
-    PostgresWakeup,
-    SqliteWakeup,
-    payloads,
-)
+from noonbell.stores import make_wakeup
+from noonbell.stores.wakeups import LocalWakeup, PolledWakeup, PostgresWakeup, PushedWakeup, payloads
 
 LONG = 60.0
 """Seconds that no test waits for: who is woken is woken long before."""
@@ -32,22 +26,32 @@ LONG = 60.0
 Make = Callable[[], Awaitable[Wakeup]]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "mysql"])
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Opens one more wake-up of the same kind on the same store, as another process would."""
-    fixture = {"sqlite": "sqlite_url", "postgres": "postgres_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else "memory://"
+    """Opens one more wake-up of the same kind on the same store, as another process would; it listens already."""
+    kind = request.param
+    url = "memory://" if kind == "memory" else request.getfixturevalue(f"{kind}_url")
+    if kind == "sqlite":
+        await create_empty(url)
     opened: list[Wakeup] = []
 
     async def make_one() -> Wakeup:
         wakeup = make_wakeup(url)
         await wakeup.open()
         opened.append(wakeup)
+        if isinstance(wakeup, PushedWakeup):
+            await wakeup.wait(["nothing"], 0)  # some listen only when a caller waits
+            await until(lambda: wakeup.is_connected, 60, "it to listen")
         return wakeup
 
     yield make_one
     for wakeup in opened:
         await wakeup.close()
+
+
+async def create_empty(url: str) -> None:
+    """A file without a store: wake-ups read nothing of it."""
+    await asyncio.to_thread(Path(url.removeprefix("sqlite:///")).touch)
 
 
 # ---- the law
@@ -110,6 +114,23 @@ async def test_who_was_busy_while_another_was_woken_has_not_missed_it(make: Make
     assert await both[1] == [True, True]
     go.set()
     assert await both[0] == [True, True, False]
+
+
+async def test_a_signal_reaches_all_other_processes(make: Make):
+    here, *others = [await make() for _ in range(4)]
+    if isinstance(here, PushedWakeup):
+        waiting = [asyncio.create_task(other.wait(["orders"], LONG)) for other in others]
+        await asyncio.sleep(0)
+        here.signal("orders")
+        assert await asyncio.gather(*waiting) == [True, True, True]
+
+
+async def test_a_topic_that_was_signalled_while_a_listener_looked_is_not_lost(make: Make):
+    here, there = await make(), await make()
+    if isinstance(here, PushedWakeup):
+        assert not await there.wait(["orders"], 0)
+        here.signal("orders")
+        assert await there.wait(["orders"], LONG)
 
 
 async def test_a_wait_that_is_canceled_leaves_nothing_behind(make: Make):
@@ -274,24 +295,6 @@ def test_a_notification_stays_below_the_limit_of_the_server():
     assert payloads("me", []) == []
 
 
-# ---- SQLite
-
-
-async def test_a_commit_of_another_process_wakes_whoever_waits(sqlite_url: str):
-    store = open_store(sqlite_url)
-    await store.open()
-    wakeup = make_wakeup(sqlite_url)
-    assert isinstance(wakeup, SqliteWakeup)
-    waiting = asyncio.create_task(wakeup.wait(["queue:default"], 20))
-    await asyncio.sleep(0.06)
-    assert not waiting.done()
-    await create_elsewhere(sqlite_url)
-    assert await waiting
-    assert not await wakeup.wait(["queue:default"], 0.3)
-    await wakeup.close()
-    await store.close()
-
-
 PUBLISHER = """
 import asyncio, sys
 from noonbell import App
@@ -317,21 +320,6 @@ match sys.argv[2]:
 """
 
 
-async def create_elsewhere(url: str) -> None:
-    script = (
-        "import asyncio, sys\n"
-        "from noonbell.stores import open_store\n"
-        "from noonbell.model.task import TaskSpec\n"
-        "async def main():\n"
-        "    store = open_store(sys.argv[1])\n"
-        "    await store.open()\n"
-        "    await store.create_task(TaskSpec(name='elsewhere', job_type='work'))\n"
-        "    await store.close()\n"
-        "asyncio.run(main())\n"
-    )
-    await run_script(script, url)
-
-
 async def run_script(script: str, *arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, *arguments, env=os.environ | {"PYTHONPATH": str(TESTS)}, stderr=subprocess.PIPE
@@ -340,26 +328,10 @@ async def run_script(script: str, *arguments: str) -> None:
     assert process.returncode == 0, errors.decode()[-2000:]
 
 
-async def test_the_file_is_watched_only_while_somebody_waits(sqlite_url: str):
-    store = open_store(sqlite_url)
-    await store.open()
-    await store.create_task(TaskSpec(name="t", job_type="work"))
-    wakeup = SqliteWakeup(str(sqlite_url).removeprefix("sqlite:///"), poll=0.001)
-    assert wakeup._watcher is None
-    assert not await wakeup.wait(["plan"], 0.01)
-    watcher = wakeup._watcher
-    assert watcher is not None
-    await until(watcher.done, 60, "the watcher to go home")
-    await wakeup.close()
-    await store.close()
-
-
 # ---- the rest
 
 
-async def test_a_store_that_cannot_push_is_polled_for_work_and_for_nothing_else():
-    wakeup = make_wakeup("mysql://root@localhost/x")
-    assert isinstance(wakeup, PolledWakeup)
+async def test_what_cannot_be_pushed_is_polled_for_work_and_for_nothing_else():
     wakeup = PolledWakeup(poll=0.01)
     assert await wakeup.wait(["queue:a"], 20)
     assert not await wakeup.wait(["plan"], 0.02)

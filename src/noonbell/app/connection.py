@@ -202,6 +202,10 @@ _GONE: Final = "the app is no longer connected to the store that this was publis
 _QUICK_LOOKS: Final = 3
 """Looks at a run before its end is listened for: many end within a few milliseconds, and listening has its price."""
 _FIRST_LOOK: Final = 0.01
+_FIRST_LOOK_FOR_COMMIT: Final = 0.002
+_LONGEST_TRANSACTION: Final = 60.0
+"""Seconds that a transaction of the caller is followed for, so that its commit can be signalled. After that a poll finds it."""
+_CLOSE_AT_MOST: Final = 1.0
 _LAST_LOOK: Final = 2.0
 """Seconds between two looks at a run that a caller waits for, growing. An event brings its end sooner; this is the net."""
 
@@ -217,6 +221,9 @@ class AppConnection:
         self.hub: Final = Hub(services.store, services.wakeup)
         self._endings = CompletionWatcher(self.hub)
         self._caller = traces.caller()
+        self._uncommitted: set[asyncio.Task[None]] = set()
+        """Each waits for a transaction of a caller to commit, and then signals."""
+        self._closing = asyncio.Event()
         self.is_open = True
 
     # Publishing
@@ -274,8 +281,33 @@ class AppConnection:
     ) -> list[model.PublishResult]:
         """In the caller's thread or loop; the tasks are looked up in ours."""
         publications = await self.on_its_loop(self._publications(requests))
-        topics = await self.on_its_loop(engine.topics_of(publications, self._known))
-        return await self._store.publish_within(transaction, publications, [*topics, EVENTS])
+        topics = [*await self.on_its_loop(engine.topics_of(publications, self._known)), EVENTS]
+        answers = await self._store.publish_within(transaction, publications, topics)
+        born = next((answer.run_id for answer in answers if answer.outcome is model.PublishOutcome.CREATED), None)
+        if born is not None and not self._services.wakeup.hears_commits:
+            self._loop.call_soon_threadsafe(self._signal_after_commit, born, topics)
+        return answers
+
+    def _signal_after_commit(self, run_id: RunId, topics: Sequence[str]) -> None:
+        following = self._loop.create_task(self._follow(run_id, topics), name=f"noonbell commit of run {run_id}")
+        self._uncommitted.add(following)
+        following.add_done_callback(self._uncommitted.discard)
+
+    async def _follow(self, run_id: RunId, topics: Sequence[str]) -> None:
+        """Signal when the caller's transaction has committed: when the run is there. Not if it takes too long."""
+        pause, give_up_at = _FIRST_LOOK_FOR_COMMIT, time.monotonic() + _LONGEST_TRANSACTION
+        while time.monotonic() < give_up_at:
+            is_last = self._closing.is_set()
+            with contextlib.suppress(StoreUnavailable):
+                if await self._store.run(run_id) is not None:
+                    for topic in topics:
+                        self._services.wakeup.signal(topic)
+                    return
+            if is_last:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause)
+            pause = min(pause * 1.5, _LAST_LOOK)
 
     async def _publications(self, requests: Sequence[PublishRequest[Any]]) -> list[Publication]:
         made = [request.publication(await self._task_id(request.job)) for request in requests]
@@ -362,6 +394,11 @@ class AppConnection:
     async def close(self) -> None:
         """The store is about to be closed: listeners end, and callers that still hold something published get an error."""
         self.is_open = False
+        self._closing.set()
+        if self._uncommitted:
+            await asyncio.wait(self._uncommitted, timeout=_CLOSE_AT_MOST)
+            for following in self._uncommitted:
+                following.cancel()
         await self.hub.close()
 
     def _check_open(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -98,6 +98,9 @@ def queue_topic(name: str) -> str:
 class Wakeup(Protocol):
     """Wakes loops that wait for work, so that polling is only the net. Losing a signal costs a poll, never a run."""
 
+    hears_commits: bool
+    """What `publish_within` writes into the caller's transaction is signalled by its commit."""
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...

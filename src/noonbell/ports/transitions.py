@@ -146,8 +146,8 @@ class Transitions(Protocol):
     ) -> list[PublishResult]:
         """As `publish`, in the transaction that the caller has open on a connection of its own to the same database.
 
-        The runs exist if and only if the caller commits. The commit signals `topics`, or waiters see that something was
-        written. Where it raises, nothing of the batch is written, and what the caller wrote before stands. A connection
+        The runs exist if and only if the caller commits. The commit signals `topics` where the database can do that;
+        elsewhere the caller does, after it. Where it raises, nothing of the batch is written, and what the caller wrote before stands. A connection
         that is to another database, or has no transaction, raises InvalidArgument; so does any connection on a store that
         cannot share one.
         """

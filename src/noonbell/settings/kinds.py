@@ -203,6 +203,29 @@ def _read_redis_address(value: Any) -> str:
 redis_address = SettingKind("redis://USER:PASSWORD@HOST:PORT/0, rediss://… or unix:///SOCKET", _read_redis_address)
 
 
+def parse_udp_address(text: str) -> tuple[str, int | None]:
+    """The IP address, and the port where one is given. ValueError for anything else, and for no address in particular."""
+    host, port = text, None
+    if "]:" in text or text.count(":") == 1:
+        host, _, given = text.rpartition(":")
+        port = int(given)
+        if not 1 <= port <= 65_535:
+            raise ValueError(port)
+    address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(host)
+    return str(address), port
+
+
+def _read_udp_address(value: Any) -> str:
+    text = _read_text(value)
+    parse_udp_address(text)
+    return text
+
+
+udp_address = SettingKind("an IP address, or ADDRESS:PORT", _read_udp_address)
+
+
 def _as_items(value: Any) -> list[Any]:
     if isinstance(value, str):
         value = (

@@ -133,6 +133,18 @@ class WakeupSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterSettings(Section):
+    path = "cluster"
+
+    advertise: str | None = key(
+        None,
+        kinds.optional(kinds.udp_address),
+        "On MySQL and MariaDB without `wakeup.url`: where other hosts reach this one with wake-ups, by UDP. Without a port"
+        " each process takes a free one. Null: only processes of the same host wake each other, the others poll.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EventSettings(Section):
     path = "events"
 
@@ -266,7 +278,7 @@ class JobSettings(Section):
         4, kinds.number(0, 10_000), "Jobs that this node executes side by side; 0 takes none, and needs `enabled` off."
     )
     poll_interval: float = key(
-        5.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
+        1.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
     )
     job_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of jobs that name none.")
     max_retries: int = key(3, kinds.number(0, 1_000), "Retries of jobs that name none.")
@@ -371,6 +383,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     wakeup: WakeupSettings = field(default_factory=WakeupSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     events: EventSettings = field(default_factory=EventSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)

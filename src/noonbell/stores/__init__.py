@@ -12,16 +12,17 @@ from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup
 from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
+from noonbell.stores.datagram_wakeups import DatagramWakeup, ListenerTable, SocketFolder
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.store import SqlStore
-from noonbell.stores.wakeups import LocalWakeup, PolledWakeup, PostgresWakeup, RedisWakeup, SqliteWakeup
+from noonbell.stores.wakeups import LocalWakeup, PostgresWakeup, RedisWakeup
 
 
 class StoreKind(NamedTuple):
     open: Callable[..., SqlStore]
     """(url, clock, schema, connections, table_prefix, new) → a store, not opened yet. Imports its driver."""
-    wakeup: Callable[[str, str], Wakeup]
-    """(url, mark) → how its processes signal each other, not opened yet."""
+    wakeup: Callable[[str, TableNames, str | None], Wakeup]
+    """(url, names, `cluster.advertise`) → how its processes signal each other, not opened yet."""
 
 
 def _memory(_url: str, clock: Clock | None, **_options: Any) -> SqlStore:
@@ -49,11 +50,20 @@ def _mysql(url: str, clock: Clock | None, *, schema: None, **options: Any) -> Sq
     return MysqlStore(url, clock, **options)
 
 
-_POSTGRES = StoreKind(_postgres, lambda url, mark: PostgresWakeup(url, mark=mark))
-_MYSQL = StoreKind(_mysql, lambda _url, _mark: PolledWakeup())
+def _sqlite_wakeup(url: str, names: TableNames, _advertise: str | None) -> Wakeup:
+    file = sqlite_file(url)
+    return LocalWakeup() if file in (None, ":memory:") else DatagramWakeup(SocketFolder(file, names.mark))
+
+
+def _mysql_wakeup(url: str, names: TableNames, advertise: str | None) -> Wakeup:
+    return DatagramWakeup(ListenerTable(url, names, advertise))
+
+
+_POSTGRES = StoreKind(_postgres, lambda url, names, _advertise: PostgresWakeup(url, mark=names.mark))
+_MYSQL = StoreKind(_mysql, _mysql_wakeup)
 _KINDS = {
-    "memory": StoreKind(_memory, lambda _url, _mark: LocalWakeup()),
-    "sqlite": StoreKind(_sqlite, lambda url, _mark: SqliteWakeup(sqlite_file(url) or "")),
+    "memory": StoreKind(_memory, lambda _url, _names, _advertise: LocalWakeup()),
+    "sqlite": StoreKind(_sqlite, _sqlite_wakeup),
     **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
     **dict.fromkeys(("mysql", "mariadb"), _MYSQL),
 }
@@ -108,19 +118,27 @@ def store_of(
 
 def wakeup_of(settings: Settings) -> Wakeup:
     """The wake-up that the settings name, not opened yet."""
-    mark = TableNames(settings.store.schema, settings.store.table_prefix or "").mark
-    return make_wakeup(settings.store.url, settings.wakeup.url, mark=mark)
+    names = TableNames(settings.store.schema, settings.store.table_prefix or "")
+    return make_wakeup(settings.store.url, settings.wakeup.url, names=names, advertise=settings.cluster.advertise)
 
 
-def make_wakeup(store_url: str, wakeup_url: str | None = None, *, mark: str = "") -> Wakeup:
+def make_wakeup(
+    store_url: str,
+    wakeup_url: str | None = None,
+    *,
+    names: TableNames | None = None,
+    advertise: str | None = None,
+) -> Wakeup:
     """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet.
 
-    `mark` tells a store with a schema or a prefix of its own from the others in the database (`TableNames.mark`).
+    `names` tell a store with a schema or a prefix of its own from the others in the database. `advertise`: the address
+    under which other hosts reach this one by UDP.
     """
+    names = names or TableNames()
     if wakeup_url is None:
-        return _kind_of(store_url).wakeup(store_url, mark)
+        return _kind_of(store_url).wakeup(store_url, names, advertise)
     if importlib.util.find_spec("redis") is None:
         raise SettingsError.field(
             "wakeup.url", "needs the package redis, which is not installed: pip install 'noonbell[redis]'"
         )
-    return RedisWakeup(wakeup_url, mark=mark)
+    return RedisWakeup(wakeup_url, mark=names.mark)

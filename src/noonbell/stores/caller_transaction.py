@@ -3,8 +3,8 @@
     PostgreSQL   the caller's asyncpg connection carries the statements and the notification, so workers are signalled by
                  the commit. Ids are taken on a connection of ours. Until the caller ends, others may wait for two things:
                  the gate of a task with a limit, and the row of a key.
-    SQLite       the caller's sqlite3 connection, on the same file and in the thread that calls. Waiters see the file
-                 change. No other process writes while the transaction is open, so it should be short.
+    SQLite       the caller's sqlite3 connection, on the same file and in the thread that calls. The App looks for the
+                 commit and signals then. No other process writes while the transaction is open, so it should be short.
 
 A savepoint holds what is written here: where it fails, the caller's own work stands and the error is raised.
 """

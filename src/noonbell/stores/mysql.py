@@ -357,6 +357,15 @@ def _address(url: str) -> dict[str, Any]:
     }
 
 
+def host_of(url: str) -> str:
+    return str(_address(url)["host"])
+
+
+async def connect(url: str) -> Any:
+    """A connection beside the pools of a store; each statement commits by itself. Raises what the driver raises."""
+    return await asyncmy.connect(**_address(url), **_SESSION, init_command=_INIT + _LIMITS)
+
+
 def _tls_context(asked: dict[str, str]) -> ssl.SSLContext | None:
     """`ssl-mode` and `ssl-ca` of the store's address, in the words of MySQL's own client. None: no TLS."""
     asked = {name.replace("_", "-").lower(): value for name, value in asked.items()}

@@ -452,7 +452,7 @@ class SqliteStore(SqlStore):
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
     ) -> list[PublishResult]:
-        del topics  # the commit changes the file, and waiters watch that
+        del topics  # the file has nothing that signals with a commit
         view = TaskView(self._cache)
         with caller_transaction.sqlite_savepoint(connection, self._path) as cursor:
             return SqliteConnection.over(cursor, self._time, self._names).run(

@@ -3,15 +3,16 @@
 Inside a process it is always direct: every signal ends in `LocalWakeup`, wherever it came from. Between processes:
 
     PostgreSQL   LISTEN and NOTIFY on one connection; all signals since the last go out as one notification
-    SQLite       the file's `data_version`, looked at while a caller waits
-    MySQL        nothing pushes: waiters for work or events look again after a quarter of a second
+    SQLite       a datagram to the socket of each listener, beside the file (`datagram_wakeups`)
+    MySQL        a datagram to the address of each listener, which a table of the store names (`datagram_wakeups`)
     Redis        publish and subscribe, for any store, where `wakeup.url` names one
 
-Over a connection, signals are gathered while a message is on its way, and go out together with the next one: a hundred
-publishes a millisecond are one message a millisecond. While the connection is away, waiters look again after a quarter of a
-second, as on a store that cannot push. `close` sends what is still to be sent first, so that a publisher that ends right
-after its commit has signalled. PostgreSQL's notifications are committed outside of the transactions that they are about, so
-that these never wait for each other at the lock that PostgreSQL puts around notifying commits.
+Signals are gathered while a message is on its way, and go out together with the next one: a hundred publishes a millisecond
+are one message a millisecond. While nothing can be heard, waiters for work and events poll: after 50 ms at first, then less
+and less often, down to every quarter of a second. `close` sends what is still to be sent first, for a second at most, so that
+a publisher that ends right after its commit has signalled. PostgreSQL's notifications are committed outside of the
+transactions that they are about, so that these never wait for each other at the lock that PostgreSQL puts around notifying
+commits.
 
 A signal that gets lost (a connection breaks, a process dies between commit and signal) costs a poll, never a run.
 """
@@ -22,7 +23,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,6 +41,8 @@ logger = logging.getLogger("noonbell.wakeup")
 
 class LocalWakeup:
     """Inside one process and one event loop. The others build on it."""
+
+    hears_commits = False
 
     def __init__(self) -> None:
         self._signals: dict[str, int] = {}
@@ -82,7 +84,8 @@ class LocalWakeup:
             _resolve(waiter, True)
 
     def _wake_all(self) -> None:
-        for topic in list(self._waiting):
+        """Also those who look at the store just now, and wait for one of the topics again when they have."""
+        for topic in {*self._waiting, *self._taken}:
             self._wake(topic)
 
     def _take(self, topics: Sequence[str]) -> bool:
@@ -106,82 +109,31 @@ class LocalWakeup:
         if not waiting:
             del self._waiting[topic]
 
-    @property
-    def _somebody_waits(self) -> bool:
-        return bool(self._waiting)
-
 
 def _resolve(waiter: asyncio.Future[bool], value: bool) -> None:
     if not waiter.done():
         waiter.set_result(value)
 
 
+_SOON = 0.05
+"""Seconds from the last signal to the first poll."""
+
+
 class PolledWakeup(LocalWakeup):
-    """For a store that cannot push: a waiter on a queue or for events is woken after `poll` seconds at the latest."""
+    """While nothing can be pushed: a waiter on a queue or for events is woken after `poll` seconds at the latest."""
 
     def __init__(self, poll: float = 0.25) -> None:
         super().__init__()
         self._poll = poll
+        self._pause = min(_SOON, poll)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
         for_news = any(topic.startswith(queue_topic("")) or topic == EVENTS for topic in topics)
-        if not for_news or timeout <= self._poll:
+        if not for_news or timeout <= self._pause:
             return await super().wait(topics, timeout)
-        await super().wait(topics, self._poll)
+        is_signalled = await super().wait(topics, self._pause)
+        self._pause = min(_SOON if is_signalled else self._pause * 1.5, self._poll)
         return True
-
-
-_CALM = 0.1
-"""Seconds between two wake-ups by the file: commits of this process change it too, and those were told directly."""
-
-
-class SqliteWakeup(LocalWakeup):
-    """Any commit by another connection to the file wakes everybody who waits, of whichever process it was."""
-
-    def __init__(self, path: str, poll: float = 0.025) -> None:
-        super().__init__()
-        self._path, self._poll = path, poll
-        self._connection: sqlite3.Connection | None = None
-        self._version: int | None = None
-        self._watcher: asyncio.Task[None] | None = None
-
-    async def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
-            self._watcher = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
-        if self._watcher is None or self._watcher.done():
-            self._changed()  # what happened before anybody waited is what the waiter has just looked at
-            self._watcher = asyncio.create_task(self._watch(), name="noonbell sqlite wake-up")
-        return await super().wait(topics, timeout)
-
-    async def _watch(self) -> None:
-        """Ends by itself soon after the last waiter has gone."""
-        idle = 0
-        while idle < 3:
-            await asyncio.sleep(self._poll)
-            idle = 0 if self._somebody_waits else idle + 1
-            if self._changed():
-                self._wake_all()
-                await asyncio.sleep(_CALM)
-
-    def _changed(self) -> bool:
-        """A few microseconds: the answer is in the shared memory of the write-ahead log."""
-        try:
-            if self._connection is None:
-                self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
-            version: int = self._connection.execute("pragma data_version").fetchone()[0]
-        except sqlite3.Error:
-            return False
-        changed = self._version is not None and version != self._version
-        self._version = version
-        return changed
 
 
 class PushedWakeup(PolledWakeup, ABC):
@@ -189,12 +141,12 @@ class PushedWakeup(PolledWakeup, ABC):
     """What carries the signals, for people."""
     patience: float
     """Seconds that `open` waits for the first connection."""
-    last_words: float = 2.0
+    last_words: float = 1.0
     """Seconds that `close` waits for signals that are still to be sent."""
 
-    def __init__(self, url: str, retry_seconds: float = 1.0) -> None:
+    def __init__(self, retry_seconds: float = 1.0) -> None:
         super().__init__()
-        self._url, self._retry_seconds = url, retry_seconds
+        self._retry_seconds = retry_seconds
         self._name = secrets.token_hex(6)
         self._outbox: set[str] = set()
         self._under_way: set[str] = set()
@@ -211,7 +163,13 @@ class PushedWakeup(PolledWakeup, ABC):
 
     @property
     def is_connected(self) -> bool:
+        """Signals of other processes are heard."""
         return self._connected.is_set()
+
+    @property
+    def hears_everybody(self) -> bool:
+        """No process of the installation is out of reach: while it is connected, nothing has to be polled for."""
+        return True
 
     async def open(self) -> None:
         """Returns when it listens, or after a moment if the other side is away: it goes on trying."""
@@ -245,7 +203,7 @@ class PushedWakeup(PolledWakeup, ABC):
         self._news.set()
 
     async def wait(self, topics: Sequence[str], timeout: float) -> bool:  # noqa: ASYNC109 - the port's word
-        if self.is_connected:
+        if self.is_connected and self.hears_everybody:
             return await LocalWakeup.wait(self, topics, timeout)
         return await super().wait(topics, timeout)
 
@@ -272,12 +230,15 @@ class PushedWakeup(PolledWakeup, ABC):
         To ask again is to say that the last ones were sent.
         """
         self._under_way = set()
-        if not self._outbox:
+        if self._has_told_all():
             self._all_told.set()
         await self._news.wait()
         self._news.clear()
         self._under_way, self._outbox = self._outbox, set()
         return sorted(self._under_way)
+
+    def _has_told_all(self) -> bool:
+        return not self._outbox
 
     def _send_again(self) -> None:
         """The connection is gone, and with it perhaps what was under way: the next one carries it."""
@@ -308,9 +269,11 @@ def channel_of(mark: str) -> str:
 class PostgresWakeup(PushedWakeup):
     by = "PostgreSQL"
     patience = 5
+    hears_commits = True
 
     def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
-        super().__init__(url, retry_seconds)
+        super().__init__(retry_seconds)
+        self._url = url
         self._channel = channel_of(mark)
         self._lost = asyncio.Event()
 
@@ -367,7 +330,8 @@ class RedisWakeup(PushedWakeup):
     patience = 2
 
     def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
-        super().__init__(url, retry_seconds)
+        super().__init__(retry_seconds)
+        self._url = url
         # Redis's channels know no databases: installations that share a server differ by the number.
         self._channel = f"noonbell:{urlsplit(url).path.strip('/') or 0}{mark and f':{mark}'}"
 

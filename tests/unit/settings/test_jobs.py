@@ -47,7 +47,9 @@ def file(folder: Path, name: str, text: str) -> Path:
 
 
 def test_every_key_may_be_left_out(tmp_path: Path):
-    assert load([file(tmp_path, "default.toml", DEFAULT)], {}, {}).settings.jobs == JobSettings()
+    # The document polls every 5 s. Here the poll is a net under the wake-ups, and of 1 s (contract 33).
+    assert load([file(tmp_path, "default.toml", DEFAULT)], {}, {}).settings.jobs == JobSettings(poll_interval=5)
+    assert JobSettings().poll_interval == 1
 
 
 def test_the_file_of_an_environment_overrides_the_default_and_variables_override_both(tmp_path: Path):

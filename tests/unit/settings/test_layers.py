@@ -68,7 +68,7 @@ def test_the_written_defaults():
     assert s.executor.max_body_bytes == 8 * 1024 * 1024
     assert (s.callback.token_ttl, s.callback.allow_id_mode) == (3600.0, True)
     assert s.recovery.orphaned_runs == "retry"
-    assert (s.jobs.enabled, s.jobs.worker_concurrency, s.jobs.poll_interval) == (False, 4, 5.0)
+    assert (s.jobs.enabled, s.jobs.worker_concurrency, s.jobs.poll_interval) == (False, 4, 1.0)
     assert (s.jobs.job_timeout, s.jobs.max_retries, s.jobs.retry_delay) == (300.0, 3, 60.0)
     assert s.jobs.history_retention_days == 30
     assert (s.metrics.enabled, s.logging.level, s.auth.enabled) == (True, "info", None)
