@@ -9,6 +9,7 @@ from noonbell.settings.loading import KEYS, Loaded, load, plain
 from noonbell.settings.sections import (
     AuthSettings,
     CallbackSettings,
+    ClusterSettings,
     DeclaredTask,
     EventSettings,
     ExecutorSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "KEYS",
     "AuthSettings",
     "CallbackSettings",
+    "ClusterSettings",
     "DeclaredTask",
     "EventSettings",
     "ExecutorSettings",

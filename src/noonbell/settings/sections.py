@@ -455,6 +455,7 @@ SECTIONS: Mapping[str, type[Section]] = {
             ServerSettings,
             StoreSettings,
             WakeupSettings,
+            ClusterSettings,
             EventSettings,
             SchedulerSettings,
             ExecutorSettings,

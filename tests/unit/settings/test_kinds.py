@@ -149,3 +149,26 @@ def test_proxies_are_addresses_or_networks():
     assert ServerSettings(trusted_proxies="127.0.0.1,10.0.0.0/8").trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8")
     with pytest.raises(SettingsError, match=r"server\.trusted_proxies"):
         ServerSettings(trusted_proxies=["nginx"])
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.7", ("10.0.0.7", None)),
+        ("10.0.0.7:7946", ("10.0.0.7", 7946)),
+        ("fd00::7", ("fd00::7", None)),
+        ("[fd00::7]", ("fd00::7", None)),
+        ("[fd00::7]:7946", ("fd00::7", 7946)),
+    ],
+)
+def test_an_address_for_datagrams_is_of_ip_with_or_without_a_port(text: str, address: tuple[str, int | None]):
+    assert kinds.udp_address.read(text) == text
+    assert kinds.parse_udp_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "node-1", "0.0.0.0", "::", "224.0.0.1", "10.0.0.7:", "10.0.0.7:0", "10.0.0.7:65536", "10.0.0.7:x"]
+)
+def test_what_no_datagram_can_be_sent_to_is_refused(text: str):
+    with pytest.raises(ValueError):
+        kinds.udp_address.read(text)
