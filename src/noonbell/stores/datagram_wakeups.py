@@ -127,7 +127,7 @@ class DatagramWakeup(PushedWakeup):
         super().__init__(retry_seconds)
         self.by = registry.by
         self._registry = registry
-        self._is_wanted = self._is_closing = False
+        self._is_wanted = False
         self._known: Mapping[str, Listener] = {}
         self._known_at = self._stay_at = float("-inf")
         self._since_known: set[str] = set()
@@ -148,7 +148,6 @@ class DatagramWakeup(PushedWakeup):
         return await super().wait(topics, timeout)
 
     async def _tell_the_rest(self) -> None:
-        self._is_closing = True
         self._news.set()
         await super()._tell_the_rest()
 

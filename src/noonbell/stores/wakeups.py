@@ -156,6 +156,7 @@ class PushedWakeup(PolledWakeup, ABC):
         self._news = asyncio.Event()
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     @abstractmethod
     async def _session(self) -> None:
@@ -179,13 +180,15 @@ class PushedWakeup(PolledWakeup, ABC):
 
     async def close(self) -> None:
         """Sends what is still to be sent, for `last_words` seconds at most."""
-        if self._task is not None:
-            if not self._task.done():
-                await self._tell_the_rest()
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._is_closing = True
+        if not task.done():
+            await self._tell_the_rest()
+        while not task.done():  # asyncmy turns a cancellation into an error of the connection
+            task.cancel()
+            await asyncio.wait([task], timeout=1)
 
     async def _tell_the_rest(self) -> None:
         try:
