@@ -301,13 +301,13 @@ async def test_a_server_that_is_away_costs_no_error_and_waiters_poll():
 
 
 async def test_a_close_ends_although_the_server_never_answers():
-    met = asyncio.Event()
-    mute = await asyncio.start_server(lambda *_: met.set(), "127.0.0.1", 0)
-    wakeup = of_table(f"mysql://nobody@127.0.0.1:{mute.sockets[0].getsockname()[1]}/none")
-    await wakeup.open()
-    await asyncio.wait_for(met.wait(), LONG)
-    await asyncio.wait_for(wakeup.close(), LONG)
-    mute.close()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.setblocking(False)
+        wakeup = of_table(f"mysql://nobody@127.0.0.1:{mute.getsockname()[1]}/none")
+        await wakeup.open()
+        met, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(mute), LONG)
+        with met:
+            await asyncio.wait_for(wakeup.close(), LONG)
 
 
 # Processes
