@@ -95,9 +95,7 @@ async def test_a_schema_that_is_there_needs_no_right_to_make_one(postgres_url: s
 async def test_a_wake_up_reaches_its_own_installation_and_no_other(postgres_url: str, opened: Open):
     await opened(postgres_url, schema="bell")
     store = await opened(postgres_url, schema="other", new=True)
-    sender, hears, deaf = (
-        make_wakeup(postgres_url, names=TableNames(schema)) for schema in ("other", "other", "bell")
-    )
+    sender, hears, deaf = (make_wakeup(postgres_url, names=TableNames(schema)) for schema in ("other", "other", "bell"))
     for wakeup in (sender, hears, deaf):
         await wakeup.open()
     try:

@@ -337,6 +337,26 @@ async def test_what_cannot_be_pushed_is_polled_for_work_and_for_nothing_else():
     assert not await wakeup.wait(["plan"], 0.02)
 
 
+async def test_a_close_ends_although_a_driver_swallows_the_cancellation():
+    class Swallowing(PushedWakeup):
+        by, patience = "a driver", 0.0
+        swallowed = 0
+
+        async def _session(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.swallowed += 1
+                if self.swallowed == 1:
+                    raise ConnectionRefusedError from None
+                raise
+
+    wakeup = Swallowing(retry_seconds=0.01)
+    await wakeup.open()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(wakeup.close(), LONG)
+
+
 def test_an_unknown_store_is_refused():
     with pytest.raises(SettingsError, match="ftp"):
         make_wakeup("ftp://here")

@@ -186,7 +186,7 @@ class PushedWakeup(PolledWakeup, ABC):
         self._is_closing = True
         if not task.done():
             await self._tell_the_rest()
-        while not task.done():  # asyncmy turns a cancellation into an error of the connection
+        while not task.done():  # `asyncio.wait_for`, in a driver, may swallow a cancellation that comes with the answer
             task.cancel()
             await asyncio.wait([task], timeout=1)
 
