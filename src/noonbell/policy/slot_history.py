@@ -155,7 +155,7 @@ def version_spans(task: Task, versions: Sequence[TaskVersion]) -> list[VersionSp
                 after=_after(version, known[number - 1] if number else None, before),
                 until=LATEST if later is None else max(slot_of(later.valid_from), slot_of(later.accounted_to)),
                 fired=version.fired,
-                schedule=_schedule(version.spec),
+                schedule=schedule_of(version.spec),
                 bounds=bounds_of(version.spec),
             )
         )
@@ -174,7 +174,8 @@ def _after(version: TaskVersion, old: TaskVersion | None, before: VersionSpan | 
     return max(slot_of(version.valid_from), accounted)
 
 
-def _schedule(spec: TaskSpec) -> Schedule | None:
+def schedule_of(spec: TaskSpec) -> Schedule | None:
+    """None on demand, and where it can no longer be read."""
     if spec.schedule is not None:
         with contextlib.suppress(ScheduleError):
             return when.parse(spec.schedule, spec.timezone)

@@ -51,14 +51,6 @@ class SlotOutcome(enum.StrEnum):
     """A hole: must never be."""
 
 
-_OFF = {
-    State.OFF: SlotOutcome.DISABLED,
-    State.COMPLETED: SlotOutcome.COMPLETED,
-    State.ERROR: SlotOutcome.ERROR,
-    State.DELETED: SlotOutcome.DELETED,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class SlotEntry:
     """`count` slots from `first` to `last`, in epoch seconds, that share an outcome."""
@@ -113,7 +105,7 @@ async def entries(store: Store, history: TaskHistory, since: int, until: int) ->
                 async for entry in _on(store, history, stretch, low, high):
                     yield entry
         else:
-            for entry in _gap(stretch, max(low, done), high, _OFF[stretch.state]):
+            for entry in _gap(stretch, max(low, done), high, SlotOutcome(stretch.state)):
                 yield entry
         done = max(done, high)
 

@@ -17,16 +17,14 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias, cast
 
 import msgspec
 
-from noonbell import when
 from noonbell.clock import SECOND, Instant, slot_of
-from noonbell.errors import ScheduleError
 from noonbell.fields import Moment, filled, meta, plain
 from noonbell.model.account import Pause, SlotRun
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import DroppedRange, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import bounds_of
-from noonbell.policy.slot_history import State, version_spans
+from noonbell.policy.slot_history import State, schedule_of, version_spans
 from noonbell.ports import Store
 from noonbell.service.filters import PageNumber, TaskFilter, cursor_at, from_the_top
 from noonbell.when.due import first, jitter
@@ -88,7 +86,7 @@ class Lane:
 
     def counts(self, since: Instant, until: Instant, step: int) -> Mapping[int, int]:
         """How many slots are to come of a task that is too dense to list them, by the second that a step begins with."""
-        schedule = schedule_of(self.task)
+        schedule = schedule_of(self.task.spec)
         if schedule is None:
             return {}
         soonest = max(-(-since // SECOND), self.planned[0])
@@ -222,7 +220,7 @@ class Timelines:
                 break
             found = _shared(task, since, until, known)
             spent += len(found)
-            if len(found) > MOST_SLOTS and (schedule := schedule_of(task)) is not None:
+            if len(found) > MOST_SLOTS and (schedule := schedule_of(task.spec)) is not None:
                 often[schedule] += 1
             else:
                 slots[task.id] = _spread(task, found)
@@ -246,7 +244,7 @@ class Timelines:
         known: dict[Schedule, list[int]] = {}
         sums = [0] * (len(edges) - 1)
         for task in page.items:
-            schedule = schedule_of(task)
+            schedule = schedule_of(task.spec)
             if schedule is None or task.next_fire_at is None:
                 continue
             if task.spec.start_at is None and task.spec.end_at is None and schedule.repeat is None:
@@ -276,15 +274,6 @@ def usual(runs: Sequence[Run]) -> int | None:
     """How long it usually takes, in microseconds."""
     times = [run.end_time - run.start_time for run in runs if run.start_time is not None and run.end_time is not None]
     return median_low(times) if times else None
-
-
-def schedule_of(task: Task) -> Schedule | None:
-    if task.spec.schedule is None:
-        return None
-    try:
-        return when.parse(task.spec.schedule, task.spec.timezone)
-    except ScheduleError:
-        return None
 
 
 def counted(schedule: Schedule, start: int, stop: int) -> int:
@@ -330,7 +319,7 @@ def _counts_of(schedule: Any, start: int, stop: int, step: int) -> Mapping[int, 
 
 def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
     """The slots to come from its cursor on, as the planner will find them: within bounds and the repeat count."""
-    schedule = schedule_of(task)
+    schedule = schedule_of(task.spec)
     if schedule is None or task.next_fire_at is None:
         return []
     cursor = int(slot_of(task.next_fire_at))
@@ -349,7 +338,7 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
 
 def _shared(task: Task, since: Instant, until: Instant, known: Known) -> list[int]:
     """The same slots for tasks of the same schedule are worked out once."""
-    schedule, spec = schedule_of(task), task.spec
+    schedule, spec = schedule_of(task.spec), task.spec
     if schedule is None or schedule.repeat is not None or spec.start_at is not None or spec.end_at is not None:
         return coming(task, since, until, MOST_SLOTS + 1)
     key = (schedule, int(task.next_fire_at or 0))
