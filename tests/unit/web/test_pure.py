@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.service.timeline import Load
+from noonbell.stores import open_store
 from noonbell.web import charts, lists, recent, timeline_rows
 from noonbell.web import run_timeline as run_time
 from noonbell.web.context import merged, pretty
 from noonbell.web.login import safe_path
 from noonbell.web.render import asset_address, asset_contents, fingerprint
+from noonbell.web.settings import file_size
 
 T0 = 1_800_000_000_000_000
 
@@ -125,3 +129,14 @@ def test_tasks_that_meet_again_and_again_are_one_crowd_and_those_that_always_fir
     found = [daily, daily, daily, [86_400 + 7_200], list(range(60, 200_000, 60))]
     (crowd,) = timeline_rows.crowds(Load(dict(zip(names, found, strict=True)), {}, names, 5, 5))
     assert (crowd.minute, [name for _, name in crowd.names]) == (86_400_000_000, ["t1", "t2", "t3"])
+
+
+@pytest.mark.parametrize("name", ["plain.db", "with a blank.db", "what?.db"])
+async def test_the_size_of_a_store_is_that_of_the_file_which_the_store_opens(tmp_path, name):
+    url = f"sqlite:///{quote(str(tmp_path / name))}"
+    store = open_store(url)
+    await store.open()
+    await store.close()
+    assert (tmp_path / name).stat().st_size > 0
+    assert file_size(url) == (tmp_path / name).stat().st_size
+    assert file_size("postgresql://127.0.0.1/noonbell") is None
