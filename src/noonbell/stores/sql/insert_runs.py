@@ -22,6 +22,12 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
 from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
 
+RUN_COLUMNS = (
+    *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at"),
+    *("created_at", "updated_at", "queue", "priority", '"key"', "live_key", "attempt", "retry_count", "lost_count"),
+    *("retry_of_run_id", "parent_id", "shard_index", "shard_total", "skip_reason", "trouble", "end_time"),
+    *("trace_id", "idempotency_key"),
+)
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
 
@@ -81,7 +87,7 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
     if not new_runs:
         return
     ids = yield NewIds(len(new_runs))
-    runs: list[dict[str, Any]] = []
+    runs: list[tuple[Any, ...]] = []
     live: list[tuple[Any, ...]] = []
     inputs: list[tuple[Any, ...]] = []
     pins: list[tuple[int, str]] = []
@@ -103,7 +109,7 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
             (passed if flags & RunFlag.PASSED else waiting)[gate] += 1
             if turn < -new_run.task.spec.priority:
                 urgent[gate] = min(turn, urgent.get(gate, turn))
-    yield InsertMany("runs", tuple(runs[0]), [tuple(row.values()) for row in runs])
+    yield InsertMany("runs", RUN_COLUMNS, runs)
     if live:
         yield InsertMany("live", LIVE_COLUMNS, live)
     if inputs:
@@ -140,38 +146,37 @@ def _idempotency_key(new_run: NewRun, installation: str) -> str:
     return key_of_asked(installation)
 
 
-def _run_row(new_run: NewRun, now: Instant, installation: str) -> dict[str, Any]:
+def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...]:
     spec, skipped = new_run.task.spec, new_run.skip_reason is not None
     status = RunStatus.SKIPPED if skipped else RunStatus.SCHEDULED
-    shard_index, shard_total = new_run.shard or (None, None)
-    return {
-        "id": new_run.id,
-        "task_id": new_run.task.id,
-        "task_version": new_run.task.version,
-        "origin": new_run.origin,
-        "status": status,
-        "slot": new_run.scheduled_time if new_run.origin is Origin.SCHEDULE and new_run.parent_id is None else None,
-        "scheduled_time": new_run.scheduled_time,
-        "run_at": new_run.run_at,
-        "created_at": now,
-        "updated_at": now,
-        "queue": spec.queue,
-        "priority": spec.priority if new_run.priority is None else new_run.priority,
-        '"key"': new_run.key,
-        "live_key": new_run.key,
-        "attempt": new_run.attempt,
-        "retry_count": 0,
-        "lost_count": 0,
-        "retry_of_run_id": new_run.retry_of_run_id,
-        "parent_id": new_run.parent_id,
-        "shard_index": shard_index,
-        "shard_total": shard_total,
-        "skip_reason": new_run.skip_reason,
-        "trouble": status if skipped else None,
-        "end_time": now if skipped else None,
-        "trace_id": new_run.trace_id,
-        "idempotency_key": _idempotency_key(new_run, installation),
-    }
+    shard = new_run.shard or (None, None)
+    return (
+        new_run.id,
+        new_run.task.id,
+        new_run.task.version,
+        new_run.origin,
+        status,
+        new_run.scheduled_time if new_run.origin is Origin.SCHEDULE and new_run.parent_id is None else None,
+        new_run.scheduled_time,
+        new_run.run_at,
+        now,
+        now,
+        spec.queue,
+        spec.priority if new_run.priority is None else new_run.priority,
+        new_run.key,
+        new_run.key,
+        new_run.attempt,
+        0,
+        0,
+        new_run.retry_of_run_id,
+        new_run.parent_id,
+        *shard,
+        new_run.skip_reason,
+        status if skipped else None,
+        now if skipped else None,
+        new_run.trace_id,
+        _idempotency_key(new_run, installation),
+    )
 
 
 def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
