@@ -19,6 +19,7 @@ from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.task import RateLimit
 from noonbell.stores.blocking import Blocker
+from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.sql.rows import SPEC
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
@@ -327,3 +328,33 @@ async def test_connections_to_postgres_plan_every_statement_anew(postgres_url: s
     store = await opened(postgres_url)
     for _ in range(10):
         assert await store.fetch("show plan_cache_mode") == [("force_custom_plan",)]
+
+
+async def test_a_plan_that_postgres_keeps_from_an_empty_queue_suits_a_full_one(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    (task,) = await create_many(store, [job("work")])
+    await publish_many(store, task, 1)
+    for _ in range(5):
+        await claim(store, "w", 4)
+    await publish_many(store, task, 4_000)
+    assert isinstance(store, PostgresStore)
+    assert store._keeping_plans is not None
+    async with store._keeping_plans.acquire() as connection:
+        kept = await connection.fetch(
+            "select name from pg_prepared_statements where statement like '%delete from live_ready%' and generic_plans > 1"
+        )
+        assert len(kept) == 1
+        arguments = "array['default'], 4, 'w', null, null, 1"
+        lines = await connection.fetch(f"explain (costs off) execute {kept[0][0]} ({arguments})")
+    plan = "\n".join(str(line[0]) for line in lines)
+    assert "Index Scan using live_ready_order on live_ready" in plan, plan
+    assert "Bitmap" not in plan, plan
+
+
+async def test_what_is_written_by_a_plan_that_is_kept_is_as_durable_as_the_rest(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    assert isinstance(store, PostgresStore)
+    assert store._keeping_plans is not None
+    async with store._keeping_plans.acquire() as connection:
+        kept = await connection.fetchval("show synchronous_commit")
+    assert [(kept,)] == await store.fetch("show synchronous_commit")

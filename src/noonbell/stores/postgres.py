@@ -163,6 +163,12 @@ _SETTINGS = {
 # Of the connections that reserve ids. What uses an id commits after its reservation, and a flush of the log covers all that
 # was written before: an id is never in a row that lasts while its reservation does not.
 _RESERVING = {"synchronous_commit": "off"}
+# To plan a claim takes three times as long as to find nothing by it. On one connection plans are kept, for statements that touch few
+# rows in any case.
+# There, an index in the right order is walked for as long as rows are wanted: no other plan is good for an empty queue and a full one.
+_KEEPING_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_sort": "off"}
+_KEEPS_PLANS_FROM = 4
+"""Connections: with fewer, none is set apart."""
 _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
@@ -212,10 +218,17 @@ class PostgresStore(ServerStore):
         self._bulk = ArrayStatements({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
+        self._was_drained = False
+        """The last claim took all that there was: the next one will find little."""
+        self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
+        """One connection, on which PostgreSQL plans a statement once."""
+        self._keeping_is_busy = False
 
     async def open(self) -> None:
         try:
-            self._pool = await self._connect(self._connections)
+            keeping = 1 if self._connections >= _KEEPS_PLANS_FROM else 0
+            self._pool = await self._connect(self._connections - keeping)
+            self._keeping_plans = await self._connect(1, **_KEEPING_PLANS) if keeping else None
             self._spare = await self._connect(2, **_RESERVING)
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
@@ -235,16 +248,17 @@ class PostgresStore(ServerStore):
         )
 
     async def close(self) -> None:
-        pools, self._pool, self._spare = (self._pool, self._spare), None, None
+        pools = self._pool, self._spare, self._keeping_plans
+        self._pool = self._spare = self._keeping_plans = None
         for pool in pools:
             if pool is not None:
                 await pool.close()
 
     async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
         taken = await super().migrate(to, say)
-        pool = self._pool
-        if pool is not None:
-            await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
+        for pool in (self._pool, self._keeping_plans):
+            if pool is not None:
+                await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
         return taken
 
     # The fast path, where it applies: see stores.postgres_fast
@@ -262,7 +276,8 @@ class PostgresStore(ServerStore):
         else:
             traces = [publication.trace_id for publication in publications]
             sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces, key)
-        if await self._with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
+        with_connection = self._with_kept_plan if len(publications) == 1 else self._with_connection
+        if await with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super()._publish(publications)  # a task has changed since this node last saw it
 
@@ -285,7 +300,8 @@ class PostgresStore(ServerStore):
             return await self._claim_at_gates(request)
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
-        rows = await self._with_connection(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
+        with_connection = self._with_kept_plan if self._was_drained else self._with_connection
+        rows = await with_connection(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
         return await self._claimed(rows, request)
 
     async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
@@ -344,6 +360,7 @@ class PostgresStore(ServerStore):
 
     async def _claimed(self, rows: Sequence[asyncpg.Record], request: ClaimRequest) -> Claimed:
         claimed = hot.claimed_from(rows, request, self._cache)
+        self._was_drained = claimed is not None and len(claimed.leases) < request.max
         if claimed is not None:
             return await self._with_payloads(claimed)
         is_gated = rows[0][0] == hot.GATED
@@ -415,12 +432,18 @@ class PostgresStore(ServerStore):
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
 
-    async def _with_connection(self, use: Callable[[Connection], Awaitable[T]], *, spare: bool = False) -> T:
-        """Use a connection of the pool, again where the database asks for it; its errors in our words."""
+    async def _with_connection(
+        self,
+        use: Callable[[Connection], Awaitable[T]],
+        other: asyncpg.Pool[asyncpg.Record] | None = None,
+        *,
+        spare: bool = False,
+    ) -> T:
+        """Use a connection of the pool, or of the other; again where the database asks for it; its errors in our words."""
         blocker = self._lock_waits.one()
 
         async def once() -> T:
-            pool = self._spare if spare else self._pool
+            pool = self._spare if spare else other or self._pool
             if pool is None:
                 raise StoreUnavailable("the store is closed")
             try:
@@ -436,6 +459,16 @@ class PostgresStore(ServerStore):
                 raise _translated(error) from error
 
         return await until_it_holds(once, blocker, self._wait_at_most)
+
+    async def _with_kept_plan(self, use: Callable[[Connection], Awaitable[T]]) -> T:
+        """As `_with_connection`, for a statement that touches few rows: its plan is kept, if that connection is free."""
+        if self._keeping_plans is None or self._keeping_is_busy:
+            return await self._with_connection(use)
+        self._keeping_is_busy = True
+        try:
+            return await self._with_connection(use, self._keeping_plans)
+        finally:
+            self._keeping_is_busy = False
 
     async def _blocker(self, pid: int, before: str) -> str:
         pool = self._spare
