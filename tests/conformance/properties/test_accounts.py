@@ -37,7 +37,7 @@ from services.size import size
 START = from_datetime(datetime(2026, 3, 29, 0, 58, 30, tzinfo=UTC))
 """A minute and a half before Berlin's clocks go forward."""
 EXAMPLES = {"memory": 80, "sqlite": 30, "postgres": 8, "mariadb": 8}
-TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 10))
+TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 4))
 
 _EVERY = {"type": "interval", "unit": "second", "anchor": "2026-03-29T00:58:30Z"}
 SCHEDULES: list[dict[str, Any] | None] = [
@@ -280,7 +280,7 @@ def live_through(kind: str, request: pytest.FixtureRequest) -> Iterator[Callable
 
 @pytest.mark.slow
 @pytest.mark.longer
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_the_account_of_a_task_is_whole_after_every_step_of_any_history(
     kind: str, live_through: Callable[[list[Step]], None]
 ):

@@ -37,7 +37,7 @@ S = RunStatus
 START = from_datetime(to_datetime(1_767_261_600 * SECOND))
 WORKERS = ("w0", "w1", "w2")
 EXAMPLES = {"memory": 150, "sqlite": 20, "postgres": 8, "mariadb": 8}
-TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 10))
+TIMES = int(os.environ.get("NOONBELL_TEST_TIMES") or size(1, 4))
 """For a long night: so many times more histories."""
 URLS = {"memory": None, "sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}
 LEASE, TIMEOUT, PARKED = 20, 45, 30
@@ -529,7 +529,7 @@ def live_through(kind: str, request: pytest.FixtureRequest) -> Iterator[Callable
 
 @pytest.mark.slow
 @pytest.mark.longer
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_a_store_and_its_model_agree_after_every_step_of_any_history(
     kind: str, live_through: Callable[[list[Step]], None]
 ):
