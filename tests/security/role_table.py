@@ -72,6 +72,9 @@ POST /api/v1/runs/{run_id}/extend
 OPERATOR: Final = """
 POST /api/v1/tasks
 POST /api/v1/tasks/apply
+POST /api/v1/tasks/batch
+PATCH /api/v1/tasks/batch
+DELETE /api/v1/tasks/batch
 POST /api/v1/tasks/enable
 POST /api/v1/tasks/disable
 PUT /api/v1/tasks/{id}

@@ -92,6 +92,11 @@ async def tasks(story: Story) -> None:
     for verb in ("disable", "enable"):
         await does(f"POST /api/v1/tasks/{verb}", {"filter": {"name": "applied"}}, told=f"{verb}_tasks")
     await does("DELETE /api/v1/tasks/{id}", id=task, told="delete_task")
+    many = {"tasks": [{**HTTP, "name": "one of many"}, {**HTTP, "name": "another of many"}]}
+    made = await does("POST /api/v1/tasks/batch", many, status=201, told="create_tasks")
+    ids = [{"id": each["id"]} for each in made["tasks"]]
+    await does("PATCH /api/v1/tasks/batch", {"tasks": [{**each, "priority": 1} for each in ids]}, told="patch_tasks")
+    await does("DELETE /api/v1/tasks/batch", {"tasks": ids}, told="delete_tasks")
 
 
 async def runs(story: Story) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from starlette.requests import Request
@@ -12,8 +12,9 @@ from noonbell.api import params
 from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import Deleted, json_response, page_response, request_id
+from noonbell.clock import Instant, rfc3339
 from noonbell.errors import InvalidArgument
-from noonbell.fields import meta, read, read_into
+from noonbell.fields import Moment, meta, read, read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.access import Role
 from noonbell.model.request import PublishResult, TaskQuery
@@ -34,7 +35,16 @@ from noonbell.service.runs import RunPage
 from noonbell.service.runs import shown as shown_run
 from noonbell.service.task_fields import ShownTask, TaskBody, TaskPatch, TaskReplacement
 from noonbell.service.task_files import Applied, Apply, Applying
-from noonbell.service.tasks import BulkTasks, NextList, Removal, RunsOfTask, SkipBody
+from noonbell.service.tasks import (
+    BatchChange,
+    BatchCreate,
+    BatchDelete,
+    BulkTasks,
+    NextList,
+    Removal,
+    RunsOfTask,
+    SkipBody,
+)
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +76,29 @@ class SkipAnswer(msgspec.Struct, frozen=True):
     component: ClassVar[str] = "Skip"
 
     skip_next: Annotated[int, meta(examples=[2])]
+
+
+class CreatedInBatch(msgspec.Struct, frozen=True, kw_only=True):
+    id: Annotated[TaskId, meta(examples=[1])]
+    name: Annotated[str, meta(examples=["report-1"])]
+    next_fire_at: Annotated[Moment | None, meta("The first slot.", examples=["2026-11-15T02:35:00Z"])]
+
+
+class TasksCreated(msgspec.Struct, frozen=True):
+    tasks: list[CreatedInBatch]
+
+
+class ChangedInBatch(msgspec.Struct, frozen=True, kw_only=True):
+    id: Annotated[TaskId, meta(examples=[1])]
+    version: Annotated[int, meta(examples=[2])]
+
+
+class TasksPatched(msgspec.Struct, frozen=True):
+    tasks: list[ChangedInBatch]
+
+
+class TasksDeleted(msgspec.Struct, frozen=True):
+    deleted: Annotated[int, meta("How many.", examples=[2])]
 
 
 class TasksChanged(msgspec.Struct, frozen=True):
@@ -100,6 +133,38 @@ class TaskCalls:
         saved = self._services.previews.on_save(task, _language(request))
         headers = {"location": f"{request.url.path}/{task.id}", "etag": _etag(task.version)}
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
+
+    @call(
+        "POST", "/tasks/batch", "create_tasks", "Create up to 10,000 tasks in one transaction", Role.OPERATOR,
+        status=201, body=BatchCreate, body_required=True, most_bytes=MOST_BYTES, answer=TasksCreated,
+        errors=("ALREADY_EXISTS",),
+    )  # fmt: skip
+    async def create_many(self, request: Request) -> Response:
+        """All or nothing, answers in the order of the requests. Each problem is named by its place: `tasks[7].cron_expr`."""
+        made = await self._tasks.create_many(await _listed(request), by=params.actor(request))
+        answer = [{"id": task.id, "name": task.name, "next_fire_at": _time(task.next_fire_at)} for task in made]
+        return json_response({"tasks": answer}, 201)
+
+    @call(
+        "PATCH", "/tasks/batch", "patch_tasks", "Change up to 10,000 tasks in one transaction", Role.OPERATOR,
+        body=BatchChange, body_required=True, most_bytes=MOST_BYTES, answer=TasksPatched,
+        errors=("NOT_FOUND", *_CHANGED),
+    )  # fmt: skip
+    async def patch_many(self, request: Request) -> Response:
+        """All or nothing, answers in the order of the requests. Each names its task by `id`; what it leaves out stays."""
+        changed = await self._tasks.change_many(await _listed(request), by=params.actor(request))
+        return json_response({"tasks": [{"id": task.id, "version": task.version} for task in changed]})
+
+    @call(
+        "DELETE", "/tasks/batch", "delete_tasks", "Delete up to 10,000 tasks in one transaction", Role.OPERATOR,
+        query=Removal, body=BatchDelete, body_required=True, answer=TasksDeleted,
+        errors=("NOT_FOUND", "INVALID_STATE", "VERSION_CONFLICT"),
+    )  # fmt: skip
+    async def delete_many(self, request: Request) -> Response:
+        """All or nothing. Their history stays and their names become free. Waiting runs are canceled."""
+        removal = params.read_query(request, Removal)
+        deleted = await self._tasks.delete_many(await _listed(request), removal, by=params.actor(request))
+        return json_response({"deleted": len(deleted)})
 
     @call("GET", "/tasks", "list_tasks", "List tasks", Role.VIEWER, query=TaskList, answer=TaskPage)
     async def page(self, request: Request) -> Response:
@@ -258,6 +323,24 @@ def _bulk_query(given: dict[str, object]) -> TaskQuery:
         check_bulk(given, everything=asked.all, what="task")
     at.problems.finish()
     return task_query(asked.filter or TaskFilter(), at)
+
+
+async def _listed(request: Request) -> list[Any]:
+    """The list of a batch. What is in it is read by the service."""
+    given = await read_object(request, required=True)
+    problems = Problems()
+    for name in given.keys() - {"tasks"}:
+        problems.add(str(name)[:60], "is not a field of a batch; it has tasks")
+    tasks = given.get("tasks")
+    if not isinstance(tasks, list):
+        ReadContext(problems).expected("tasks", tasks, "a list of tasks")
+        tasks = []
+    problems.finish()
+    return tasks
+
+
+def _time(instant: Instant | None) -> str | None:
+    return None if instant is None else rfc3339(instant)
 
 
 def _etag(version: int) -> str:

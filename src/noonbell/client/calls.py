@@ -75,6 +75,9 @@ class ApiCalls:
     # Tasks
     apply_tasks = ApiCall("POST", "/tasks/apply")
     create_task = ApiCall("POST", "/tasks")
+    create_tasks = ApiCall("POST", "/tasks/batch")
+    patch_tasks = ApiCall("PATCH", "/tasks/batch")
+    delete_tasks = ApiCall("DELETE", "/tasks/batch")
     list_tasks = ApiCall("GET", "/tasks")
     enable_tasks = ApiCall("POST", "/tasks/enable")
     disable_tasks = ApiCall("POST", "/tasks/disable")

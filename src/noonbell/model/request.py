@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -10,7 +12,7 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
-from noonbell.model.task import ExecType, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
 
 T = TypeVar("T")
@@ -266,6 +268,15 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     """There may be more than `total`: counting stopped at `RunQuery.count_to`, or where the search did."""
     looked_to: Instant | None = None
     """When `RunQuery.look` ended the search: about when the oldest run was born that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEdit:
+    """One of many changes: see `Store.change_task`."""
+
+    task_id: TaskId
+    change: Callable[[Task], TaskChange]
+    expect_version: int | None = None
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):

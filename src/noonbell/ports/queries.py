@@ -38,6 +38,9 @@ class Queries(Protocol):
     async def task_named(self, name: str) -> Task | None:
         """The task of that name that is not deleted."""
 
+    async def tasks_named(self, names: Collection[str]) -> dict[str, Task]:
+        """Those of these names that are not deleted."""
+
     async def tasks(self, query: TaskQuery) -> Page[Task]: ...
 
     async def task_versions(self, task_id: TaskId) -> list[TaskVersion]:

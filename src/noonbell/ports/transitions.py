@@ -24,6 +24,7 @@ from noonbell.model.request import (
     Publication,
     PublishResult,
     TaskChange,
+    TaskEdit,
     UnservedTask,
 )
 from noonbell.model.run import Lease, RunId, RunStatus
@@ -84,6 +85,13 @@ class Transitions(Protocol):
         `ping_interval_ms` with it; other changes touch no run that is executing, and are used at the next claim.
         """
 
+    async def change_tasks(self, edits: Sequence[TaskEdit], *, by: str | None = None) -> list[Task]:
+        """Many in one transaction, each as `change_task` does it; in the order of the list, which names no task twice.
+
+        Where one cannot be changed nothing is written: an error of the kind of the first, whose details name each as
+        `tasks[INDEX]`, or `tasks[INDEX].FIELD` where the edit refused a field.
+        """
+
     async def set_status(self, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None) -> list[Task]:
         """Enable or disable many in one transaction, each as `change_task` does it; those that were changed.
 
@@ -105,6 +113,19 @@ class Transitions(Protocol):
         Waiting runs are CANCELED; executing ones finish, unless `cancel_running`. History stays, unless `purge`, which
         removes every row of the task. A system task is refused with InvalidState. With another `expect_version`:
         VersionConflict and nothing is written.
+        """
+
+    async def delete_tasks(
+        self,
+        versions: Mapping[TaskId, int | None],
+        *,
+        by: str | None = None,
+        cancel_running: bool = False,
+        purge: bool = False,
+    ) -> list[Task]:
+        """Many in one transaction, each as `delete_task` does it; each with the version that the caller expects, if any.
+
+        Where one cannot be deleted nothing is written, and the error is as that of `change_tasks`.
         """
 
     async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:

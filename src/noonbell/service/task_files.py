@@ -4,14 +4,15 @@
 An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those made by the
 API: such a name is reported as foreign and left alone, unless the caller adopts it.
 
-All declarations are read before anything is written, so a slip in one of them changes nothing. Each task is then its own
-transaction: what a process that dies half way has left is done by the next one, and a second node that does the same at
+All declarations are read before anything is written, so a slip in one of them changes nothing. New tasks are then created in one
+transaction, those that are pruned deleted in one, and each change is its own: what a process that dies half way has left is done by the next one, and a second node that does the same at
 the same time finds nothing left to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -297,11 +298,18 @@ async def reconcile(
     foreign: dict[str, str] = {}
     # First, so that a task that was renamed can keep its external id.
     pruned = await _prune(services, owner, names, by=by, dry_run=dry_run) if prune else []
+    standing = await services.store.tasks_named(names)
+    missing = [fields for fields in declared if fields["name"] not in standing]
+    created = set() if dry_run else await _create_together(services, owner, missing, by=by)
     for fields in declared:
         await asyncio.sleep(0)
         name = str(fields["name"])
+        if name in created:
+            found["created"].append(name)
+            continue
         seen = (versions or {}).get(name)
-        one = _One(services, owner, _new(fields, owner), by, adopt, dry_run=dry_run, seen=seen)
+        known = standing.get(name)
+        one = _One(services, owner, _new(fields, owner), by, adopt, known, dry_run=dry_run, seen=seen)
         try:
             found[await one.settle()].append(name)
         except _Foreign as other:
@@ -313,6 +321,22 @@ async def reconcile(
                 details={f"{path}[{name}].{key}": value for key, value in error.details.items()},
             ) from None
     return ReconcileReport(**{kind: tuple(each) for kind, each in found.items()}, pruned=tuple(pruned), foreign=foreign)
+
+
+async def _create_together(
+    services: Services, owner: str, declared: Sequence[Mapping[str, Any]], *, by: str
+) -> set[str]:
+    """The names of those that were created. None, where a name or external id is taken: by what another node has just made, or
+    by a task that the same declarations change. Each is then looked at by itself.
+    """
+    if len(declared) < 2:
+        return set()
+    made: set[str] = set()
+    with contextlib.suppress(AlreadyExists):
+        for start in range(0, len(declared), tasks.MOST_TASKS):
+            part = [_new(fields, owner) for fields in declared[start : start + tasks.MOST_TASKS]]
+            made |= {task.name for task in await services.tasks.create_many(part, by=by)}
+    return made
 
 
 def _new(fields: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -329,22 +353,26 @@ class _One:
         fields: dict[str, Any],
         by: str,
         adopt: bool | Collection[str],
+        known: Task | None,
         *,
         dry_run: bool,
         seen: int | None = None,
     ) -> None:
+        """`known`: the task as it was found, if it was; `seen`: the version that the caller has seen."""
         self._services = services
         self._owner = owner
         self._fields = fields
         self._by = by
         self._adopt = adopt
+        self._known = known
         self._dry_run = dry_run
         self._seen = seen
 
     async def settle(self) -> str:
         """`created`, `changed` or `unchanged`; raises _Foreign. Another node may do the same meanwhile."""
         for left in reversed(range(_TRIES)):
-            task = await self._services.store.task_named(self._fields["name"])
+            is_first = left == _TRIES - 1
+            task = self._known if is_first else await self._services.store.task_named(self._fields["name"])
             try:
                 return await (self._create() if task is None else self._change(task))
             except NotFound:
@@ -406,15 +434,21 @@ class _One:
         return who == self._owner
 
 
+async def _delete_together(services: Services, gone: Sequence[Task], *, by: str) -> None:
+    try:
+        await services.tasks.delete_many([{"id": task.id} for task in gone], by=by)
+    except NotFound:
+        for task in gone:
+            with contextlib.suppress(NotFound):  # another node was quicker
+                await services.tasks.delete(task.id, by=by)
+
+
 async def _prune(services: Services, owner: str, names: Collection[str], *, by: str, dry_run: bool) -> list[str]:
     found = every(services.store.tasks, TaskQuery(managed_by=owner, include_system=True))
     gone = [task async for task in found if task.name not in names and task.spec.managed_by == owner]
-    for task in gone:
-        if not dry_run:
-            try:
-                await services.tasks.delete(task.id, by=by)
-            except NotFound:
-                continue  # another node was quicker
+    if not dry_run:
+        for start in range(0, len(gone), tasks.MOST_TASKS):
+            await _delete_together(services, gone[start : start + tasks.MOST_TASKS], by=by)
     return [task.name for task in gone]
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
@@ -15,24 +17,37 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import meta
 from noonbell.fields.problems import Problems
+from noonbell.fields.problems import shown as quoted
 from noonbell.model.account import Activity
-from noonbell.model.request import Page, TaskChange, TaskQuery
+from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
 from noonbell.model.task import TARGET_KINDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion, target_kind
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import secrets
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
 from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
-from noonbell.service.task_fields import READ_ONLY, Draft, Rules, read_task
+from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
 from noonbell.when.cron_fields import CronDialect
 
 MOST_SKIPPED: Final = 1_000_000
 SYSTEM: Final = "system"
 """Who manages a task that is built in."""
 
+MOST_TASKS: Final = 10_000
+"""In one call that creates, changes or deletes many."""
+_AT_ONCE: Final = 20
+"""Tasks that are read without a pause: a few milliseconds."""
 _NEAR: Final = 60 * SECOND
 """Several times as long as a planner rests."""
 _BATCH: Final = 200
 """Tasks that one transaction enables or disables."""
+
+
+_LISTED: Final[dict[str, Any]] = {
+    "min_length": 1,
+    "max_length": MOST_TASKS,
+    "expected": f"a list of 1 to {MOST_TASKS} tasks",
+    "missing": "a list of tasks",
+}
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +84,59 @@ class BulkTasks(msgspec.Struct, frozen=True, kw_only=True):
     all: Annotated[bool, meta("Every task: instead of a filter.")] = False
 
 
+class BatchCreate(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks to be created together."""
+
+    component: ClassVar[str] = "TaskBatch"
+    noun: ClassVar[str] = "a batch of tasks"
+    example: ClassVar[dict[str, Any]] = {
+        "tasks": [
+            {"name": "report-1", "cron_expr": "0 2 * * *", "target_url": "http://reports.internal/run"},
+            {"name": "report-2", "cron_expr": "0 3 * * *", "target_url": "http://reports.internal/run"},
+        ]
+    }
+
+    tasks: Annotated[list[Annotated[TaskBody, meta(anything=True)]], meta("Each as for `POST /tasks`.", **_LISTED)]
+
+
+class TaskInBatch(TaskPatch, frozen=True, kw_only=True):
+    component: ClassVar[str] = "TaskBatchChange"
+
+    id: Annotated[TaskId, meta("Which task.", ge=1, examples=[1])]
+
+
+class BatchChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks to be changed together."""
+
+    component: ClassVar[str] = "TaskBatchPatch"
+    noun: ClassVar[str] = "a batch of changes"
+    example: ClassVar[dict[str, Any]] = {
+        "tasks": [{"id": 1, "priority": 5}, {"id": 2, "version": 3, "timeout_seconds": 30}]
+    }
+
+    tasks: Annotated[
+        list[Annotated[TaskInBatch, meta(anything=True)]],
+        meta("Each an `id`, and what changes as for `PATCH /tasks/{id}`.", **_LISTED),
+    ]
+
+
+class DeletedInBatch(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "TaskBatchDeletion"
+
+    id: Annotated[TaskId, meta("Which task.", ge=1, examples=[1])]
+    version: Annotated[Any, VERSION] = msgspec.UNSET
+
+
+class BatchDelete(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks to be deleted together."""
+
+    component: ClassVar[str] = "TaskBatchDelete"
+    noun: ClassVar[str] = "a batch of deletions"
+    example: ClassVar[dict[str, Any]] = {"tasks": [{"id": 1}, {"id": 2, "version": 3}]}
+
+    tasks: Annotated[list[Annotated[DeletedInBatch, meta(anything=True)]], meta("Each by its `id`.", **_LISTED)]
+
+
 class RunsOfTask(RunList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("task",)
 
@@ -87,6 +155,24 @@ class Tasks:
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
         self._wake_planner([task])
         return task
+
+    async def create_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
+        """Up to 10,000 in one transaction, or none: every problem is named as `tasks[INDEX].FIELD`."""
+        now, problems = await self._store.now(), Problems()
+        new: list[NewTask] = []
+        async for index, fields in _each_of(given, problems):
+            try:
+                check_new(fields)
+                draft = self._sealed(read_task(fields, now, self._rules))
+            except InvalidArgument as error:
+                problems.take(error, under=f"tasks[{index}]")
+                continue
+            status = draft.status or TaskStatus.ENABLED
+            new.append(NewTask(spec=draft.spec, status=status, by=by, skip_next=draft.skip_next or 0))
+        problems.finish()
+        made = await self._store.create_tasks(new)
+        self._wake_planner(made)
+        return made
 
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
         """What `create` would make of it; nothing is written."""
@@ -153,14 +239,57 @@ class Tasks:
         def edit(task: Task) -> TaskChange:
             if inspect is not None:
                 inspect(task)
-            plain = self.opened(task)
-            fields = merged(plain, given) if partial else replaced(plain, given)
-            draft = self._drafted(task, fields, now)
-            return TaskChange(spec=draft.spec, status=_turned(task, draft.status), skip_next=draft.skip_next)
+            return self._edited(task, given, now, partial=partial)
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
-        self._wake(task)
+        self._wake([task])
         return task
+
+    async def change_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
+        """Up to 10,000 partial changes in one transaction, or none; each names its task by `id`."""
+        now, problems = await self._store.now(), Problems()
+        edits: list[TaskEdit] = []
+        places = _Places(problems)
+        async for index, fields in _each_of(given, problems):
+            task_id, version = places.read(index, fields)
+            edits.append(
+                TaskEdit(task_id, functools.partial(self._edited, given=fields, now=now, partial=True), version)
+            )
+        problems.finish()
+        changed = await self._store.change_tasks(edits, by=by)
+        self._wake(changed)
+        return changed
+
+    async def delete_many(
+        self,
+        given: Sequence[Any],
+        removal: Removal = Removal(),  # noqa: B008 - frozen
+        *,
+        by: str | None = None,
+    ) -> list[Task]:
+        """Up to 10,000 in one transaction, or none; each is named by `id`, with the `version` that the caller has seen if any."""
+        problems = Problems()
+        versions: dict[TaskId, int | None] = {}
+        places = _Places(problems)
+        async for index, fields in _each_of(given, problems):
+            for name in fields.keys() - {"id", "version"}:
+                problems.add(
+                    f"tasks[{index}].{str(name)[:60]}", "is not a field here; expected id, and version if it matters"
+                )
+            task_id, version = places.read(index, fields)
+            versions[task_id] = version
+        problems.finish()
+        deleted = await self._store.delete_tasks(
+            versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge
+        )
+        self._wake(deleted)
+        return deleted
+
+    def _edited(self, task: Task, given: Mapping[str, Any], now: Instant, *, partial: bool) -> TaskChange:
+        plain = self.opened(task)
+        fields = merged(plain, given) if partial else replaced(plain, given)
+        draft = self._drafted(task, fields, now)
+        return TaskChange(spec=draft.spec, status=_turned(task, draft.status), skip_next=draft.skip_next)
 
     def _drafted(self, task: Task, fields: dict[str, Any], now: Instant) -> Draft:
         """The fields of a change, read. A built-in task keeps its name and stays built in."""
@@ -202,7 +331,7 @@ class Tasks:
             return TaskChange(spec=task.spec, status=TaskStatus.ENABLED, recount=task.fired > 0)
 
         task = await self._store.change_task((await self.get(ref)).id, edit, by=by)
-        self._wake(task)
+        self._wake([task])
         return task
 
     async def delete(
@@ -220,7 +349,7 @@ class Tasks:
             purge=removal.purge,
             expect_version=expect_version,
         )
-        self._wake(task)
+        self._wake([task])
         return task
 
     async def skip(self, ref: TaskRef, count: int, *, by: str | None = None) -> Task:
@@ -257,7 +386,7 @@ class Tasks:
             return TaskChange(spec=task.spec, status=_turned(task, status))
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
-        self._wake(task)
+        self._wake([task])
         return task
 
     def _wake_planner(self, created: Iterable[Task]) -> None:
@@ -265,11 +394,49 @@ class Tasks:
         if any(task.next_fire_at is not None and task.next_fire_at - task.created_at < _NEAR for task in created):
             self._wakeup.signal(PLAN)
 
-    def _wake(self, task: Task) -> None:
-        """Its cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""
-        self._wakeup.signal(PLAN)
-        self._wakeup.signal(ORDERS)
-        self._wakeup.signal(queue_topic(task.spec.queue))
+    def _wake(self, changed: Sequence[Task]) -> None:
+        """A cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""
+        for topic in (PLAN, ORDERS, *sorted({queue_topic(task.spec.queue) for task in changed})):
+            self._wakeup.signal(topic)
+
+
+async def _each_of(given: Sequence[Any], problems: Problems) -> AsyncIterator[tuple[int, Mapping[str, Any]]]:
+    """Each of a list with its place, until no further problem could be named. Others have their turn meanwhile."""
+    if not 1 <= len(given) <= MOST_TASKS:
+        raise InvalidArgument.field("tasks", f"are {len(given)}; expected 1 to {MOST_TASKS}")
+    for index, fields in enumerate(given):
+        if problems.are_enough:
+            return
+        if index % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if isinstance(fields, Mapping):
+            yield index, fields
+        else:
+            problems.add(f"tasks[{index}]", f"is {quoted(fields)}; expected an object")
+
+
+class _Places:
+    """Which task each of a list is about: one place for each task."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._first: dict[TaskId, int] = {}
+
+    def read(self, index: int, fields: Mapping[str, Any]) -> tuple[TaskId, int | None]:
+        given, version = fields.get("id"), None
+        is_id = isinstance(given, int) and not isinstance(given, bool) and 0 < given < 2**53
+        task_id = TaskId(given if is_id and isinstance(given, int) else 0)
+        if not is_id:
+            self._problems.add(f"tasks[{index}].id", f"is {quoted(given)}; expected the id of a task")
+        elif (first := self._first.setdefault(task_id, index)) != index:
+            self._problems.add(
+                f"tasks[{index}].id", f"is {task_id}, as that of tasks[{first}]; expected each task once"
+            )
+        try:
+            version = _expected(fields, None)
+        except InvalidArgument as error:
+            self._problems.take(error, under=f"tasks[{index}]")
+        return task_id, version
 
 
 def _turned(task: Task, status: TaskStatus | None) -> TaskStatus:

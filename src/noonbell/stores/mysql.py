@@ -191,11 +191,17 @@ class MysqlStore(ServerStore):
         blocker = self._lock_waits.one()
 
         async def once() -> T:
-            async with self._cursor(blocker, spare=spare) as (connection, cursor):
+            async with self._cursor(blocker, spare=spare) as (connection, cursor, patience):
                 view = TaskView(self._cache)
                 await connection.begin()
+
+                async def do(statement: Statement) -> Any:
+                    # It is for each statement: a transaction of ten thousand tasks may take longer.
+                    patience.reschedule(asyncio.get_running_loop().time() + _PATIENCE)
+                    return await self._do(cursor, statement)
+
                 try:
-                    result = await drive(lambda: work(view), functools.partial(self._do, cursor))
+                    result = await drive(lambda: work(view), do)
                 except Exception:
                     await _quietly(connection.rollback())
                     raise
@@ -209,7 +215,7 @@ class MysqlStore(ServerStore):
         blocker = self._lock_waits.one()
 
         async def once() -> T:
-            async with self._cursor(blocker) as (_, cursor):
+            async with self._cursor(blocker) as (_, cursor, _):
                 return await drive(work, functools.partial(self._do, cursor))
 
         return await until_it_holds(once, blocker, self._wait_at_most)
@@ -233,7 +239,9 @@ class MysqlStore(ServerStore):
             return await blocking.on_mysql(ask, thread, self._schema, before)
 
     @asynccontextmanager
-    async def _cursor(self, blocker: blocking.Blocker, *, spare: bool = False) -> AsyncIterator[tuple[Any, Any]]:
+    async def _cursor(
+        self, blocker: blocking.Blocker, *, spare: bool = False
+    ) -> AsyncIterator[tuple[Any, Any, asyncio.Timeout]]:
         """A connection of the pool, for as long as the server answers in time."""
         pool = self._spare if spare else self._pool
         if pool is None:
@@ -243,8 +251,9 @@ class MysqlStore(ServerStore):
                 connection = await pool.acquire()
             thread = connection.thread_id()
             try:
-                async with asyncio.timeout(_PATIENCE), blocker.looked_for(lambda before: self._blocker(thread, before)):
-                    yield connection, connection.cursor()
+                looked_for = blocker.looked_for(lambda before: self._blocker(thread, before))
+                async with asyncio.timeout(_PATIENCE) as patience, looked_for:
+                    yield connection, connection.cursor(), patience
             except (asyncio.CancelledError, TimeoutError):
                 # Its answer may still be on the way: no other call may read it.
                 await _discard(connection)

@@ -207,7 +207,8 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "starts": ("trigger_task", "backfill_task", "publish_runs", "retry_run", "promote_run", "cancel_run"),
     "bulk": (
-        *("apply_tasks", "enable_tasks", "disable_tasks", "cancel_runs", "retry_runs"),
+        *("create_tasks", "patch_tasks", "delete_tasks", "apply_tasks", "enable_tasks", "disable_tasks"),
+        *("cancel_runs", "retry_runs"),
         *("drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),

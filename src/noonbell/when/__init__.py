@@ -74,7 +74,13 @@ def normalise(
     `now` is the slot of creation: what "at": null and "anchor": null stand for. What a cron expression was written as is
     kept as "source" where it differs. Raises like `parse`; what it returns is a fixed point of itself.
     """
+    if _is_cron(spec):
+        return parse(spec, timezone, seconds_field=seconds_field).spec()  # the same at any time, and often asked for
     return _read(spec, timezone, now, seconds_field).spec()
+
+
+def _is_cron(spec: object) -> bool:
+    return isinstance(spec, Mapping) and spec.get("type") == Cron.kind
 
 
 @lru_cache(maxsize=16_384)

@@ -1,15 +1,18 @@
-"""Many tasks in one transaction: created, refused as a whole, and completed together."""
+"""Many tasks in one transaction: created, changed and deleted, refused as a whole, and completed together."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 
-from conformance.store.builders import at, every, job, news, once, reread, runs_of
+from conformance.store.builders import Sizes, at, every, job, news, once, reread, runs_of
 from noonbell.clock import ManualClock
-from noonbell.errors import AlreadyExists
-from noonbell.model.request import NewTask, TaskQuery
+from noonbell.errors import AlreadyExists, NotFound, VersionConflict
+from noonbell.model.request import NewTask, TaskChange, TaskEdit, TaskQuery
+from noonbell.model.run import RunStatus
 from noonbell.model.task import Task, TaskStatus
 from noonbell.ports import Store
 
@@ -114,3 +117,101 @@ async def test_of_those_that_complete_with_nothing_to_run_the_ones_that_ask_for_
     assert found is not None
     assert (found.deleted_at, found.version) == (at(5), 3)
     assert (await reread(store, kept)).status is TaskStatus.COMPLETED
+
+
+# ---- changed and deleted together
+
+
+def to(task: Task, expect_version: int | None = None, **fields: Any) -> TaskEdit:
+    def change(found: Task) -> TaskChange:
+        return TaskChange(spec=msgspec.structs.replace(found.spec, **fields), status=found.status)
+
+    return TaskEdit(task.id, change, expect_version)
+
+
+async def test_many_are_changed_each_in_its_own_way(store: Store, clock: ManualClock):
+    a, b, c = await store.create_tasks(
+        [
+            NewTask(spec=job("a", schedule=every(10), labels={"team": "x"})),
+            NewTask(spec=job("b", schedule=every(10))),
+            NewTask(spec=job("c")),
+        ]
+    )
+    clock.advance(10)
+    changed = await store.change_tasks(
+        [to(c, priority=7), to(a, labels={"team": "y"}, max_concurrency=3), to(b, 1, name="bee", schedule=every(60))],
+        by="ann",
+    )
+    assert [(task.name, task.version) for task in changed] == [("c", 2), ("a", 2), ("bee", 2)]
+    assert [await reread(store, task) for task in changed] == changed
+    assert [label.value for label in await store.labels()] == ["y"]
+    # The slot that was due is accounted for under the old version, and the new schedule starts from now.
+    assert [run.task_version for run in await runs_of(store, b)] == [1]
+    assert (changed[2].next_fire_at, changed[1].next_fire_at) == (at(60), at(20))
+    assert await store.task_named("b") is None
+    assert [version.changed_by for version in await store.task_versions(a.id)] == [None, "ann"]
+
+
+async def test_what_changes_nothing_writes_no_version(store: Store):
+    a, b = await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b"))])
+    changed = await store.change_tasks([to(a, priority=a.spec.priority), to(b, priority=9)])
+    assert [task.version for task in changed] == [1, 2]
+
+
+async def test_none_is_changed_where_one_cannot_be(store: Store):
+    a, b = await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b"))])
+    gone = await store.create_task(job("gone"))
+    await store.delete_task(gone.id)
+    with pytest.raises(NotFound) as missing:
+        await store.change_tasks([to(a, priority=9), to(gone, priority=9), to(b, 4, priority=9)])
+    assert set(missing.value.details) == {"tasks[1]", "tasks[2]"}
+    with pytest.raises(AlreadyExists) as taken:
+        await store.change_tasks([to(a, priority=9), to(b, name="a")])
+    assert set(taken.value.details) == {"tasks[1].name"}
+    with pytest.raises(AlreadyExists) as twice:
+        await store.change_tasks([to(a, name="z"), to(b, name="z")])
+    assert set(twice.value.details) == {"tasks[1].name"}
+    assert [await reread(store, task) for task in (a, b)] == [a, b]
+
+
+async def test_many_are_deleted_with_the_runs_that_wait(store: Store, clock: ManualClock):
+    made = await store.create_tasks([NewTask(spec=job(name, schedule=every(10))) for name in ("a", "b", "kept")])
+    clock.advance(10)
+    deleted = await store.delete_tasks({made[1].id: 1, made[0].id: None}, by="ann")
+    assert [(task.name, task.version, task.deleted_at) for task in deleted] == [("b", 2, at(10)), ("a", 2, at(10))]
+    for task in made[:2]:
+        assert [run.status for run in await runs_of(store, task)] == [RunStatus.CANCELED]
+        assert [version.deleted for version in await store.task_versions(task.id)] == [False, True]
+    assert (await store.create_task(job("a"))).id == 4
+    assert [task.name for task in (await store.tasks(TaskQuery())).items] == ["kept", "a"]
+    assert (await store.plan(10)).tasks == 1
+
+
+async def test_none_is_deleted_where_one_cannot_be(store: Store):
+    a, b = await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b"))])
+    system = await store.create_task(job("built-in"), system=True)
+    with pytest.raises(VersionConflict) as refused:
+        await store.delete_tasks({a.id: None, b.id: 7, system.id: None})
+    assert set(refused.value.details) == {"tasks[1]", "tasks[2]"}
+    assert [await reread(store, task) for task in (a, b, system)] == [a, b, system]
+
+
+async def test_a_purge_of_many_leaves_no_row(store: Store, table_sizes: Sizes, clock: ManualClock):
+    kept = await store.create_task(job("kept"))
+    before = await table_sizes()
+    made = await store.create_tasks([NewTask(spec=job(name, schedule=every(10), labels={"a": "b"})) for name in "xyz"])
+    clock.advance(10)
+    await store.plan(10)
+    await store.delete_tasks({task.id: None for task in made}, purge=True)
+    after = await table_sizes()
+    assert {name: size for name, size in after.items() if name != "events"} == {
+        name: size for name, size in before.items() if name != "events"
+    }
+    assert (await reread(store, kept)) == kept
+
+
+async def test_tasks_are_found_by_many_names(store: Store):
+    a, b = await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b"))])
+    await store.delete_task(b.id)
+    assert await store.tasks_named({"a", "b", "A"}) == {"a": a}
+    assert await store.tasks_named(()) == {}

@@ -179,6 +179,11 @@ def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]
     return [Live(*row) for row in rows]
 
 
+def load_of_tasks(q: Dialect, task_ids: Iterable[int]) -> Work[list[Live]]:
+    rows = yield from q.fetch_by(f"select {COLUMNS} from live", "task_id", task_ids, f" order by run_id{q.lock}")
+    return [Live(*row) for row in rows]
+
+
 def waits(live: Live, *, at: Instant | None = None, flags: int = 0) -> Live:
     """The row, back among those that wait: for their time if `at` is given, else for a worker."""
     place = Place.LATER if at is not None else live.due_place

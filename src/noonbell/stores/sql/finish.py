@@ -34,7 +34,7 @@ from noonbell.stores.sql.rows import (
     lock_task,
     to_json,
 )
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, UpdateMany, Work
 
 EVENT_OF = {
     RunStatus.SUCCESS: "run.succeeded",
@@ -445,12 +445,22 @@ def turn_held(
 def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: str | None) -> Work[Task]:
     """The task ends: no further slot, and its name is free. Its runs are the caller's business."""
     current = yield from lock_task(q, task.id)
-    base = current or task
-    ended = msgspec.structs.replace(base, version=base.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
-    freed = {"live_name": None, "live_external_id": None}
-    yield update("tasks", {"id": task.id}, deleted_at=now, version=ended.version, updated_at=now, **freed)
-    yield update("cursors", {"task_id": task.id}, version=ended.version, next_fire_at=None)
-    yield from record_versions([ended], now, by)
-    yield from tell("task.deleted", [(task.id, None, {"by": by, "name": task.name})])
-    cache.put(ended)
+    (ended,) = yield from end_held(cache, now, [current or task], by=by)
+    return ended
+
+
+def end_held(cache: TaskView, now: Instant, held: Sequence[Task], *, by: str | None) -> Work[list[Task]]:
+    """The same for many, whose cursors the caller holds."""
+    ended = [
+        msgspec.structs.replace(task, version=task.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
+        for task in held
+    ]
+    if ended:
+        columns = ("deleted_at", "version", "updated_at", "live_name", "live_external_id")
+        yield UpdateMany("tasks", "id", columns, [(task.id, now, task.version, now, None, None) for task in ended])
+        yield UpdateMany("cursors", "task_id", ("version", "next_fire_at"), [(t.id, t.version, None) for t in ended])
+        yield from record_versions(ended, now, by)
+        yield from tell("task.deleted", [(task.id, None, {"by": by, "name": task.name}) for task in ended])
+    for task in ended:
+        cache.put(task)
     return ended

@@ -6,7 +6,7 @@ Pages are by number, with a total; or by cursor, which stays put while rows are 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,6 +179,14 @@ def _task_key(name: str, task: Task) -> Any:
 def task_named(name: str) -> Work[Task | None]:
     rows = yield Fetch(f"{TASK_SELECT} where t.live_name = :name", {"name": name})
     return task_from(rows[0]) if rows else None
+
+
+def tasks_named(q: Dialect, names: Collection[str]) -> Work[dict[str, Task]]:
+    if not names:
+        return {}
+    sql = f"{TASK_SELECT} where {q.names('t.live_name', 'names')}"
+    rows = yield Fetch(sql, {"names": q.pack(sorted(names))})
+    return {task.name: task for task in map(task_from, rows)}
 
 
 _VERSION = Record(TaskVersion, without=("accounted_to", "fired"))

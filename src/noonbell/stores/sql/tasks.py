@@ -8,15 +8,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
-from noonbell.errors import AlreadyExists, InvalidState, NotFound, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NoonbellError, NotFound, VersionConflict
 from noonbell.model.account import Label, StatusChange
-from noonbell.model.request import NewTask, TaskChange
+from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
@@ -24,7 +25,7 @@ from noonbell.stores.sql import reading
 from noonbell.stores.sql.active_runs import DUE, STARTED, Place, RunFlag, due_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
-from noonbell.stores.sql.finish import canceled, finish, record_versions, soft_delete
+from noonbell.stores.sql.finish import canceled, end_held, finish, record_versions
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
 from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
@@ -46,8 +47,13 @@ _TASK_COLUMNS = (
 )
 CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 _GATE_COLUMNS = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
-_AT_ONCE = 500
+_AT_ONCE = 250
 """Tasks that are prepared without a pause, and inserted in one statement."""
+MOST_NAMED = 100
+"""Of the problems of a list, those that an error names."""
+_STATE = ("version", "status", "updated_at")
+_LIMITS = ("max_concurrency", "concurrency_policy", "rate_limit", "queue")
+"""What the gate of a task follows."""
 _WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
@@ -76,16 +82,17 @@ def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[lis
 
 
 def create_all(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
-    refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
+    _refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
     return (yield from _create(cache, new))
 
 
-def refuse_taken(taken: Mapping[int, Taken]) -> None:
+def _refuse_taken(taken: Mapping[int, Taken]) -> None:
     """Raises AlreadyExists that names each, by its place in the list."""
     if taken:
-        details = {f"tasks[{index}].{found.column}": str(found) for index, found in sorted(taken.items())}
+        named = islice(sorted(taken.items()), MOST_NAMED)
+        details = {f"tasks[{index}].{found.column}": str(found) for index, found in named}
         place, said = next(iter(details.items()))
-        more = f"; {len(details) - 1} more are taken" if len(details) > 1 else ""
+        more = f"; {len(taken) - 1} more are taken" if len(taken) > 1 else ""
         raise AlreadyExists(f"{place} {said}{more}", details=details)
 
 
@@ -155,28 +162,93 @@ def change(
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     wanted = edit(task)
-    if wanted.spec == task.spec and wanted.status is task.status and not wanted.recount:
-        return (yield from _order_skips(now, task, wanted.skip_next, by))
-    yield from _check_free(q, wanted.spec, task)
-    changed = changed_by(task, wanted, now)
-    yield update(
-        "tasks",
-        {"id": task_id},
-        **dict(zip(SPEC.columns, SPEC.row(changed.spec), strict=True)),
-        version=changed.version,
-        status=changed.status,
-        updated_at=now,
-        live_name=changed.spec.name,
-        live_external_id=changed.spec.external_id,
-    )
-    yield from _write_cursors([changed])
-    yield from _write_labels(changed)
-    yield from _write_gate(q, task, changed)
-    yield from _touch_live(q, task, changed)
-    yield from record_versions([changed], now, by)
-    yield from tell(event_of(task, changed), [(task_id, None, {"by": by, "version": changed.version})])
-    cache.put(changed)
-    return (yield from _order_skips(now, changed, wanted.skip_next, by))
+    for found in (yield from _taken(q, [(wanted.spec, task)])).values():
+        raise _already_exists(found, found.task_id)
+    (changed,) = yield from _change(q, cache, now, [(task, wanted)], by)
+    return changed
+
+
+def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: str | None = None) -> Work[list[Task]]:
+    now = yield from _hold(q, cache, [edit.task_id for edit in edits])
+    wanted: list[tuple[Task, TaskChange]] = []
+    refused: dict[int, NoonbellError] = {}
+    for start in range(0, len(edits), _AT_ONCE):
+        part = edits[start : start + _AT_ONCE]
+        tasks = yield from _load(q, [edit.task_id for edit in part])
+        for index, edit in enumerate(part, start):
+            try:
+                task = _standing(tasks.get(edit.task_id), edit.task_id, edit.expect_version)
+                wanted.append((task, edit.change(task)))
+            except NoonbellError as error:
+                refused[index] = error
+    _refuse(refused)
+    _refuse_taken((yield from _taken(q, [(change.spec, task) for task, change in wanted])))
+    changed: list[Task] = []
+    for start in range(0, len(wanted), _AT_ONCE):
+        changed += yield from _change(q, cache, now, wanted[start : start + _AT_ONCE], by)
+    return changed
+
+
+def _refuse(refused: Mapping[int, NoonbellError]) -> None:
+    """Raises an error of the kind of the first, which names all of them by their places in the list."""
+    if not refused:
+        return
+    details: dict[str, str] = {}
+    for index, error in islice(refused.items(), MOST_NAMED):
+        if isinstance(error, InvalidArgument):
+            details |= {f"tasks[{index}].{name}": str(problem) for name, problem in error.details.items()}
+        else:
+            details[f"tasks[{index}]"] = error.message
+    first = next(iter(refused.values()))
+    raise type(first)("; ".join(f"{name}: {problem}" for name, problem in details.items()), details=details)
+
+
+def _change(
+    q: Dialect, cache: TaskView, now: Instant, wanted: Sequence[tuple[Task, TaskChange]], by: str | None
+) -> Work[list[Task]]:
+    """Of tasks that are held and accounted for. What asks for nothing new writes nothing."""
+    changed: list[Task] = []
+    turned: list[tuple[Task, Task]] = []
+    for task, change in wanted:
+        is_same = change.spec == task.spec and change.status is task.status and not change.recount
+        changed.append(task if is_same else changed_by(task, change, now))
+        if not is_same:
+            turned.append((task, changed[-1]))
+    yield from _write_versions(q, cache, now, turned, by)
+    for index, (_, change) in enumerate(wanted):
+        changed[index] = yield from _order_skips(now, changed[index], change.skip_next, by)
+    return changed
+
+
+def _write_versions(
+    q: Dialect, cache: TaskView, now: Instant, turned: Sequence[tuple[Task, Task]], by: str | None
+) -> Work[None]:
+    """From each first version to its second."""
+    if not turned:
+        return
+    after = [task for _, task in turned]
+    edited = [(old, new) for old, new in turned if old.spec != new.spec]
+    states = {task.id: (task.id, task.version, str(task.status), now) for task in after}
+    if edited:
+        names = {new.id: (new.spec.name, new.spec.external_id) for _, new in edited}
+        specs = [(*states.pop(new.id), *names[new.id], *SPEC.row(new.spec)) for _, new in edited]
+        yield UpdateMany("tasks", "id", (*_STATE, "live_name", "live_external_id", *SPEC.columns), specs)
+    if states:
+        yield UpdateMany("tasks", "id", _STATE, list(states.values()))
+    yield from _write_cursors(after)
+    labelled = [new for old, new in edited if old.spec.labels != new.spec.labels]
+    yield from q.delete_by("task_labels", "task_id", [task.id for task in labelled])
+    yield from _insert_labels(labelled)
+    for old, new in edited:
+        if any(getattr(old.spec, name) != getattr(new.spec, name) for name in _LIMITS):
+            yield from _write_gate(q, old, new)
+        yield from _touch_live(q, old, new)
+    yield from record_versions(after, now, by)
+    facts: dict[str, list[tuple[Any, ...]]] = {}
+    for old, new in turned:
+        facts.setdefault(event_of(old, new), []).append((new.id, None, {"by": by, "version": new.version}))
+        cache.put(new)
+    yield from tell_all(facts)
 
 
 def event_of(task: Task, changed: Task) -> str:
@@ -191,7 +263,16 @@ def _accounted(
     q: Dialect, cache: TaskView, task_id: TaskId, expect_version: int | None = None
 ) -> Work[tuple[Instant, Task]]:
     """The task, held, with every slot up to now accounted for."""
-    task = yield from lock_task(q, task_id)
+    task = _standing((yield from lock_task(q, task_id)), task_id, expect_version)
+    now = yield Now()
+    while task.next_fire_at is not None and task.next_fire_at <= now:
+        yield from account_for(q, cache, now, [(cache.put(task), task)], cap=100)
+        task = _standing((yield from load_task(task_id)), task_id)
+    return now, task
+
+
+def _standing(task: Task | None, task_id: TaskId, expect_version: int | None = None) -> Task:
+    """The task, if it is there and of the version that the caller has seen."""
     if task is None or task.deleted_at is not None:
         raise NotFound(f"there is no task {task_id}")
     if expect_version is not None and task.version != expect_version:
@@ -199,14 +280,7 @@ def _accounted(
             f"task {task_id} is at version {task.version}, not {expect_version}; read it again and repeat the change",
             details={"version": task.version},
         )
-    now = yield Now()
-    while task.next_fire_at is not None and task.next_fire_at <= now:
-        yield from account_for(q, cache, now, [(cache.put(task), task)], cap=100)
-        reloaded = yield from load_task(task_id)
-        if reloaded is None or reloaded.deleted_at is not None:
-            raise NotFound(f"there is no task {task_id}")
-        task = reloaded
-    return now, task
+    return task
 
 
 def changed_by(task: Task, wanted: TaskChange, now: Instant) -> Task:
@@ -249,9 +323,57 @@ def delete(
     expect_version: int | None = None,
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
+    _check_deletable(task)
+    (ended,) = yield from _delete(q, cache, now, [task], by, cancel_running=cancel_running, purge=purge)
+    return ended
+
+
+def delete_all(
+    q: Dialect,
+    cache: TaskView,
+    versions: Mapping[TaskId, int | None],
+    *,
+    by: str | None = None,
+    cancel_running: bool = False,
+    purge: bool = False,
+) -> Work[list[Task]]:
+    ids = list(versions)
+    now = yield from _hold(q, cache, ids)
+    tasks: list[Task] = []
+    refused: dict[int, NoonbellError] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        found = yield from _load(q, ids[start : start + _AT_ONCE])
+        for index, task_id in enumerate(ids[start : start + _AT_ONCE], start):
+            try:
+                tasks.append(_standing(found.get(task_id), task_id, versions[task_id]))
+                _check_deletable(tasks[-1])
+            except NoonbellError as error:
+                refused[index] = error
+    _refuse(refused)
+    ended: list[Task] = []
+    for start in range(0, len(tasks), _AT_ONCE):
+        part = tasks[start : start + _AT_ONCE]
+        ended += yield from _delete(q, cache, now, part, by, cancel_running=cancel_running, purge=purge)
+    return ended
+
+
+def _check_deletable(task: Task) -> None:
     if task.id > SYSTEM_TASK_IDS:
         raise InvalidState(f"task {task.name!r} is built in and cannot be deleted; disable it instead")
-    rows = yield from narrow.load_where(q, "task_id = :task", task=task_id)
+
+
+def _delete(
+    q: Dialect,
+    cache: TaskView,
+    now: Instant,
+    tasks: Sequence[Task],
+    by: str | None,
+    *,
+    cancel_running: bool,
+    purge: bool,
+) -> Work[list[Task]]:
+    """Of tasks that are held and accounted for."""
+    rows = yield from narrow.load_of_tasks(q, [task.id for task in tasks])
     if not (cancel_running or purge):
         rows = [row for row in rows if not row.started and row.parent_id is None]
     ordered = sorted(rows, key=lambda row: row.parent_id is None)
@@ -262,10 +384,14 @@ def delete(
     if parts:
         left = yield from narrow.load_active(q, parts)
         yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
-    ended = yield from soft_delete(q, cache, now, task, by=by)
+    # A run that ended may have been its task's last one: its task is then at another version, or deleted already.
+    current = yield from _load(q, [task.id for task in tasks])
+    standing = [task for task in current.values() if task.deleted_at is None]
+    ended = {task.id: task for task in (yield from end_held(cache, now, standing, by=by))}
     if purge:
-        yield from purge_rows(task_id)
-    return ended
+        for task in tasks:
+            yield from purge_rows(task.id)
+    return [ended.get(task.id, current[task.id]) for task in tasks]
 
 
 BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
@@ -321,7 +447,7 @@ class Taken:
     earlier: int | None = None
     """The one of the same list that asks for it too, and comes first."""
 
-    def __str__(self) -> str:
+    def _str__(self) -> str:
         if self.task_id is not None:
             return f"is {self.value!r}, which task {self.task_id} has already"
         return f"is {self.value!r}, as that of tasks[{self.earlier}]; expected one task for each {self.column}"
@@ -352,11 +478,6 @@ def _taken(q: Dialect, wanted: Sequence[tuple[TaskSpec, Task | None]]) -> Work[d
         else:
             first.update(dict.fromkeys(each, index))
     return taken
-
-
-def _check_free(q: Dialect, spec: TaskSpec, before: Task) -> Work[None]:
-    for found in (yield from _taken(q, [(spec, before)])).values():
-        raise _already_exists(found, found.task_id)
 
 
 def _already_exists(found: Taken, task_id: int | None) -> AlreadyExists:
@@ -449,44 +570,35 @@ def _flags_under(row: narrow.Live, allowed: Sequence[str]) -> int:
 def set_status(
     q: Dialect, cache: TaskView, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None
 ) -> Work[list[Task]]:
-    now, tasks = yield from _with_accounts(q, cache, task_ids, status)
-    turned = [(task, changed_by(task, TaskChange(spec=task.spec, status=status), now)) for task in tasks]
-    if not turned:
-        return []
-    after = [task for _, task in turned]
-    yield UpdateMany(
-        "tasks",
-        "id",
-        ("version", "status", "updated_at"),
-        [(task.id, task.version, str(task.status), now) for task in after],
+    now = yield from _hold(q, cache, task_ids)
+    found = (yield from _load(q, task_ids)).values()
+    tasks = [task for task in found if task.deleted_at is None and task.status not in (status, TaskStatus.ERROR)]
+    return (
+        yield from _change(q, cache, now, [(task, TaskChange(spec=task.spec, status=status)) for task in tasks], by)
     )
-    yield from _write_cursors(after)
-    yield from record_versions(after, now, by)
-    facts: dict[str, list[tuple[Any, ...]]] = {}
-    for before, task in turned:
-        facts.setdefault(event_of(before, task), []).append((task.id, None, {"by": by, "version": task.version}))
-        cache.put(task)
-    yield from tell_all(facts)
-    return after
 
 
-def _with_accounts(
-    q: Dialect, cache: TaskView, task_ids: Sequence[TaskId], status: TaskStatus
-) -> Work[tuple[Instant, list[Task]]]:
-    """Those that the change is for, held, with every slot up to now accounted for.
+def _hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instant]:
+    """Hold these tasks, and account for each of their slots up to now, which is the answer.
 
     Their cursors are taken in the order of their ids, so two of these never wait for each other.
     """
     yield from q.fetch_by("select task_id from cursors", "task_id", task_ids, f" order by task_id{q.lock}")
-    now = yield Now()
+    now: Instant = yield Now()
     while True:
-        rows = yield from q.fetch_by(TASK_SELECT, "t.id", task_ids, " order by t.id")
-        found = [task_from(row) for row in rows]
-        found = [task for task in found if task.deleted_at is None and task.status not in (status, TaskStatus.ERROR)]
-        due = [task for task in found if task.next_fire_at is not None and task.next_fire_at <= now]
+        due = yield from q.fetch_by(
+            "select task_id from cursors", "task_id", task_ids, " and next_fire_at <= :now", now=now
+        )
         if not due:
-            return now, found
-        yield from account_for(q, cache, now, [(cache.put(task), task) for task in due], cap=100)
+            return now
+        tasks = yield from _load(q, [row[0] for row in due[:_AT_ONCE]])
+        yield from account_for(q, cache, now, [(cache.put(task), task) for task in tasks.values()], cap=100)
+
+
+def _load(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Task]]:
+    """With their cursors, deleted ones too."""
+    rows = yield from q.fetch_by(TASK_SELECT, "t.id", task_ids, " order by t.id")
+    return {task.id: task for task in map(task_from, rows)}
 
 
 def turns(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, StatusChange]]:
