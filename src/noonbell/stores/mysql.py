@@ -12,7 +12,7 @@ import asyncio
 import functools
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 NOW = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 _PATIENCE = 10.0
-"""Seconds that a transaction may take, and that a server which holds still can keep a caller waiting."""
+"""Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _ROWS_AT_ONCE = 1_000
 """Rows in one insert: well below the packet that a server takes by default."""
 
@@ -191,15 +191,9 @@ class MysqlStore(ServerStore):
         blocker = self._lock_waits.one()
 
         async def once() -> T:
-            async with self._cursor(blocker, spare=spare) as (connection, cursor, patience):
+            async with self._cursor(blocker, spare=spare) as (connection, do):
                 view = TaskView(self._cache)
                 await connection.begin()
-
-                async def do(statement: Statement) -> Any:
-                    # It is for each statement: a transaction of ten thousand tasks may take longer.
-                    patience.reschedule(asyncio.get_running_loop().time() + _PATIENCE)
-                    return await self._do(cursor, statement)
-
                 try:
                     result = await drive(lambda: work(view), do)
                 except Exception:
@@ -215,8 +209,8 @@ class MysqlStore(ServerStore):
         blocker = self._lock_waits.one()
 
         async def once() -> T:
-            async with self._cursor(blocker) as (_, cursor, _):
-                return await drive(work, functools.partial(self._do, cursor))
+            async with self._cursor(blocker) as (_, do):
+                return await drive(work, do)
 
         return await until_it_holds(once, blocker, self._wait_at_most)
 
@@ -241,8 +235,8 @@ class MysqlStore(ServerStore):
     @asynccontextmanager
     async def _cursor(
         self, blocker: blocking.Blocker, *, spare: bool = False
-    ) -> AsyncIterator[tuple[Any, Any, asyncio.Timeout]]:
-        """A connection of the pool, for as long as the server answers in time."""
+    ) -> AsyncIterator[tuple[Any, Callable[[Statement], Awaitable[Any]]]]:
+        """A connection of the pool and what sends it a statement, for as long as the server answers each in time."""
         pool = self._spare if spare else self._pool
         if pool is None:
             raise StoreUnavailable("the store is closed")
@@ -251,9 +245,17 @@ class MysqlStore(ServerStore):
                 connection = await pool.acquire()
             thread = connection.thread_id()
             try:
-                looked_for = blocker.looked_for(lambda before: self._blocker(thread, before))
-                async with asyncio.timeout(_PATIENCE) as patience, looked_for:
-                    yield connection, connection.cursor(), patience
+                async with (
+                    asyncio.timeout(_PATIENCE) as limit,
+                    blocker.looked_for(lambda before: self._blocker(thread, before)),
+                ):
+                    cursor, now = connection.cursor(), asyncio.get_running_loop().time
+
+                    async def do(statement: Statement) -> Any:
+                        limit.reschedule(now() + _PATIENCE)
+                        return await self._do(cursor, statement)
+
+                    yield connection, do
             except (asyncio.CancelledError, TimeoutError):
                 # Its answer may still be on the way: no other call may read it.
                 await _discard(connection)
