@@ -91,7 +91,7 @@ class Remote:
         return None
 
     def _task_names(self) -> list[str]:
-        """For suggestions: the first so many, and none where that fails."""
+        """For suggestions: the names of the first `_MOST_NAMES` tasks; empty where the server does not give them."""
         with contextlib.suppress(errors.NoonbellError):
             return [task["name"] for task in self.pages("/tasks", {}, _MOST_NAMES)]
         return []

@@ -161,7 +161,7 @@ def next_fire(moment: str | None, now: datetime | None = None) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters; what was cut ends in an ellipsis."""
+    """The text, shortened to `most` characters with an ellipsis at its end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

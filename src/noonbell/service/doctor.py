@@ -49,7 +49,7 @@ _MOST_NAMED: Final = 20
 _DAY: Final = 86_400 * SECOND
 _FAILURES_READ: Final = 200
 _RUNS_READ: Final = 20
-"""Of a task: among them is its newest that has ended, unless so many are under way."""
+"""The newest runs of a task that are read to find the last one that has ended."""
 
 
 class CheckStatus(enum.StrEnum):

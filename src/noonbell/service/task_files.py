@@ -4,9 +4,9 @@
 An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those made by the
 API: such a name is reported as foreign and left alone, unless the caller adopts it.
 
-All declarations are read before anything is written, so a slip in one of them changes nothing. New tasks are then created in one
-transaction, those that are pruned deleted in one, and each change is its own: what a process that dies half way has left is done by the next one, and a second node that does the same at
-the same time finds nothing left to do.
+All declarations are read before anything is written, so a slip in one of them changes nothing. New tasks are then created in
+one transaction, those that are pruned are deleted in one, and each change is its own: what a process that dies half way has
+left is done by the next one, and a second node that does the same at the same time finds nothing left to do.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _DENIED_FOR = 60.0
 """Seconds until a process that may not have a socket tries again."""
 
 
-class Listener(NamedTuple):
+class WakeupListener(NamedTuple):
     """One process, as its publishers know it."""
 
     address: Any
@@ -94,14 +94,14 @@ class ListenerRegistry(ABC):
     """Seconds for which `listeners` need not be asked again. 0: it costs next to nothing."""
     reaches_everybody: bool
     """Any process that can open the store can also reach this listener."""
-    own: tuple[socket.socket, Listener] | None = None
+    own: tuple[socket.socket, WakeupListener] | None = None
 
     @abstractmethod
-    async def listeners(self) -> Mapping[str, Listener]:
+    async def listeners(self) -> Mapping[str, WakeupListener]:
         """All of them but this process, by name."""
 
     @abstractmethod
-    async def enter(self) -> tuple[socket.socket, Listener]:
+    async def enter(self) -> tuple[socket.socket, WakeupListener]:
         """Bind a socket, make it known and keep it as `own`. OSError: this process may not have one."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class DatagramWakeup(PushedWakeup):
         self.by = registry.by
         self._registry = registry
         self._is_wanted = False
-        self._known: Mapping[str, Listener] = {}
+        self._known: Mapping[str, WakeupListener] = {}
         self._known_at = self._stay_at = float("-inf")
         self._since_known: set[str] = set()
         """Topics that listeners have not got who came after `_known` was read."""
@@ -224,7 +224,7 @@ class DatagramWakeup(PushedWakeup):
 
     # Telling
 
-    async def _read(self) -> Mapping[str, Listener]:
+    async def _read(self) -> Mapping[str, WakeupListener]:
         """Those that have come since the last time."""
         before, self._known = self._known, await self._registry.listeners()
         self._known_at = time.monotonic()
@@ -245,7 +245,7 @@ class DatagramWakeup(PushedWakeup):
                 self._send(name, listener, self._since_known)
             self._since_known = set()
 
-    def _send(self, name: str, listener: Listener, topics: set[str]) -> None:
+    def _send(self, name: str, listener: WakeupListener, topics: set[str]) -> None:
         for message in payloads(self._name, sorted(topics)):
             try:
                 self._sender(listener.family).sendto(sealed(listener.key, message), listener.address)
@@ -300,8 +300,8 @@ class SocketFolder(ListenerRegistry):
         aside = f"noonbell-wakeup-{found.st_uid}-{found.st_dev:x}-{found.st_ino:x}"
         return [Path(f"{path}-wakeup"), Path(tempfile.gettempdir(), aside)]
 
-    async def listeners(self) -> Mapping[str, Listener]:
-        found: dict[str, Listener] = {}
+    async def listeners(self) -> Mapping[str, WakeupListener]:
+        found: dict[str, WakeupListener] = {}
         for folder in self.folders():
             with contextlib.suppress(OSError):
                 _check_private(folder)
@@ -310,10 +310,10 @@ class SocketFolder(ListenerRegistry):
             found.pop(self.own[1].address, None)
         return found
 
-    def _listener(self, path: str) -> Listener:
-        return Listener(path, socket.AF_UNIX, self._key)
+    def _listener(self, path: str) -> WakeupListener:
+        return WakeupListener(path, socket.AF_UNIX, self._key)
 
-    async def enter(self) -> tuple[socket.socket, Listener]:
+    async def enter(self) -> tuple[socket.socket, WakeupListener]:
         refusal: OSError = PermissionError("the file is not there or belongs to another user")
         for folder in self.folders():
             path = str(folder / secrets.token_hex(4))
@@ -398,7 +398,7 @@ class ListenerTable(ListenerRegistry):
 
         return self._advertise is not None or _is_loopback(host_of(self._url))
 
-    async def listeners(self) -> Mapping[str, Listener]:
+    async def listeners(self) -> Mapping[str, WakeupListener]:
         from noonbell.stores.mysql import NOW
 
         rows = await self._fetch(
@@ -407,17 +407,18 @@ class ListenerTable(ListenerRegistry):
             [host_mark(), self._id, int(_GONE_AFTER * 1e6)],
         )
         return {
-            id_: Listener((address, port), _family(address), bytes.fromhex(key)) for id_, address, port, key in rows
+            id_: WakeupListener((address, port), _family(address), bytes.fromhex(key))
+            for id_, address, port, key in rows
         }
 
-    async def enter(self) -> tuple[socket.socket, Listener]:
+    async def enter(self) -> tuple[socket.socket, WakeupListener]:
         from noonbell.stores.mysql import NOW
 
         bound = _bind_udp(self._advertise)
         try:
             address, port = parse_udp_address(self._advertise or "127.0.0.1")
             port = port or bound.getsockname()[1]
-            own = Listener((address, port), bound.family, secrets.token_bytes(16))
+            own = WakeupListener((address, port), bound.family, secrets.token_bytes(16))
             self._id = secrets.token_hex(8)
             await self._fetch(f"delete from {self._table} where seen_at < {NOW} - %s", [int(2 * _GONE_AFTER * 1e6)])
             await self._fetch(
