@@ -19,6 +19,8 @@ from integration.targets.sink import Asked, Line, Sink, listening
 PATIENCE = 60.0
 TEXTS = list(HOSTILE.items())
 DAILY = {"schedule.expr": "0 3 * * *", "tasks.schedule.expr": "0 3 * * *"}
+NOBODY = 1 << 40
+"""The id of no task."""
 ONCE = {"max_retries": 0}
 
 
@@ -205,7 +207,10 @@ class Life:
             },
             "change_alert_channel": {"url": self.sink.url(f"/ok/{self.number}")},
             "create_job": {"job_name": f"{self.plain} 5"},
+            "create_tasks": {**DAILY, "tasks.name": f"{self.plain} 6", "tasks.job_type": self.plain},
             "create_token": {"name": self.plain},
+            "delete_tasks": {"tasks": [{"id": NOBODY}], "tasks.id": NOBODY},
+            "patch_tasks": {**DAILY, "tasks.id": self.tasks[0], "tasks.name": f"{self.plain} 7"},
             "publish_plan": {"plan_id": f"{self.number:x}"},
             "publish_runs": {"runs.task": self.tasks[0]},
         }.get(operation, {})

@@ -189,7 +189,10 @@ class Filled:
         parts = schema["properties"].items()
         found = {name: self.of(part, f"{at}.{name}" if at else name) for name, part in parts}
         found = {name: value for name, value in found.items() if value is not NOTHING}
-        return {name: least(schema["properties"][name]) for name in needed} | found if found else NOTHING
+        if not found:
+            return NOTHING
+        given = {name: self._plain.get(f"{at}.{name}", least(schema["properties"][name])) for name in needed}
+        return given | found
 
 
 def least(schema: dict[str, Any]) -> Any:

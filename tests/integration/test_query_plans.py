@@ -205,7 +205,8 @@ async def full_scans(store: SqlStore, sql: str, args: Sequence[Any]) -> list[str
     if store.dialect.name == "postgres":
         async with store._pool.acquire() as connection:  # type: ignore[attr-defined]
             return postgres_scans(json.loads(await connection.fetchval(f"explain (format json) {sql}", *args)))
-    async with store._cursor(Blocker()) as (_, cursor, _):  # type: ignore[attr-defined]
+    async with store._cursor(Blocker()) as (connection, _):  # type: ignore[attr-defined]
+        cursor = connection.cursor()
         await cursor.execute(f"explain {sql}", args)
         return mariadb_scans(await cursor.fetchall())
 

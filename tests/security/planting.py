@@ -116,7 +116,7 @@ async def dumped(url: str) -> str:
         file = Path(parts.path[1:] if parts.path.startswith("//") else parts.path)
         rows = _sqlite_rows(file)
         # Pages that are free again count too: whoever has the file has them.
-        raw = [each.read_bytes().decode("latin-1") for each in file.parent.glob(f"{file.name}*")]
+        raw = [each.read_bytes().decode("latin-1") for each in file.parent.glob(f"{file.name}*") if each.is_file()]
         return "\n".join([rows, *raw])
     if parts.scheme.startswith("postgres"):
         connection = await asyncpg.connect(url)
