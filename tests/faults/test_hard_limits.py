@@ -101,7 +101,8 @@ class Disk:
     def copy_to(self, folder: Path) -> None:
         folder.mkdir()
         for file in self.folder.glob("n.db*"):
-            shutil.copy(file, folder)
+            if file.is_file():
+                shutil.copy(file, folder)
 
 
 @pytest.mark.skipif(not may_mount(), reason="a small disk takes the right to mount one")
