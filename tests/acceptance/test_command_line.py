@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -67,6 +68,19 @@ def test_waiting_no_longer_than_asked_is_exit_7(noonbell, target):
     ran = noonbell("trigger", "slow", "--wait", "--timeout", "0.2")
     assert (ran.code, ran.out) == (7, "")
     assert "still RUNNING" in ran.err
+
+
+def test_who_stops_waiting_hears_that_the_run_goes_on(noonbell, server, target):
+    noonbell("task", "create", "slow", "--url", target.url("/hold/on"))
+    env = dict(os.environ) | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
+    waiting = subprocess.Popen([COMMAND, "trigger", "slow", "--wait"], env=env, stderr=subprocess.PIPE, text=True)
+    target.wait_for("/hold/on")
+    (run,) = server.ask("GET", "/runs")["items"]
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 130
+    assert f"run {run['id']} goes on;" in said
+    assert f"noonbell run cancel {run['id']}" in said
 
 
 def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
@@ -180,6 +194,21 @@ def test_runs_are_listed_read_canceled_and_retried(noonbell, target):
     target.wait_for("/hold/on")
     assert noonbell("run", "cancel", held).out.split() == [held, "CANCELED"]
     assert noonbell("run", "tail", held).code == 6
+
+
+def test_a_log_of_several_pages_is_printed_whole(noonbell, server):
+    server.trigger(server.create(name="talks", job_type="talk"))
+    asked = {"queues": ["default"], "job_types": ["talk"], "max": 1, "wait_seconds": 20, "version": 0}
+    (run,) = server.ask("POST", "/workers/w1/claim", asked)["runs"]
+    held = {"worker_id": "w1", "token": run["token"]}
+    for page in range(3):
+        lines = [{"message": f"line {page * 500 + number}"} for number in range(500)]
+        server.ask("POST", f"/runs/{run['run_id']}/log", {**held, "lines": lines})
+    server.ask("POST", f"/runs/{run['run_id']}/settle", {**held, "outcome": "success"})
+    told = noonbell("run", "log", str(run["run_id"]))
+    assert told.code == 0
+    printed = told.out.splitlines()
+    assert [line.partition("line ")[2] for line in printed[:-1]] == [str(number) for number in range(1_500)]
 
 
 def test_the_payload_is_given_whole_or_by_field(noonbell, server, target):

@@ -195,3 +195,13 @@ def test_files_are_named_with_the_option_or_without(noonbell: Noonbell, folder):
     unanswered = noonbell("apply", "billing.yaml", "--prune")
     assert (unanswered.code, "--yes" in unanswered.err) == (2, True)
     assert noonbell("task", "get", "hourly").code == 0
+
+
+def test_an_edit_of_a_declared_task_says_who_will_undo_it(noonbell: Noonbell, folder):
+    assert noonbell("apply", "-f", "billing.yaml").code == 0
+    edited = noonbell("task", "edit", "hourly", "--timeout", "9")
+    assert edited.code == 0
+    assert edited.err.startswith("note: file:billing declares this task and will undo the change")
+    detached = noonbell("task", "edit", "hourly", "--set", "managed_by=api")
+    assert (detached.code, detached.err) == (0, "")
+    assert noonbell("task", "edit", "hourly", "--timeout", "8").err == ""

@@ -11,9 +11,10 @@ import click
 
 import noonbell
 from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.errors import InvalidArgument, SettingsError
 
 if TYPE_CHECKING:
-    from noonbell.settings import Loaded
+    from noonbell.settings import Loaded, Settings
 
 
 @click.group("config")
@@ -39,10 +40,29 @@ def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -
 @config_option
 @store_option
 def check(files: tuple[str, ...], store: str | None) -> None:
-    """Read all settings and stop at what is wrong, a line for each problem."""
+    """Read all settings, tasks and alerts included, and stop at what is wrong, a line for each problem."""
     loaded = load_settings(files, store__url=store)
+    _check_declared(loaded.settings)
     chosen = sum(origin != "default" for origin in loaded.origins.values())
     click.echo(f"the settings are sound: {chosen} chosen, the rest by default", err=True)
+
+
+def _check_declared(settings: Settings) -> None:
+    """SettingsError names every problem of the tasks and alerts that the files declare, as `serve` would."""
+    from noonbell.alerts.service import read_declared
+    from noonbell.cli.task_files import check_tasks
+
+    problems: dict[str, Any] = {}
+    for read in (
+        lambda: check_tasks([dict(declared.fields) for declared in settings.tasks]),
+        lambda: read_declared(settings.alerts),
+    ):
+        try:
+            read()
+        except (InvalidArgument, SettingsError) as error:
+            problems |= error.details
+    if problems:
+        raise SettingsError.fields(problems)
 
 
 @config_command.command("reference")

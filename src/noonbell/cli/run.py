@@ -78,6 +78,14 @@ _SILENT = 2.0
 
 def await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
     """Ask until the run is final: often at first, then less. One that does not start says why, on stderr."""
+    try:
+        return _await_run(remote, run_id, timeout, output)
+    except KeyboardInterrupt:
+        talk(f"\nrun {run_id} goes on; noonbell run tail {run_id} follows it, noonbell run cancel {run_id} cancels it")
+        raise
+
+
+def _await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
     began = time.monotonic()
     pause = 0.05
     said = ""
@@ -143,7 +151,7 @@ COLUMNS = {
 }
 
 
-@click.group("run", cls=NounGroup, aliases={"show": "get"})
+@click.group("run", cls=NounGroup, aliases={"show": "get", "log": "tail", "logs": "tail"})
 def run_command() -> None:
     """List, read, explain, cancel, retry and follow runs."""
 
@@ -235,7 +243,7 @@ def retry(run_id: str, wait: bool, timeout: float, output: str) -> int:
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only events of this task.")
 @output_option
 def tail(run_id: str | None, task: str | None, output: str) -> int:
-    """Follow one run to its end, or the events of all runs."""
+    """Print the log of one run and follow it to its end (also `run log`), or the events of all runs."""
     remote = Remote.of_environment()
     if run_id is not None:
         return _follow(remote, run_id, output)
@@ -258,9 +266,10 @@ def _follow(remote: Remote, run_id: str, output: str) -> int:
         after = page["next_after"]
         for line in page["items"]:
             show_one(line, output, name="message", lines=_logged)
-        if run["final_status"] is not None:
-            break
-        time.sleep(0.5)
+        if not page["items"]:
+            if run["final_status"] is not None:
+                break
+            time.sleep(0.5)
     return await_run(remote, run["id"], 0, output)
 
 

@@ -140,16 +140,22 @@ def edit(task: str, file: str | None, output: str, **given: Any) -> None:
         )
     remote = Remote.of_environment()
     path = f"/tasks/{task_segment(task)}"
+    before = remote.get(path)
     if in_editor:
-        changes = _edited(remote.get(path))
+        changes = _edited(before)
         if changes is None:
             talk("nothing changed")
             return
     else:
-        before = remote.get(path) if given["data"] is not None or given["headers"] else {}
         changes = {**(read_file(file) if file else {}), **_given(before, **given)}
     changed = remote.call("PATCH", path, changes)
     show_one(changed, output, name="version", lines=_changed)
+    owner = str(changes.get("managed_by", before["managed_by"]))
+    if owner.startswith(("file:", "code:")):
+        talk(
+            f"note: {owner} declares this task and will undo the change when it is applied next; change it there,"
+            " or detach the task with --set managed_by=api"
+        )
 
 
 def _tell_status(task: str, answer: Any) -> None:

@@ -88,3 +88,20 @@ def test_the_reference_is_made_from_the_source():
         "docs/reference/settings.md is out of date: put the output of `noonbell config reference` between its markers"
     )
     assert made.split("<!-- settings: end -->")[0] == reference_table(), message
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("alerts: {chanels: {}}", "alerts.chanels"),
+        ("alerts: {rules: {x: {kind: nope}}}", "alerts.rules.x.kind"),
+        ("tasks: [{name: x, cron_expr: '61 * * * *', target_url: 'http://a.test/'}]", "tasks[x].cron_expr"),
+    ],
+)
+def test_what_a_server_would_refuse_of_tasks_and_alerts_is_found(noonbell, tmp_path, text, named):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text)
+    code, out, err = noonbell("config", "check", "--config", str(bad))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {named}")
+    assert len(err.splitlines()) == 1
