@@ -218,7 +218,7 @@ class MysqlStore(ServerStore):
         pool = self._spare
         if pool is None:
             return before
-        async with self._looking, asyncio.timeout(LOCK_SECONDS), pool.acquire() as connection:
+        async with self._looking, asyncio.timeout(LOCK_SECONDS), _connection(pool) as connection:
             cursor = connection.cursor()
 
             async def ask(sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -241,31 +241,28 @@ class MysqlStore(ServerStore):
         if pool is None:
             raise StoreUnavailable("the store is closed")
         try:
-            async with asyncio.timeout(WAIT_AT_MOST):
-                connection = await pool.acquire()
-            thread = connection.thread_id()
-            try:
-                async with (
-                    asyncio.timeout(_PATIENCE) as limit,
-                    blocker.looked_for(lambda before: self._blocker(thread, before)),
-                ):
-                    cursor, now = connection.cursor(), asyncio.get_running_loop().time
+            async with _connection(pool) as connection:
+                thread = connection.thread_id()
+                try:
+                    async with (
+                        asyncio.timeout(_PATIENCE) as limit,
+                        blocker.looked_for(lambda before: self._blocker(thread, before)),
+                    ):
+                        cursor, now = connection.cursor(), asyncio.get_running_loop().time
 
-                    async def do(statement: Statement) -> Any:
-                        limit.reschedule(now() + _PATIENCE)
-                        return await self._do(cursor, statement)
+                        async def do(statement: Statement) -> Any:
+                            limit.reschedule(now() + _PATIENCE)
+                            return await self._do(cursor, statement)
 
-                    yield connection, do
-            except (asyncio.CancelledError, TimeoutError):
-                # Its answer may still be on the way: no other call may read it.
-                await _discard(connection)
-                raise
-            except mysql_errors.MySQLError as error:
-                if isinstance(_translated(error), StoreUnavailable):
+                        yield connection, do
+                except (asyncio.CancelledError, TimeoutError):
+                    # Its answer may still be on the way: no other call may read it.
                     await _discard(connection)
-                raise
-            finally:
-                pool.release(connection)
+                    raise
+                except mysql_errors.MySQLError as error:
+                    if isinstance(_translated(error), StoreUnavailable):
+                        await _discard(connection)
+                    raise
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
 
@@ -403,6 +400,46 @@ def _values(params: Params, names: Sequence[str]) -> list[Any] | None:
 def _nothing(params: Params, names: Sequence[str]) -> bool:
     """An empty list is in nothing, and `in ()` is no SQL."""
     return any(params[name] == () for name in names)
+
+
+_returning: set[asyncio.Task[None]] = set()
+
+
+@asynccontextmanager
+async def _connection(pool: Any) -> AsyncIterator[Any]:
+    """A connection of the pool; TimeoutError if there is none in time.
+
+    On Python 3.11 `asyncio.wait_for`, by which the driver connects, may lose a cancellation. The call would wait for ever then,
+    and with it everybody who needs the pool: so the pool is asked in a task of its own, which is cancelled until it ends.
+    """
+    acquiring = asyncio.create_task(_acquired(pool))
+    try:
+        await asyncio.wait({acquiring}, timeout=WAIT_AT_MOST)
+        if not acquiring.done():
+            raise TimeoutError
+    except (asyncio.CancelledError, TimeoutError):
+        returning = asyncio.create_task(_return(pool, acquiring))
+        _returning.add(returning)
+        returning.add_done_callback(_returning.discard)
+        raise
+    connection = acquiring.result()
+    try:
+        yield connection
+    finally:
+        pool.release(connection)
+
+
+async def _acquired(pool: Any) -> Any:
+    return await pool.acquire()
+
+
+async def _return(pool: Any, acquiring: asyncio.Task[Any]) -> None:
+    """What nobody waits for any more."""
+    while not acquiring.done():
+        acquiring.cancel()
+        await asyncio.wait({acquiring}, timeout=1.0)
+    if not acquiring.cancelled() and acquiring.exception() is None:
+        pool.release(acquiring.result())
 
 
 async def _discard(connection: Any) -> None:
