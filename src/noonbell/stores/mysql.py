@@ -434,7 +434,7 @@ async def _acquired(pool: Any) -> Any:
 
 
 async def _return(pool: Any, acquiring: asyncio.Task[Any]) -> None:
-    """What nobody waits for any more."""
+    """Cancel `acquiring` until it ends, and release the connection that it got all the same."""
     while not acquiring.done():
         acquiring.cancel()
         await asyncio.wait({acquiring}, timeout=1.0)
