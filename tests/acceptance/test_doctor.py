@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 from services import forked
 
 
-def doctor(*arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
+def doctor(*arguments: str, cwd: Path | None = None, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
-    done = forked.run("doctor", "-o", "json", *arguments, env=clean | env)
+    done = forked.run("doctor", "-o", "json", *arguments, cwd=cwd, env=clean | env)
     return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
@@ -69,6 +70,53 @@ def test_looking_for_a_store_makes_none(tmp_path):
     assert str(path) in found["store"]["says"]
     forked.run("migrate", "--status", "--store", f"sqlite:///{path}").check_returncode()
     assert not path.exists()
+
+
+def test_in_another_folder_it_looks_at_the_store_of_the_server_that_answers(nodes, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    file = tmp_path / "there" / "100 %.db"
+    node = nodes.start(f"sqlite:///{str(file).replace('%', '%25')}")
+    node.create(name="a", job_type="nobody")
+    code, found = doctor(cwd=tmp_path / "here", NOONBELL_URL=f"http://127.0.0.1:{node.port}")
+    assert code == 0
+    assert found["size"]["says"].startswith("1 task")
+    assert "there/100 %25.db" in found["address"]["says"]
+    assert f"the server at http://127.0.0.1:{node.port}" in found["address"]["says"]
+    assert found["server"]["says"].endswith("on this store")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_store_that_is_not_the_servers_is_told_with_the_servers(nodes, tmp_path, sqlite_url):
+    node = nodes.start(sqlite_url)
+    url = f"http://127.0.0.1:{node.port}"
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    _, found = doctor("--store", other, NOONBELL_URL=url)
+    assert found["store"]["mark"] == "care"
+    assert "does not exist" in found["store"]["says"]
+    assert f"noonbell doctor --store {sqlite_url}" in found["store"]["fix"]
+    assert not (tmp_path / "other.db").exists()
+    forked.run("migrate", "--store", other).check_returncode()
+    code, found = doctor("--store", other, NOONBELL_URL=url)
+    assert (code, found["server"]["mark"]) == (0, "care")
+    assert f"another store, {sqlite_url}" in found["server"]["says"]
+    assert found["address"]["says"] == f"{other} (--store)"
+
+
+def test_a_database_without_a_store_is_said_to_hold_none(tmp_path):
+    (tmp_path / "empty.db").touch(mode=0o600)
+    code, found = doctor("--store", f"sqlite:///{tmp_path / 'empty.db'}")
+    assert (code, found["schema"]["mark"]) == (0, "care")
+    assert "holds no store" in found["schema"]["says"]
+
+
+def test_a_server_that_does_not_tell_its_store_is_still_found(nodes, sqlite_url):
+    token = forked.run("token", "create", "--role", "viewer", "--name", "v", "--store", sqlite_url).stdout.strip()
+    node = nodes.start(sqlite_url, env={"NOONBELL_AUTH__ENABLED": "true"})
+    url = f"http://127.0.0.1:{node.port}"
+    _, found = doctor("--store", sqlite_url, NOONBELL_URL=url, NOONBELL_TOKEN=token)
+    assert found["server"]["mark"] == "well"
+    assert "only an admin's token" in found["server"]["says"]
 
 
 def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):

@@ -24,7 +24,7 @@ from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.params import MOST_BYTES
 from noonbell.api.request_origin import AllowedHosts, TrustedProxies
 from noonbell.api.responses import json_response
-from noonbell.api.system import Health, MetricsRender
+from noonbell.api.system import Health, InstallationReader, MetricsRender
 from noonbell.engine.event_hub import Hub
 from noonbell.errors import NoonbellError
 from noonbell.model.access import Role
@@ -45,10 +45,11 @@ def create_app(
     access: Access | None = None,
     asks_for_tokens: bool = False,
     session: Session | None = None,
+    installation: InstallationReader | None = None,
 ) -> Starlette:
     """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
 
-    Nor are `/events` and `/alerts` without a `hub` and `alerts`. Without `access` no token is checked, and nothing
+    Nor are `/installation`, `/events` and `/alerts` without an `installation`, a `hub` and `alerts`. Without `access` no token is checked, and nothing
     is written into the audit log: for tests of something else.
     """
 
@@ -77,6 +78,7 @@ def create_app(
         alerts=alerts,
         access=access,
         mints=asks_for_tokens,
+        installation=installation,
     )
     guard = None if access is None else AccessGuard(access, enabled=asks_for_tokens, session=session)
     app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
@@ -92,6 +94,7 @@ def all_endpoints(
     alerts: Alerts | None = None,
     access: Access | None = None,
     mints: bool = True,
+    installation: InstallationReader | None = None,
 ) -> list[Endpoint]:
     """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
     return [
@@ -105,7 +108,7 @@ def all_endpoints(
         *(events.endpoints(hub) if hub is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
-        *system.endpoints(health, metrics_render),
+        *system.endpoints(health, metrics_render, installation),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
+from noonbell.fields import meta
 from noonbell.model.access import Role
 from noonbell.version import __version__
 
@@ -43,9 +44,22 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
 
 
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    version: Annotated[str, meta(examples=["0.1.0"])]
+    installation_id: Annotated[
+        str | None, meta("The same for every node on this store.", examples=["6b1f0c2ad5e94f7b"])
+    ]
+    store: Annotated[
+        str, meta("Where everything is kept, without passwords.", examples=["sqlite:////var/lib/noonbell/noonbell.db"])
+    ]
+
+
+InstallationReader: TypeAlias = Callable[[], Awaitable[Installation]]
+
+
 class SystemCalls:
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    def __init__(self, health: Health, installation: InstallationReader | None) -> None:
+        self._health, self._installation = health, installation
 
     @call("GET", "/healthz", "healthz", "Whether the service is well: `ok`, or 503", None, answer_example="ok")
     async def healthz(self, request: Request) -> Response:
@@ -57,6 +71,16 @@ class SystemCalls:
     async def version(self, request: Request) -> Response:
         del request
         return text_response(f"v{__version__}")
+
+    @call(
+        "GET", "/installation", "installation", "The version, the store and the installation's id", Role.ADMIN,
+        answer=Installation,
+    )  # fmt: skip
+    async def installation(self, request: Request) -> Response:
+        del request
+        if self._installation is None:
+            raise HTTPException(404)
+        return json_response(await self._installation())
 
     @call("GET", "/livez", "livez", "Whether the process is alive", None, answer_example="ok")
     async def livez(self, request: Request) -> Response:
@@ -97,8 +121,10 @@ class MetricsCalls:
         return Response(rendered, media_type=PROMETHEUS)
 
 
-def endpoints(health: Health, metrics_render: MetricsRender | None) -> list[Endpoint]:
+def endpoints(
+    health: Health, metrics_render: MetricsRender | None, installation: InstallationReader | None
+) -> list[Endpoint]:
     return [
-        *endpoints_of(SystemCalls(health), "system"),
+        *endpoints_of(SystemCalls(health, installation), "system"),
         *endpoints_of(MetricsCalls(metrics_render), "system", base=""),
     ]

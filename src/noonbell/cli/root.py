@@ -134,7 +134,7 @@ COMMANDS = {
     "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
     "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
     "config": CommandEntry("config", "Show and check the settings."),
-    "doctor": CommandEntry("store", "Look the installation over, and say what to do."),
+    "doctor": CommandEntry("doctor", "Look the installation over, and say what to do."),
     "token": CommandEntry("access", "Make, list and revoke API tokens."),
     "secrets": CommandEntry("access", "Make a key for secrets in the store; seal them all anew."),
     "completion": CommandEntry("root", "Print the completion script of a shell."),

@@ -1,10 +1,9 @@
-"""`noonbell migrate`, `audit` and `doctor`: the schema, the soundness and the health of a store. They need no server."""
+"""`noonbell migrate` and `audit`: the schema and the soundness of a store. They need no server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noonbell.cli.options import config_option, expect_head_option, load_settings, new_option, store_option
-from noonbell.cli.output import output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED
 
 if TYPE_CHECKING:
     from noonbell.model.access import Head
     from noonbell.service.consistency import ConsistencyReport
-    from noonbell.service.doctor import Finding
     from noonbell.settings import Settings
     from noonbell.stores.migrations.ownership import Found
     from noonbell.stores.sql.store import SqlStore
@@ -233,123 +230,3 @@ def _as_json(report: ConsistencyReport) -> dict[str, Any]:
         for flaw in report.flaws
     ]
     return {**{name: getattr(report, name) for name in figures}, "flaws": flaws}
-
-
-_MARKS = {"well": "✔", "care": "!", "ill": "✖"}
-_COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
-
-
-@click.command("doctor")
-@config_option
-@store_option
-@output_option
-def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> int:
-    """Look at settings, store, planner, workers, queues, tasks and server; exit code 1 if something is wrong."""
-    from noonbell.cli.output import is_colourful
-
-    settings = load_settings(files, store__url=store).settings
-    found = asyncio.run(_look(settings, files))
-    if output == "table":
-        for each in found:
-            mark = _MARKS[each.mark]
-            shown = click.style(mark, fg=_COLOURS[each.mark]) if is_colourful() else mark
-            click.echo(f"{shown} {each.check:<10} {each.says}")
-            if each.fix:
-                click.echo(f"  {'':<10} → {each.fix}")
-    else:
-        rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
-        show_list(rows, {}, output, name="check")
-    talk(_summary(found))
-    return EXIT_FAILED if any(each.mark == "ill" for each in found) else 0
-
-
-def _summary(found: list[Finding]) -> str:
-    """How many findings ask for something, and which they are."""
-    from noonbell.service.translation import Translator
-
-    words = Translator("en")
-    marked = {mark: [each.check for each in found if each.mark == mark] for mark in ("ill", "care")}
-    parts = [f"{words(f'doctor.{mark}', n=len(of))}: {', '.join(of)}" for mark, of in marked.items() if of]
-    return "; ".join(parts) or words("doctor.all_well")
-
-
-async def _look(settings: Settings, files: tuple[str, ...]) -> list[Finding]:
-    from noonbell.service.doctor import folder_of, look_at_machine, look_at_settings
-    from noonbell.wiring import asks_for_tokens, is_loopback
-
-    exposed = not is_loopback(settings.server.host)
-    return [
-        *look_at_settings(settings, files, asks_for_tokens=asks_for_tokens(settings), exposed=exposed),
-        *look_at_machine(folder_of(settings.store.url)),
-        *await _store(settings),
-        _server(),
-    ]
-
-
-async def _store(settings: Settings) -> list[Finding]:
-    """Its schema is left as it is: a doctor does not operate."""
-    from noonbell.clock import SystemClock
-    from noonbell.errors import NoonbellError, SchemaMismatch
-    from noonbell.service.doctor import CheckStatus, Finding, look_at_dialects, look_at_store
-    from noonbell.stores import migrations
-
-    missing = missing_file(settings.store.url)
-    if missing is not None:
-        way = "noonbell serve makes it; if it should be there, say where with --store"
-        return [Finding("store", CheckStatus.CARE, f"there is no file {missing} yet", way)]
-    try:
-        async with as_it_is(settings) as store:
-            schema = await store.look_after_changes()
-            says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
-            if (back := migrations.cut_off(schema)) is not None:
-                return [Finding("schema", CheckStatus.ILL, "a way back was cut off", f"noonbell migrate --to {back}")]
-            if migrations.missing(schema):
-                return [Finding("schema", CheckStatus.CARE, says, "noonbell migrate")]
-            if schema.oldest_code > migrations.LATEST:
-                return [Finding("schema", CheckStatus.ILL, says, "upgrade Noonbell")]
-            newer = schema.step > migrations.LATEST
-            found = [
-                Finding("schema", CheckStatus.CARE, f"{says} and may work on it", "upgrade Noonbell")
-                if newer
-                else Finding(
-                    "schema", CheckStatus.WELL, f"at step {schema.step}, installation {await store.installation_id()}"
-                )
-            ]
-            found += [each async for each in look_at_store(store, SystemClock().now)]
-            return found + [each async for each in look_at_dialects(store, settings)]
-    except SchemaMismatch as error:
-        return [
-            Finding(
-                "schema",
-                CheckStatus.ILL,
-                error.message,
-                "set store.table_prefix or store.schema, or name another store",
-            )
-        ]
-    except NoonbellError as error:
-        return [Finding("store", CheckStatus.ILL, error.message, "look at store.url, and whether the database runs")]
-
-
-def _server() -> Finding:
-    from noonbell.cli.api import Remote
-    from noonbell.errors import NoonbellError, StoreUnavailable
-    from noonbell.service.doctor import CheckStatus, Finding, finding
-    from noonbell.version import __version__
-
-    try:
-        remote = Remote.of_environment()
-        there = str(remote.get("/version")).removeprefix("v")
-    except StoreUnavailable as error:
-        asked = "NOONBELL_URL" in os.environ
-        return Finding("server", CheckStatus.ILL if asked else CheckStatus.CARE, error.message, "")
-    except NoonbellError as error:
-        return Finding("server", CheckStatus.CARE, error.message, "")
-    if there != __version__:
-        return Finding(
-            "server", CheckStatus.CARE, f"is version {there}, this is {__version__}", "upgrade the older one"
-        )
-    try:
-        remote.get("/readyz")
-    except NoonbellError as error:
-        return finding("server", CheckStatus.ILL, "node_stalled", why=error.message)
-    return Finding("server", CheckStatus.WELL, f"version {there} at {remote.url}")

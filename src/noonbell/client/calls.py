@@ -197,6 +197,7 @@ class ApiCalls:
     # System
     healthz = ApiCall("GET", "/healthz")
     version = ApiCall("GET", "/version")
+    installation = ApiCall("GET", "/installation")
     livez = ApiCall("GET", "/livez")
     readyz = ApiCall("GET", "/readyz")
     metrics = ApiCall("GET", "/metrics", base="")

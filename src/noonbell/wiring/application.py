@@ -25,7 +25,8 @@ from noonbell.ports import Store
 from noonbell.settings import ServerSettings, Settings
 from noonbell.targets import http_target
 from noonbell.targets.http.target import HttpTarget
-from noonbell.wiring.assemble import NodeParts
+from noonbell.version import __version__
+from noonbell.wiring.assemble import NodeParts, store_address
 from noonbell.wiring.process import Stop
 
 if TYPE_CHECKING:
@@ -42,8 +43,14 @@ async def application(
     """`health` is what the node says of itself."""
     from noonbell.api.app import create_app
     from noonbell.api.request_origin import is_same_origin
+    from noonbell.api.system import Installation
     from noonbell.web.context import Deps, Sessions
     from noonbell.web.routes import routes
+
+    store = store_address(settings.store.url)
+
+    async def installation() -> Installation:
+        return Installation(version=__version__, installation_id=await parts.installation_id(), store=store)
 
     asks = asks_for_tokens(settings)
     sessions = Sessions(parts.access, settings.auth.session_key)
@@ -57,6 +64,7 @@ async def application(
         access=parts.access,
         asks_for_tokens=asks,
         session=sessions.who,
+        installation=installation,
     )
     async with contextlib.AsyncExitStack() as open_parts:
         target = http_target(settings, (settings.server.port,))

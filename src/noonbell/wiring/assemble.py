@@ -7,7 +7,7 @@ not stand in the way of the other (`executor.worker_pool_size` calls, `jobs.work
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,6 +163,7 @@ class NodeParts:
     """One of the node's loops; asked once more when the last call was answered."""
     long_poll: LongPoll
     """Where workers that come by the API wait; closed before the node stops, so that none is in the way."""
+    installation_id: Callable[[], Awaitable[str | None]]
 
 
 @contextlib.asynccontextmanager
@@ -220,6 +221,7 @@ async def assembled(
             access=access,
             audit_watch=audit_watch,
             long_poll=long_poll,
+            installation_id=store.installation_id,
         )
 
 
@@ -257,10 +259,14 @@ def store_in_words(url: str) -> str:
     A relative path names another file in each folder: a worker that was started elsewhere works on an empty store.
     """
     file = sqlite_file(url)
-    if file is None:
-        return mask_addresses(url)
-    path = Path(file).absolute()
-    return f"sqlite:///{path}" + ("" if path.exists() else " (newly created; --store names another)")
+    is_new = file is not None and not Path(file).exists()
+    return store_address(url) + (" (newly created; --store names another)" if is_new else "")
+
+
+def store_address(url: str) -> str:
+    """Without passwords; of SQLite, one that names the same file in every folder."""
+    file = sqlite_file(url)
+    return mask_addresses(url) if file is None else f"sqlite:///{str(Path(file).absolute()).replace('%', '%25')}"
 
 
 def _metrics(settings: Settings) -> Metrics:
