@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, cli, events, hostile, http, jobs, lag, pages, passes, simulate, stores
+from bench import burst, cli, events, hostile, http, lag, pages, passes, simulate, speed, stores
 from bench.rounds import progress
 
 
@@ -21,9 +21,12 @@ from bench.rounds import progress
 class Asked:
     quick: bool
     rounds: int
+    only: str | None
+    """Of `speed`: the one stage to measure."""
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
+    "speed": ("Speed beside the peers", lambda a: speed.table(a.only, quick=a.quick, rounds=a.rounds)),
     "cron": ("Cron: next slot and parse", lambda _: cron()),
     "stores": ("Stores", lambda a: stores.tables(stores.QUICK if a.quick else stores.FULL, a.rounds)),
     "passes": (
@@ -33,7 +36,6 @@ SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
     "lag": ("Lag at the target", lambda a: lag.table(lag.QUICK if a.quick else lag.FULL)),
     "burst": ("A burst of HTTP tasks in one second", lambda a: burst.table(burst.QUICK if a.quick else burst.FULL)),
     "http": ("HTTP runs beside the plain client", lambda a: http.table(http.QUICK if a.quick else http.FULL, a.rounds)),
-    "jobs": ("Typed jobs, the whole way", lambda a: jobs.tables(jobs.QUICK if a.quick else jobs.FULL, a.rounds)),
     "events": ("Events", lambda a: events.table(events.QUICK if a.quick else events.FULL, a.rounds)),
     "pages": ("Every list page", lambda a: pages.table(pages.QUICK if a.quick else pages.FULL, a.rounds)),
     "simulate": ("A year of schedules, simulated", lambda a: simulate.table(quick=a.quick)),
@@ -50,8 +52,11 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="all", choices=[*SECTIONS, "all"])
     parser.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
     parser.add_argument("--rounds", type=int, help="rounds of each contender (3; with --quick 1)")
+    parser.add_argument("--only", choices=speed.STAGES, help="of speed, this stage")
     args = parser.parse_args()
-    asked = Asked(args.quick, args.rounds or (1 if args.quick else 3))
+    if args.only and args.what != "speed":
+        parser.error("--only goes with speed: python -m bench speed --only STAGE")
+    asked = Asked(args.quick, args.rounds or (1 if args.quick else 3), args.only)
     # Ended from outside, leave through the `finally` blocks that drop the databases.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
 

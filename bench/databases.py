@@ -1,6 +1,6 @@
 """A fresh database for each measured process, dropped when it ends: nothing one contender leaves behind meets the next.
 
-NOONBELL_BENCH_POSTGRES and NOONBELL_BENCH_MYSQL name the servers; SQLite files live in `bench/.tmp`, on the same disk
+NOONBELL_BENCH_POSTGRES, NOONBELL_BENCH_MYSQL and NOONBELL_BENCH_REDIS name the servers; SQLite files live in `bench/.tmp`, on the same disk
 as the project, because a temporary folder in memory would make every flush free.
 """
 
@@ -14,18 +14,26 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 POSTGRES = os.environ.get("NOONBELL_BENCH_POSTGRES", "postgresql://root@127.0.0.1:5432/postgres")
 MYSQL = os.environ.get("NOONBELL_BENCH_MYSQL", "mysql://root@127.0.0.1:3306/")
+REDIS = os.environ.get("NOONBELL_BENCH_REDIS", "redis://127.0.0.1:6379/0")
 FOLDER = Path(__file__).resolve().parent / ".tmp"
 
-TITLES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "mariadb": "MariaDB"}
+TITLES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "mariadb": "MariaDB", "redis": "Redis"}
+STORES = ("postgres", "sqlite", "mariadb")
+"""Those that Noonbell keeps its runs in. Redis is for peers."""
 
 
 @contextmanager
 def fresh(store: str) -> Iterator[str]:
-    """The address of an empty database, or the name of a file that does not exist yet."""
+    """The address of an empty database, or the name of a file that does not exist yet.
+
+    Of Redis: the server's address, with the prefix of all keys as its fragment. The databases of a Redis are few, and
+    others may use them.
+    """
     name = f"nb_bench_{os.getpid()}_{secrets.token_hex(4)}"
     if store == "sqlite":
         folder = FOLDER / name
@@ -34,6 +42,12 @@ def fresh(store: str) -> Iterator[str]:
             yield str(folder / "bench.db")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        return
+    if store == "redis":
+        try:
+            yield f"{REDIS}#{name}"
+        finally:
+            _forget(name)
         return
     server = POSTGRES if store == "postgres" else MYSQL
     statement = _postgres if store == "postgres" else _mysql
@@ -51,6 +65,9 @@ def server_version(store: str) -> str:
         return sqlite3.sqlite_version
     if store == "postgres":
         return asyncio.run(_postgres("show server_version")).split()[0]
+    if store == "redis":
+        with _redis() as link:
+            return str(link.info("server")["redis_version"])
     return asyncio.run(_mysql("select version()")).split("-")[0]
 
 
@@ -71,6 +88,19 @@ def server_settings(store: str) -> str:
             "if(@@log_bin, 'on', 'off'), ', buffer pool ', round(@@innodb_buffer_pool_size / 1048576), ' MB')"
         )
     )
+
+
+def _redis() -> Any:
+    import redis
+
+    return redis.Redis.from_url(REDIS, socket_connect_timeout=5)
+
+
+def _forget(name: str) -> None:
+    """Deletes the keys that have the name in theirs."""
+    with _redis() as link:
+        for key in link.scan_iter(f"*{name}*", count=10_000):
+            link.unlink(key)
 
 
 async def _postgres(statement: str) -> str:

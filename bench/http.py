@@ -154,7 +154,7 @@ def sinking() -> Iterator[Sink]:
             raise Failed("the sink did not start")
         yield Sink(int(port))
     finally:
-        _end(process)
+        end(process)
 
 
 # The product
@@ -199,13 +199,13 @@ def serving(store: str, database: str, *flags: str, pool: int | None = None) -> 
     with log.open("wb") as errors:
         process = subprocess.Popen(command, cwd=databases.FOLDER, env=environment, stderr=errors)
     try:
-        yield Served(process, _ready(process, log))
+        yield Served(process, until_ready(process, log))
     finally:
-        _end(process)
+        end(process)
         log.unlink()
 
 
-def _ready(process: subprocess.Popen[bytes], log: Path) -> str:
+def until_ready(process: subprocess.Popen[Any], log: Path) -> str:
     """Waits until the process says that it is ready. The address of its API, if it has one."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
@@ -213,10 +213,10 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> str:
         if found := re.search(r"is ready(?:: (http://\S+))?", text):
             return found[1] or ""
         time.sleep(0.05)
-    raise Failed(f"noonbell serve did not get ready: {log.read_text()[-2000:]}")
+    raise Failed(f"noonbell did not get ready: {log.read_text()[-2000:]}")
 
 
-def _end(process: subprocess.Popen[Any]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(20)

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from bench.peers.sample import BATCH, Handler, Sample
+from bench.peers.sample import BATCH, Handler, Sample, publish_rate
 from noonbell import __version__, when
 from noonbell.clock import SECOND
 from noonbell.model.attempt import Settlement, SettleResult, Transition
@@ -58,16 +58,10 @@ async def measure(kind: str, args: argparse.Namespace) -> Sample:
     warm = (await store.create_task(TaskSpec(name="warm", job_type="warm", queue="warm"))).id
     noop = (await store.create_task(TaskSpec(name="noop", job_type="noop"))).id
 
-    start = time.perf_counter()
-    for _ in range(args.one):
-        await store.publish([Publication(task_id=warm, payload=PAYLOAD)])
-    one = args.one / (time.perf_counter() - start)
-
-    batch = [Publication(task_id=noop, payload=PAYLOAD)] * BATCH
-    start = time.perf_counter()
-    for _ in range(args.drain // BATCH):
-        await store.publish(batch)
-    batched = args.drain / (time.perf_counter() - start)
+    one = await publish_rate(args.one, 1, lambda _: store.publish([Publication(task_id=warm, payload=PAYLOAD)]))
+    batched = await publish_rate(
+        args.drain, BATCH, lambda size: store.publish([Publication(task_id=noop, payload=PAYLOAD)] * size)
+    )
 
     await tidy(kind, args.url)
     drained = await drain(store, args.drain, args.claim or CLAIM[kind])
@@ -75,7 +69,7 @@ async def measure(kind: str, args: argparse.Namespace) -> Sample:
     if kept != args.drain:
         raise SystemExit(f"bench: {kept} of {args.drain} runs are in the history")
 
-    planned = await plan(kind, store, args.url, args.plan)
+    planned = await plan(kind, store, args.url, args.plan) if args.plan else None
     await store.close()
     settings = f"claim {args.claim or CLAIM[kind]}, {LANES} lanes, plan {PLAN_BATCH}{', uvloop' if uvloop() else ''}"
     return Sample("Noonbell", __version__, one, batched, drained, args.drain, settings, planned)

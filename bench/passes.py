@@ -19,7 +19,8 @@ MOST = 1.5
 def table(counts: Sequence[int], rounds: int) -> str:
     """One row per store and count. All databases of a store are loaded first, then passed over in turn."""
     rows = []
-    for store, title in databases.TITLES.items():
+    for store in databases.STORES:
+        title = databases.TITLES[store]
         try:
             databases.server_version(store)
             progress(f"{title}: passes over {', '.join(f'{count:,}' for count in counts)} tasks not due")

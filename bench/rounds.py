@@ -19,15 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Contender:
-    """A module that prints one `Sample`, run with `--url`, `--one` and `--drain`."""
+    """A command that prints one `Sample` when it is given `--url`, `--one` and `--drain`."""
 
     name: str
     store: str
-    python: Path
-    module: str
+    command: tuple[str, ...]
     one: int
     drain: int
-    more: tuple[str, ...] = ()
 
 
 class Failed(Exception):
@@ -58,9 +56,8 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> dict[str, list[
 def measure(contender: Contender) -> Sample:
     os.sync()  # what the one before left to be written must not be paid for by the next
     with databases.fresh(contender.store) as url:
-        command = [str(contender.python), "-m", contender.module, *contender.more]
-        command += ["--url", url, "--one", str(contender.one), "--drain", str(contender.drain)]
-        return Sample(**run(command))
+        counts = ["--one", str(contender.one), "--drain", str(contender.drain)]
+        return Sample(**run([*contender.command, "--url", url, *counts]))
 
 
 def run(command: Sequence[str], timeout: float = 300) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench import databases
 from bench.peers import env
@@ -54,9 +53,9 @@ GOALS = (
 
 def tables(size: Size, rounds: int) -> str:
     """A table for each store that answers, then the goals; what is missing is said, not left out silently."""
-    peers = env.ensure()
+    env.ensure_python()
     parts, goals = [], []
-    for store in databases.TITLES:
+    for store in databases.STORES:
         title = databases.TITLES[store]
         try:
             release = databases.server_version(store)
@@ -65,7 +64,7 @@ def tables(size: Size, rounds: int) -> str:
             progress(f"SKIPPED: {title} does not answer: {problem}")
             parts.append(f"### {title}\n\nSkipped: no server answered.")
             continue
-        samples = interleaved(contenders(store, size, peers), rounds)
+        samples = interleaved(contenders(store, size), rounds)
         parts.append(f"### {title} {release}\n\n{table(samples)}" + (f"\n- the server: {server}." if server else ""))
         goals += [goal_row(goal, samples) for goal in GOALS if goal.store == store]
         if store == "mariadb":
@@ -75,21 +74,20 @@ def tables(size: Size, rounds: int) -> str:
     return "\n\n".join(parts)
 
 
-def contenders(store: str, size: Size, peers: Path) -> list[Contender]:
+def contenders(store: str, size: Size) -> list[Contender]:
     """Ours, raw, peers: the order of each round."""
-    python = Path(sys.executable)
     # Huey has no batches: it publishes one by one what it drains. A log that grows flushes slower, so all do as many.
     one = size.slow * 2 if store == "sqlite" else size.one
     more = (store, "--plan", str(size.plan))
     field = [
-        Contender(OURS, store, python, "bench.ours", one, size.drain, more),
-        Contender(RAW, store, python, "bench.raw", one, size.drain, more),
+        Contender(OURS, store, (sys.executable, "-m", "bench.ours", *more), one, size.drain),
+        Contender(RAW, store, (sys.executable, "-m", "bench.raw", *more), one, size.drain),
     ]
     if store == "postgres":
-        field.append(Contender("PgQueuer", store, peers, "bench.peers.pgqueuer", size.one, size.drain))
-        field.append(Contender("Procrastinate", store, peers, "bench.peers.procrastinate", size.one // 2, size.slow))
+        field.append(Contender("PgQueuer", store, env.python_peer("pgqueuer"), size.one, size.drain))
+        field.append(Contender("Procrastinate", store, env.python_peer("procrastinate"), size.one // 2, size.slow))
     if store == "sqlite":
-        field.append(Contender("Huey", store, peers, "bench.peers.huey", one, one))
+        field.append(Contender("Huey", store, env.python_peer("huey"), one, one))
     return field
 
 

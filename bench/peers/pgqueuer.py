@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import time
+import json
 from datetime import timedelta
 from importlib.metadata import version
+from typing import Any
 
 import asyncpg
 import uvloop
 from pgqueuer import AsyncpgDriver, PgQueuer, Queries  # type: ignore[import-not-found, unused-ignore]
 
-from bench.peers.sample import BATCH, PAYLOAD, Handler, Sample, arguments
+from bench.peers.sample import (
+    BATCH,
+    PAYLOAD,
+    Handler,
+    Sample,
+    arguments,
+    print_pick_up,
+    publish_on_demand,
+    publish_rate,
+    ready,
+)
 
 CONNECTIONS = 4
 
 
-async def main() -> None:
-    args = arguments()
+async def throughput(args: argparse.Namespace) -> None:
     connection = await asyncpg.connect(args.url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()
 
-    start = time.perf_counter()
-    for _ in range(args.one):
-        await queries.enqueue("warm", PAYLOAD)
-    one = args.one / (time.perf_counter() - start)
+    one = await publish_rate(args.one, 1, lambda _: queries.enqueue("warm", PAYLOAD))
     await queries.clear_queue("warm")
-
-    start = time.perf_counter()
-    for _ in range(args.drain // BATCH):
-        await queries.enqueue(["noop"] * BATCH, [PAYLOAD] * BATCH, [0] * BATCH)
-    batch = args.drain / (time.perf_counter() - start)
+    batch = await publish_rate(
+        args.drain, BATCH, lambda size: queries.enqueue(["noop"] * size, [PAYLOAD] * size, [0] * size)
+    )
 
     await connection.execute("vacuum analyze")
-    rate = await drain(args.url, args.drain)
+    drained = 0 if args.publish_only else args.drain
+    rate = await drain(args.url, drained) if drained else None
     logged = await connection.fetchval("select count(*) from pgqueuer_log where status = 'successful'")
     await connection.close()
-    if logged != args.drain:
-        raise SystemExit(f"bench: PgQueuer logged {logged} of {args.drain} jobs")
+    if logged != drained:
+        raise SystemExit(f"bench: PgQueuer logged {logged} of {drained} jobs")
     settings = f"batch {BATCH}, pool of {CONNECTIONS}, uvloop"
-    Sample("PgQueuer", version("pgqueuer"), one, batch, rate, args.drain, settings).print()
+    Sample("PgQueuer", version("pgqueuer"), one, batch, rate, drained, settings).print()
 
 
 async def drain(url: str, expected: int) -> float:
@@ -57,5 +64,26 @@ async def drain(url: str, expected: int) -> float:
     return handler.rate
 
 
+async def work(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await Queries(AsyncpgDriver(connection)).install()
+    async with asyncpg.create_pool(url, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
+        app = PgQueuer.from_asyncpg_pool(pool)
+
+        @app.entrypoint("ping")  # type: ignore[untyped-decorator, unused-ignore]
+        async def ping(job: Any) -> None:
+            print_pick_up(json.loads(job.payload)["at"])
+
+        ready()
+        await app.run(batch_size=10)
+
+
+async def publish(url: str) -> None:
+    queries = Queries(AsyncpgDriver(await asyncpg.connect(url)))
+    await publish_on_demand(lambda at: queries.enqueue("ping", json.dumps({"at": at}).encode()))
+
+
 if __name__ == "__main__":
-    uvloop.run(main())
+    args = arguments()
+    roles = {"worker": lambda: work(args.url), "publisher": lambda: publish(args.url)}
+    uvloop.run(roles.get(args.role, lambda: throughput(args))())

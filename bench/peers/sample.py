@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 PAYLOAD = b"x" * 100
@@ -55,9 +58,43 @@ class Handler:
         return (self.expected - 1) / (self.last - self.first)
 
 
+def parser() -> argparse.ArgumentParser:
+    """The arguments of each contender. The roles `worker` and `publisher` are two processes that measure pick-up."""
+    made = argparse.ArgumentParser()
+    made.add_argument("role", nargs="?", default="throughput", choices=["throughput", "worker", "publisher"])
+    made.add_argument("--url", required=True, help="a fresh database: an address or a file name")
+    made.add_argument("--one", type=int, default=0, help="how many to publish one by one")
+    made.add_argument("--drain", type=int, default=0, help="how many to publish in batches, then drain")
+    made.add_argument("--publish-only", action="store_true", help="publish, but drain nothing")
+    return made
+
+
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--url", required=True, help="a fresh database: a PostgreSQL address or a file name")
-    parser.add_argument("--one", type=int, required=True, help="how many to publish one by one")
-    parser.add_argument("--drain", type=int, required=True, help="how many to publish in batches, then drain")
-    return parser.parse_args()
+    return parser().parse_args()
+
+
+async def publish_rate(count: int, size: int, call: Callable[[int], Awaitable[object]]) -> float | None:
+    """Jobs a second, each call publishing `size` of them; None if none is asked for."""
+    if count == 0:
+        return None
+    start = time.perf_counter()
+    for done in range(0, count, size):
+        await call(min(size, count - done))
+    return count / (time.perf_counter() - start)
+
+
+def ready() -> None:
+    print("ready", flush=True)
+
+
+def print_pick_up(at: float) -> None:
+    """One line per job that the worker takes: the milliseconds from just before its publish, by the machine's clock."""
+    print(f"{(time.time() - at) * 1000:.3f}", flush=True)
+
+
+async def publish_on_demand(publish: Callable[[float], Awaitable[object]]) -> None:
+    """Publishes a job for each line of standard input, until it ends."""
+    loop = asyncio.get_running_loop()
+    ready()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        await publish(time.time())

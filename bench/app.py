@@ -1,0 +1,38 @@
+"""The App whose jobs `noonbell worker` executes in the bench. Its handlers print: one line of JSON, or one per job.
+
+BENCH_EXPECTED in the environment says how many jobs `noop` counts before it prints their rate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from bench.peers.sample import Handler, print_pick_up
+from noonbell import App
+
+app = App("bench")
+_handler = Handler(int(os.environ.get("BENCH_EXPECTED", "0")))
+
+
+@app.job
+async def noop(data: str) -> None:
+    del data
+    if _handler.hit():
+        print(json.dumps({"drain": _handler.rate}), flush=True)
+
+
+@app.job
+async def warm(data: str) -> None:
+    del data
+
+
+@app.job
+async def ping(at: float) -> None:
+    print_pick_up(at)
+
+
+@app.job(rate_limit={"max": 1, "per_seconds": 3, "key": "account"})
+async def limited(account: str) -> None:
+    print(json.dumps({"account": account, "at": time.time()}), flush=True)
