@@ -49,12 +49,14 @@ def test_the_report_is_the_same_for_everybody():
 
 
 ENDPOINTS = {each.name: each for each in endpoint_table()}
-CHANGES = sorted(name for name, each in ENDPOINTS.items() if each.role not in (None, Role.VIEWER) and each.is_audited)
-
-
-@pytest.mark.parametrize(
-    "action", [name for name in CHANGES if name not in ("list_tokens", "audit_log", "check_audit_log")]
+CHANGES = sorted(
+    name
+    for name, each in ENDPOINTS.items()
+    if each.role not in (None, Role.VIEWER) and each.is_audited and each.methods != ("GET",)
 )
+
+
+@pytest.mark.parametrize("action", CHANGES)
 def test_whatever_is_written_into_the_audit_log_has_its_word(action):
     assert all(Translator(lang).has(f"deed.{action}") for lang in LANGUAGES)
 
