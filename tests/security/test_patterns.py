@@ -26,7 +26,6 @@ WHOLE = {
     "noonbell.settings.loading._DSN": "a setting",
     "noonbell.settings.kinds._DURATION": "a setting",
     "noonbell.settings.kinds._HOST_NAME": "a setting, of 253 characters at most",
-    "noonbell.targets.http.template._NAME": "what stands between two pairs of braces",
     "noonbell.targets.http.connection._INTERIM": "the beginning of a head",
     "noonbell.when.zones._OFFSET_LIKE": "a time zone",
     "noonbell.cli.crontab._ASSIGNMENT": "a line of a crontab",

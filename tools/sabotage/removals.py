@@ -208,21 +208,21 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{CARRIED}::test_nor_does_the_dashboard_send_or_save_them",
     ),
     _cut(
-        *("S8", "any name is a placeholder", "targets/http/template.py"),
-        *("if name in NAMES:", "if True:"),
+        *("S8", "any name is a placeholder", "policy/placeholders.py"),
+        *(" or found[0].root not in known:", ":"),
         f"{TEMPLATE}::test_what_is_not_a_known_placeholder_is_refused_when_saved_and_when_rendered",
     ),
     _cut(
-        *("S8", "a placeholder reads attributes", "targets/http/template.py"),
+        *("S8", "a placeholder reads attributes", "policy/value_path.py"),
         *(
-            "            return None\n    return value",
-            "            value = getattr(value, step, None)\n    return value",
+            "else MISSING\n    return MISSING",
+            "else MISSING\n    return getattr(value, str(segment), MISSING)",
         ),
         f"{TEMPLATE}::test_attributes_and_methods_of_a_value_cannot_be_reached",
     ),
     _cut(
         *("S8", "a value can leave its string of JSON", "targets/http/template.py"),
-        *("return _json(text)[1:-1]", "return text"),
+        *("return as_json(text)[1:-1]", "return text"),
         f"{TEMPLATE}::test_no_value_can_leave_its_string_in_a_json_body",
     ),
     # S9 to S11: browsers

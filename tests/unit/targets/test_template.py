@@ -39,6 +39,7 @@ VALUES = {
         *(f"{{{{{name}}}}}" for name in sorted(template.NAMES)),
         "{{payload.order.items.0.name}}",
         "{{payload.with-dash.and_underscore}}",
+        "{{payload['a b'].x}}",
         "}} closes nothing",
     ],
 )
@@ -60,7 +61,6 @@ def test_a_text_without_unknown_placeholders_is_accepted(text):
         "{{payload.}}",
         "{{payload..x}}",
         "{{payload.a b}}",
-        "{{payload['x']}}",
         "{{''.__class__}}",
         "{{''.__class__.__mro__[1].__subclasses__()}}",
         "{{cycler.__init__.__globals__.os.popen('id').read()}}",
@@ -71,6 +71,9 @@ def test_a_text_without_unknown_placeholders_is_accepted(text):
         "{{run_id}}{{task_name.__class__}}",
         "{{{run_id}}}",
         "{{payload" + ".x" * 33 + "}}",
+        "{{item}}",
+        "{{slot}}",
+        "{{steps.extract.result}}",
     ],
 )
 def test_what_is_not_a_known_placeholder_is_refused_when_saved_and_when_rendered(text):
@@ -181,6 +184,39 @@ def test_what_is_rendered_has_a_limit_that_is_kept_while_rendering():
     with pytest.raises(PayloadTooLarge):
         render("{{payload}}" * 100_000, values, limit=3_000_000)
     assert time.process_time() - began < 2
+
+
+FLOW = {
+    **VALUES,
+    "steps": {"extract": {"result": {"files": ["a b", "c"], "name": 'say "hi"'}}},
+    "item": {"n": 3},
+    "slot": "s",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "escape", "expected"),
+    [
+        (
+            "http://h/{{ steps.extract.result.files[0] }}?n={{item.n}}&run={{run_id}}",
+            "url",
+            "http://h/a%20b?n=3&run=42",
+        ),
+        ('{"f": {{steps.extract.result.files}}, "s": "{{slot}}"}', "json", '{"f": ["a b","c"], "s": "s"}'),
+        ('{"name": "{{ steps["extract"].result["name"] }}"}', "json", '{"name": "say \\"hi\\""}'),
+        ("{{item}} {{payload.text}}", "none", '{"n":3} plain'),
+    ],
+)
+def test_a_step_of_a_flow_writes_its_values_like_those_of_a_run(text, escape, expected):
+    written = render(text, FLOW, escape=escape)
+    assert json.loads(written) == json.loads(expected) if escape == "json" else written == expected
+
+
+def test_what_a_flow_lacks_is_an_error_that_names_it():
+    with pytest.raises(
+        InvalidArgument, match=r"steps\.extract\.result\.nobody is not there: steps\.extract\.result has no"
+    ):
+        render("{{ steps.extract.result.nobody }}", FLOW)
 
 
 def test_a_value_is_never_read_as_a_template():

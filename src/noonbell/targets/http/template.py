@@ -1,7 +1,7 @@
 """Placeholders: `{{name}}` in a body, a URL or a header value becomes a value of the run.
 
 There is no logic: no attributes, no calls, no loops, and no way to write more names than `NAMES` and the fields of the
-payload (`payload.order.items.0`). What is put in is escaped for the place where it stands, so a value stays a value:
+payload (`payload.order.items.0`); a step of a flow also has what the flow knows (`policy/placeholders.py`). What is put in is escaped for the place where it stands, so a value stays a value:
 
 - `json`: inside a string literal, the value as the inside of a string; elsewhere, the value as JSON.
 - `url`: percent-encoded, so that it is one piece of a path or of a query. A value that is missing, empty, or made of
@@ -11,7 +11,6 @@ payload (`payload.order.items.0`). What is put in is escaped for the place where
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,20 +19,17 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from noonbell.errors import InvalidArgument, PayloadTooLarge
+from noonbell.policy import value_path
+from noonbell.policy.placeholders import HTTP_ROOTS, RUN_NAMES, as_json, as_text, cut
+from noonbell.policy.value_path import InputError, ValuePath
 
 Escape = Literal["json", "none", "url"]
 
-NAMES = frozenset(
-    {
-        *("run_id", "task_id", "task_name", "attempt", "scheduled_time", "previous_scheduled_time", "trace_id"),
-        *("callback_url", "callback_token", "payload"),
-    }
-)
+NAMES = RUN_NAMES
 
 LARGEST = 8 * 1024 * 1024
 """Characters that one rendered text may have."""
 
-_NAME = re.compile(r"\s*([a-z_]+|payload(?:\.[A-Za-z0-9_-]+){1,32})\s*")
 _QUOTES = re.compile(r'\\.|"', re.DOTALL)
 _CACHED = 16 * 1024
 """Longer texts are read anew each time, so that the cache of read texts stays small."""
@@ -41,9 +37,7 @@ _CACHED = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    name: str
-    path: tuple[str, ...]
-    """The steps into the payload."""
+    path: ValuePath
     in_string: bool
     """Between the quotes of a JSON string."""
 
@@ -53,11 +47,11 @@ _Pieces = tuple[str | _Hole, ...]
 
 def check(text: str) -> None:
     """Raise InvalidArgument if the text holds anything between `{{` and `}}` that is not a placeholder."""
-    _pieces(text)
+    cut(text, NAMES)
 
 
 def render(text: str, values: Mapping[str, Any], *, escape: Escape = "none", limit: int = LARGEST) -> str:
-    """The text with its placeholders replaced. A name that `values` lacks is taken as null.
+    """The text with its placeholders replaced. A name that `values` lacks is taken as null, unless it is one of a flow's.
 
     Raises InvalidArgument for what `check` refuses and for a value that a URL cannot hold, and PayloadTooLarge as soon
     as the result passes `limit` characters.
@@ -97,30 +91,18 @@ def _pieces(text: str) -> _Pieces:
 
 def _read(text: str) -> _Pieces:
     """The text, cut at its placeholders."""
-    first, *rest = text.split("{{")
-    pieces: list[str | _Hole] = [first]
-    in_string = _ends_in_string(first, starts_in_string=False)
-    for part in rest:
-        inside, closing, after = part.partition("}}")
-        if not closing:
-            raise InvalidArgument(f"'{{{{{inside[:40]}' is never closed; a placeholder is written {{{{name}}}}")
-        pieces.append(_hole(inside, in_string))
-        pieces.append(after)
-        in_string = _ends_in_string(after, starts_in_string=in_string)
-    return tuple(piece for piece in pieces if piece != "")
+    pieces: list[str | _Hole] = []
+    in_string = False
+    for piece in cut(text, HTTP_ROOTS):
+        if isinstance(piece, str):
+            in_string = _ends_in_string(piece, starts_in_string=in_string)
+            pieces.append(piece)
+        else:
+            pieces.append(_Hole(piece, in_string))
+    return tuple(pieces)
 
 
 _read_cached = lru_cache(maxsize=1024)(_read)
-
-
-def _hole(inside: str, in_string: bool) -> _Hole:
-    match = _NAME.fullmatch(inside)
-    if match:
-        name, *path = match[1].split(".")
-        if name in NAMES:
-            return _Hole(name, tuple(path), in_string)
-    known = ", ".join(sorted(NAMES))
-    raise InvalidArgument(f"unknown placeholder {{{{{inside[:40]}}}}}; there are {known} and payload.FIELD")
 
 
 def _ends_in_string(text: str, *, starts_in_string: bool) -> bool:
@@ -128,35 +110,27 @@ def _ends_in_string(text: str, *, starts_in_string: bool) -> bool:
 
 
 def _found(hole: _Hole, values: Mapping[str, Any]) -> Any:
-    value = values.get(hole.name)
-    for step in hole.path:
-        if isinstance(value, Mapping):
-            value = value.get(step)
-        elif (
-            isinstance(value, list) and step.isascii() and step.isdigit() and len(step) <= 9 and int(step) < len(value)
-        ):
-            value = value[int(step)]
-        else:
-            return None
-    return value
+    if hole.path.root in NAMES:
+        return value_path.find(hole.path, values)
+    try:
+        return value_path.look_up(hole.path, values)
+    except InputError as error:
+        raise InvalidArgument(error.message) from None
 
 
 def _written(hole: _Hole, value: Any, escape: Escape) -> str:
     if escape == "json" and not hole.in_string:
-        return _json(value)
-    text = "" if value is None else value if isinstance(value, str) else _json(value)
+        return as_json(value)
+    text = as_text(value)
     match escape:
         case "json":
-            return _json(text)[1:-1]
+            return as_json(text)[1:-1]
         case "url":
             if not text.strip("."):
-                raise InvalidArgument(f"{'.'.join((hole.name, *hole.path))} is {text!r}, which cannot be part of a URL")
+                raise InvalidArgument(f"{value_path.quoted(hole.path)} is {text!r}, which cannot be part of a URL")
             return quote(text, safe="", errors="replace")
         case "none":
             return text
-
-
-_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
 def _within(limit: int, text: str) -> str:
