@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from acceptance.harness import until
+from noonbell.clock import SECOND, SystemClock, rfc3339
 from services import forked
 
 
@@ -157,12 +159,45 @@ def test_tasks_that_fail_are_a_problem_until_they_run_well(nodes, target, reques
     code, found = doctor("--store", url)
     assert code == 1
     assert (found["tasks"]["mark"], found["tasks"]["says"]) == ("ill", "1 task fails: broken")
-    assert "noonbell task explain broken" in found["tasks"]["fix"]
+    failed = node.runs_of(broken)[0]["id"]
+    assert f"noonbell run explain {failed} " in found["tasks"]["fix"]
+    assert "noonbell run list --since 24h --status failed --status timeout " in found["tasks"]["fix"]
+    assert doctor("--store", url, "--ignore", "tasks")[0] == 0
     assert found["size"]["says"].startswith("3 tasks, 4 runs, ")
     node.ask("PATCH", f"/tasks/{broken}", {"target_url": target.url("/ok")})
     node.wait_for_run(node.trigger(broken))
     code, found = doctor("--store", url)
     assert (code, found["tasks"]["mark"]) == (0, "well")
+
+
+def test_the_failure_is_explained_and_not_a_run_that_waits(nodes, target, sqlite_url):
+    node = nodes.start(sqlite_url)
+    broken = node.create(name="broken", target_url=target.url("/status/500"))
+    failed = node.trigger(broken)
+    node.wait_for_run(failed)
+    node.trigger(broken, delay_seconds=3600)
+    _, found = doctor("--store", sqlite_url)
+    command = re.search(r"noonbell (run explain \d+) ", found["tasks"]["fix"])[1].split()
+    env = dict(os.environ) | {"NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    assert "500" in forked.run(*command, env=env).stdout.splitlines()[0]
+
+
+def test_a_one_shot_that_failed_is_a_problem_in_doctor_list_and_explain(nodes, target, sqlite_url):
+    node = nodes.start(sqlite_url)
+    once = {"type": "once", "at": rfc3339(SystemClock().now() - 60 * SECOND)}
+    task = node.create(name="once", target_url=target.url("/status/500"), schedule=once, misfire_policy="FIRE_ONCE")
+    (run,) = until(lambda: node.runs_of(task), "its run")
+    node.wait_for_run(run["id"])
+    assert node.ask("GET", f"/tasks/{task}")["status"] == "COMPLETED"
+    env = dict(os.environ) | {"NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    said = forked.run("task", "explain", "once", env=env).stdout.splitlines()[0]
+    assert f"Its last run, {run['id']}, ended FAILED" in said
+    assert "500" in said
+    listed = forked.run("task", "list", env=env).stdout.splitlines()
+    assert listed[0].split("  ")[-1] == "LAST RUN"
+    assert listed[1].split()[-1] == "FAILED"
+    code, found = doctor("--store", sqlite_url)
+    assert (code, found["tasks"]["says"]) == (1, "1 task fails: once")
 
 
 def test_the_last_line_names_what_is_wrong_and_what_to_look_at(nodes, target, sqlite_url):

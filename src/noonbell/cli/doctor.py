@@ -33,9 +33,19 @@ _COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
 @click.command("doctor")
 @config_option
 @store_option
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="CHECK",
+    help="A check, such as tasks, that leaves the exit code at 0; may be repeated.",
+)
 @output_option
-def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> int:
-    """Look at settings, store, planner, workers, queues, tasks and server; exit code 1 if something is wrong."""
+def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str, ...], output: str) -> int:
+    """Look at settings, store, planner, workers, queues, tasks and server.
+
+    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look (!) is listed.
+    """
     from noonbell.cli.output import is_colourful
 
     found = asyncio.run(_look(load_settings(files, store__url=store), files))
@@ -50,7 +60,7 @@ def doctor_command(files: tuple[str, ...], store: str | None, output: str) -> in
         rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
         show_list(rows, {}, output, name="check")
     talk(_summary(found))
-    return EXIT_FAILED if any(each.mark == "ill" for each in found) else 0
+    return EXIT_FAILED if any(each.mark == "ill" and each.check not in ignored for each in found) else 0
 
 
 def _summary(found: list[Finding]) -> str:

@@ -48,6 +48,8 @@ _MOST_ALONE: Final = 5
 _MOST_NAMED: Final = 20
 _DAY: Final = 86_400 * SECOND
 _FAILURES_READ: Final = 200
+_WATCHED: Final = (TaskStatus.ENABLED, TaskStatus.COMPLETED)
+"""Of tasks in these, a failure is told: one that somebody disabled is known to be in trouble."""
 _RUNS_READ: Final = 20
 """The newest runs of a task that are read to find the last one that has ended."""
 
@@ -234,23 +236,34 @@ def _named(names: list[str]) -> str:
 
 
 async def _tasks(store: InspectedStore) -> Finding:
-    """Tasks that failed within a day and have not run well since; and those that cannot be planned."""
+    """Tasks that failed within a day and have not run well since, a completed one included; and those that cannot be planned."""
     since = Instant(await store.now() - _DAY)
     query = RunQuery(status=DEAD, since=since, page_size=_FAILURES_READ, cursor=from_the_top("-id"))
-    newest = {run.task_id: run for run in reversed((await store.runs(query)).items)}
-    there = [task for task in await store.tasks_by_id(list(newest)) if task.deleted_at is None]
-    enabled = [task.id for task in there if task.status is TaskStatus.ENABLED]
-    failing = [
-        newest[task_id].task_name
-        for task_id, runs in (await store.newest_runs(enabled, _RUNS_READ)).items()
-        if next((run.status for run in runs if run.status in DEAD or run.status in SUCCEEDED), None) in DEAD
-    ]
+    failures = await store.runs(query)
+    is_whole = failures.next_cursor is None
+    there = await store.tasks_by_id(list({run.task_id for run in failures.items}))
+    watched = [task.id for task in there if task.deleted_at is None and task.status in _WATCHED]
+    ended = {
+        task_id: next((run for run in runs if run.status in DEAD or run.status in SUCCEEDED), None)
+        for task_id, runs in (await store.newest_runs(watched, _RUNS_READ)).items()
+    }
+    failing = sorted((run.task_name, run.id) for run in ended.values() if run is not None and run.status in DEAD)
     unplanned = await store.tasks(TaskQuery(status=TaskStatus.ERROR, page_size=_MOST_NAMED))
-    names = [*sorted(failing), *(task.name for task in unplanned.items)]
-    if not names:
+    names = [*(name for name, _ in failing), *(task.name for task in unplanned.items)]
+    if not names and is_whole:
         return finding("tasks", CheckStatus.WELL, "tasks_well")
-    count = len(failing) + (unplanned.total or 0)
-    return finding("tasks", CheckStatus.ILL, "tasks_failing", n=count, names=_named(names), name=shlex.quote(names[0]))
+    if not names:
+        return finding("tasks", CheckStatus.CARE, "tasks_well_lately", read=_FAILURES_READ)
+    facts = {
+        "n": len(failing) + (unplanned.total or 0),
+        "names": _named(names),
+        "read": _FAILURES_READ,
+        "explain": f"run explain {failing[0][1]}" if failing else f"task explain {shlex.quote(names[0])}",
+        "statuses": " ".join(f"--status {status.lower()}" for status in DEAD),
+    }
+    if is_whole:
+        return finding("tasks", CheckStatus.ILL, "tasks_failing", **facts)
+    return finding("tasks", CheckStatus.ILL, "tasks_failing_least", **facts)
 
 
 async def _size(store: InspectedStore) -> Finding:

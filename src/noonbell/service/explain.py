@@ -18,7 +18,7 @@ from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
 from noonbell.model.account import Outage, SlotRun, Wait
 from noonbell.model.request import RunQuery
-from noonbell.model.run import SUCCEEDED, DroppedRange, DropReason, Origin, Run, RunId, RunStatus
+from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, DroppedRange, DropReason, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive
 from noonbell.policy.slot_history import State, VersionSpan
@@ -83,7 +83,10 @@ class Explain:
     async def _lately(self, history: TaskHistory) -> SlotFinding:
         now, newest = int(slot_of(history.now)), history.stretches[-1]
         if newest.state is not State.ON:
-            return off(history, newest)
+            found = off(history, newest)
+            if newest.state is State.COMPLETED:
+                await self._note_last_run(history, found)
+            return found
         recorded = await self._newest(history)
         if recorded is not None:
             return await self._at(history, recorded)
@@ -115,6 +118,18 @@ class Explain:
         return (
             None if run is None or newest.schedule is not None else await self._run(history, newest, run, is_slot=False)
         )
+
+    async def _note_last_run(self, history: TaskHistory, found: SlotFinding) -> None:
+        """Say how the last run of a task went that has no further slot: one that failed was its only chance."""
+        activity = (await self._store.activity([history.task.id])).get(history.task.id)
+        run = None if activity is None or activity.last_run_id is None else await self._store.run(activity.last_run_id)
+        if run is None:
+            return
+        key = "and_last_run" if run.status in FINAL else "and_last_run_open"
+        if run.status in FAILURES and run.error_message:
+            key = "and_last_run_failed"
+        found.run_id = run.id
+        found.more.append((key, {"run": run.id, **ended(run)}))
 
     async def _newest(self, history: TaskHistory) -> int | None:
         """The last slot that is due, planned or not."""

@@ -71,7 +71,8 @@ async def failing(services: Services, now: Instant) -> list[Failing]:
 async def failed_lately(services: Services, now: Instant) -> list[tuple[Failing, Activity]]:
     """The tasks that failed within a day, the one that failed last first, each with what it does now."""
     groups = grouped(await newest_runs(services, None, _FAILURES_READ, status=FAILURES, since=Instant(now - DAY)))
-    doing = await services.store.activity([each.task_id for each in groups])
+    tasks = await services.store.tasks_by_id([each.task_id for each in groups])
+    doing = await services.store.activity([task.id for task in tasks if task.deleted_at is None])
     return [(each, doing[each.task_id]) for each in groups if each.task_id in doing]
 
 

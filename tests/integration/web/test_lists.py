@@ -156,6 +156,19 @@ async def test_a_task_under_way_again_still_needs_somebody(everywhere):
     assert (await api.good("GET", f"/tasks/{task}"))["last_run_status"] == "RUNNING"
 
 
+async def test_failures_of_a_deleted_task_need_nobody(everywhere):
+    api = everywhere
+    gone, there = await api.create(name="gone"), await api.create(name="there")
+    for task in (gone, there):
+        await api.trigger(task)
+        await api.finish(await api.claim(), "FAILED", error_message=f"no {task}")
+    assert f"no {gone}" in (await get(api, "/"))[1]
+    await api.good("DELETE", f"/tasks/{gone}")
+    text = (await get(api, "/"))[1]
+    assert f"no {gone}" not in text
+    assert f"no {there}" in text
+
+
 async def test_an_export_of_many_tasks_is_one_text_and_comes_in_pieces(api):
     """More than one piece, none of the tasks twice, and what comes back is what `noonbell apply` takes."""
     assert yaml.safe_load((await get(api, "/tasks/export"))[1]) == {"tasks": []}

@@ -8,6 +8,7 @@ import pytest
 
 from integration.api.serving import serving
 from integration.web.asking import field, get, post, signed_in, status_of
+from noonbell.service import doctor
 from noonbell.settings import AuthSettings, ServerSettings
 from noonbell.web.settings import SECTIONS
 
@@ -222,3 +223,19 @@ async def test_who_comes_from_elsewhere_begins_where_they_like_and_the_overview_
     assert "<h1>Overview</h1>" in text
     assert await status_of(api, "/", cookies={"noonbell_landing": "//evil.example"}) == 200
     assert (await post(api, "/preferences", {"landing": "//evil.example"}))[0] == 400
+
+
+async def test_failures_that_were_not_looked_at_are_told(api, monkeypatch):
+    monkeypatch.setattr(doctor, "_FAILURES_READ", 2)
+    tasks = [await api.create(name=name) for name in ("a", "b", "c")]
+    for task in tasks:
+        await api.trigger(task)
+        await api.finish(await api.claim(), "FAILED")
+    text = await get(api, "/settings/diagnostics")
+    assert "at least 2 tasks fail, among the newest 2 failures: b, c" in text
+    for task in tasks[1:]:
+        await api.trigger(task)
+        await api.finish(await api.claim(), "SUCCESS")
+    text = await get(api, "/settings/diagnostics")
+    assert "no task is failing" not in text
+    assert "those that failed before them were not looked at" in text
