@@ -51,7 +51,10 @@ async def test_none_is_created_where_one_name_is_taken(store: Store):
         await store.create_tasks(
             [NewTask(spec=job("new")), NewTask(spec=job("taken")), NewTask(spec=job("other", external_id="x"))]
         )
-    assert set(refused.value.details) == {"tasks[1].name", "tasks[2].external_id"}
+    assert refused.value.details == {
+        "tasks[1].name": f"is 'taken', which task {taken.id} has already",
+        "tasks[2].external_id": f"is 'x', which task {taken.id} has already",
+    }
     assert (await store.tasks(TaskQuery())).items == [taken]
     assert (await store.create_tasks([NewTask(spec=job("new"))]))[0].id == 2
 
@@ -59,7 +62,7 @@ async def test_none_is_created_where_one_name_is_taken(store: Store):
 async def test_none_is_created_where_two_of_the_list_want_one_name(store: Store):
     with pytest.raises(AlreadyExists) as refused:
         await store.create_tasks([NewTask(spec=job("a")), NewTask(spec=job("b")), NewTask(spec=job("a"))])
-    assert list(refused.value.details) == ["tasks[2].name"]
+    assert refused.value.details == {"tasks[2].name": "is 'a', as that of tasks[0]; expected one task for each name"}
     assert (await store.tasks(TaskQuery())).total == 0
 
 

@@ -447,7 +447,7 @@ class Taken:
     earlier: int | None = None
     """The one of the same list that asks for it too, and comes first."""
 
-    def _str__(self) -> str:
+    def __str__(self) -> str:
         if self.task_id is not None:
             return f"is {self.value!r}, which task {self.task_id} has already"
         return f"is {self.value!r}, as that of tasks[{self.earlier}]; expected one task for each {self.column}"
