@@ -14,7 +14,8 @@ from integration.support import every_second, execute, job, publish_many, until
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunId
-from noonbell.stores.sql.statement import Fetch, InsertMany, Work
+from noonbell.model.task import Task, TaskSpec
+from noonbell.stores.sql.statement import Fetch, InsertAll, InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 
 PATIENCE = 60.0
@@ -163,23 +164,57 @@ async def test_a_create_waits_for_no_other_and_what_commits_late_is_planned(serv
     has_inserted, may_commit = asyncio.Event(), asyncio.Event()
 
     async def keep(statement: Any) -> None:
-        if isinstance(statement, InsertMany) and statement.table == "tasks":
+        inserts = statement.inserts if isinstance(statement, InsertAll) else [statement]
+        if any(isinstance(each, InsertMany) and each.table == "tasks" for each in inserts):
             has_inserted.set()
             await may_commit.wait()
 
     watch(slow, keep)
-    creating = asyncio.create_task(slow.create_task(job("late", schedule=every_second(clock.now()))))
+    # With `skip_next` it is more than one statement on every database.
+    creating = asyncio.create_task(slow.create_task(late_job(clock), skip_next=1))
     try:
-        await asyncio.wait_for(has_inserted.wait(), 30)
-        early = await quick.create_task(job("early", schedule=every_second(clock.now())))
-        clock.advance(1)
-        assert (await quick.plan(10)).born == 1
+        await asyncio.wait_for(has_inserted.wait(), 60)
+        early = await create_and_plan(quick, clock)
         assert not creating.done()
     finally:
         may_commit.set()
     late = await creating
     assert late.id < early.id
     # The planner has planned a higher id already; the lower one is due all the same, with the slot that it was made for.
+    assert (await quick.plan(10)).skipped == 1
+    found = await quick.fetch("select task_id, slot from runs order by task_id")
+    assert found == [(late.id, clock.now()), (early.id, clock.now())]
+
+
+@pytest.mark.bare_database
+async def test_a_create_in_one_statement_waits_for_no_other_either(postgres_url: str, opened: Open):
+    clock = ManualClock(Instant(1_800_000_000 * SECOND))
+    slow, quick, other = [await opened(postgres_url, clock=clock) for _ in range(3)]
+    for sql in (
+        "create function stand_still() returns trigger language plpgsql as"
+        " 'begin perform pg_advisory_xact_lock(4711); return null; end'",
+        "create trigger stand_still after insert on tasks for each row when (new.name = 'late')"
+        " execute function stand_still()",
+    ):
+        await execute(other, sql)
+    async with held(other, "select pg_advisory_xact_lock(4711)"):
+        creating = asyncio.create_task(slow.create_task(late_job(clock)))
+        await until(lambda: waits_for_a_lock(quick), 60, "the create stands still")
+        early = await create_and_plan(quick, clock)
+        assert not creating.done()
+    late = await creating
+    assert late.id < early.id
     assert (await quick.plan(10)).born == 1
     found = await quick.fetch("select task_id, slot from runs order by task_id")
     assert found == [(late.id, clock.now()), (early.id, clock.now())]
+
+
+def late_job(clock: ManualClock) -> TaskSpec:
+    return job("late", schedule=every_second(clock.now()))
+
+
+async def create_and_plan(store: SqlStore, clock: ManualClock) -> Task:
+    early = await store.create_task(job("early", schedule=every_second(clock.now())))
+    clock.advance(1)
+    assert (await store.plan(10)).born == 1
+    return early

@@ -17,13 +17,17 @@ import asyncpg
 import msgspec
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import StoreUnavailable
+from noonbell.errors import AlreadyExists, StoreUnavailable
+from noonbell.model.access import AuditAction, AuditEntry, Head
 from noonbell.model.attempt import Settlement, SettleResult
-from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishResult
+from noonbell.model.request import Claimed, ClaimRequest, NewTask, Publication, PublishResult
 from noonbell.model.run import RunId, key_of_asked
+from noonbell.model.task import Task, TaskId
+from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
-from noonbell.stores.sql import claim, fast_path, publishing, settle
+from noonbell.stores.sql import access, claim, fast_path, publishing, settle
+from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.ids import IDS, RESERVE, floor_at
 from noonbell.stores.sql.rows import TaskView, known_tasks
@@ -33,6 +37,7 @@ from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
     Fetch,
+    InsertAll,
     InsertEvents,
     InsertMany,
     LockTimeout,
@@ -45,6 +50,7 @@ from noonbell.stores.sql.statement import (
     UpdateMany,
     Work,
     drive,
+    inserts_of,
     until_it_holds,
 )
 from noonbell.stores.sql.store import ServerStore
@@ -64,6 +70,30 @@ class ArrayStatements:
         if sql is None:
             sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
             self._made[key] = sql
+        return sql
+
+    def insert_all(
+        self, shapes: tuple[tuple[str, tuple[str, ...]], ...], free: str = "select true", given: int = 0
+    ) -> str:
+        """Rows of several tables. `free` says whether they are inserted, which is the answer; it has the first `given` parameters.
+
+        The one of events has no times, but an own last parameter: the time of all, or null for the database's.
+        """
+        key = (shapes, free)
+        sql = self._made.get(key)
+        if sql is None:
+            parts = [f"free(is_free) as ({free})"]
+            for number, (table, columns) in enumerate(shapes):
+                told, more = (
+                    ("", ())
+                    if table != "events"
+                    else (f", coalesce(${given + len(columns) + 1}::bigint, {NOW})", ("at",))
+                )
+                source = f"unnest({self._arrays(table, columns, given + 1)}) as given where (select is_free from free)"
+                into = f"{table} ({', '.join((*columns, *more))})"
+                parts.append(f"written_{number} as (insert into {into} select given.*{told} from {source})")
+                given += len(columns) + len(more)
+            sql = self._made[key] = f"with {', '.join(parts)} select is_free from free"
         return sql
 
     def update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
@@ -98,9 +128,9 @@ class ArrayStatements:
             f" insert into live ({', '.join(names)}) select {values} from gone"
         )
 
-    def _arrays(self, table: str, columns: Sequence[str]) -> str:
+    def _arrays(self, table: str, columns: Sequence[str], first: int = 1) -> str:
         types = self._types[table]
-        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, 1))
+        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, first))
 
 
 T = TypeVar("T")
@@ -110,6 +140,20 @@ NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _INSERT_EVENTS = f"""insert into events (id, at, type, data)
     select id, coalesce($4::bigint, {NOW}), type, data
     from unnest($1::bigint[], $2::text[], $3::text[]) as told(id, type, data)"""
+
+_EVENT_COLUMNS = ("id", "type", "data")
+# $1 names, $2 external ids
+_ALL_ARE_FREE = """select not exists (select from tasks where live_name = any($1::text[]))
+    and not exists (select from tasks where live_external_id = any($2::text[]))"""
+# $1 how many, $2 now or null
+_NEW_TASK_IDS = f"""update counters set value = value + $1 where name = '{task_changes.COUNTER}'
+    returning value, coalesce($2::bigint, {NOW})"""
+# $1 now or null
+_AUDIT_HEAD = f"""select c.value, coalesce(a.hash, ''), coalesce($1::bigint, {NOW}) from counters c
+    left join audit a on a.id = c.value where c.name = 'audit'"""
+# $1 the number of the last entry that was seen, $2 that of the last new one
+_AUDIT_FOLLOWS = """update counters set value = $2 where name = 'audit' and value = $1 returning true"""
+_AUDIT_TRIES = 3
 
 POSTGRES = Dialect(
     name="postgres",
@@ -280,6 +324,63 @@ class PostgresStore(ServerStore):
         if await with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super()._publish(publications)  # a task has changed since this node last saw it
+
+    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists]:
+        if not any(each.system or each.skip_next for each in new):
+            made = await self._create_at_once(new)
+            if made is not None:
+                return made
+        return await super()._create_each(new)
+
+    async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists] | None:
+        """In one statement. None: one of them cannot have its name or external id, and nothing is written."""
+        kept = self._kept_numbers(len(new))
+        count, told = len(new) - len(kept), self._told_now()
+
+        async def reserve(connection: Connection) -> Any:
+            return await connection.fetchrow(self._text(_NEW_TASK_IDS), count, told)
+
+        last, now = await self._with_connection(reserve, spare=True)
+        numbers = [*kept, *range(last - count + 1, last + 1)]
+        tasks = [task_changes.new_task(each, TaskId(id_), now) for each, id_ in zip(new, numbers, strict=True)]
+        inserts = await drive(lambda: inserts_of(task_changes.insert_new(tasks, now)), self._new_ids)
+        names = [each.spec.name for each in new]
+        external_ids = [each.spec.external_id for each in new if each.spec.external_id is not None]
+        sql, values = self._insert_all(inserts, _ALL_ARE_FREE, (names, external_ids))
+        try:
+            is_done = await self._with_kept_plan(lambda connection: connection.fetchval(sql, *values))
+        except Conflict:
+            is_done = False
+        if not is_done:
+            self._unused += numbers
+            return None
+        view = TaskView(self._cache)
+        for task in tasks:
+            view.put(task)
+        view.keep()
+        return [*tasks]
+
+    async def _new_ids(self, statement: Statement) -> range:
+        if not isinstance(statement, NewIds):
+            raise TypeError(f"{statement} asks for more than ids")
+        return await self._ids.take(statement.count)
+
+    async def _write_audit(self, deeds: Sequence[AuditAction], sign: Sign) -> list[AuditEntry]:
+        """The head is read without a lock. What is appended says which head it follows: where another node was faster, again."""
+
+        async def append(connection: Connection) -> list[AuditEntry] | None:
+            for _ in range(_AUDIT_TRIES):
+                head: Any = await connection.fetchrow(self._text(_AUDIT_HEAD), self._told_now())
+                number, hashed, now = head
+                entries = access.audit_entries_after(Head(number, hashed), Instant(now), deeds, sign)
+                last = number + len(entries)
+                sql, values = self._insert_all([access.insert_audit(entries)], _AUDIT_FOLLOWS, (number, last))
+                if await connection.fetchval(sql, *values):
+                    return entries
+            return None
+
+        entries = await self._with_kept_plan(append) if deeds else []
+        return await super()._write_audit(deeds, sign) if entries is None else entries
 
     async def publish_within(
         self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
@@ -500,6 +601,9 @@ class PostgresStore(ServerStore):
             case InsertEvents(rows):
                 values = (*zip(*rows, strict=True), self._told_now())
                 return _changed(await connection.execute(self._text(_INSERT_EVENTS), *values))
+            case InsertAll(inserts):
+                sql, arguments = self._insert_all(inserts)
+                return await connection.fetchval(sql, *arguments)
             case UpdateMany(table, key, columns, rows, add):
                 sql = self._text(self._bulk.update(table, key, columns, add))
                 return _changed(await connection.execute(sql, *zip(*rows, strict=True)))
@@ -509,6 +613,19 @@ class PostgresStore(ServerStore):
                 return await self._ids.take(count)
             case NewNumbers(counter, count):
                 return await self._new_numbers(counter, count)
+
+    def _insert_all(
+        self, inserts: Sequence[InsertMany | InsertEvents], free: str = "select true", given: tuple[Any, ...] = ()
+    ) -> tuple[str, list[Any]]:
+        """The statement, and its values; see `ArrayStatements.insert_all`."""
+        shapes: list[tuple[str, tuple[str, ...]]] = []
+        values = list(given)
+        for each in inserts:
+            is_events = isinstance(each, InsertEvents)
+            shapes.append(("events", _EVENT_COLUMNS) if isinstance(each, InsertEvents) else (each.table, each.columns))
+            values += zip(*each.rows, strict=True)
+            values += [self._told_now()] if is_events else []
+        return self._text(self._bulk.insert_all(tuple(shapes), free, len(given))), values
 
     async def _reserve(self, counter: str, size: int) -> int:
         async def reserve(connection: Connection) -> int:

@@ -40,6 +40,7 @@ from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
     Gather,
+    InsertAll,
     InsertEvents,
     InsertMany,
     NewIds,
@@ -221,6 +222,8 @@ class SqliteConnection:
                 sql = f"insert into {self._naming.table('events')} (id, at, type, data) values (?, ?, ?, ?)"
                 now = self._clock.now()
                 return self._db.executemany(sql, [(id_, now, type_, data) for id_, type_, data in rows]).rowcount
+            case InsertAll(inserts):
+                return sum(self._do(each) for each in inserts)
             case UpdateMany(table, key, columns, rows, add):
                 sets = ", ".join(f"{c} = {c} + ?" if add else f"{c} = ?" for c in columns)
                 sql = f"update {self._naming.table(table)} set {sets} where {key} = ?"

@@ -14,7 +14,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
-from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Role, Token, chained
+from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head, Role, Token, chained
 from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.reading import like
@@ -91,20 +91,26 @@ def write_audit(q: Dialect, deeds: Sequence[AuditAction], sign: Sign = unsigned)
     last = yield Fetch(f"select value from counters where name = 'audit'{q.lock}")
     number = int(last[0][0])
     rows = yield Fetch("select hash from audit where id = :id", {"id": number})
-    before = rows[0][0] if rows else ""
-    now = yield Now()
+    before = Head(number, rows[0][0] if rows else "")
+    entries = audit_entries_after(before, (yield Now()), deeds, sign)
+    yield insert_audit(entries)
+    yield update("counters", {"name": "audit"}, value=entries[-1].id if entries else number)
+    return entries
+
+
+def audit_entries_after(before: Head, now: Instant, deeds: Sequence[AuditAction], sign: Sign) -> list[AuditEntry]:
+    number, hashed = before
     entries: list[AuditEntry] = []
     for deed in deeds:
         number += 1
-        before = chained(before, number, now, deed)
-        entries.append(AuditEntry(id=number, at=now, deed=deed, hash=before, signature=sign(before)))
-    yield InsertMany(
-        "audit",
-        (*_ENTRY.columns, "actor", "action"),
-        [(*_ENTRY.row(entry), entry.deed.actor, entry.deed.action) for entry in entries],
-    )
-    yield update("counters", {"name": "audit"}, value=number)
+        hashed = chained(hashed, number, now, deed)
+        entries.append(AuditEntry(id=number, at=now, deed=deed, hash=hashed, signature=sign(hashed)))
     return entries
+
+
+def insert_audit(entries: Sequence[AuditEntry]) -> InsertMany:
+    rows = [(*_ENTRY.row(entry), entry.deed.actor, entry.deed.action) for entry in entries]
+    return InsertMany("audit", (*_ENTRY.columns, "actor", "action"), rows)
 
 
 def audit_log(

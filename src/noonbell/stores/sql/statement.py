@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -96,6 +97,13 @@ class InsertEvents:
 
 
 @dataclass(frozen=True, slots=True)
+class InsertAll:
+    """Rows of several tables: where the database can, in one statement. A duplicate key raises Conflict."""
+
+    inserts: Sequence[InsertMany | InsertEvents]
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """Answers with the store's clock, read at this point of the transaction."""
 
@@ -119,8 +127,23 @@ class NewNumbers:
     count: int
 
 
-Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | UpdateMany | Now | NewIds | NewNumbers
+Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | InsertAll | UpdateMany | Now | NewIds | NewNumbers
 Work: TypeAlias = Generator[Statement, Any, T]
+
+
+def inserts_of(work: Work[None]) -> Work[list[InsertMany | InsertEvents]]:
+    """What `work` would insert; nothing is written. What else it asks for is passed on."""
+    found: list[InsertMany | InsertEvents] = []
+    answer: Any = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            statement = work.send(answer)
+            if isinstance(statement, InsertMany | InsertEvents):
+                found.append(statement)
+                answer = len(statement.rows)
+            else:
+                answer = yield statement
+    return found
 
 
 class Conflict(Exception):

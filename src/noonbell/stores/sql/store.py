@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import AlreadyExists, InvalidArgument, SchemaMismatch
+from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
 from noonbell.model.request import Claimed, ClaimRequest, NewTask, Planned, Publication, PublishResult
 from noonbell.model.task import Task, TaskSpec, TaskStatus
+from noonbell.ports import Sign, unsigned
 from noonbell.stores import blocking, migrations
 from noonbell.stores.migrations import SchemaBusy, SchemaProgress, ownership
 from noonbell.stores.sql import (
@@ -427,7 +429,14 @@ class SqlStore(TransitionRunner):
     token_of = read(access.token_of)
     note_token_use = write(access.note_token_use)
     revoke_token = write(access.revoke_token)
-    write_audit = write(access.write_audit)
+
+    @observed()
+    async def write_audit(self, deeds: Sequence[AuditAction], sign: Sign = unsigned) -> list[AuditEntry]:
+        return await self._write_audit(deeds, sign)
+
+    async def _write_audit(self, deeds: Sequence[AuditAction], sign: Sign) -> list[AuditEntry]:
+        return await self._write(lambda _: access.write_audit(self.dialect, deeds, sign))
+
     audit_log = read(access.audit_log)
     audit_entries = read(access.audit_entries)
     audit_end = read(access.audit_end)
@@ -474,6 +483,8 @@ class ServerStore(SqlStore):
         self._ids = ids.IdSource(functools.partial(self._reserve, ids.IDS))
         self._creations = Gathering(self._create_each)
         self._clock_reads = Gathering(self._read_clock_for)
+        self._unused: list[int] = []
+        """Ids of tasks that were reserved, and in the end not needed."""
         self._types: dict[str, dict[str, str]] = {}
         """Of the columns of each table."""
 
@@ -481,9 +492,15 @@ class ServerStore(SqlStore):
     async def _reserve(self, counter: str, size: int) -> int:
         """As `ids.reserve`, in a transaction of its own."""
 
-    async def _new_numbers(self, counter: str, count: int) -> range:
-        last = await self._reserve(counter, count)
-        return range(last - count + 1, last + 1)
+    async def _new_numbers(self, counter: str, count: int) -> Sequence[int]:
+        kept = self._kept_numbers(count) if counter == task_changes.COUNTER else []
+        count -= len(kept)
+        last = await self._reserve(counter, count) if count else 0
+        return [*kept, *range(last - count + 1, last + 1)]
+
+    def _kept_numbers(self, count: int) -> list[int]:
+        kept, self._unused = self._unused[:count], self._unused[count:]
+        return kept
 
     async def _create_task(self, new: NewTask) -> Task | AlreadyExists:
         return await self._creations.add(new)

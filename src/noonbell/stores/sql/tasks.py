@@ -29,7 +29,19 @@ from noonbell.stores.sql.finish import canceled, end_held, finish, record_versio
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
 from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewNumbers, Now, UpdateMany, Work, insert, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertAll,
+    InsertMany,
+    NewNumbers,
+    Now,
+    UpdateMany,
+    Work,
+    insert,
+    inserts_of,
+    update,
+)
 from noonbell.stores.sql.statement import delete as delete_rows
 from noonbell.when import due
 
@@ -47,6 +59,8 @@ _TASK_COLUMNS = (
 )
 CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "accounted_to")
 _GATE_COLUMNS = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
+COUNTER = "tasks"
+"""Whose numbers are the ids of tasks, but for those that are built in."""
 _AT_ONCE = 250
 """Tasks that are prepared without a pause, and inserted in one statement."""
 MOST_NAMED = 100
@@ -98,7 +112,7 @@ def _refuse_taken(taken: Mapping[int, Taken]) -> None:
 
 def _create(cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     numbers = {}
-    for counter in ("tasks", "system_tasks"):
+    for counter in (COUNTER, "system_tasks"):
         count = sum(each.system == (counter == "system_tasks") for each in new)
         numbers[counter] = iter((yield NewNumbers(counter, count)) if count else ())
     now = yield Now()
@@ -106,16 +120,16 @@ def _create(cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     for start in range(0, len(new), _AT_ONCE):
         part = new[start : start + _AT_ONCE]
         tasks = [
-            _new_task(each, TaskId(next(numbers["system_tasks" if each.system else "tasks"])), now) for each in part
+            new_task(each, TaskId(next(numbers["system_tasks" if each.system else COUNTER])), now) for each in part
         ]
-        yield from _insert(tasks, now)
+        yield InsertAll((yield from inserts_of(insert_new(tasks, now))))
         for each, task in zip(part, tasks, strict=True):
             cache.put(task)
             made.append((yield from _order_skips(now, task, each.skip_next, each.by)))
     return made
 
 
-def _new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
+def new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
     status, cursor = new.status, None
     if status is TaskStatus.ENABLED:
         cursor = first_slot(new.spec, now)
@@ -134,7 +148,8 @@ def _new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
     )
 
 
-def _insert(tasks: Sequence[Task], now: Instant) -> Work[None]:
+def insert_new(tasks: Sequence[Task], now: Instant) -> Work[None]:
+    """The rows of tasks that are made now."""
     rows = []
     for task in tasks:
         names = (task.spec.name, task.spec.external_id)
