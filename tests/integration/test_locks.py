@@ -190,13 +190,16 @@ async def test_a_create_waits_for_no_other_and_what_commits_late_is_planned(serv
 async def test_a_create_in_one_statement_waits_for_no_other_either(postgres_url: str, opened: Open):
     clock = ManualClock(Instant(1_800_000_000 * SECOND))
     slow, quick, other = [await opened(postgres_url, clock=clock) for _ in range(3)]
-    for sql in (
+    await execute(
+        other,
         "create function stand_still() returns trigger language plpgsql as"
         " 'begin perform pg_advisory_xact_lock(4711); return null; end'",
+    )
+    await execute(
+        other,
         "create trigger stand_still after insert on tasks for each row when (new.name = 'late')"
         " execute function stand_still()",
-    ):
-        await execute(other, sql)
+    )
     async with held(other, "select pg_advisory_xact_lock(4711)"):
         creating = asyncio.create_task(slow.create_task(late_job(clock)))
         await until(lambda: waits_for_a_lock(quick), 60, "the create stands still")

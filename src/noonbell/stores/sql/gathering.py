@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from noonbell.errors import StoreUnavailable
 from noonbell.stores.sql.statement import StillLocked
@@ -49,17 +49,23 @@ class Gathering(Generic[A, B]):
         if self._waiting and len(self._lanes) < _LANES:
             lane = asyncio.get_running_loop().create_task(self._carry_out(), name="noonbell group commit")
             self._lanes.add(lane)
+            # Canceled before its first step, it does not come to `_carry_out`.
             lane.add_done_callback(self._lanes.discard)
 
     async def _carry_out(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-            try:
-                await self._together(batch)
-            except BaseException:
-                for _, answer in batch:
-                    answer.cancel()
-                raise
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+                try:
+                    await self._together(batch)
+                except BaseException:
+                    for _, answer in batch:
+                        answer.cancel()
+                    raise
+        finally:
+            # Now, and not when the event loop has noticed the end: callers that have just had their answer call again before
+            # that, and would wait for a lane that does nothing any more.
+            self._lanes.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _together(self, batch: Sequence[tuple[A, asyncio.Future[B]]]) -> None:
         try:
