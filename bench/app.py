@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 from bench.peers.sample import Handler, print_pick_up
 from noonbell import App
@@ -35,4 +34,4 @@ async def ping(at: float) -> None:
 
 @app.job(rate_limit={"max": 1, "per_seconds": 3, "key": "account"})
 async def limited(account: str) -> None:
-    print(json.dumps({"account": account, "at": time.time()}), flush=True)
+    del account

@@ -85,11 +85,13 @@ PG_ADVANCE = (
 )
 
 
-async def postgres(url: str, one: int, drain: int, due: int) -> Sample:
+async def postgres(url: str, one: int, drain: int, due: int, connections: int = LANES) -> Sample:
     import asyncpg
 
     # A plan made while the tables are empty costs several times the right one, so plan each execution.
-    lanes = [await asyncpg.connect(url, server_settings={"plan_cache_mode": "force_custom_plan"}) for _ in range(LANES)]
+    lanes = [
+        await asyncpg.connect(url, server_settings={"plan_cache_mode": "force_custom_plan"}) for _ in range(connections)
+    ]
     link = lanes[0]
     await link.execute(f"create table runs ({RUN_COLUMNS.format(bytes='bytea')}) with (fillfactor = 50)")
     await link.execute(f"create index on runs (queue, priority desc, id) where status = {WAITING}")
@@ -138,11 +140,11 @@ async def postgres(url: str, one: int, drain: int, due: int) -> Sample:
     planned = await rate(due, plan)
     for each in lanes:
         await each.close()
-    settings = f"asyncpg, cycle of {CYCLE['postgres']}, {LANES} connections"
+    settings = f"asyncpg, cycle of {CYCLE['postgres']}, {connections} connections"
     return Sample("raw driver", version("asyncpg"), singles, batched, drained, drain, settings, planned)
 
 
-async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
+async def mariadb(url: str, one: int, drain: int, due: int, connections: int = LANES) -> Sample:
     import asyncmy
 
     parts = urlsplit(url)
@@ -156,7 +158,7 @@ async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
             autocommit=False,
             init_command="set session transaction isolation level read committed",
         )
-        for _ in range(LANES)
+        for _ in range(connections)
     ]
     link = lanes[0]
 
@@ -253,11 +255,11 @@ async def mariadb(url: str, one: int, drain: int, due: int) -> Sample:
     plans = await rate(due, plan)
     for each in lanes:
         await each.ensure_closed()
-    settings = f"asyncmy, READ COMMITTED, cycle of {CYCLE['mariadb']}, {LANES} connections"
+    settings = f"asyncmy, READ COMMITTED, cycle of {CYCLE['mariadb']}, {connections} connections"
     return Sample("raw driver", version("asyncmy"), singles, batched, drained, drain, settings, plans)
 
 
-async def sqlite(url: str, one: int, drain: int, due: int) -> Sample:
+async def sqlite(url: str, one: int, drain: int, due: int, _connections: int = 1) -> Sample:
     link = sqlite3.connect(url, isolation_level=None)
     link.execute("pragma journal_mode = wal")
     link.execute("pragma synchronous = full")
@@ -418,8 +420,9 @@ def main() -> None:
     parser.add_argument("--one", type=int, required=True)
     parser.add_argument("--drain", type=int, required=True)
     parser.add_argument("--plan", type=int, default=10_000)
+    parser.add_argument("--connections", type=int, default=LANES, help="that drain; SQLite has one")
     args = parser.parse_args()
-    run = STORES[args.store](args.url, args.one, args.drain, args.plan)
+    run = STORES[args.store](args.url, args.one, args.drain, args.plan, args.connections)
     try:
         import uvloop
     except ImportError:

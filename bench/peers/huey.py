@@ -6,6 +6,7 @@ It has no call that publishes many, keeps no history, and removes a job from the
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import threading
 import time
@@ -65,6 +66,7 @@ def pick_up(args: argparse.Namespace) -> None:
     if args.role == "worker":
         consumer = huey.create_consumer(workers=1, periodic=False, initial_delay=POLL, max_delay=LATEST_POLL)
         consumer.start()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # told to end, it ends: nothing in it has to be kept
         ready()
         threading.Event().wait()
     ready()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.rounds import progress
-from bench.speed import throughput
+from bench.speed import limits, pick_up, processes, tasks, throughput
 from bench.speed.rows import Found
 from bench.tables import markdown
 
@@ -15,6 +15,14 @@ STAGES: dict[str, Callable[[bool, int], Found]] = {
     "drain-mariadb": throughput.drain_mariadb,
     "publish-postgresql": throughput.publish_postgresql,
     "publish-sqlite": throughput.publish_sqlite,
+    "pick-up-postgresql": pick_up.postgresql,
+    "pick-up-sqlite": pick_up.sqlite,
+    "pick-up-mariadb": pick_up.mariadb,
+    "one-shot": pick_up.one_shot,
+    "once": tasks.once,
+    "create": tasks.create,
+    "rate-limit": limits.keyed_rate,
+    "processes": processes.curve,
 }
 """By name: what measures it, given whether a look is enough, and the rounds. Each takes three minutes at most."""
 
