@@ -151,7 +151,7 @@ def test_a_task_is_edited_enabled_disabled_and_deleted(noonbell, target):
     assert (task["timeout_seconds"], task["description"], task["version"]) == (3, "a text", 2)
     assert noonbell("task", "disable", "t").out.split() == ["t", "DISABLED"]
     assert noonbell("task", "enable", "t").out.split() == ["t", "ENABLED"]
-    assert noonbell("task", "delete", "t", given="n\n").code == 130
+    assert noonbell("task", "delete", "t", given="n\n").code == 1
     assert noonbell("task", "get", "t").code == 0
     assert noonbell("task", "delete", "t", "--yes").code == 0
     gone = noonbell("task", "get", "t")
@@ -377,6 +377,15 @@ def test_a_question_that_nobody_can_answer_names_the_option(noonbell, target, wo
     assert (told.code, told.out) == (2, "")
     assert "--yes" in told.err
     assert noonbell("task", "get", "t").code == 0
+
+
+def test_who_answers_no_hears_that_nothing_was_deleted(noonbell, server, target):
+    noonbell("task", "create", "kept", "--url", target.url("/ok"))
+    told = noonbell("task", "delete", "kept", given="n\n")
+    assert (told.code, told.out, told.err.splitlines()[-1].rpartition(": ")[2]) == (1, "", "nothing deleted")
+    told = noonbell("queue", "drain", "default", given="n\n")
+    assert (told.code, told.err.splitlines()[-1].rpartition(": ")[2]) == (1, "nothing canceled")
+    assert [task["name"] for task in server.ask("GET", "/tasks")["items"]] == ["kept"]
 
 
 def test_a_name_where_a_schedule_is_wanted_leads_to_the_task(noonbell, target):

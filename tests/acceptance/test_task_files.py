@@ -149,7 +149,7 @@ def test_a_stale_apply_fails_with_5_and_changes_nothing(noonbell: Noonbell, fold
 def test_pruning_asks_first(noonbell: Noonbell, folder):
     noonbell("apply", "-f", "billing.yaml")
     (folder / "billing.yaml").write_text("tasks: []\n")
-    assert noonbell("apply", "-f", "billing.yaml", "--prune", given="n\n").code == 130
+    assert noonbell("apply", "-f", "billing.yaml", "--prune", given="n\n").code == 1
     assert len(noonbell("task", "list", "-o", "name").out.split()) == 2
     assert noonbell("apply", "-f", "billing.yaml", "--prune", given="y\n").code == 0
     assert noonbell("task", "list", "-o", "name").out == ""

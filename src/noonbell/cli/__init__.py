@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code. Errors are lines on stderr that say what to do."""
     import click
 
-    from noonbell.cli.root import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, root, say_error, say_problems
+    from noonbell.cli.root import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, root, say_error, say_problems, unquoted_cron
 
     given = _as_written_elsewhere(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(EXIT_USAGE)
     except click.UsageError as error:
         hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
-        say_error(error.format_message().rstrip(".") + hint)
+        message = error.format_message().rstrip(".")
+        is_cut = message.startswith("Got unexpected extra argument")
+        say_error((unquoted_cron(given) if is_cut else "") or message + hint)
         sys.exit(EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)

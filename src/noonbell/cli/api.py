@@ -31,6 +31,9 @@ class Remote:
         from noonbell.client import transport
 
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
+        if self.url.endswith(transport.BASE):
+            problem = f"is {url!r}; leave {transport.BASE} out: NOONBELL_URL={self.url.removesuffix(transport.BASE)}"
+            raise errors.SettingsError.field("NOONBELL_URL", problem)
         try:
             self._wire = transport.Transport(self.url, token, patience or transport.PATIENCE)
         except errors.InvalidArgument:
@@ -53,19 +56,25 @@ class Remote:
         """The answer, read as JSON where it is JSON. An error of the server is raised as the error it was."""
         try:
             return self._send(method, path, body, query)
-        except errors.NotFound as error:
-            raise errors.NotFound(self._missing(path) or error.message, details=error.details) from None
-        except errors.InvalidId as error:
-            noun, ref = _noun_and_ref(path)
-            hint = f"; noonbell run list --task {shlex.quote(ref)} lists those of a task" if noun == "runs" else ""
-            raise errors.InvalidId(f"{error.message}{hint}", details=error.details) from None
-        except errors.Unauthorized as error:
-            raise errors.Unauthorized(f"{error.message}; put a token into NOONBELL_TOKEN") from None
-        except errors.StoreUnavailable as error:
-            if not error.message.startswith("no server at"):
-                raise
-            hint = "start one with `noonbell serve`, or say where it is with NOONBELL_URL"
-            raise errors.StoreUnavailable(f"{error.message}; {hint}") from None
+        except errors.NoonbellError as error:
+            raise self._with_hint(error, path) from None
+
+    def _with_hint(self, error: errors.NoonbellError, path: str) -> errors.NoonbellError:
+        """The same error, with what to do about it on the command line."""
+        hint = ""
+        match error:
+            case errors.NotFound():
+                return errors.NotFound(self._missing(path) or error.message, details=error.details)
+            case errors.InvalidId():
+                noun, ref = _noun_and_ref(path)
+                hint = f"noonbell run list --task {shlex.quote(ref)} lists those of a task" if noun == "runs" else ""
+            case errors.Unauthorized():
+                hint = "put a token into NOONBELL_TOKEN"
+            case _ if "url" in error.details and error.details["url"] == self.url:
+                hint = f"NOONBELL_URL is {self.url}"
+            case errors.StoreUnavailable() if error.message.startswith("no server at"):
+                hint = "start one with `noonbell serve`, or say where it is with NOONBELL_URL"
+        return type(error)(f"{error.message}; {hint}", details=error.details) if hint else error
 
     def _send(self, method: str, path: str, body: Any, query: Query | None) -> Any:
         from noonbell.client.transport import BASE, ClientRequest

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from noonbell.cli.root import EXIT_FAILED
+
 if TYPE_CHECKING:
     from noonbell.model.access import Head
     from noonbell.settings import Loaded
@@ -50,8 +52,11 @@ def interval(text: str) -> dict[str, Any]:
     return found
 
 
-def confirm(question: str) -> None:
-    """Abort unless the answer on stdin is yes. UsageError, naming --yes, where stdin is no terminal and holds no answer."""
+def confirm(question: str, *, refused: str) -> None:
+    """Say `refused` and end with exit code 1 unless the answer on stdin is yes.
+
+    UsageError, naming --yes, where stdin is no terminal and holds no answer.
+    """
     try:
         is_meant = click.confirm(question, err=True)
     except click.Abort:
@@ -60,7 +65,8 @@ def confirm(question: str) -> None:
         click.echo(err=True)  # ends the line of the question
         raise click.UsageError("there is no terminal to ask; add --yes if that is meant") from None
     if not is_meant:
-        raise click.Abort
+        click.echo(refused, err=True)
+        raise click.exceptions.Exit(EXIT_FAILED)
 
 
 def text_of(file: str, hint: str = "-f") -> str:

@@ -54,7 +54,7 @@ post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda 
 def drain(name: str, yes: bool) -> None:
     """Cancel everything that waits in a queue."""
     if not yes:
-        confirm(f"Cancel every waiting run of queue {name!r}?")
+        confirm(f"Cancel every waiting run of queue {name!r}?", refused="nothing canceled")
     remote = Remote.of_environment()
     _note_if_unknown(remote, name)
     answer = remote.post(f"/queues/{segment(name)}/drain")
@@ -68,6 +68,8 @@ def drain(name: str, yes: bool) -> None:
 def clean(name: str, older_than: float, yes: bool) -> None:
     """Remove the final runs of a queue."""
     if not yes:
-        confirm(f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?")
+        confirm(
+            f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?", refused="nothing removed"
+        )
     answer = Remote.of_environment().post(f"/queues/{segment(name)}/clean", {"older_than_days": older_than})
     click.echo(f"{answer['removed']} removed")

@@ -5,10 +5,13 @@ how an error is said. docs/reference/cli.md has the table for readers.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
+import itertools
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -86,15 +89,49 @@ def _question(near: list[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
+_CRON_FIELD: Final = re.compile(r"[0-9*?][0-9A-Za-z*/,#?-]*|(?:[A-Za-z]{3}|L)(?:[-,/][0-9A-Za-z]+)*")
+
+
+def unquoted_cron(words: Sequence[str]) -> str:
+    """What to say where a cron expression was given without quotes, so that a shell made several words of it; else nothing."""
+    place = next((n for n, word in enumerate(words) if word.partition("=")[0] == "--cron"), None)
+    if place is not None:
+        _, equals, first = words[place].partition("=")
+        rest, option = [*([first] if equals else []), *words[place + 1 :]], "--cron "
+    elif words and words[0] == "next":
+        rest, option = list(words[1:]), "noonbell next "
+    else:
+        return ""
+    given = list(itertools.takewhile(lambda word: not word.startswith("-"), rest))
+    if len(given) < 2 or not _CRON_FIELD.fullmatch(given[0]):
+        return ""
+    fields = list(itertools.takewhile(_CRON_FIELD.fullmatch, given))[:5]
+    shown = " ".join(fields) if len(fields) == 5 else "*/5 * * * *"
+    return f"quote the cron expression, which the shell takes apart otherwise: {option}'{shown}'"
+
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 @contextlib.contextmanager
 def _output_may_be_closed() -> Iterator[None]:
-    """Exit code 0 when the reader of stdout has left, as `head` does. Click would make it 1."""
+    """Exit code 0 when the reader of stdout has left, as `head` does; click would make it 1. A disk that is full is an error."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        _drop_output()
         raise click.exceptions.Exit(0) from None
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_output()
+        raise click.ClickException(f"cannot write the output: {error.strerror}") from None
+
+
+def _drop_output() -> None:
+    """Python flushes once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class NounGroup(click.Group):

@@ -129,9 +129,9 @@ def ended(run: dict[str, Any]) -> str:
 
 
 def _payload(data: str | None, arguments: tuple[str, ...]) -> Any:
-    from noonbell.cli.task import value_of
+    from noonbell.cli.task import json_of, value_of
 
-    payload = None if data is None else value_of(data)
+    payload = None if data is None else json_of(data, "--data")
     for item in arguments:
         name, equals, value = item.partition("=")
         if not equals or not (payload is None or isinstance(payload, dict)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from noonbell.cli.options import config_option, expect_head_option, load_settings, new_option, store_option
+from noonbell.cli.options import config_option, confirm, expect_head_option, load_settings, new_option, store_option
 from noonbell.cli.root import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _ask(found: int, wanted: int) -> None:
     loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
     if not sys.stdin.isatty():
         raise click.UsageError(f"{loss}; add --yes if that is meant")
-    click.confirm(f"{loss}. Go on?", abort=True, err=True)
+    confirm(f"{loss}. Go on?", refused="nothing changed")
 
 
 @asynccontextmanager

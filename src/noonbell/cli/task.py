@@ -187,7 +187,9 @@ def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, yes: bool)
             else f"({counted(waiting, 'waiting run is', 'waiting runs are')} canceled)"
         )
         names = ", ".join(repr(task["name"]) for task in found.values())
-        confirm(f"Delete {'task' if len(found) == 1 else f'{len(found)} tasks:'} {names} {what}?")
+        confirm(
+            f"Delete {'task' if len(found) == 1 else f'{len(found)} tasks:'} {names} {what}?", refused="nothing deleted"
+        )
     flags = {"cancel_running": str(cancel_running).lower(), "purge": str(purge).lower()}
     for task_id, task in found.items():
         remote.call("DELETE", f"/tasks/{task_id}", query=flags)
@@ -214,6 +216,9 @@ def read_file(name: str) -> dict[str, Any]:
         raise click.BadParameter(f"{name} {error}", param_hint="-f") from None
     if not isinstance(found, dict):
         raise click.BadParameter(f"{name} holds no object", param_hint="-f")
+    if set(found) == {"tasks"}:
+        said = f"{name} holds a list of tasks, and this takes one; noonbell apply {shlex.quote(name)} makes them all"
+        raise click.BadParameter(said, param_hint="-f")
     return found
 
 
@@ -228,9 +233,9 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         task["schedule"] = {"type": "once", "at": given["at"]}
     if given["data"] is not None:
         is_job = given["job"] or (before.get("job_type") and not given["url"])
-        task.update({"payload": value_of(given["data"])} if is_job else {"body_template": given["data"]})
+        task.update({"payload": json_of(given["data"], "--data")} if is_job else {"body_template": given["data"]})
     if given["payload"] is not None:
-        task["payload"] = value_of(given["payload"])
+        task["payload"] = json_of(given["payload"], "--payload")
     if given["headers"]:
         headers = _headers(given["headers"])
         named = {name.lower() for name in headers}
@@ -269,6 +274,15 @@ def value_of(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def json_of(text: str, option: str) -> Any:
+    """The value of an option that takes JSON. Text without quotes is refused: it is more often JSON with a slip in it."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        said = f"is {text!r}, which is no JSON: {error}; to send it as text: {option} {shlex.quote(json.dumps(text))}"
+        raise click.BadParameter(said, param_hint=option) from None
 
 
 _READ_ONLY: Final = frozenset(

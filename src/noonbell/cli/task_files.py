@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -84,12 +85,19 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
     for document in documents:
         listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
         if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
-            problems[path] = "holds something else than `tasks:` with a list of tasks"
+            problems[path] = _not_a_list(path, document)
             continue
         for number, task in enumerate(listed):
             place = f"{path}: tasks[{task.get('name', number)}]"
             found.append({key: _filled(value, env, f"{place}.{key}", problems) for key, value in task.items()})
     return found
+
+
+def _not_a_list(path: str, document: Any) -> str:
+    if isinstance(document, dict) and "name" in document:
+        given = "-" if path == "stdin" else shlex.quote(path)
+        return f"holds one task; put it into a list under `tasks:`, or make it with noonbell task create -f {given}"
+    return "holds something else than `tasks:` with a list of tasks"
 
 
 def _filled(value: Any, env: Mapping[str, str], place: str, problems: dict[str, str]) -> Any:
@@ -272,7 +280,7 @@ def _confirm(pruned: list[str], tasks: list[dict[str, Any]]) -> None:
     if not pruned:
         return
     everything = " The files name no task at all." if not tasks else ""
-    confirm(f"Delete {', '.join(pruned)}?{everything}")
+    confirm(f"Delete {', '.join(pruned)}?{everything}", refused="nothing applied")
 
 
 def _lines(done: dict[str, Any]) -> Iterator[str]:

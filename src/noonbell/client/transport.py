@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -52,7 +53,7 @@ class Transport:
         connection = self._connect(self._patience)
         try:
             answer = self._send(connection, ask)
-            return _read(answer, answer.read())
+            return self._read(answer, answer.read())
         except (OSError, http.client.HTTPException) as problem:
             raise self._unreachable(problem) from None
         finally:
@@ -66,7 +67,7 @@ class Transport:
             carrier = connection.sock  # forgotten by the connection when the answer is the last one on it
             answer = self._send(connection, ask)
             if answer.status >= 400:
-                _read(answer, answer.read())
+                self._read(answer, answer.read())
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
             raise self._unreachable(problem) from None
@@ -93,8 +94,35 @@ class Transport:
         return connection.getresponse()
 
     def _unreachable(self, problem: Exception) -> NoonbellError:
+        here = f"{self._parts.scheme}://{self._parts.netloc}"
+        if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLCertVerificationError):
+            return self._wrong_address(
+                errors.StoreUnavailable, f"what listens at {here} speaks no TLS; is it http://{self._parts.netloc}?"
+            )
+        is_garbled = isinstance(problem, http.client.BadStatusLine) and not isinstance(problem, ConnectionError)
+        if is_garbled and self._parts.scheme == "http":
+            message = f"what listens at {here} does not answer as HTTP; is it https://{self._parts.netloc}?"
+            return self._wrong_address(errors.StoreUnavailable, message)
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-        return errors.StoreUnavailable(f"no server at {self._parts.scheme}://{self._parts.netloc}: {said}")
+        return errors.StoreUnavailable(f"no server at {here}: {said}")
+
+    def _wrong_address(self, kind: type[NoonbellError], message: str) -> NoonbellError:
+        """`details.url` is the address that was given, which is in doubt."""
+        return kind(message, details={"url": self._parts.geturl()})
+
+    def _read(self, answer: http.client.HTTPResponse, body: bytes) -> Any:
+        text = body.decode(errors="replace")
+        kind = (answer.getheader("content-type") or "").partition(";")[0].strip()
+        value: Any = json.loads(text) if kind == "application/json" and text else text
+        if answer.status < 400 and kind != "text/html":
+            return value
+        if not isinstance(value, dict) or "code" not in value:
+            message = f"the server answered {answer.status}, and not as Noonbell does; is the address right?"
+            raise self._wrong_address(NoonbellError, message)
+        details = value.get("details")
+        raise _KINDS.get(value["code"], NoonbellError)(
+            str(value.get("message", value["code"])), details=details if isinstance(details, dict) else None
+        )
 
 
 class ServerSentEvents:
@@ -137,20 +165,6 @@ class ServerSentEvents:
     def _let_go(self) -> None:
         self._answer.close()
         self._connection.close()
-
-
-def _read(answer: http.client.HTTPResponse, body: bytes) -> Any:
-    text = body.decode(errors="replace")
-    is_json = (answer.getheader("content-type") or "").partition(";")[0].strip() == "application/json"
-    value: Any = json.loads(text) if is_json and text else text
-    if answer.status < 400:
-        return value
-    if not isinstance(value, dict) or "code" not in value:
-        raise NoonbellError(f"the server answered {answer.status}, and not as Noonbell does; is the address right?")
-    details = value.get("details")
-    raise _KINDS.get(value["code"], NoonbellError)(
-        str(value.get("message", value["code"])), details=details if isinstance(details, dict) else None
-    )
 
 
 def _kinds(kind: type[NoonbellError]) -> Iterator[tuple[str, type[NoonbellError]]]:
