@@ -105,6 +105,17 @@ class Promoted(msgspec.Struct, frozen=True, kw_only=True):
     next_at: Instant | None = None
 
 
+class JoinsSwept(msgspec.Struct, frozen=True, kw_only=True):
+    looked_at: int = 0
+    """Joins whose time had run out; a full batch means: come again at once."""
+    resumed: int = 0
+    """Runs whose followers were too many for one transaction, and that were gone on with."""
+    missing: tuple[TaskId, ...] = ()
+    """The task of each join that ended as a skip, `upstream_missing`."""
+    disabled: int = 0
+    """Joins that ended without a run, because their task is off."""
+
+
 class Canceled(msgspec.Struct, frozen=True):
     run_id: RunId
     status: RunStatus

@@ -128,6 +128,8 @@ class Origin(enum.StrEnum):
     PUBLISH = "publish"
     BACKFILL = "backfill"
     RETRY = "retry"
+    UPSTREAM = "upstream"
+    """Runs of the tasks that it follows have ended."""
 
 
 class SkipReason(enum.StrEnum):
@@ -138,6 +140,8 @@ class SkipReason(enum.StrEnum):
     CONCURRENCY = "concurrency"
     QUEUE_FULL = "queue_full"
     OPERATOR = "operator"
+    UPSTREAM_MISSING = "upstream_missing"
+    """The tasks that it follows did not all end as they had to, within the time that it waits for them."""
 
 
 class DropReason(enum.StrEnum):
@@ -170,6 +174,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     retry_count: Annotated[int, meta("Retries so far.")] = 0
     lost_count: Annotated[int, meta("How often its worker was lost.")] = 0
     retry_of_run_id: Annotated[RunId | None, meta("The run that this one is a retry of.")] = None
+    upstream_run_ids: Annotated[
+        tuple[int, ...] | None, meta("The runs whose end has started it: those of the tasks that it follows.")
+    ] = None
     parent_id: Annotated[RunId | None, meta("The fan-out that it is a part of.")] = None
     shard_index: int | None = None
     shard_total: int | None = None
@@ -311,6 +318,11 @@ def key_of_slot(installation: str, task_uid: str, slot: int) -> str:
 def key_of_part(parent_key: str, shard_index: int, shard_total: int) -> str:
     """Of one part of a fan-out. The parent's key stands for all that the parent's is made of."""
     return _digest(f"part {parent_key} {shard_index} {shard_total}")
+
+
+def key_of_join(installation: str, task_uid: str, root: str, edge_version: int, redrive: int) -> str:
+    """Of the run that a join makes. The root is the slot or the run that all its upstream runs go back to."""
+    return _digest(f"join {installation} {task_uid} {root} {edge_version} {redrive}")
 
 
 def key_of_asked(installation: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.fields import Moment
 from noonbell.fields import meta as described
+from noonbell.model.join import After
 
 TaskId = NewType("TaskId", int)
 
@@ -317,6 +318,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         int,
         described("Runs start up to so much after their slot; the same slot always by the same amount.", ge=0, le=YEAR),
     ] = 0
+
+    after: Annotated[After | None, described("Run when others end, instead of a schedule or beside it.")] = None
+    """Upstreams are stored by id: the store puts the ids in the place of names."""
 
     exec_type: Annotated[
         ExecType,

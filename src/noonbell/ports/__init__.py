@@ -9,7 +9,7 @@ Time is the store's clock (the database's, or the clock it was built with). Wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
 from noonbell.clock import Instant
@@ -51,6 +51,8 @@ class StoreObserver(Protocol):
 class Store(Transitions, Queries, Protocol):
     on_events: Callable[[], None] | None
     """Called in the store's event loop after each transition that wrote events, when it has committed; by this store alone."""
+    on_fed: Callable[[Collection[str]], None] | None
+    """Called in the store's event loop with the queues that runs were put on because runs of other tasks ended, after the commit."""
     observer: StoreObserver | None
 
     async def open(self) -> None:

@@ -18,6 +18,7 @@ from noonbell.model.request import (
     ClaimRequest,
     HeartbeatAnswer,
     IncomingCallback,
+    JoinsSwept,
     NewTask,
     Planned,
     Promoted,
@@ -57,6 +58,10 @@ class Transitions(Protocol):
         A name or external id that a task not deleted has already raises AlreadyExists, and nothing is written.
         The first task that is not a system task has id 1. A task whose schedule names no slot is COMPLETED. No create
         waits for another's commit, so ids may be committed out of order.
+
+        Upstreams that `after` names are stored by their ids. One that is not there, one that is named twice, and a cycle
+        (in a change: also over tasks that are saved one by one) raise InvalidArgument, and nothing is written. The task
+        follows every run of them that becomes final after this has committed.
         """
 
     async def create_tasks(self, new: Sequence[NewTask]) -> list[Task]:
@@ -106,9 +111,12 @@ class Transitions(Protocol):
         by: str | None = None,
         cancel_running: bool = False,
         purge: bool = False,
+        force: bool = False,
         expect_version: int | None = None,
     ) -> Task:
         """Account for every slot up to now, then end the task: no further slot, its name is free again.
+
+        A task that others follow is refused with InvalidState, which names them, unless `force`.
 
         Waiting runs are CANCELED; executing ones finish, unless `cancel_running`. History stays, unless `purge`, which
         removes every row of the task. A system task is refused with InvalidState. With another `expect_version`:
@@ -122,6 +130,7 @@ class Transitions(Protocol):
         by: str | None = None,
         cancel_running: bool = False,
         purge: bool = False,
+        force: bool = False,
     ) -> list[Task]:
         """Many in one transaction, each as `delete_task` does it; each with the version that the caller expects, if any.
 
@@ -197,12 +206,23 @@ class Transitions(Protocol):
         was expected no longer holds: then nothing of the run changes, and the refusal is recorded. Repeating a call
         that was DONE is LOST. One that is LOST does not disturb the others of the batch.
         A task with results as events (`model.result_events`) has `run.result` as well, with the result.
+
+        A run that becomes final here, or in any other transition, arrives in the same transaction at the joins of the
+        tasks that follow its task: see `policy.joins`. A join that is complete makes one run, of origin `upstream`, that
+        their policies decide on as on a slot. Up to 1,000 arrivals are written at once, the others by `sweep_joins`.
         """
 
     async def settle_and_claim(
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[SettleResult], Claimed]:
         """The settlements, then a claim: what a busy worker calls. In one transaction where nothing stands in the way."""
+
+    async def sweep_joins(self, limit: int) -> JoinsSwept:
+        """End joins whose time has run out: each as a SKIPPED run, `upstream_missing`, which names what was missing.
+
+        One whose task is disabled, in ERROR or deleted ends without a run. Arrivals that were too many for the transaction
+        of their run are written, again up to 1,000.
+        """
 
     async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
         """Mark attempts of at-most-once runs as begun, before the first byte is sent. Returns those still held.

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import AlreadyExists, StoreUnavailable
+from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model.access import AuditAction, AuditEntry, Head
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.request import Claimed, ClaimRequest, NewTask, Publication, PublishResult
@@ -325,14 +325,14 @@ class PostgresStore(ServerStore):
             return hot.published(ids[1:])
         return await super()._publish(publications)  # a task has changed since this node last saw it
 
-    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists]:
-        if not any(each.system or each.skip_next for each in new):
+    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | NoonbellError]:
+        if not any(each.system or each.skip_next or each.spec.after is not None for each in new):
             made = await self._create_at_once(new)
             if made is not None:
                 return made
         return await super()._create_each(new)
 
-    async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists] | None:
+    async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | NoonbellError] | None:
         """In one statement. None: one of them cannot have its name or external id, and nothing is written."""
         kept = self._kept_numbers(len(new))
         count, told = len(new) - len(kept), self._told_now()

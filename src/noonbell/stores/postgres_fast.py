@@ -106,6 +106,7 @@ ended as materialized (
     cross join lateral (
         select l.* from live_leased l
         where l.run_id = s.run_id and l.token + 0 = s.token and l.flags + 0 = 0
+          and not exists (select 1 from edges e where e.upstream_id = l.task_id)
           and (${9}::text is null or l.worker_id = ${9})
         for update
     ) l

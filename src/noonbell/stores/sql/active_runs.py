@@ -81,7 +81,7 @@ STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
 
 def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool = False) -> int:
     flags = 0
-    is_round = origin in (Origin.SCHEDULE, Origin.TRIGGER)
+    is_round = origin in (Origin.SCHEDULE, Origin.TRIGGER, Origin.UPSTREAM)
     fixed_delay = (spec.schedule or {}).get("mode") == "fixed_delay"
     if spec.on_exhausted is OnExhausted.ERROR or spec.delete_on_complete or (fixed_delay and is_round):
         flags |= RunFlag.FOLLOW

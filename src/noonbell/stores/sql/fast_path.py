@@ -262,6 +262,8 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
 decode = msgspec.json.Decoder().decode
 
 
+UNFOLLOWED = "not exists (select 1 from edges e where e.upstream_id = {}.task_id)"
+"""No task follows that of a run: nothing else is to be written when it ends."""
 _HELD = ("run_id", "token", "task_id", "attempt", "gate")
 _ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 
@@ -307,7 +309,7 @@ def settle_plain(q: Dialect, cache: TaskView, settlements: Sequence[Settlement])
         mine, params["worker"] = " and worker_id = :worker", settlements[0].worker_id
     rows = yield Gather(
         f"select {numbered(*_HELD)} from live where {q.ids('run_id', 'ids')}"
-        f" and place + 0 = {int(Place.LEASED)} and flags = 0{mine}{q.lock}",
+        f" and place + 0 = {int(Place.LEASED)} and flags = 0 and {UNFOLLOWED.format('live')}{mine}{q.lock}",
         params,
         len(_HELD),
     )

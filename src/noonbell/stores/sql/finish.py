@@ -1,7 +1,7 @@
 """Finish: a run ends. The wide row gets its outcome, the narrow row is deleted, events are appended.
 
-Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan) are written in the same
-transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
+Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan, runs of the tasks that come
+after) are written in the same transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
 plans) are inserted, started and finished in one commit: no worker claims them, so none can be lost or done twice.
 """
 
@@ -16,14 +16,16 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.event import ResultAddress, address_of, is_event_only
-from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunStatus
+from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, RunStatus
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
+from noonbell.stores.sql import joins
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, earlier, load_active, load_where, note_ended, remove
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.insert_runs import NewRun
+from noonbell.stores.sql.joins import JustEnded
 from noonbell.stores.sql.rows import (
     Known,
     TaskView,
@@ -120,6 +122,30 @@ def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending])
         facts[EVENT_OF[ending.status]].append(_fact(ending))
     yield from tell_all(facts)
     yield from _follow_up(q, cache, now, endings)
+    whole = [ending for ending in endings if ending.live.parent_id is None]
+    yield from follow(q, cache, now, [JustEnded(e.live.run_id, e.live.task_id, e.replaced) for e in whole])
+
+
+def follow(q: Dialect, cache: TaskView, now: Instant, finals: Sequence[JustEnded]) -> Work[None]:
+    """Runs of the tasks that come after those whose runs have just become final; a skipped one may be followed in turn."""
+    while finals:
+        followed = yield from joins.follow(q, cache, now, finals)
+        for task_id in followed.replacing:
+            yield from cancel_started(q, cache, now, task_id)
+        yield from after_birth(q, cache, now, followed.new_runs)
+        finals = followed.skipped
+
+
+_REPLACED = "canceled by the next round of its task (overlap_action CANCEL_PREV)"
+
+
+def cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[list[RunId]]:
+    """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
+    rows = yield from load_where(q, "round_of = :task", task=task_id)
+    started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & RunFlag.RETRIED)]
+    endings = yield from canceled(q, started, _REPLACED, {"kind": "canceled", "why": "replaced"}, replaced=True)
+    yield from finish(q, cache, now, endings)
+    return [RunId(row.run_id) for row in started]
 
 
 def _fact(ending: Ending) -> tuple[Any, ...]:
@@ -419,12 +445,12 @@ def turn_status(
     current = yield from lock_task(q, task.id)
     if current is None or current.version != task.version:
         return None
-    (turned,) = yield from turn_held(cache, now, [current], status, by=by)
+    (turned,) = yield from turn_held(q, cache, now, [current], status, by=by)
     return turned
 
 
 def turn_held(
-    cache: TaskView, now: Instant, held: Sequence[Task], status: TaskStatus, *, by: str | None
+    q: Dialect, cache: TaskView, now: Instant, held: Sequence[Task], status: TaskStatus, *, by: str | None
 ) -> Work[list[Task]]:
     """The same for many, whose cursors the caller holds: each as it stands, with its cursor."""
     turned = [
@@ -437,6 +463,8 @@ def turn_held(
         yield UpdateMany("cursors", "task_id", ("version", "next_fire_at"), [(t.id, t.version, None) for t in turned])
         yield from record_versions(turned, now, by)
         yield from tell(f"task.{status.lower()}", [(task.id, None, {"by": by}) for task in turned])
+    if status not in joins.FOLLOWS:
+        yield from joins.disable_joins(q, [task.id for task in turned if task.spec.after is not None])
     for task in turned:
         cache.put(task)
     return turned
@@ -445,11 +473,11 @@ def turn_held(
 def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: str | None) -> Work[Task]:
     """The task ends: no further slot, and its name is free. Its runs are the caller's business."""
     current = yield from lock_task(q, task.id)
-    (ended,) = yield from end_held(cache, now, [current or task], by=by)
+    (ended,) = yield from end_held(q, cache, now, [current or task], by=by)
     return ended
 
 
-def end_held(cache: TaskView, now: Instant, held: Sequence[Task], *, by: str | None) -> Work[list[Task]]:
+def end_held(q: Dialect, cache: TaskView, now: Instant, held: Sequence[Task], *, by: str | None) -> Work[list[Task]]:
     """The same for many, whose cursors the caller holds."""
     ended = [
         msgspec.structs.replace(task, version=task.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
@@ -461,6 +489,9 @@ def end_held(cache: TaskView, now: Instant, held: Sequence[Task], *, by: str | N
         yield UpdateMany("cursors", "task_id", ("version", "next_fire_at"), [(t.id, t.version, None) for t in ended])
         yield from record_versions(ended, now, by)
         yield from tell("task.deleted", [(task.id, None, {"by": by, "name": task.name}) for task in ended])
+    following = [task.id for task in ended if task.spec.after is not None]
+    yield from joins.disable_joins(q, following)
+    yield from q.delete_by("edges", "task_id", following)
     for task in ended:
         cache.put(task)
     return ended

@@ -1,4 +1,5 @@
-"""Inserting runs: the wide row of history, the narrow row of an active run, its payload, its count at its task's gate.
+"""Inserting runs: the wide row of history, the narrow row of an active run, its payload, its count at its task's gate; and
+the facts that the policies decide by whether a run is to be inserted.
 
 A skipped slot gets a run too, with the reason: the run that blocked it (`blocking_run_id`) or the caller who asked for the
 skip (`by`). A policy that looks at the last run names that run; for one that counts, the oldest active run is named.
@@ -15,9 +16,30 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.model.run import Origin, RunId, RunStatus, SkipReason, key_of_asked, key_of_part, key_of_slot
+from noonbell.model.run import (
+    Origin,
+    RunId,
+    RunStatus,
+    SkipReason,
+    key_of_asked,
+    key_of_join,
+    key_of_part,
+    key_of_slot,
+)
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, due_place, flags_for
+from noonbell.policy.account import Facts, needs
+from noonbell.stores.sql.active_runs import (
+    DUE,
+    STARTED,
+    Live,
+    Place,
+    RunFlag,
+    count_at_gates,
+    due_place,
+    flags_for,
+    gate_counts,
+    load_last_runs,
+)
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
 from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
@@ -26,7 +48,7 @@ RUN_COLUMNS = (
     *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at"),
     *("created_at", "updated_at", "queue", "priority", '"key"', "live_key", "attempt", "retry_count", "lost_count"),
     *("retry_of_run_id", "parent_id", "shard_index", "shard_total", "skip_reason", "trouble", "end_time"),
-    *("trace_id", "idempotency_key"),
+    *("trace_id", "idempotency_key", "root", "upstream_run_ids"),
 )
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
@@ -57,6 +79,11 @@ class NewRun:
     trace_id: str | None = None
     parent_key: str = ""
     """The idempotency key of the parent, where it is a part."""
+    root: str | None = None
+    """The slot or the run that it goes back to, where that is not plain from its origin: see `policy.joins.root_of`."""
+    upstream_run_ids: tuple[int, ...] | None = None
+    join: tuple[str, int, int] | None = None
+    """Root, edge version and redrive of the join that makes it."""
     id: RunId = RunId(0)
 
 
@@ -80,6 +107,26 @@ def rate_key(spec: TaskSpec, payload: Any) -> str | None:
     for part in spec.rate_limit.key.removeprefix("payload.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return to_json(value)[:200]
+
+
+def load_facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
+    """Only what the policies of these tasks ask for: most ask for nothing, and cost no query."""
+    wanted = {task.id: needs(task.spec) for task in tasks}
+    previous = yield from load_last_runs(q, [task.id for task in tasks if wanted[task.id].round])
+    gated = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is not None]
+    free = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is None]
+    counts = yield from gate_counts(q, gated)
+    rows = yield from q.fetch_by(
+        "select round_of, place, count(*) from live", "round_of", free, " group by round_of, place"
+    )
+    for task_id, place, count in rows:
+        used, waiting = counts.get(task_id, (0, 0))
+        counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
+    facts = {}
+    for task_id in {*previous, *counts}:
+        used, waiting = counts.get(task_id, (0, 0))
+        facts[task_id] = Facts(round=previous.get(task_id), occupied=used + waiting, waiting=waiting)
+    return facts
 
 
 def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
@@ -141,6 +188,8 @@ def _flags(new_run: NewRun) -> int:
 def _idempotency_key(new_run: NewRun, installation: str) -> str:
     if new_run.shard is not None:
         return key_of_part(new_run.parent_key, *new_run.shard)
+    if new_run.join is not None:
+        return key_of_join(installation, new_run.task.uid, *new_run.join)
     if new_run.origin is Origin.SCHEDULE:
         return key_of_slot(installation, new_run.task.uid, new_run.scheduled_time)
     return key_of_asked(installation)
@@ -176,6 +225,8 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
         now if skipped else None,
         new_run.trace_id,
         _idempotency_key(new_run, installation),
+        new_run.root,
+        json_or_null(new_run.upstream_run_ids),
     )
 
 

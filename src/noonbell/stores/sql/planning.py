@@ -19,21 +19,13 @@ from noonbell.model.event import is_event_only
 from noonbell.model.request import Planned
 from noonbell.model.run import Origin, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.policy.account import Account, DueRun, Facts, account, needs
-from noonbell.stores.sql.active_runs import (
-    DUE,
-    STARTED,
-    Place,
-    RunFlag,
-    gate_counts,
-    load_last_runs,
-    load_where,
-    note_skip_answers,
-)
+from noonbell.policy.account import Account, DueRun, Facts, account
+from noonbell.stores.sql.active_runs import note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
-from noonbell.stores.sql.finish import after_birth, canceled, finish, soft_delete, turn_held, turn_status
-from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, gate_limit, insert_runs
+from noonbell.stores.sql.finish import after_birth, cancel_started, follow, soft_delete, turn_held, turn_status
+from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, insert_runs, load_facts
+from noonbell.stores.sql.joins import JustEnded
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
@@ -104,7 +96,7 @@ def account_for(
     done = Accounted()
     if not due:
         return done
-    facts = yield from _facts(q, [task for _, task in due])
+    facts = yield from load_facts(q, [task for _, task in due])
     cursors: list[tuple[int, int | None, int, int, int]] = []
     dropped: list[tuple[object, ...]] = []
     answers: dict[int, int] = {}
@@ -134,7 +126,7 @@ def account_for(
     if careful:
         done.new_runs = yield from _not_born_yet(q, done.new_runs)
     for task_id in replacing:
-        done.canceled.extend((yield from _cancel_started(q, cache, now, task_id)))
+        done.canceled.extend((yield from cancel_started(q, cache, now, task_id)))
     yield from insert_runs(cache, now, done.new_runs)
     yield from add_skip_reasons(q, done.new_runs)
     if dropped:
@@ -145,12 +137,12 @@ def account_for(
     yield from _tell(done, dropped)
     yield from _complete(q, cache, now, completed)
     yield from after_birth(q, cache, now, done.new_runs)
+    yield from follow(q, cache, now, [JustEnded(n.id, n.task.id) for n in done.new_runs if n.skip_reason is not None])
     return done
 
 
 _MOVED = ("next_fire_at", "fired", "skip_next", "accounted_to")
 _AT_REST = Facts()
-_REPLACED = "canceled by the next round of its task (overlap_action CANCEL_PREV)"
 
 
 def _last_slot(task: Task, result: Account) -> int:
@@ -171,26 +163,6 @@ def _known(q: Dialect, cache: TaskView, wanted: Sequence[tuple[int, int]]) -> Wo
     if missing:
         found.update((yield from known_tasks(q, cache, missing)))
     return found
-
-
-def _facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
-    """Only what the policies of these tasks ask for: most ask for nothing, and cost no query."""
-    wanted = {task.id: needs(task.spec) for task in tasks}
-    previous = yield from load_last_runs(q, [task.id for task in tasks if wanted[task.id].round])
-    gated = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is not None]
-    free = [task.id for task in tasks if wanted[task.id].occupied and gate_limit(task.spec) is None]
-    counts = yield from gate_counts(q, gated)
-    rows = yield from q.fetch_by(
-        "select round_of, place, count(*) from live", "round_of", free, " group by round_of, place"
-    )
-    for task_id, place, count in rows:
-        used, waiting = counts.get(task_id, (0, 0))
-        counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
-    facts = {}
-    for task_id in {*previous, *counts}:
-        used, waiting = counts.get(task_id, (0, 0))
-        facts[task_id] = Facts(round=previous.get(task_id), occupied=used + waiting, waiting=waiting)
-    return facts
 
 
 def _new_runs(task: Task, result: Account) -> list[NewRun]:
@@ -235,15 +207,6 @@ def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:
     return [new_run for new_run in new_runs if (new_run.task.id, new_run.scheduled_time) not in taken]
 
 
-def _cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[list[RunId]]:
-    """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
-    rows = yield from load_where(q, "round_of = :task", task=task_id)
-    started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & RunFlag.RETRIED)]
-    endings = yield from canceled(q, started, _REPLACED, {"kind": "canceled", "why": "replaced"}, replaced=True)
-    yield from finish(q, cache, now, endings)
-    return [RunId(row.run_id) for row in started]
-
-
 def _tell(done: Accounted, dropped: Sequence[tuple[object, ...]]) -> Work[None]:
     born, skipped = [], []
     for new_run in done.new_runs:
@@ -261,7 +224,7 @@ def _complete(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[tuple[T
     With nothing left to run, `delete_on_complete` is due at once.
     """
     ordered = sorted(ended, key=lambda each: each[0].id)
-    turned = yield from turn_held(cache, now, [task for task, _ in ordered], TaskStatus.COMPLETED, by="noonbell")
+    turned = yield from turn_held(q, cache, now, [task for task, _ in ordered], TaskStatus.COMPLETED, by="noonbell")
     idle = [task for task, (_, alone) in zip(turned, ordered, strict=True) if alone and task.spec.delete_on_complete]
     rows = yield from q.fetch_by("select distinct task_id from live", "task_id", [task.id for task in idle])
     busy = {row[0] for row in rows}

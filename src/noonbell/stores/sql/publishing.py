@@ -10,9 +10,10 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidState, NotFound
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
-from noonbell.model.run import FINAL, SUCCEEDED, RunId, RunStatus
+from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.policy.account import Refuse, admit, needs_counts
+from noonbell.policy.joins import root_of
 from noonbell.stores.sql import finish
 from noonbell.stores.sql.active_runs import Live, Place, gate_counts, load_active, move
 from noonbell.stores.sql.dialect import Dialect
@@ -42,6 +43,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
     check(tasks, publications)
     counts = yield from _counts(q, tasks)
     holders = yield from _holders(q, publications)
+    roots = yield from _roots(q, publications)
     now = yield Now()
     new_runs: list[NewRun] = []
     answers: list[PublishResult | tuple[NewRun, PublishOutcome]] = []
@@ -57,6 +59,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         if isinstance(new_run, PublishResult):
             answers.append(new_run)
             continue
+        new_run.root = roots.get(publication.retry_of_run_id)
         if publication.key is not None:
             if holder is not None:
                 freed.append(holder.run_id)
@@ -69,6 +72,13 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
     yield from tell("run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in new_runs])
     yield from finish.after_birth(q, cache, now, new_runs)
     return [a if isinstance(a, PublishResult) else PublishResult(a[0].id, a[1]) for a in answers]
+
+
+def _roots(q: Dialect, publications: Sequence[Publication]) -> Work[dict[int | None, str]]:
+    """What the runs go back to that are done again."""
+    again = [p.retry_of_run_id for p in publications if p.retry_of_run_id is not None]
+    rows = yield from q.fetch_by("select id, origin, scheduled_time, root from runs", "id", again)
+    return {row[0]: root_of(row[0], Origin(row[1]), *row[2:]) for row in rows}
 
 
 def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:

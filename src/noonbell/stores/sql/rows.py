@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from noonbell import when
+from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
@@ -26,6 +27,9 @@ from noonbell.stores.sql.statement import Fetch, Row, Work
 from noonbell.when.schedule import Schedule
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+MOST_FOLLOWING = 1_000
+"""In one transaction: what follows beyond that is left to the sweep."""
 
 encoder = msgspec.json.Encoder()
 decoder = msgspec.json.Decoder()
@@ -191,6 +195,8 @@ class KnownTasks:
         self._size = size
         self.installation = ""
         """The id of the installation, from when the store is open: it goes into the keys of new runs."""
+        self.on_fed: Callable[[Collection[str]], None] | None = None
+        """Called with the queues that runs were put on because other runs have ended, when that has committed."""
         self._known: OrderedDict[TaskId, Known] = OrderedDict()
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
@@ -219,6 +225,10 @@ class TaskView:
     def __init__(self, shared: KnownTasks) -> None:
         self._shared = shared
         self._own: dict[int, Known] = {}
+        self.may_follow = MOST_FOLLOWING
+        """Runs that this transaction may still bring to the tasks that follow."""
+        self.fed: set[str] = set()
+        """Queues that runs were put on because other runs have ended."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)
@@ -238,6 +248,10 @@ class TaskView:
         """The transaction has committed."""
         for known in self._own.values():
             self._shared.add(known)
+        if self.fed:
+            failpoint.hit("K18")
+            if self._shared.on_fed is not None:
+                self._shared.on_fed(self.fed)
 
 
 def known_tasks(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[dict[int, Known]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, SchemaMismatch
+from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
@@ -27,6 +27,7 @@ from noonbell.stores.sql import (
     cleanup,
     fast_path,
     ids,
+    join_sweep,
     planning,
     publishing,
     reading,
@@ -65,6 +66,14 @@ class SqlStore(TransitionRunner):
         self._names = TableNames(schema, table_prefix, tables=tables, indexes=indexes)
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
+
+    @property
+    def on_fed(self) -> Callable[[Collection[str]], None] | None:
+        return self._cache.on_fed
+
+    @on_fed.setter
+    def on_fed(self, call: Callable[[Collection[str]], None] | None) -> None:
+        self._cache.on_fed = call
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -224,15 +233,15 @@ class SqlStore(TransitionRunner):
         skip_next: int = 0,
     ) -> Task:
         answer = await self._create_task(NewTask(spec=spec, status=status, by=by, system=system, skip_next=skip_next))
-        if isinstance(answer, AlreadyExists):
+        if isinstance(answer, NoonbellError):
             raise answer
         return answer
 
-    async def _create_task(self, new: NewTask) -> Task | AlreadyExists:
+    async def _create_task(self, new: NewTask) -> Task | NoonbellError:
         (answer,) = await self._create_each([new])
         return answer
 
-    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | AlreadyExists]:
+    async def _create_each(self, new: Sequence[NewTask]) -> list[Task | NoonbellError]:
         return await self._write_past_conflicts(lambda cache: task_changes.create_each(self.dialect, cache, new))
 
     create_tasks = write(task_changes.create_all, events=bool, retry=True)
@@ -347,6 +356,7 @@ class SqlStore(TransitionRunner):
     progress = write(worker_rows.progress)
     cancel = write(settling.cancel, events=bool)
     overdue = read(worker_rows.overdue)
+    sweep_joins = write(join_sweep.sweep_joins, events=lambda swept: bool(swept.missing or swept.resumed))
 
     # Callbacks
 
@@ -502,7 +512,7 @@ class ServerStore(SqlStore):
         kept, self._unused = self._unused[:count], self._unused[count:]
         return kept
 
-    async def _create_task(self, new: NewTask) -> Task | AlreadyExists:
+    async def _create_task(self, new: NewTask) -> Task | NoonbellError:
         return await self._creations.add(new)
 
     async def _read_clock(self) -> Instant:

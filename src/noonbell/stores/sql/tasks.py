@@ -17,11 +17,12 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NoonbellError, NotFound, VersionConflict
 from noonbell.model.account import Label, StatusChange
+from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
-from noonbell.stores.sql import reading
+from noonbell.stores.sql import edges, reading
 from noonbell.stores.sql.active_runs import DUE, STARTED, Place, RunFlag, due_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
@@ -85,11 +86,14 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
     return None if slot is None else instant_of(slot)
 
 
-def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task | AlreadyExists]]:
+def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task | NoonbellError]]:
     """Of several callers, in one transaction: each gets its task, or why there is none."""
     taken = yield from _taken(q, [(each.spec, None) for each in new])
-    made = iter((yield from _create(cache, [each for index, each in enumerate(new) if index not in taken])))
-    answers: list[Any] = [taken.get(index) or next(made) for index in range(len(new))]
+    specs = yield from edges.resolve(q, [(each.spec, None) for each in new], {})
+    wrong = {index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)}
+    right = [index for index in range(len(new)) if index not in taken and index not in wrong]
+    made = iter((yield from _create(q, cache, [_with_spec(new[index], specs[index]) for index in right])))
+    answers: list[Any] = [taken.get(index) or wrong.get(index) or next(made) for index in range(len(new))]
     for index, found in taken.items():
         answers[index] = _already_exists(found, found.task_id or answers[found.earlier or 0].id)
     return answers
@@ -97,7 +101,11 @@ def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[lis
 
 def create_all(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     _refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
-    return (yield from _create(cache, new))
+    return (yield from _create(q, cache, new))
+
+
+def _with_spec(new: NewTask, spec: TaskSpec | InvalidArgument) -> NewTask:
+    return new if isinstance(spec, InvalidArgument) else msgspec.structs.replace(new, spec=spec)
 
 
 def _refuse_taken(taken: Mapping[int, Taken]) -> None:
@@ -110,22 +118,35 @@ def _refuse_taken(taken: Mapping[int, Taken]) -> None:
         raise AlreadyExists(f"{place} {said}{more}", details=details)
 
 
-def _create(cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
+def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     numbers = {}
     for counter in (COUNTER, "system_tasks"):
         count = sum(each.system == (counter == "system_tasks") for each in new)
         numbers[counter] = iter((yield NewNumbers(counter, count)) if count else ())
+    ids = [TaskId(next(numbers["system_tasks" if each.system else COUNTER])) for each in new]
+    if any(each.spec.after is not None for each in new):
+        new = yield from _connected(q, new, ids)
     now = yield Now()
     made: list[Task] = []
     for start in range(0, len(new), _AT_ONCE):
         part = new[start : start + _AT_ONCE]
-        tasks = [
-            new_task(each, TaskId(next(numbers["system_tasks" if each.system else COUNTER])), now) for each in part
-        ]
+        tasks = [new_task(each, id_, now) for each, id_ in zip(part, ids[start : start + _AT_ONCE], strict=True)]
         yield InsertAll((yield from inserts_of(insert_new(tasks, now))))
+        yield from edges.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
         for each, task in zip(part, tasks, strict=True):
             cache.put(task)
             made.append((yield from _order_skips(now, task, each.skip_next, each.by)))
+    return made
+
+
+def _connected(q: Dialect, new: Sequence[NewTask], ids: Sequence[TaskId]) -> Work[list[NewTask]]:
+    """With the ids of the tasks that they follow, which may be of the same list. Only among those can there be a cycle."""
+    own = {each.spec.name: id_ for each, id_ in zip(new, ids, strict=True)}
+    specs = yield from edges.resolve(q, [(each.spec, None) for each in new], own)
+    _refuse({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
+    made = [_with_spec(each, spec) for each, spec in zip(new, specs, strict=True)]
+    saved: dict[int, After | None] = {id_: each.spec.after for id_, each in zip(ids, made, strict=True)}
+    yield from edges.refuse_cycles(q, saved, {id_: name for name, id_ in own.items()})
     return made
 
 
@@ -179,6 +200,11 @@ def change(
     wanted = edit(task)
     for found in (yield from _taken(q, [(wanted.spec, task)])).values():
         raise _already_exists(found, found.task_id)
+    (spec,) = yield from edges.resolve(q, [(wanted.spec, task.spec)], {wanted.spec.name: task.id})
+    if isinstance(spec, InvalidArgument):
+        raise spec
+    wanted = msgspec.structs.replace(wanted, spec=spec)
+    yield from _refuse_cycles(q, [(task, wanted)])
     (changed,) = yield from _change(q, cache, now, [(task, wanted)], by)
     return changed
 
@@ -198,10 +224,27 @@ def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: st
                 refused[index] = error
     _refuse(refused)
     _refuse_taken((yield from _taken(q, [(change.spec, task) for task, change in wanted])))
+    own = {change.spec.name: task.id for task, change in wanted}
+    specs = yield from edges.resolve(q, [(change.spec, task.spec) for task, change in wanted], own)
+    _refuse({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
+    wanted = [
+        (task, msgspec.structs.replace(change, spec=spec))
+        for (task, change), spec in zip(wanted, specs, strict=True)
+        if isinstance(spec, TaskSpec)
+    ]
+    yield from _refuse_cycles(q, wanted)
     changed: list[Task] = []
     for start in range(0, len(wanted), _AT_ONCE):
         changed += yield from _change(q, cache, now, wanted[start : start + _AT_ONCE], by)
     return changed
+
+
+def _refuse_cycles(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[None]:
+    saved: dict[int, After | None] = {
+        task.id: change.spec.after for task, change in wanted if task.spec.after != change.spec.after
+    }
+    if any(after is not None for after in saved.values()):
+        yield from edges.refuse_cycles(q, saved, {task.id: change.spec.name for task, change in wanted})
 
 
 def _refuse(refused: Mapping[int, NoonbellError]) -> None:
@@ -259,6 +302,7 @@ def _write_versions(
             yield from _write_gate(q, old, new)
         yield from _touch_live(q, old, new)
     yield from record_versions(after, now, by)
+    yield from edges.save(q, now, turned)
     facts: dict[str, list[tuple[Any, ...]]] = {}
     for old, new in turned:
         facts.setdefault(event_of(old, new), []).append((new.id, None, {"by": by, "version": new.version}))
@@ -335,10 +379,13 @@ def delete(
     by: str | None = None,
     cancel_running: bool = False,
     purge: bool = False,
+    force: bool = False,
     expect_version: int | None = None,
 ) -> Work[Task]:
     now, task = yield from _accounted(q, cache, task_id, expect_version)
     _check_deletable(task)
+    for followed in ({} if force else (yield from edges.refuse_followed(q, [task]))).values():
+        raise followed
     (ended,) = yield from _delete(q, cache, now, [task], by, cancel_running=cancel_running, purge=purge)
     return ended
 
@@ -351,6 +398,7 @@ def delete_all(
     by: str | None = None,
     cancel_running: bool = False,
     purge: bool = False,
+    force: bool = False,
 ) -> Work[list[Task]]:
     ids = list(versions)
     now = yield from _hold(q, cache, ids)
@@ -365,6 +413,8 @@ def delete_all(
             except NoonbellError as error:
                 refused[index] = error
     _refuse(refused)
+    if not force:
+        _refuse((yield from edges.refuse_followed(q, tasks)))
     ended: list[Task] = []
     for start in range(0, len(tasks), _AT_ONCE):
         part = tasks[start : start + _AT_ONCE]
@@ -402,7 +452,7 @@ def _delete(
     # A run that ended may have been its task's last one: its task is then at another version, or deleted already.
     current = yield from _load(q, [task.id for task in tasks])
     standing = [task for task in current.values() if task.deleted_at is None]
-    ended = {task.id: task for task in (yield from end_held(cache, now, standing, by=by))}
+    ended = {task.id: task for task in (yield from end_held(q, cache, now, standing, by=by))}
     if purge:
         for task in tasks:
             yield from purge_rows(task.id)
@@ -414,7 +464,7 @@ BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "p
 
 _OF_A_TASK = (
     *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
-    "cursors",
+    *("edges", "joins", "cursors"),
 )
 
 
@@ -423,8 +473,10 @@ def purge_rows(task_id: TaskId) -> Work[None]:
     here = {"task": task_id}
     for table in BELONGINGS:
         yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
+    yield Execute("delete from join_runs where join_id in (select id from joins where task_id = :task)", here)
     for table in _OF_A_TASK:
         yield delete_rows(table, task_id=task_id)
+    yield delete_rows("edges", upstream_id=task_id)
     yield delete_rows("tasks", id=task_id)
     scope = f"task:{task_id}"
     yield Execute(

@@ -1,0 +1,387 @@
+"""What follows when runs end: runs of the tasks that come after theirs, and the joins that wait for several of them.
+
+Everything here happens in the transaction in which a run becomes final, or in the sweep's. Which tasks follow is looked up
+then, in `edges`, and is never remembered. The cursor of a task that follows is held before its joins are read, so two
+upstreams that end at the same moment take turns, and one of them completes the join. Locks are taken in this order: the
+narrow rows of runs, the cursors of tasks by id, joins.
+
+died before the commit (K17)   the upstream's run is not final either; its settlement is repeated, or its lease runs out
+died after it (K18)            the run that follows is there without a signal; a worker finds it by its poll
+two upstreams at once          the second waits for the first, and finds the join as the first has left it
+more than MOST_FOLLOWING       the rest has a row in `unfollowed`; the sweep takes it up, on any node
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, instant_of, slot_of
+from noonbell.engine import failpoint
+from noonbell.model.join import After, Arrival, Join, JoinState
+from noonbell.model.run import Origin, RunStatus, trace_id_of
+from noonbell.model.task import Task, TaskStatus
+from noonbell.policy import joins as policy
+from noonbell.policy.account import DueRun, Facts, Skip, decide_slot
+from noonbell.policy.joins import FinalRun
+from noonbell.stores.sql.active_runs import note_skip_answers
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.events import tell_all
+from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, insert_runs, load_facts
+from noonbell.stores.sql.rows import Record, TaskView, known_tasks
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, UpdateMany, Work
+
+FOLLOWS = (TaskStatus.ENABLED, TaskStatus.COMPLETED)
+"""A task follows others while it has one of these: a schedule that is used up says nothing about `after`."""
+
+_JOIN = Record(Join, without=("arrivals",))
+_ARRIVAL = Record(Arrival)
+_CHANGED = ("root", "state", "due_at", "run_id")
+
+
+class JustEnded(NamedTuple):
+    """A run that has just become final, and whose row in `runs` says how."""
+
+    run_id: int
+    task_id: int
+    replaced: bool = False
+    done_to: int = 0
+    """The followers up to this task are written already."""
+    at: Instant | None = None
+    """When it became final, where that was in an earlier transaction: what was saved since does not follow it."""
+
+
+class _Edge(NamedTuple):
+    task_id: int
+    version: int
+    saved_at: int
+
+
+@dataclass(slots=True)
+class Followed:
+    new_runs: list[NewRun] = field(default_factory=list)
+    replacing: list[int] = field(default_factory=list)
+    """Tasks whose started runs are to be canceled for the new one: overlap_action CANCEL_PREV."""
+
+    @property
+    def skipped(self) -> list[JustEnded]:
+        """What has become final by this: it may have followers of its own."""
+        return [JustEnded(n.id, n.task.id) for n in self.new_runs if n.skip_reason is not None]
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A join in this transaction."""
+
+    join: Join
+    task: Task
+    is_new: bool
+    completed_by: FinalRun | None = None
+    new_run: NewRun | None = None
+
+
+def follow(q: Dialect, cache: TaskView, now: Instant, finals: Sequence[JustEnded]) -> Work[Followed]:
+    """Bring final runs to the tasks that follow theirs. Runs that are parts of others have no followers."""
+    edges = yield from _edges(q, {final.task_id for final in finals})
+    followed = [final for final in finals if final.task_id in edges]
+    if not followed:
+        return Followed()
+    tasks = yield from known_tasks(q, cache, {edge.task_id for final in followed for edge in edges[final.task_id]})
+    specs = {task_id: known.task for task_id, known in tasks.items()}
+    runs = yield from _final_runs(q, followed)
+    pairs = [
+        (final, runs[final.run_id], edge.task_id)
+        for final in sorted(followed)
+        if final.run_id in runs
+        for edge in edges[final.task_id]
+        if edge.task_id > final.done_to
+        and (final.at is None or edge.saved_at <= final.at)
+        and _may_follow(specs.get(edge.task_id), runs[final.run_id])
+    ]
+    now_due = yield from _within_the_limit(cache, now, pairs)
+    if not now_due:
+        return Followed()
+    return (yield from _arrive(q, cache, now, now_due))
+
+
+def _edges(q: Dialect, task_ids: Collection[int]) -> Work[dict[int, list[_Edge]]]:
+    """By upstream, in the order of the tasks that follow."""
+    rows = yield from q.fetch_by(
+        "select upstream_id, task_id, version, saved_at from edges", "upstream_id", task_ids, " order by task_id"
+    )
+    found: dict[int, list[_Edge]] = defaultdict(list)
+    for upstream_id, *edge in rows:
+        found[upstream_id].append(_Edge(*edge))
+    return found
+
+
+def _final_runs(q: Dialect, finals: Sequence[JustEnded]) -> Work[dict[int, FinalRun]]:
+    rows = yield from q.fetch_by(
+        "select id, task_id, status, origin, scheduled_time, root, trace_id from runs",
+        "id",
+        [final.run_id for final in finals],
+        " and parent_id is null",
+    )
+    replaced = {final.run_id for final in finals if final.replaced}
+    found: dict[int, FinalRun] = {}
+    for run_id, task_id, status, said, scheduled_time, root, trace_id in rows:
+        origin = Origin(said)
+        found[run_id] = FinalRun(
+            run_id=run_id,
+            task_id=task_id,
+            status=RunStatus(status),
+            root=policy.root_of(run_id, origin, scheduled_time, root),
+            scheduled_time=scheduled_time,
+            origin=origin,
+            replaced=run_id in replaced,
+            trace_id=trace_id_of(run_id, scheduled_time, trace_id),
+        )
+    return found
+
+
+def _may_follow(task: Task | None, run: FinalRun) -> bool:
+    return (
+        task is not None
+        and task.deleted_at is None
+        and task.status in FOLLOWS
+        and task.spec.after is not None
+        and policy.matters(task.spec.after, run)
+    )
+
+
+_Pair = tuple[JustEnded, FinalRun, int]
+
+
+def _within_the_limit(cache: TaskView, now: Instant, pairs: Sequence[_Pair]) -> Work[list[_Pair]]:
+    """As many as this transaction may still write; of the others, a row for each run says how far it is."""
+    taken, left = list(pairs[: cache.may_follow]), pairs[cache.may_follow :]
+    cache.may_follow -= len(taken)
+    done_to = {final.run_id: task_id for final, _, task_id in taken}
+    rest: dict[int, tuple[Any, ...]] = {}
+    for final, _, _ in left:
+        done = done_to.get(final.run_id, final.done_to)
+        rest[final.run_id] = (final.run_id, done, int(final.replaced), final.at or now)
+    if rest:
+        yield InsertMany("unfollowed", ("run_id", "done_to", "replaced", "at"), list(rest.values()))
+    return taken
+
+
+def _arrive(q: Dialect, cache: TaskView, now: Instant, pairs: Sequence[_Pair]) -> Work[Followed]:
+    tasks, versions = yield from _hold(q, cache, pairs)
+    arriving = [(run, tasks[task_id]) for _, run, task_id in pairs if (run.task_id, task_id) in versions]
+    arriving = [(run, task) for run, task in arriving if _may_follow(task, run)]
+    newest = yield from _newest(q, arriving, versions)
+    waits: list[_Wait] = []
+    standing: dict[tuple[int, int, str], _Wait] = {}
+    for run, task in arriving:
+        after = _after(task)
+        key = (task.id, versions[run.task_id, task.id], policy.join_root(after, run))
+        wait = standing.get(key)
+        step = policy.arrive(after, newest.get(key) if wait is None else wait.join, run)
+        if step is None:
+            continue
+        if step.is_new:
+            wait = _Wait(_opened(now, task, key, run, step), task, is_new=True)
+            waits.append(wait)
+        elif wait is None:
+            wait = _Wait(newest[key], task, is_new=False)
+            waits.append(wait)
+        wait.join = msgspec.structs.replace(wait.join, arrivals=step.arrivals)
+        standing[key] = wait
+        if step.is_complete:
+            wait.completed_by = run
+            wait.join = msgspec.structs.replace(wait.join, state=JoinState.DONE, due_at=None)
+            if key[2] == policy.NEXT:  # the next arrival opens another
+                newest.pop(key, None)
+                del standing[key]
+    return (yield from _write(q, cache, now, waits))
+
+
+def _hold(
+    q: Dialect, cache: TaskView, pairs: Sequence[_Pair]
+) -> Work[tuple[dict[int, Task], dict[tuple[int, int], int]]]:
+    """The tasks that follow, their cursors held; and the version of each edge as it is now, by upstream and follower."""
+    ids = {task_id for _, _, task_id in pairs}
+    yield from q.fetch_by("select task_id from cursors", "task_id", ids, f" order by task_id{q.lock}")
+    known = yield from known_tasks(q, cache, ids)
+    edges = yield from _edges(q, {run.task_id for _, run, _ in pairs})
+    versions = {
+        (upstream_id, edge.task_id): edge.version
+        for upstream_id, listed in edges.items()
+        for edge in listed
+        if edge.task_id in known
+    }
+    return {task_id: one.task for task_id, one in known.items()}, versions
+
+
+def _newest(
+    q: Dialect, arriving: Sequence[tuple[FinalRun, Task]], versions: Mapping[tuple[int, int], int]
+) -> Work[dict[tuple[int, int, str], Join]]:
+    """Of each root that something arrives for, the join with the highest redrive."""
+    roots = {policy.join_root(_after(task), run) for run, task in arriving}
+    if not roots:
+        return {}
+    found = yield from load_joins(
+        q,
+        f"{q.ids('task_id', 'tasks')} and {q.names('root', 'roots')} order by redrive",
+        tasks=q.pack(sorted({task.id for _, task in arriving})),
+        roots=q.pack(sorted(roots)),
+    )
+    current = {(task_id, version) for (_, task_id), version in versions.items()}
+    return {
+        (join.task_id, join.edge_version, join.root): join
+        for join in found
+        if (join.task_id, join.edge_version) in current
+    }
+
+
+def load_joins(q: Dialect, condition: str, **params: Any) -> Work[list[Join]]:
+    rows = yield Fetch(f"select {_JOIN.select()} from joins where {condition}", params)
+    joins = [_JOIN.read(row) for row in rows]
+    rows = yield from q.fetch_by(
+        f"select join_id, {_ARRIVAL.select()} from join_runs",
+        "join_id",
+        [join.id for join in joins],
+        " order by upstream_id",
+    )
+    arrivals: dict[int, list[Arrival]] = defaultdict(list)
+    for row in rows:
+        arrivals[row[0]].append(_ARRIVAL.read(row[1:]))
+    return [msgspec.structs.replace(join, arrivals=tuple(arrivals[join.id])) for join in joins]
+
+
+def _after(task: Task) -> After:
+    assert task.spec.after is not None  # noqa: S101 - `_may_follow` has looked
+    return task.spec.after
+
+
+def _opened(now: Instant, task: Task, key: tuple[int, int, str], run: FinalRun, step: policy.JoinStep) -> Join:
+    return Join(
+        id=0,
+        task_id=task.id,
+        root=key[2],
+        edge_version=key[1],
+        redrive=step.redrive,
+        state=JoinState.OPEN,
+        first_at=now,
+        due_at=Instant(now + _after(task).within_seconds * SECOND),
+        scheduled_time=run.scheduled_time,
+    )
+
+
+def _write(q: Dialect, cache: TaskView, now: Instant, waits: Sequence[_Wait]) -> Work[Followed]:
+    followed = yield from _make_runs(q, cache, now, [wait for wait in waits if wait.completed_by is not None])
+    new_ids = iter((yield NewIds(count)) if (count := sum(wait.is_new for wait in waits)) else ())
+    for wait in waits:
+        id_ = next(new_ids) if wait.is_new else wait.join.id
+        ended_by = None if wait.completed_by is None else wait.completed_by.run_id
+        root = wait.join.root if ended_by is None else policy.root_when_over(id_, wait.join.root, ended_by)
+        run_id = None if wait.new_run is None else wait.new_run.id
+        wait.join = msgspec.structs.replace(wait.join, id=id_, root=root, run_id=run_id)
+    yield from write_joins(q, [wait.join for wait in waits if wait.is_new], is_new=True)
+    yield from write_joins(q, [wait.join for wait in waits if not wait.is_new], is_new=False)
+    yield from _write_arrivals(q, waits)
+    if followed.new_runs:
+        failpoint.hit("K17")
+    return followed
+
+
+def write_joins(q: Dialect, joins: Sequence[Join], *, is_new: bool) -> Work[None]:
+    del q
+    if not joins:
+        return
+    if is_new:
+        yield InsertMany("joins", _JOIN.columns, [_JOIN.row(join) for join in joins])
+    else:
+        rows = [(join.id, *(getattr(join, column) for column in _CHANGED)) for join in joins]
+        yield UpdateMany("joins", "id", _CHANGED, rows)
+
+
+def _write_arrivals(q: Dialect, waits: Sequence[_Wait]) -> Work[None]:
+    yield from q.delete_by("join_runs", "join_id", [wait.join.id for wait in waits if not wait.is_new])
+    rows = [(wait.join.id, *_ARRIVAL.row(arrival)) for wait in waits for arrival in wait.join.arrivals]
+    if rows:
+        yield InsertMany("join_runs", ("join_id", *_ARRIVAL.columns), rows)
+
+
+def _make_runs(q: Dialect, cache: TaskView, now: Instant, complete: Sequence[_Wait]) -> Work[Followed]:
+    """One run for each join that is complete, if the policies of its task let it be; else one that is skipped."""
+    followed = Followed()
+    if not complete:
+        return followed
+    facts = yield from load_facts(q, [wait.task for wait in complete])
+    answers: dict[int, int] = {}
+    for wait in complete:
+        # Decided by the time that it is now: the slot that it goes back to may have passed long ago.
+        outcome, facts[wait.task.id] = decide_slot(wait.task, slot_of(now), facts.get(wait.task.id, Facts()))
+        wait.new_run = _new_run(now, wait, outcome)
+        followed.new_runs.append(wait.new_run)
+        if isinstance(outcome, Skip):
+            if outcome.answers_run_id is not None:
+                answers[wait.task.id] = outcome.answers_run_id
+        elif outcome.cancel_previous:
+            followed.replacing.append(wait.task.id)
+    yield from insert_runs(cache, now, followed.new_runs)
+    yield from add_skip_reasons(q, followed.new_runs)
+    yield from note_skip_answers(answers)
+    yield from tell_births(followed.new_runs)
+    cache.fed |= {n.task.spec.queue for n in followed.new_runs if n.skip_reason is None}
+    return followed
+
+
+def _new_run(now: Instant, wait: _Wait, outcome: DueRun | Skip) -> NewRun:
+    run, join = wait.completed_by, wait.join
+    assert run is not None  # noqa: S101 - only a complete join makes one
+    new_run = NewRun(
+        task=wait.task,
+        origin=Origin.UPSTREAM,
+        scheduled_time=run.scheduled_time,
+        run_at=now,
+        trace_id=run.trace_id,
+        root=run.root,
+        upstream_run_ids=tuple(arrival.run_id for arrival in join.arrivals if arrival.fills),
+        join=(policy.root_when_over(join.id, join.root, run.run_id), join.edge_version, join.redrive),
+    )
+    if isinstance(outcome, Skip):
+        new_run.skip_reason, new_run.blocking_run_id = outcome.reason, outcome.blocking_run_id
+        return new_run
+    new_run.run_at = Instant(now + outcome.run_at - instant_of(outcome.slot))  # with the task's jitter
+    new_run.gated = outcome.gated or wait.task.spec.rate_limit is not None
+    new_run.attempt, new_run.retry_of_run_id = outcome.attempt_base, outcome.retry_of_run_id
+    return new_run
+
+
+def tell_births(new_runs: Iterable[NewRun], **more: Any) -> Work[None]:
+    """`more`: for the events of those that are skipped."""
+    born: list[tuple[Any, ...]] = []
+    skipped: list[tuple[Any, ...]] = []
+    for new_run in new_runs:
+        if new_run.skip_reason is None:
+            born.append((new_run.task.id, new_run.id, RunStatus.SCHEDULED))
+        else:
+            skipped.append((new_run.task.id, new_run.id, {"reason": new_run.skip_reason, **more}))
+    yield from tell_all({"run.scheduled": born, "run.skipped": skipped})
+
+
+def disable_joins(q: Dialect, task_ids: Sequence[int]) -> Work[None]:
+    """These tasks do not follow any longer: what they waited for ends without a run."""
+    joins = yield from load_joins(q, f"{q.ids('task_id', 'tasks')} and due_at is not null", tasks=q.pack(task_ids))
+    ended = [
+        msgspec.structs.replace(
+            join, state=JoinState.DISABLED, due_at=None, root=policy.root_when_over(join.id, join.root, None)
+        )
+        for join in joins
+    ]
+    yield from write_joins(q, ended, is_new=False)
+
+
+def close_joins(q: Dialect, now: Instant, task_ids: Sequence[int]) -> Work[None]:
+    """`after` of these tasks has changed: the sweep ends what waits under its earlier version."""
+    yield Execute(
+        f"update joins set due_at = :now where {q.ids('task_id', 'tasks')} and due_at is not null",
+        {"now": now, "tasks": q.pack(task_ids)},
+    )
