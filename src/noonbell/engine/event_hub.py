@@ -16,13 +16,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from typing import Final
 
 from noonbell.engine.loop_runner import Signal
 from noonbell.errors import StoreUnavailable
 from noonbell.model.event import EVERYTHING, WHOLE, Event, EventPage, Filter, Position
-from noonbell.ports import EVENTS, Store, Wakeup
+from noonbell.ports import EVENTS, PLAN, Store, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.events")
 
@@ -325,12 +325,19 @@ class DebouncedSignal:
 
 
 def signal_events(store: Store, wakeup: Wakeup) -> Callable[[], None]:
-    """From now on the store's transitions that write events signal EVENTS. Call what is returned before the wake-up closes."""
+    """From now on the store's transitions that write events signal EVENTS; and where the end of a run has put others on
+    queues, those are signalled. Call what is returned before the wake-up closes.
+    """
     signal = DebouncedSignal(wakeup)
-    store.on_events = signal
+
+    def feed(queues: Collection[str]) -> None:
+        for topic in (PLAN, *sorted(queue_topic(queue) for queue in queues)):  # PLAN: it may wait for its time
+            wakeup.signal(topic)
+
+    store.on_events, store.on_fed = signal, feed
 
     def close() -> None:
-        store.on_events = None
+        store.on_events = store.on_fed = None
         signal.close()
 
     return close

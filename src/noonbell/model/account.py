@@ -110,6 +110,8 @@ class InconsistencyKind(enum.StrEnum):
     """A run that is in two places, in none, or final and still waiting."""
     CURSOR = "cursor"
     """A task that should be waiting for its next slot, and waits for nothing."""
+    JOIN = "join"
+    """A join that made two runs or none, or is open although it is complete or its time has run out."""
     LOG = "log"
     """An entry of the audit log was changed, or taken out."""
 

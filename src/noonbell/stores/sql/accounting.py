@@ -27,6 +27,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.reading import runs_of
 from noonbell.stores.sql.rows import Record, from_json
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
+from noonbell.stores.sql.workers import SCHEDULER
 
 _OUTAGE = Record(Outage)
 _REASON = 500
@@ -249,7 +250,58 @@ def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
     )
     found += [_place(f"run {run_id} is a part of a run that is not there", task_id, run_id) for run_id, task_id in rows]
     found += yield from _miscounted(limit)
+    found += yield from _broken_joins(limit)
     return found[:limit]
+
+
+_OVERDUE = 60 * SECOND
+"""A node that was alive this long after a join's time ran out must have ended it."""
+
+
+def _broken_joins(limit: int) -> Work[list[Inconsistency]]:
+    """Each join is over in one way, and each run of origin `upstream` is that of one join."""
+    asked = {
+        "was completed, and has no run of its task": (
+            "select j.id, j.task_id, j.run_id from joins j left join runs r on r.id = j.run_id and r.task_id = j.task_id"
+            " where j.state in ('done', 'missing') and r.id is null limit :limit"
+        ),
+        "is open, although every place in it is filled": (
+            "select j.id, j.task_id, j.run_id from joins j"
+            " join (select task_id, version, count(*) as places from edges group by task_id, version) e"
+            " on e.task_id = j.task_id and e.version = j.edge_version where j.due_at is not null and e.places ="
+            " (select count(*) from join_runs a where a.join_id = j.id and a.fills = 1) limit :limit"
+        ),
+        "is over, and still has a time to wait for; or is open without one": (
+            "select id, task_id, run_id from joins where (state = 'open' and due_at is null)"
+            " or (state <> 'open' and due_at is not null) limit :limit"
+        ),
+        "is open, although its time ran out while a node was sweeping": (
+            "select j.id, j.task_id, j.run_id from joins j where j.due_at <"
+            f" (select max(value) from counters where name = '{SCHEDULER}') - {_OVERDUE} limit :limit"
+        ),
+    }
+    found: list[Inconsistency] = []
+    for told, sql in asked.items():
+        rows = yield Fetch(sql, {"limit": limit})
+        found += [_join(f"join {join_id} {told}", task_id, run_id) for join_id, task_id, run_id in rows]
+    rows = yield Fetch(
+        "select r.id, r.task_id, count(j.id) from runs r left join joins j on j.run_id = r.id where r.origin = 'upstream'"
+        " group by r.id, r.task_id having count(j.id) <> 1 limit :limit",
+        {"limit": limit},
+    )
+    for run_id, task_id, count in rows:
+        told = f"{count} joins" if count else "no join, or by one that has made another run"
+        found.append(_join(f"run {run_id} was made by {told}", task_id, run_id))
+    return found
+
+
+def _join(message: str, task_id: int, run_id: int | None) -> Inconsistency:
+    return Inconsistency(
+        kind=InconsistencyKind.JOIN,
+        message=message,
+        task_id=TaskId(task_id),
+        run_id=None if run_id is None else RunId(run_id),
+    )
 
 
 def _place(message: str, task_id: int | None, run_id: int) -> Inconsistency:

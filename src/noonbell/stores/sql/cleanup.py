@@ -10,6 +10,7 @@ from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import STARTED, Place
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work, delete, insert
 from noonbell.stores.sql.tasks import BELONGINGS, purge_rows
 
@@ -36,10 +37,18 @@ def clean(
         whole = [*ids, *(row[0] for row in parts)]
         for table in BELONGINGS:
             yield from q.delete_by(table, "run_id", whole)
+        yield from _forget_joins(q, "run_id", ids)
         yield from _note_cleaned(q, ids)
         failpoint.hit("K14")
         yield from q.delete_by("runs", "id", whole)
     return len(ids)
+
+
+def _forget_joins(q: Dialect, column: str, ids: Sequence[int]) -> Work[None]:
+    rows = yield from q.fetch_by("select id from joins", column, ids)
+    joins = [row[0] for row in rows]
+    yield from q.delete_by("join_runs", "join_id", joins)
+    yield from q.delete_by("joins", "id", joins)
 
 
 def _note_cleaned(q: Dialect, ids: list[int]) -> Work[None]:
@@ -131,6 +140,8 @@ def counts(q: Dialect) -> Work[Mapping[str, int]]:
         if not rows or (rows[0][0] or 0) < _MANY:
             rows = yield Fetch(f"select count(*) from {table}")
         found[table] = int(rows[0][0])
+    rows = yield Fetch("select count(*) from joins where due_at is not null")
+    found["joins.open"] = int(rows[0][0])
     for place in Place:
         found[f"live.{place.name.lower()}"] = 0
     for place, count in (yield Fetch("select place, count(*) from live group by place")):
@@ -147,7 +158,18 @@ def clean_rest(
     tasks = yield from _deleted_tasks(before, limit)
     workers = yield from _silent_workers(q, before, limit)
     past = yield from _outages_and_pauses(before)
-    return dropped + tasks + workers + past
+    joins = yield from _joins_without_a_run(q, before, limit)
+    return dropped + tasks + workers + past + joins
+
+
+def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:
+    """Those that ended because their task was off. The others go with the run that they made."""
+    rows = yield Fetch(
+        "select id from joins where run_id is null and due_at is null and id < :before order by id limit :limit",
+        {"before": floor_at(before), "limit": limit},
+    )
+    yield from _forget_joins(q, "id", [row[0] for row in rows])
+    return len(rows)
 
 
 def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, besides: Sequence[TaskId]) -> Work[int]:

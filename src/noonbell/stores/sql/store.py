@@ -15,7 +15,7 @@ from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
-from noonbell.model.request import Claimed, ClaimRequest, NewTask, Planned, Publication, PublishResult
+from noonbell.model.request import Claimed, ClaimRequest, JoinsSwept, NewTask, Planned, Publication, PublishResult
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
 from noonbell.stores import blocking, migrations
@@ -356,7 +356,12 @@ class SqlStore(TransitionRunner):
     progress = write(worker_rows.progress)
     cancel = write(settling.cancel, events=bool)
     overdue = read(worker_rows.overdue)
-    sweep_joins = write(join_sweep.sweep_joins, events=lambda swept: bool(swept.missing or swept.resumed))
+
+    @observed(lambda swept: swept.missing or swept.resumed)
+    async def sweep_joins(self, limit: int) -> JoinsSwept:
+        if not await self._read(join_sweep.is_due):
+            return JoinsSwept()
+        return await self._write(lambda cache: join_sweep.sweep_joins(self.dialect, cache, limit))
 
     # Callbacks
 

@@ -27,18 +27,18 @@ SILENCE = 15 * SECOND
 _WORKER = Record(WorkerInfo)
 _QUEUE = Record(Queue, without=("waiting", "delayed", "running", "oldest_at"))
 
-_SCHEDULER = "scheduler_seen_at"
+SCHEDULER = "scheduler_seen_at"
 """The row of `counters` that holds when a node last said that it plans."""
 
 
 def note_scheduler(q: Dialect) -> Work[None]:
     now = yield Now()
     sql = "insert into counters (name, value) values (:name, :now)" + q.upsert("name", ("value",))
-    yield Execute(sql, {"name": _SCHEDULER, "now": now})
+    yield Execute(sql, {"name": SCHEDULER, "now": now})
 
 
 def scheduler_seen_at() -> Work[Instant | None]:
-    rows = yield Fetch("select value from counters where name = :name", {"name": _SCHEDULER})
+    rows = yield Fetch("select value from counters where name = :name", {"name": SCHEDULER})
     return Instant(rows[0][0]) if rows else None
 
 
