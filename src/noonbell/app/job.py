@@ -65,6 +65,7 @@ class JobOptions(TypedDict, total=False):
     start_at: datetime | str
     end_at: datetime | str
     jitter_seconds: int
+    after: Mapping[str, Any]
     payload: Mapping[str, Any]
     queue: str
     timeout_seconds: float

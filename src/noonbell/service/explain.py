@@ -18,7 +18,18 @@ from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
 from noonbell.model.account import Outage, SlotRun, Wait
 from noonbell.model.request import RunQuery
-from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, DroppedRange, DropReason, Origin, Run, RunId, RunStatus
+from noonbell.model.run import (
+    FAILURES,
+    FINAL,
+    SUCCEEDED,
+    DroppedRange,
+    DropReason,
+    Origin,
+    Run,
+    RunId,
+    RunStatus,
+    SkipReason,
+)
 from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive
 from noonbell.policy.slot_history import State, VersionSpan
@@ -283,9 +294,11 @@ CAUSES: Final = (
     *("ran", "running", "waiting", "not_a_slot", "overlap", "failure", "backoff", "circuit_open", "concurrency"),
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
-    *("operator", "cleaned", "missing"),
+    *("operator", "cleaned", "missing", "upstream_missing"),
 )
-"""Those of the contract; then a skip that an operator asked for, what retention removed, and what must never be."""
+"""Those of the contract; then a skip that an operator asked for, what retention removed, what must never be, and a join
+whose time ran out.
+"""
 
 
 @dataclass(slots=True)
@@ -364,7 +377,18 @@ def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotF
         "span": float(spec.circuit.cool_down_seconds),
         "limit": spec.queue_depth if cause == "queue_full" else spec.max_concurrency,
     }
+    if run.skip_reason is SkipReason.UPSTREAM_MISSING:
+        found.facts |= {"missing": _named(details.get("missing") or {}), "span": _waited(run, details)}
     return found
+
+
+def _named(missing: Mapping[str, str | None]) -> str:
+    """`load, extract (FAILED)`: a task with the status of its run, if it had one."""
+    return ", ".join(name if status is None else f"{name} ({status})" for name, status in missing.items())
+
+
+def _waited(run: Run, details: Mapping[str, Any]) -> float:
+    return (run.created_at - int(details.get("since") or run.created_at)) / SECOND
 
 
 def canceled(run: Run, details: Mapping[str, Any]) -> SlotFinding:

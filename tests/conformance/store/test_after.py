@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from conformance.store.builders import (
     edit,
     enable,
     every,
+    execute,
     fail,
     finish,
     job,
@@ -37,8 +39,9 @@ from conformance.store.builders import (
     started,
     trigger,
 )
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.model.account import InconsistencyKind
 from noonbell.model.attempt import Precondition
 from noonbell.model.join import After, Upstream, UpstreamOutcome
 from noonbell.model.request import NewTask, RunQuery, TaskChange, TaskEdit
@@ -101,6 +104,13 @@ async def births(store: Store, task: Task) -> list[tuple[int, ...]]:
 async def states(store: Store) -> list[str]:
     assert isinstance(store, SqlStore)
     return [row[0] for row in await store.fetch("select state from joins order by id")]
+
+
+@pytest.fixture(autouse=True)
+async def flawless(store: Store) -> AsyncIterator[None]:
+    """Whatever a test did, no row contradicts another."""
+    yield
+    assert await store.flaws() == []
 
 
 # ---- one upstream
@@ -711,3 +721,65 @@ async def test_a_purge_leaves_nothing_behind(store: Store, table_sizes: Sizes):
     await end_run(store, await slot(store, b, 60))
     await store.delete_task(load.id, purge=True)
     assert left_over(before, await table_sizes(), "runs", "task_versions") == {}
+
+
+async def test_joins_are_forgotten_with_the_runs_that_they_made(store: Store, clock: ManualClock, table_sizes: Sizes):
+    a, b = [await create(store, name) for name in "ab"]
+    load = await create(store, "load", a, b, within_seconds=100)
+    before = await table_sizes()
+    for second in (60, 120):
+        await end_run(store, await slot(store, a, second))
+    await end_run(store, await slot(store, b, 60))
+    for lease in await claim_due(store):
+        await done(store, finish(lease))
+    await disable(store, load)
+    assert sorted(await states(store)) == ["disabled", "done"]
+    clock.advance(1000)
+    await store.clean(Instant(clock.now() - SECOND), 100)
+    await store.clean_rest(Instant(clock.now() - SECOND), 100)
+    assert left_over(before, await table_sizes(), "task_versions", "version_marks") == {}
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("update joins set run_id = null where state = 'done'", "was completed, and has no run"),
+        ("update joins set due_at = 1 where state = 'done'", "is over, and still has a time"),
+        (
+            "update joins set state = 'open', due_at = 9000000000000000 where state = 'done'",
+            "every place in it is filled",
+        ),
+        ("update joins set due_at = 1 where state = 'open'", "while a node was sweeping"),
+        ("delete from joins where state = 'done'", "was made by no join"),
+    ],
+)
+async def test_an_audit_finds_a_broken_join(store: Store, sql: str, said: str):
+    a, b = [await create(store, name) for name in "ab"]
+    await create(store, "load", a, b)
+    for second in (60, 120):
+        await end_run(store, await slot(store, a, second))
+    await end_run(store, await slot(store, b, 60))
+    await store.note_scheduler()
+    assert await store.flaws() == []
+    assert isinstance(store, SqlStore)
+    was = await store.fetch("select id, state, due_at, run_id from joins")
+    kept = await store.fetch("select * from joins where state = 'done'")
+    await execute(store, sql)
+    found = await store.flaws()
+    assert any(said in flaw.message for flaw in found)
+    assert {flaw.kind for flaw in found} == {InconsistencyKind.JOIN}
+    if sql.startswith("delete"):
+        names = "id, task_id, root, edge_version, redrive, state, first_at, due_at, scheduled_time, run_id"
+        values = dict(zip(names.split(", "), kept[0], strict=True))
+        await execute(
+            store, f"insert into joins ({names}) values ({', '.join(f':{name}' for name in values)})", **values
+        )
+    for id_, state, due_at, run_id in was:
+        await execute(
+            store,
+            "update joins set state = :state, due_at = :due, run_id = :run where id = :id",
+            state=state,
+            due=due_at,
+            run=run_id,
+            id=id_,
+        )
