@@ -55,6 +55,17 @@ def test_from_nothing_to_a_green_run(noonbell, target):
     assert len(target.at("/ok")) == 1
 
 
+def test_a_task_that_calls_its_own_server_is_told_to_bring_a_token(noonbell, server):
+    noonbell("task", "create", "itself", "--url", f"http://127.0.0.1:{server.port}/api/v1/tasks")
+    ran = noonbell("trigger", "itself", "--wait")
+    assert ran.code == 6
+    assert "403" in ran.out
+    assert "noonbell token create --role operator" in ran.out
+    assert "--header 'Authorization: Bearer TOKEN'" in ran.out
+    (run,) = server.ask("GET", "/runs")["items"]
+    assert "Authorization: Bearer TOKEN" in noonbell("run", "explain", str(run["id"])).out.splitlines()[0]
+
+
 def test_a_run_that_fails_is_exit_6_and_says_why(noonbell, target):
     noonbell("task", "create", "broken", "--url", target.url("/status/500"))
     ran = noonbell("trigger", "broken", "--wait")

@@ -21,7 +21,7 @@ from noonbell.api.endpoint import Endpoint
 from noonbell.api.params import ACTOR, QUEUES
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
-from noonbell.model.access import AuditAction, Role, Token
+from noonbell.model.access import OWN_RUN, AuditAction, Role, Token
 from noonbell.service.access import Access
 
 Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
@@ -109,5 +109,6 @@ class OwnRunCheck:
             return
         raise Forbidden(
             f"run {run_id} of this installation calls its own API without a token;"
-            " noonbell token create makes one, and the header Authorization of the task carries it"
+            " noonbell token create makes one, and the header Authorization of the task carries it",
+            details={"reason": OWN_RUN},
         )

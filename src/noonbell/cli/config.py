@@ -40,7 +40,7 @@ def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -
 @config_option
 @store_option
 def check(files: tuple[str, ...], store: str | None) -> None:
-    """Read all settings, tasks and alerts included, and stop at what is wrong, a line for each problem."""
+    """Read all settings, tasks, jobs and alerts included, and stop at what is wrong, a line for each problem."""
     loaded = load_settings(files, store__url=store)
     _check_declared(loaded.settings)
     chosen = sum(origin != "default" for origin in loaded.origins.values())
@@ -48,7 +48,7 @@ def check(files: tuple[str, ...], store: str | None) -> None:
 
 
 def _check_declared(settings: Settings) -> None:
-    """SettingsError names every problem of the tasks and alerts that the files declare, as `serve` would."""
+    """SettingsError names every problem of the tasks, jobs and alerts that the files declare, as `serve` would."""
     from noonbell.alerts.service import read_declared
     from noonbell.cli.task_files import check_tasks
 
@@ -56,6 +56,7 @@ def _check_declared(settings: Settings) -> None:
     for read in (
         lambda: check_tasks([dict(declared.fields) for declared in settings.tasks]),
         lambda: read_declared(settings.alerts),
+        lambda: _check_jobs(settings),
     ):
         try:
             read()
@@ -63,6 +64,16 @@ def _check_declared(settings: Settings) -> None:
             problems |= error.details
     if problems:
         raise SettingsError.fields(problems)
+
+
+def _check_jobs(settings: Settings) -> None:
+    if not settings.jobs.jobs:
+        return
+    import asyncio
+
+    from noonbell.wiring.declared_tasks import check_jobs
+
+    asyncio.run(check_jobs(settings))
 
 
 @config_command.command("reference")

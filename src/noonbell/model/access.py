@@ -15,6 +15,8 @@ from noonbell.clock import Instant
 PREFIX: Final = "nb_"
 SHOWN: Final = 10
 """Characters of a token that lists show: enough to recognise it, and useless without the rest."""
+OWN_RUN: Final = "own_run_without_token"
+"""`details.reason` of the answer to a run that calls the API of its own installation without a token."""
 _HEAD: Final = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
 
 

@@ -81,6 +81,7 @@ _VARIANTS = {
     "dst_overlap_both": "dst_overlap",
     "dialect_differs_cronjob": "dialect_differs",
     "dialect_differs_quartz": "dialect_differs",
+    "in_the_past_dropped": "in_the_past",
 }
 
 

@@ -70,7 +70,8 @@ class Once(CalendarKind):
 
     def notes(self, lang: str = "en", after: int | None = None) -> tuple[Note, ...]:
         past = after is not None and self.at is not None and self.at < after
-        return describe.worded([("in_the_past", {})] if past else [], lang)
+        name = "in_the_past" if self.runs_late else "in_the_past_dropped"
+        return describe.worded([(name, {})] if past else [], lang)
 
 
 def _english(at: datetime | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from noonbell.app import App
@@ -11,11 +12,14 @@ from noonbell.dialects.jobs import JobsDialect
 from noonbell.errors import InvalidArgument, NoonbellError, SettingsError
 from noonbell.fields import counted
 from noonbell.model.task import TaskStatus
-from noonbell.service import Services
+from noonbell.service import Rules, Services, build
 from noonbell.service import task_files as declaring
-from noonbell.settings import Settings
+from noonbell.settings import Settings, StoreSettings
+from noonbell.stores.wakeups import LocalWakeup
+from noonbell.targets.http import template
 from noonbell.targets.jobs import builtin
 from noonbell.targets.jobs.handler import find_app
+from noonbell.wiring.assemble import make_store
 
 log = logging.getLogger("noonbell")
 
@@ -45,6 +49,16 @@ async def reconcile(services: Services, settings: Settings) -> None:
                 _tell(owner, report)
     except InvalidArgument as error:
         raise SettingsError.fields(error.details) from None
+
+
+async def check_jobs(settings: Settings) -> None:
+    """SettingsError names every problem of `jobs.jobs`. The store of the settings is not asked, but an empty one in memory."""
+    store = make_store(replace(settings, store=StoreSettings(url="memory://")))
+    await store.open()
+    try:
+        await _jobs(build(store, LocalWakeup(), Rules.of(settings, template.check)), settings)
+    finally:
+        await store.close()
 
 
 async def _jobs(services: Services, settings: Settings) -> list[Fields]:

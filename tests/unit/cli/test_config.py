@@ -95,10 +95,12 @@ def test_the_reference_is_made_from_the_source():
     [
         ("alerts: {chanels: {}}", "alerts.chanels"),
         ("alerts: {rules: {x: {kind: nope}}}", "alerts.rules.x.kind"),
+        ("jobs: {jobs: [{job_name: x, cron: '61 * * * *'}]}", "jobs.jobs[x].cron_expression"),
+        ("jobs: {jobs: [{job_name: x, cron: '@daily', max_concurrent: -1}]}", "jobs.jobs[x].max_concurrent"),
         ("tasks: [{name: x, cron_expr: '61 * * * *', target_url: 'http://a.test/'}]", "tasks[x].cron_expr"),
     ],
 )
-def test_what_a_server_would_refuse_of_tasks_and_alerts_is_found(noonbell, tmp_path, text, named):
+def test_what_a_server_would_refuse_of_tasks_jobs_and_alerts_is_found(noonbell, tmp_path, text, named):
     bad = tmp_path / "bad.yaml"
     bad.write_text(text)
     code, out, err = noonbell("config", "check", "--config", str(bad))

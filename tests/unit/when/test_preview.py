@@ -19,7 +19,7 @@ def codes(spec, tz="UTC", after=NOW):
 
 
 def message(spec, tz="UTC", lang="en"):
-    (note,) = preview({"type": "cron", "expr": spec}, tz, 1, NOW, lang).notes
+    (note,) = preview(spec if isinstance(spec, dict) else {"type": "cron", "expr": spec}, tz, 1, NOW, lang).notes
     return note.message
 
 
@@ -101,6 +101,7 @@ def test_notes_stand_where_people_go_wrong(expr, expected):
         ({"type": "interval", "every": 5, "unit": "hour"}, "Europe/Berlin", []),
         ({"type": "interval", "every": 5, "unit": "hour", "mode": "fixed_delay"}, "UTC", ["fixed_delay"]),
         ({"type": "once", "at": "2020-01-01T00:00:00Z"}, "UTC", ["in_the_past"]),
+        ({"type": "once", "at": "2020-01-01T00:00:00Z", "run_if_late": False}, "UTC", ["in_the_past"]),
         ({"type": "once", "at": "2030-01-01T00:00:00Z"}, "UTC", []),
         ({"type": "cron", "expr": "0 0 */2 * *", "dialect": "cronjob"}, "UTC", ["uneven_step", "dialect_differs"]),
         ({"type": "cron", "expr": "0 0 1 * 5", "dialect": "cronjob"}, "UTC", ["both_day_fields", "dialect_differs"]),
@@ -112,6 +113,9 @@ def test_notes_look_at_the_zone_and_the_kind(spec, tz, expected):
 
 
 def test_a_note_says_what_happens():
+    past = {"type": "once", "at": "2020-01-01T00:00:00Z"}
+    assert message(past) == "This moment has already passed: it runs at once."
+    assert "does not run" in message({**past, "run_if_late": False})
     assert message("0 0 13 * 5") == (
         "Day of month (13) and day of week (5) are both set: it fires when EITHER matches."
     )

@@ -24,11 +24,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
+
+import msgspec
 
 from noonbell.clock import SECOND, Clock, Instant, SystemClock, from_datetime
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
+from noonbell.model.access import OWN_RUN
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import RESENT, RunBodies
 from noonbell.model.task import Delivery
@@ -85,6 +89,8 @@ def outcome_of(
     """What came of the attempt. `went_wrong` is kind and message of what broke the exchange off, if anything did."""
     status = exchange.status
     judged = None if status is None else of_status(status, exchange.reason)
+    if judged is not None and status == HTTPStatus.FORBIDDEN and _is_of_own_api(exchange):
+        judged = judged[0], f"{judged[1]}: {_OWN_API}"
     if went_wrong is None or (status is not None and went_wrong[0] == TOO_LARGE):
         went_wrong = judged  # the status decides, however much is said with it
     hidden = request.hidden
@@ -222,6 +228,28 @@ def of_status(status: int, reason: str) -> tuple[str, str] | None:
     if 300 <= status < 600:
         return f"http_{status // 100}xx", said
     return "protocol_error", said
+
+
+_OWN_API = (
+    "it is the API of the Noonbell that runs this task, which refuses calls of its own runs without a token."
+    " `noonbell token create --role operator --name NAME` makes one; give it to the task:"
+    " --header 'Authorization: Bearer TOKEN'"
+)
+_LONGEST_REFUSAL = 4096
+
+
+def _is_of_own_api(exchange: HttpExchange) -> bool:
+    """Whether the answer says that it comes from there: see `OwnRunCheck` of the API."""
+    if len(exchange.body) > _LONGEST_REFUSAL or not exchange.body.startswith(b"{"):
+        return False
+    try:
+        return msgspec.json.decode(exchange.body, type=_Refusal).details.get("reason") == OWN_RUN
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+class _Refusal(msgspec.Struct):
+    details: dict[str, Any]
 
 
 def _of_loss(exchange: HttpExchange) -> str:
