@@ -1,4 +1,4 @@
-"""`python -m bench [SECTION]`: progress on standard error, markdown tables on standard output."""
+"""`python -m bench [SECTION]`: progress on standard error, markdown tables on standard output; `--write` keeps them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import burst, cli, events, hostile, http, lag, pages, passes, simulate, speed, stores
+from bench import (
+    burst,
+    cli,
+    databases,
+    events,
+    hostile,
+    http,
+    lag,
+    pages,
+    passes,
+    results,
+    simulate,
+    speed,
+    stores,
+)
 from bench.rounds import progress
+from bench.speed.scale import Scale
 
 
 @dataclass(frozen=True)
 class Asked:
     quick: bool
     rounds: int
-    only: str | None
-    """Of `speed`: the one stage to measure."""
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
-    "speed": ("Speed beside the peers", lambda a: speed.table(a.only, quick=a.quick, rounds=a.rounds)),
     "cron": ("Cron: next slot and parse", lambda _: cron()),
     "stores": ("Stores", lambda a: stores.tables(stores.QUICK if a.quick else stores.FULL, a.rounds)),
     "passes": (
@@ -42,30 +54,55 @@ SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
     "hostile": ("Hostile bodies, and `livez` meanwhile", lambda _: hostile.table()),
     "cli": ("The command line", lambda _: cli.table()),
 }
-"""By name: the title, and what measures it and makes the table."""
+"""By name: the title, and what measures it and makes the table. `speed` is not here: its stages are written one by one."""
+SPEED = "Speed beside the peers"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Noonbell beside its peers and the raw drivers."
     )
-    parser.add_argument("what", nargs="?", default="all", choices=[*SECTIONS, "all"])
-    parser.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
+    parser.add_argument("what", nargs="?", default="all", choices=["speed", *SECTIONS, "all"])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
+    size.add_argument("--smoke", action="store_true", help="of speed: next to nothing, to see whether it works")
     parser.add_argument("--rounds", type=int, help="rounds of each contender (3; with --quick 1)")
     parser.add_argument("--only", choices=speed.STAGES, help="of speed, this stage")
+    parser.add_argument("--write", action="store_true", help="into docs/reference/bench-results.md too")
     args = parser.parse_args()
-    if args.only and args.what != "speed":
-        parser.error("--only goes with speed: python -m bench speed --only STAGE")
-    asked = Asked(args.quick, args.rounds or (1 if args.quick else 3), args.only)
+    if (args.only or args.smoke) and args.what != "speed":
+        parser.error("--only and --smoke go with speed: python -m bench speed --only STAGE")
+    scale = Scale.SMOKE if args.smoke else Scale.QUICK if args.quick else Scale.FULL
+    if args.write and scale is not Scale.FULL:
+        parser.error("--write keeps measurements: not those of --quick or --smoke")
+    asked = Asked(args.quick, args.rounds or (3 if scale is Scale.FULL else 1))
     # Ended from outside, leave through the `finally` blocks that drop the databases.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
 
     start = time.monotonic()
-    print(head(asked.rounds), flush=True)
+    run = f"{command_line(asked.rounds)}\n\n{machine()}"
+    print(f"# Bench\n\n{run}", flush=True)
+    if args.what in ("speed", "all"):
+        measure_speed(args.only, scale, asked.rounds, write=args.write)
     for name, (title, measured) in SECTIONS.items():
         if args.what in (name, "all"):
-            section(title, measured(asked))
+            text = measured(asked)
+            section(title, text)
+            if args.write:
+                results.write(title, f"{run}\n\n{text}")
     progress(f"done in {time.monotonic() - start:.0f} s")
+
+
+def measure_speed(only: str | None, scale: Scale, rounds: int, *, write: bool) -> None:
+    """Each stage is written when it has ended: what stops a later one does not undo it."""
+    found: speed.Lines = {}
+    for name in speed.STAGES:
+        if only in (None, name):
+            found[name] = speed.measure(name, scale, rounds)
+            if write:
+                kept = speed.read(results.measured(results.FILE.read_text(), SPEED))
+                results.write(SPEED, f"{machine()}\n\n{speed.table(kept | found)}")
+    section(SPEED, speed.table(found))
 
 
 def section(title: str, text: str) -> None:
@@ -79,15 +116,19 @@ def cron() -> str:
     return table()
 
 
-def head(rounds: int) -> str:
+def command_line(rounds: int) -> str:
     command = " ".join(["python -m bench", *sys.argv[1:]])
+    said = f"`{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {rounds} round(s), the contenders in turn; "
+    return said + "median (lowest–highest). Ratios are taken round by round."
+
+
+def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    measured = f"`{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {rounds} round(s), the contenders in turn; "
-    measured += "median (lowest–highest). Ratios are taken round by round."
-    machine = f"{os.cpu_count()} × {processor()}, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
-    machine += f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. "
-    machine += "Databases, clients and workers share the processors."
-    return f"# Bench\n\n{measured}\n\n{machine}"
+    said = f"{os.cpu_count()} × {processor()}, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+    said += (
+        f"Python {platform.python_version()}{databases.server_versions()}, load {os.getloadavg()[0]:.1f} at the start. "
+    )
+    return said + "Databases, clients and workers share the processors."
 
 
 def processor() -> str:

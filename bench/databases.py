@@ -7,12 +7,12 @@ as the project, because a temporary folder in memory would make every flush free
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -27,7 +27,7 @@ STORES = ("postgres", "sqlite", "mariadb")
 """Those that Noonbell keeps its runs in. Redis is for peers."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def fresh(store: str) -> Iterator[str]:
     """The address of an empty database, or the name of a file that does not exist yet.
 
@@ -69,6 +69,15 @@ def server_version(store: str) -> str:
         with _redis() as link:
             return str(link.info("server")["redis_version"])
     return asyncio.run(_mysql("select version()")).split("-")[0]
+
+
+def server_versions() -> str:
+    """`, PostgreSQL 15.4, …`: of those that answer."""
+    found = []
+    for store, title in TITLES.items():
+        with contextlib.suppress(Exception):  # each driver has its own error for a server that is away
+            found.append(f", {title} {server_version(store)}")
+    return "".join(found)
 
 
 def server_settings(store: str) -> str:

@@ -54,5 +54,9 @@ def _text(spread: Spread | None, form: str, unit: str = "") -> str:
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
     """A table; `right` names the columns that are aligned to the right."""
     rule = ["---:" if column in right else "---" for column in range(len(head))]
-    lines = [head, rule, *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(line(cells) for cells in (head, rule, *rows))
+
+
+def line(cells: Sequence[str]) -> str:
+    """One row of a table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

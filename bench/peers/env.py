@@ -42,14 +42,14 @@ def node_peer(script: str) -> tuple[str, ...]:
 
 
 def ensure_python() -> None:
+    """Raises Missing where the packages cannot be had."""
     stamp = FOLDER / "pins.txt"
     wanted = "\n".join((sys.version, *PINS))
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     uv = _uv()
-    # uv gives up its output only when it fails: progress bars would drown the bench's own lines.
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(FOLDER)], check=True)
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", str(PYTHON), *PINS], check=True)
+    _install([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(FOLDER)])
+    _install([uv, "pip", "install", "--quiet", "--python", str(PYTHON), *PINS])
     stamp.write_text(wanted)
 
 
@@ -63,11 +63,16 @@ def ensure_node() -> None:
         shutil.rmtree(MODULES, ignore_errors=True)
         # Not `npm ci`: it refuses a lock that leaves out the optional packages of other systems.
         flags = ["--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        done = subprocess.run([npm, "install", *flags], cwd=NODE_FOLDER, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Missing(f"npm could not install the peers: {done.stderr.strip()[-500:]}")
+        _install([npm, "install", *flags])
         stamp.write_text(lock.read_text())
     _node()
+
+
+def _install(command: list[str]) -> None:
+    """Its output is shown only if it fails: progress bars would drown the bench's own lines."""
+    done = subprocess.run(command, cwd=NODE_FOLDER, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(f"{Path(command[0]).name} could not install the peers: {done.stderr.strip()[-500:]}")
 
 
 def _node() -> str:
@@ -86,5 +91,5 @@ def _uv() -> str:
     beside = Path(sys.executable).parent / "uv"
     found = str(beside) if beside.exists() else shutil.which("uv")
     if found is None:
-        raise SystemExit("bench: uv is needed to install the peers; run `make setup` or install uv")
+        raise Missing("uv is needed to install the peers; run `make setup` or install uv")
     return found

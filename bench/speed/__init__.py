@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from bench.rounds import progress
 from bench.speed import limits, pick_up, processes, tasks, throughput
-from bench.speed.rows import Found
-from bench.tables import markdown
+from bench.speed.rows import Found, Row
+from bench.speed.scale import Scale
+from bench.tables import NONE, line, markdown
 
-STAGES: dict[str, Callable[[bool, int], Found]] = {
+STAGES: dict[str, Callable[[Scale, int], Found]] = {
     "drain-postgresql": throughput.drain_postgresql,
     "drain-sqlite": throughput.drain_sqlite,
     "drain-mariadb": throughput.drain_mariadb,
@@ -24,17 +27,37 @@ STAGES: dict[str, Callable[[bool, int], Found]] = {
     "rate-limit": limits.keyed_rate,
     "processes": processes.curve,
 }
-"""By name: what measures it, given whether a look is enough, and the rounds. Each takes three minutes at most."""
+"""By name: what measures it, given how much of it and the rounds. Each takes three minutes at most."""
 
-HEAD = ["stage", "work", "Noonbell", "beside it, in the same run", "Noonbell ÷ it", "wanted", ""]
+HEAD = ["stage", "work", "Noonbell", "beside it, in the same run", "Noonbell ÷ it", "wanted", "verdict"]
+
+Lines = dict[str, list[str]]
+"""By stage: the lines of its rows, then those of its notes."""
 
 
-def table(only: str | None, *, quick: bool, rounds: int) -> str:
-    rows, notes = [], []
-    for name, measure in STAGES.items():
-        if only in (None, name):
-            progress(f"speed: {name}")
-            found = measure(quick, rounds)
-            rows += [[name, row.work, row.ours, row.beside, row.ratio, row.wanted, row.verdict] for row in found.rows]
-            notes += [f"- {name}: {note}" for note in found.notes]
-    return markdown(HEAD, rows, right=(2, 4, 5)) + "\n\n" + "\n".join(notes)
+def table(lines: Mapping[str, Sequence[str]]) -> str:
+    """All rows in one table, in the order of the stages, then all notes."""
+    ordered = [each for name in STAGES for each in lines.get(name, ())]
+    head = markdown(HEAD, [], right=(2, 4, 5)).splitlines()
+    rows = [each for each in ordered if each.startswith("|")]
+    return "\n".join([*head, *rows, "", *(each for each in ordered if each not in rows)])
+
+
+def read(text: str) -> Lines:
+    """The lines of each stage out of such a text: what a run of other stages leaves as it is."""
+    every = text.splitlines()
+    found = {name: [each for each in every if each.startswith((f"| {name} |", f"- {name}: "))] for name in STAGES}
+    return {name: each for name, each in found.items() if each}
+
+
+def measure(name: str, scale: Scale, rounds: int) -> list[str]:
+    """The lines of one stage; of one that failed, that it did."""
+    progress(f"speed: {name}")
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}, {rounds} round(s){scale.said}"
+    try:
+        found = STAGES[name](scale, rounds)
+    except Exception as problem:  # a server that is away, or a contender: the other stages go on
+        progress(f"FAILED: {name}: {problem!r}")
+        found = Found([Row(name, "no result", NONE, NONE, NONE, None)], [f"failed: {type(problem).__name__}"])
+    notes = (f"{began}.", *found.notes)
+    return [*(line([name, *row.cells]) for row in found.rows), *(f"- {name}: {note}" for note in notes)]

@@ -13,6 +13,7 @@ from bench.http import serving
 from bench.jobs import DATA
 from bench.rounds import Failed, progress
 from bench.speed.rows import Found, Row
+from bench.speed.scale import Scale
 from bench.tables import NONE
 from bench.workers import address, working
 
@@ -25,10 +26,10 @@ LOAD = 500
 """No-op jobs in each batch that is published beside the limited ones, one batch after the other."""
 
 
-def keyed_rate(quick: bool, _rounds: int) -> Found:
-    starts = 2 if quick else 6
+def keyed_rate(scale: Scale, _rounds: int) -> Found:
+    starts = scale.of(6, 2)
     rows = []
-    for store in ("postgres",) if quick else ("postgres", "sqlite"):
+    for store in ("postgres", "sqlite"):
         progress(f"a keyed rate limit under load, {databases.TITLES[store]}")
         with (
             databases.fresh(store) as database,

@@ -18,6 +18,7 @@ from bench.peers import env
 from bench.rounds import ROOT, Failed, progress
 from bench.speed.lines import Lines, Process, started
 from bench.speed.rows import Found, Row
+from bench.speed.scale import Scale
 from bench.speed.throughput import GRAPHILE, OURS
 from bench.tables import NONE
 from bench.workers import address, working
@@ -42,7 +43,7 @@ class Peer:
     command: tuple[str, ...]
 
 
-def postgresql(quick: bool, rounds: int) -> Found:
+def postgresql(scale: Scale, rounds: int) -> Found:
     env.ensure_python()
     peers = [
         Peer("PgQueuer", "postgres", env.python_peer("pgqueuer")),
@@ -57,22 +58,22 @@ def postgresql(quick: bool, rounds: int) -> Found:
         ]
     except env.Missing as problem:
         progress(f"SKIPPED: graphile-worker, pg-boss and BullMQ: {problem}")
-    found = compare("postgres", peers, 50 if quick else 200, rounds)
+    found = compare("postgres", peers, scale.of(200, 10), rounds)
     with databases.fresh("postgres") as url:
-        least = asyncio.run(raw.pick_up(url, 50 if quick else 200))
+        least = asyncio.run(raw.pick_up(url, scale.of(200, 10)))
     note = (
         f"the least that it can be, an insert, a notification and an update, each commit durable: p50 {least:.1f} ms."
     )
     return Found(found.rows, [*found.notes, note])
 
 
-def sqlite(quick: bool, rounds: int) -> Found:
+def sqlite(scale: Scale, rounds: int) -> Found:
     env.ensure_python()
-    return compare("sqlite", [Peer("Huey", "sqlite", env.python_peer("huey"))], 50 if quick else 200, rounds)
+    return compare("sqlite", [Peer("Huey", "sqlite", env.python_peer("huey"))], scale.of(200, 10), rounds)
 
 
-def mariadb(quick: bool, rounds: int) -> Found:
-    return compare("mariadb", [], 50 if quick else 200, rounds)
+def mariadb(scale: Scale, rounds: int) -> Found:
+    return compare("mariadb", [], scale.of(200, 10), rounds)
 
 
 def compare(store: str, peers: list[Peer], count: int, rounds: int) -> Found:
@@ -135,9 +136,9 @@ def both(store: str, peer: Peer | None, url: str) -> Iterator[tuple[Lines, Proce
             yield worker.lines, publisher
 
 
-def one_shot(quick: bool, _rounds: int) -> Found:
+def one_shot(scale: Scale, _rounds: int) -> Found:
     """Scripts that publish one job and end, every other one synchronous, beside an idle worker."""
-    tries = 4 if quick else TRIES
+    tries = scale.of(TRIES, 2)
     rows = []
     for store in databases.STORES:
         progress(f"{tries} scripts that publish and end, {databases.TITLES[store]}")

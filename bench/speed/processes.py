@@ -14,6 +14,7 @@ from bench.http import call, serving
 from bench.jobs import publish
 from bench.rounds import Contender, Failed, measure, progress
 from bench.speed.rows import Found, Row
+from bench.speed.scale import Scale
 from bench.tables import Spread, rates, ratio, ratios
 from bench.workers import working
 
@@ -25,9 +26,9 @@ LEAST = 0.9
 PATIENCE = 60.0
 
 
-def curve(quick: bool, rounds: int) -> Found:
-    count = 10_000 if quick else 60_000
-    widths = WORKERS[:2] if quick else WORKERS
+def curve(scale: Scale, rounds: int) -> Found:
+    count = scale.of(60_000)
+    widths = WORKERS if scale is Scale.FULL else WORKERS[:2]
     drained: dict[int, list[float | None]] = {width: [] for width in widths}
     ceiling: dict[int, list[float | None]] = {width: [] for width in widths}
     for number in range(1, min(rounds, 2) + 1):

@@ -23,6 +23,10 @@ class Row:
     """None: there is no goal, or no measurement."""
 
     @property
+    def cells(self) -> list[str]:
+        return [self.work, self.ours, self.beside, self.ratio, self.wanted, self.verdict]
+
+    @property
     def verdict(self) -> str:
         return NONE if self.met is None else "met" if self.met else "**not met**"
 
@@ -55,6 +59,12 @@ def rate_row(work: str, samples: Samples, of: str, figure: str, least: float, ag
 
 def values(samples: Samples, name: str, figure: str) -> list[float | None]:
     return [getattr(sample, figure) if sample else None for sample in samples.get(name, ())]
+
+
+def versions(samples: Samples) -> str:
+    """The note of a stage that settings do not change."""
+    known = [(name, next((each for each in found if each), None)) for name, found in samples.items()]
+    return ", ".join(f"{name} {first.version}" if first else f"{name} gave no result" for name, first in known) + "."
 
 
 def settings(samples: Samples) -> list[str]:

@@ -14,6 +14,7 @@ from bench.http import Served, Sink, call, serving, sinking
 from bench.lag import moment, percentile
 from bench.rounds import Failed, progress
 from bench.speed.rows import Found, Row
+from bench.speed.scale import Scale
 from bench.tables import NONE, Spread, rates
 
 CALLERS = 8
@@ -27,8 +28,8 @@ AHEAD = 15
 """Seconds from now to the second that they are due in: until then, all are in the database."""
 
 
-def create(quick: bool, rounds: int) -> Found:
-    one, many = (200, 5_000) if quick else (3_000, 40_000)
+def create(scale: Scale, rounds: int) -> Found:
+    one, many = scale.of(3_000), scale.of(40_000, BATCH)
     found: dict[str, list[tuple[float, float]]] = {"postgres": [], "sqlite": []}
     for number in range(1, rounds + 1):
         for store, each in found.items():
@@ -80,9 +81,9 @@ def fields(name: str) -> dict[str, str]:
     return {"name": name, "cron_expr": "0 2 * * *", "target_url": TARGET}
 
 
-def once(quick: bool, rounds: int) -> Found:
+def once(scale: Scale, rounds: int) -> Found:
     """HTTP tasks of the kind `once`, all due in one second of the near future, while the server runs."""
-    tasks = 1_000 if quick else 20_000
+    tasks = scale.of(20_000)
     planned, middles, latest = [], [], []
     for number in range(1, min(rounds, 2) + 1):
         progress(f"{tasks:,} `once` tasks due together, PostgreSQL, round {number}")

@@ -6,7 +6,8 @@ import sys
 
 from bench.peers import env
 from bench.rounds import Contender, interleaved, progress
-from bench.speed.rows import Found, rate_row, settings
+from bench.speed.rows import Found, rate_row, settings, versions
+from bench.speed.scale import Scale
 
 OURS = "Noonbell"
 OURS_WIDE = "Noonbell, 300 at a time"
@@ -15,8 +16,8 @@ RAW = "the raw cycle"
 STORE_ALONE = "the store's own drain without a worker"
 
 
-def drain_postgresql(quick: bool, rounds: int) -> Found:
-    count = 20_000 if quick else 100_000
+def drain_postgresql(scale: Scale, rounds: int) -> Found:
+    count = scale.of(100_000)
     field = [
         ours("postgres", 0, count),
         ours("postgres", 0, count, name=OURS_WIDE, concurrency=300),
@@ -31,8 +32,8 @@ def drain_postgresql(quick: bool, rounds: int) -> Found:
     return Found(rows, settings(samples))
 
 
-def drain_sqlite(quick: bool, rounds: int) -> Found:
-    count, slow = (20_000, 2_000) if quick else (100_000, 8_000)
+def drain_sqlite(scale: Scale, rounds: int) -> Found:
+    count, slow = scale.of(100_000), scale.of(8_000)
     field = [
         ours("sqlite", 0, count),
         ours("sqlite", 0, count, name=OURS_WIDE, concurrency=300),
@@ -47,8 +48,8 @@ def drain_sqlite(quick: bool, rounds: int) -> Found:
     return Found(rows, settings(samples))
 
 
-def drain_mariadb(quick: bool, rounds: int) -> Found:
-    count = 10_000 if quick else 40_000
+def drain_mariadb(scale: Scale, rounds: int) -> Found:
+    count = scale.of(40_000)
     field = [
         ours("mariadb", 0, count),
         ours("mariadb", 0, count, name=OURS_WIDE, concurrency=300),
@@ -62,8 +63,8 @@ def drain_mariadb(quick: bool, rounds: int) -> Found:
     return Found(rows, settings(samples))
 
 
-def publish_postgresql(quick: bool, rounds: int) -> Found:
-    one, many = (300, 10_000) if quick else (2_000, 60_000)
+def publish_postgresql(scale: Scale, rounds: int) -> Found:
+    one, many = scale.of(2_000), scale.of(60_000)
     field = [
         ours("postgres", one, many, publishes_only=True),
         *node_peers(one, many, redis=many, publishes_only=True),
@@ -76,15 +77,15 @@ def publish_postgresql(quick: bool, rounds: int) -> Found:
         rate_row(batches, samples, OURS, "publish_batch", 1.5, stores),
         rate_row("publish one by one, PostgreSQL", samples, OURS, "publish_one", 1.0, ["PgQueuer"]),
     ]
-    return Found(rows, settings(samples))
+    return Found(rows, [versions(samples)])
 
 
-def publish_sqlite(quick: bool, rounds: int) -> Found:
-    one = 1_000 if quick else 8_000
+def publish_sqlite(scale: Scale, rounds: int) -> Found:
+    one = scale.of(8_000)
     field = [ours("sqlite", one, 0), Contender("Huey", "sqlite", python_peer("huey"), one, 0)]
     samples = interleaved(field, rounds)
     row = rate_row("publish one by one, SQLite, every commit flushed", samples, OURS, "publish_one", 1.0, ["Huey"])
-    return Found([row], settings(samples))
+    return Found([row], [versions(samples)])
 
 
 def ours(

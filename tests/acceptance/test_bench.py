@@ -1,0 +1,39 @@
+"""Every stage of `python -m bench speed` works, with next to nothing to measure: contenders run and rows are printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.speed import STAGES
+
+import conftest
+
+ROOT = Path(__file__).parents[2]
+USUAL = ("create", "pick-up-mariadb")
+"""The stages that need no peer to be installed."""
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize(
+    "stage", [name if name in USUAL else pytest.param(name, marks=pytest.mark.full) for name in STAGES]
+)
+def test_a_stage_of_speed_measures_all_of_its_rows(stage, postgres_url, mysql_url, redis_url):
+    servers = {
+        "NOONBELL_BENCH_POSTGRES": postgres_url,
+        "NOONBELL_BENCH_MYSQL": mysql_url,
+        "NOONBELL_BENCH_REDIS": redis_url,
+    }
+    command = [sys.executable, "-m", "bench", "speed", "--smoke", "--only", stage]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | servers, capture_output=True, text=True, check=False)
+    for line in done.stderr.splitlines():
+        if "SKIPPED" in line or "Missing(" in line:
+            (pytest.fail if conftest.in_ci() else pytest.skip)(line)
+    assert done.returncode == 0, done.stderr
+    assert "FAILED" not in done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(f"| {stage} | ")]
+    assert rows
+    assert all(row[2][:1].isdigit() for row in rows), done.stdout
