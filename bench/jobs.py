@@ -13,7 +13,7 @@ from bench import databases, ours
 from bench.app import app, noop, ping, warm
 from bench.peers.sample import BATCH, PAYLOAD, Sample, parser, publish_on_demand, publish_rate
 from bench.rounds import Failed
-from bench.workers import address, working
+from bench.workers import QUIET, address, working
 from noonbell.version import __version__
 
 DATA = PAYLOAD.decode()[11:]
@@ -35,14 +35,14 @@ def throughput(args: argparse.Namespace) -> Sample:
     single, batched = ours.run(publish(args.store, args.url, args.one, args.drain))
     drained = None
     if args.drain and not args.publish_only:
-        flags = () if args.concurrency is None else ("--concurrency", str(args.concurrency))
+        flags = QUIET if args.concurrency is None else (*QUIET, "--concurrency", str(args.concurrency))
         with working(args.store, args.url, *flags, expected=args.drain) as printed:
             drained = json.loads(printed.readline() or "{}").get("drain")
         kept = ours.run(ours.scalar(args.store, args.url, "select count(*) from runs where status = 'SUCCESS'"))
         if drained is None or kept != args.drain + args.one:
             raise Failed(f"{kept} of {args.drain + args.one} runs are in the history")
     concurrency = "default concurrency" if args.concurrency is None else f"concurrency {args.concurrency}"
-    settings = f"`noonbell worker`, {concurrency}{', uvloop' if ours.uvloop() else ''}"
+    settings = f"`noonbell worker {' '.join(QUIET)}`, {concurrency}{', uvloop' if ours.uvloop() else ''}"
     return Sample("Noonbell", __version__, single, batched, drained, args.drain, settings)
 
 

@@ -15,6 +15,8 @@ from bench import databases
 from bench.http import end, until_ready
 from bench.rounds import ROOT
 
+QUIET = ("--log-level", "warning")
+"""No line for each run. The peers of a drain write none either."""
 APP = str(Path(__file__).resolve().parent / "app.py") + ":app"
 
 
@@ -24,7 +26,10 @@ def address(store: str, database: str) -> str:
 
 @contextmanager
 def working(store: str, database: str, *flags: str, expected: int = 0) -> Iterator[IO[str]]:
-    """What the handlers of a worker that is ready print. Stopped at the end as by an operator: what was done is settled."""
+    """What the handlers of a worker that is ready print. Stopped at the end as by an operator: what was done is settled.
+
+    With QUIET among the flags it does not log that it is ready, and is not waited for.
+    """
     databases.FOLDER.mkdir(parents=True, exist_ok=True)
     log = databases.FOLDER / f"worker-{secrets.token_hex(4)}.log"
     command = [str(Path(sys.executable).parent / "noonbell"), "worker", "--app", APP]
@@ -40,7 +45,8 @@ def working(store: str, database: str, *flags: str, expected: int = 0) -> Iterat
             text=True,
         )
     try:
-        until_ready(process, log)
+        if not set(QUIET) <= set(flags):
+            until_ready(process, log)
         assert process.stdout is not None
         yield process.stdout
     finally:

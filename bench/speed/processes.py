@@ -16,7 +16,7 @@ from bench.rounds import Contender, Failed, measure, progress
 from bench.speed.rows import Found, Row
 from bench.speed.scale import Scale
 from bench.tables import Spread, rates, ratio, ratios
-from bench.workers import working
+from bench.workers import QUIET, working
 
 WORKERS = (1, 2, 4, 8)
 CONNECTIONS = 2
@@ -69,7 +69,8 @@ async def drain_paused(stack: contextlib.ExitStack, url: str, database: str, wor
         await call(session, "POST", "/queues/default/pause", {})
         await publish("postgres", database, 0, count)
         for _ in range(workers):
-            stack.enter_context(working("postgres", database))
+            stack.enter_context(working("postgres", database, *QUIET))
+        await until_registered(database, workers)
         start = time.time()
         await call(session, "POST", "/queues/default/resume", {})
     deadline = start + PATIENCE
@@ -79,6 +80,14 @@ async def drain_paused(stack: contextlib.ExitStack, url: str, database: str, wor
         if done == count:
             return float(count / (last / 1_000_000 - start))
     raise Failed(f"{done} of {count} jobs ended in {PATIENCE:g} s with {workers} workers")
+
+
+async def until_registered(database: str, workers: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while await ours.scalar("postgres", database, "select count(*) from workers") < workers:
+        if time.monotonic() > deadline:
+            raise Failed(f"{workers} workers did not start in {PATIENCE:g} s")
+        await asyncio.sleep(0.1)
 
 
 ENDED = "select count(*), max(end_time) from runs where status = 'SUCCESS'"
