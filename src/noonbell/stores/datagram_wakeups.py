@@ -278,6 +278,12 @@ _LONGEST_PATH = 107
 """Bytes of the path of a Unix socket: what `sun_path` holds on Linux. Other systems take a few less, and refuse."""
 
 
+_LOOKED_AGAIN = 1.0
+"""Seconds for which it is relied on where the file is, and which sockets are in a folder that has not changed."""
+_COARSE = 100_000_000
+"""Nanoseconds: two changes of a folder within this time may have the same time of change."""
+
+
 class SocketFolder(ListenerRegistry):
     by = "Unix sockets"
     fresh_for = 0.0
@@ -287,6 +293,10 @@ class SocketFolder(ListenerRegistry):
         self._file = file
         # The folder keeps others out. The key only tells the stores of one file apart.
         self._key = f"noonbell:{mark}".encode()
+        self._folders: list[str] = []
+        self._looked_at = float("-inf")
+        self._seen: dict[str, tuple[int, dict[str, WakeupListener]]] = {}
+        """By folder: when it last changed, and the sockets in it."""
 
     def folders(self) -> list[Path]:
         """Where sockets may be, the best place first; none if there is no file, or it is another user's."""
@@ -301,14 +311,28 @@ class SocketFolder(ListenerRegistry):
         return [Path(f"{path}-wakeup"), Path(tempfile.gettempdir(), aside)]
 
     async def listeners(self) -> Mapping[str, WakeupListener]:
+        now = time.monotonic()
+        if not self._folders or now - self._looked_at > _LOOKED_AGAIN:
+            self._folders, self._looked_at, self._seen = [str(folder) for folder in self.folders()], now, {}
         found: dict[str, WakeupListener] = {}
-        for folder in self.folders():
+        for folder in self._folders:
             with contextlib.suppress(OSError):
-                _check_private(folder)
-                found |= {path: self._listener(path) for path in (entry.path for entry in os.scandir(folder))}
+                found |= self._in_folder(folder)
         if self.own is not None:
             found.pop(self.own[1].address, None)
         return found
+
+    def _in_folder(self, folder: str) -> dict[str, WakeupListener]:
+        """Each of its sockets. It is read again when it has changed, or may have changed while it was read."""
+        changed_at = _check_private(folder).st_mtime_ns
+        seen = self._seen.get(folder)
+        if seen is not None and seen[0] == changed_at:
+            return seen[1]
+        is_settled = time.time_ns() - changed_at > _COARSE
+        listeners = {path: self._listener(path) for path in (entry.path for entry in os.scandir(folder))}
+        if is_settled:
+            self._seen[folder] = changed_at, listeners
+        return listeners
 
     def _listener(self, path: str) -> WakeupListener:
         return WakeupListener(path, socket.AF_UNIX, self._key)
@@ -368,11 +392,12 @@ def _bind_in(folder: Path, path: str) -> socket.socket:
     raise AssertionError("unreachable")
 
 
-def _check_private(folder: Path) -> None:
+def _check_private(folder: Path | str) -> os.stat_result:
     """PermissionError where another user could have put sockets there, or can reach those that are there."""
-    found = folder.lstat()
+    found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user alone")
+    return found
 
 
 # MySQL: a table of addresses

@@ -215,9 +215,8 @@ class SqliteConnection:
             case Execute(sql, params):
                 return self._db.execute(named(sql), params).rowcount
             case InsertMany(table, columns, rows):
-                marks = ", ".join("?" * len(columns))
-                sql = f"insert into {self._naming.table(table)} ({', '.join(columns)}) values ({marks})"
-                return self._db.executemany(sql, rows).rowcount
+                sql = _insert_into(self._naming.table(table), columns)
+                return (self._db.execute(sql, rows[0]) if len(rows) == 1 else self._db.executemany(sql, rows)).rowcount
             case InsertEvents(rows):
                 sql = f"insert into {self._naming.table('events')} (id, at, type, data) values (?, ?, ?, ?)"
                 now = self._clock.now()
@@ -244,6 +243,11 @@ class SqliteConnection:
             taken = self._ids.take(count)
             assert taken is not None  # noqa: S101 - the block was made large enough
         return taken
+
+
+@lru_cache(maxsize=256)
+def _insert_into(table: str, columns: tuple[str, ...]) -> str:
+    return f"insert into {table} ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"
 
 
 _read_rows = msgspec.json.Decoder(list[list[Any]]).decode
@@ -339,11 +343,15 @@ class _Thread(threading.Thread):
             self._begins = time.monotonic()
             connection.begin(max(_LEAST_PATIENCE, batch[0][3] + self.wait_at_most - self._begins))
             self._begins = None
-            for work, _, future, _ in batch:
-                try:
-                    results.append((future, connection.attempt(work), None))
-                except Exception as error:
-                    results.append((future, None, _translated(error)))
+            if len(batch) == 1:
+                work, _, future, _ = batch[0]
+                results.append((future, connection.run(work), None))  # if it fails, the whole is rolled back
+            else:
+                for work, _, future, _ in batch:
+                    try:
+                        results.append((future, connection.attempt(work), None))
+                    except Exception as error:
+                        results.append((future, None, _translated(error)))
             connection.commit()
         except Exception as error:
             self._begins = None
