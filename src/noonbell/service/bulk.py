@@ -62,6 +62,8 @@ async def tasks_step(
 async def change_tasks(services: Services, act: str, tasks: Sequence[Task], *, by: str | None = None) -> BulkStep:
     if act in ("enable", "disable"):
         return await _turn(services, TaskStatus.ENABLED if act == "enable" else TaskStatus.DISABLED, tasks, by)
+    if act == "delete" and await _delete_together(services, tasks, by):
+        return BulkStep(done=[(task.id, task.name) for task in tasks])
     step = BulkStep()
     for task in tasks:
         why = await (_delete if act == "delete" else _trigger)(services, task, by)
@@ -83,6 +85,17 @@ async def _turn(services: Services, status: TaskStatus, tasks: Sequence[Task], b
             why = "already" if task.status is status else "error" if task.status is TaskStatus.ERROR else "gone"
             step.left.append(Left(task.id, task.name, why))
     return step
+
+
+async def _delete_together(services: Services, tasks: Sequence[Task], by: str | None) -> bool:
+    """In one transaction. False: one of them is gone or cannot be deleted, and none was."""
+    if not tasks:
+        return True
+    try:
+        await services.tasks.delete_many([{"id": task.id} for task in tasks], by=by)
+    except (NotFound, InvalidState):
+        return False
+    return True
 
 
 async def _delete(services: Services, task: Task, by: str | None) -> str:

@@ -4,9 +4,10 @@
 An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those made by the
 API: such a name is reported as foreign and left alone, unless the caller adopts it.
 
-All declarations are read before anything is written, so a slip in one of them changes nothing. New tasks are then created in
-one transaction, those that are pruned are deleted in one, and each change is its own: what a process that dies half way has
-left is done by the next one, and a second node that does the same at the same time finds nothing left to do.
+All declarations are read before anything is written, so a slip in one of them changes nothing. Tasks that are pruned are then
+deleted in one transaction, new ones are created in one, and those that differ are changed in one: what a process that dies between
+them has left is done by the next one, and a second node that does the same at the same time finds nothing left to do. Where a name
+or external id stands in the way, or another node was faster, each task is looked at by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import instant_of, rfc3339, slot_of
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, NoonbellError, NotFound, VersionConflict
 from noonbell.fields import Moment, meta
 from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.model.account import Activity
@@ -32,7 +33,7 @@ from noonbell.service import tasks
 from noonbell.service.filters import every
 from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
-from noonbell.service.tasks import SYSTEM
+from noonbell.service.tasks import SYSTEM, Replacement
 from noonbell.service.tasks import written as whole
 from noonbell.when import due, parse
 from noonbell.when.cron import Cron
@@ -301,15 +302,21 @@ async def reconcile(
     standing = await services.store.tasks_named(names)
     missing = [fields for fields in declared if fields["name"] not in standing]
     created = set() if dry_run else await _create_together(services, owner, missing, by=by)
+    ones = {
+        name: _One(services, owner, _new(fields, owner), by, adopt, standing.get(name), dry_run=dry_run, seen=seen)
+        for fields in declared
+        if (name := str(fields["name"])) not in created
+        for seen in [(versions or {}).get(name)]
+    }
+    known = {name: one for name, one in ones.items() if name in standing}
+    settled = {} if dry_run else await _change_together(services, known, by=by, path=path)
     for fields in declared:
         await asyncio.sleep(0)
         name = str(fields["name"])
-        if name in created:
-            found["created"].append(name)
+        if name in created or name in settled:
+            found[settled.get(name, "created")].append(name)
             continue
-        seen = (versions or {}).get(name)
-        known = standing.get(name)
-        one = _One(services, owner, _new(fields, owner), by, adopt, known, dry_run=dry_run, seen=seen)
+        one = ones[name]
         try:
             found[await one.settle()].append(name)
         except _Foreign as other:
@@ -337,6 +344,43 @@ async def _create_together(
             part = [_new(fields, owner) for fields in declared[start : start + tasks.MOST_TASKS]]
             made |= {task.name for task in await services.tasks.create_many(part, by=by)}
     return made
+
+
+async def _change_together(services: Services, known: Mapping[str, _One], *, by: str, path: str) -> dict[str, str]:
+    """`changed` or `unchanged` by name, of all that were changed in one transaction, and of those that need no change."""
+    settled: dict[str, str] = {}
+    wanted: dict[str, Replacement] = {}
+    for name, one in known.items():
+        await asyncio.sleep(0)
+        with contextlib.suppress(_Foreign):  # is left out: it is refused when it is looked at by itself
+            change = await one.wanted()
+            if change is None:
+                settled[name] = "unchanged"
+            else:
+                wanted[name] = change
+    names = list(wanted)
+    if len(names) < 2:
+        return settled
+    try:
+        for start in range(0, len(names), tasks.MOST_TASKS):
+            part = names[start : start + tasks.MOST_TASKS]
+            changed = await services.tasks.replace_many([wanted[name] for name in part], by=by)
+            for name, task in zip(part, changed, strict=True):
+                settled[name] = "unchanged" if known[name].is_as_known(task) else "changed"
+    except (AlreadyExists, NotFound, _Foreign):
+        return settled
+    except NoonbellError as error:
+        raise _renamed(error, {f"tasks[{place}]": f"{path}[{name}]" for place, name in enumerate(part)}) from None
+    return settled
+
+
+def _renamed(error: NoonbellError, places: Mapping[str, str]) -> NoonbellError:
+    """Of the same kind, with problems named by tasks and not by their places in a batch."""
+    details: dict[str, Any] = {}
+    for key, problem in error.details.items():
+        place, bracket, rest = key.partition("]")
+        details[places.get(place + bracket, place + bracket) + rest] = problem
+    return type(error)("; ".join(f"{key}: {problem}" for key, problem in details.items()), details=details)
 
 
 def _new(fields: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -389,15 +433,29 @@ class _One:
         return "created"
 
     async def _change(self, task: Task) -> str:
-        self._refuse(task)
-        fields = {**self._fields, **await self._status(task)}
-        draft = await self._services.tasks.draft_of_change(task, fields)
-        if draft.spec == task.spec and draft.status in (None, task.status):
+        wanted = await self._wanted(task)
+        if wanted is None:
             return "unchanged"
         if self._dry_run:
             return "changed"
-        changed = await self._services.tasks.change(task.id, fields, partial=False, by=self._by, inspect=self._refuse)
+        changed = await self._services.tasks.change(
+            task.id, wanted.given, partial=False, by=self._by, inspect=wanted.inspect
+        )
         return "unchanged" if changed.version == task.version else "changed"
+
+    async def wanted(self) -> Replacement | None:
+        """What makes the task as it was found like the declaration; None: it is. Raises as `settle`."""
+        return None if self._known is None else await self._wanted(self._known)
+
+    def is_as_known(self, task: Task) -> bool:
+        return self._known is not None and task.version == self._known.version
+
+    async def _wanted(self, task: Task) -> Replacement | None:
+        self._refuse(task)
+        fields = {**self._fields, **await self._status(task)}
+        draft = await self._services.tasks.draft_of_change(task, fields)
+        is_same = draft.spec == task.spec and draft.status in (None, task.status)
+        return None if is_same else Replacement(task.id, fields, self._refuse)
 
     def _refuse(self, task: Task) -> None:
         """What is not ours, and what is not as the caller has seen it."""

@@ -9,7 +9,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -141,6 +141,15 @@ class RunsOfTask(RunList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("task",)
 
 
+class Replacement(NamedTuple):
+    """A full change of one task."""
+
+    task_id: TaskId
+    given: Mapping[str, Any]
+    inspect: Callable[[Task], None]
+    """Sees the task when it is held for the change, and refuses by raising."""
+
+
 class Tasks:
     def __init__(self, store: Store, wakeup: Wakeup, rules: Rules) -> None:
         self._store = store
@@ -244,6 +253,19 @@ class Tasks:
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake([task])
         return task
+
+    async def replace_many(self, wanted: Sequence[Replacement], *, by: str | None = None) -> list[Task]:
+        """Full changes in one transaction, or none: see `change`. Errors name each by its place, `tasks[INDEX]`."""
+        now = await self._store.now()
+
+        def edit(task: Task, one: Replacement) -> TaskChange:
+            one.inspect(task)
+            return self._edited(task, one.given, now, partial=False)
+
+        edits = [TaskEdit(one.task_id, functools.partial(edit, one=one)) for one in wanted]
+        changed = await self._store.change_tasks(edits, by=by)
+        self._wake(changed)
+        return changed
 
     async def change_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
         """Up to 10,000 partial changes in one transaction, or none; each names its task by `id`."""

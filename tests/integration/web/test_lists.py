@@ -11,7 +11,7 @@ import yaml
 from integration.api.serving import Api
 from integration.web.test_pages import get, post, sign_in
 from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.service.bulk import BulkStep, runs_step, tasks_step
+from noonbell.service.bulk import BulkStep, change_tasks, runs_step, tasks_step
 from noonbell.web.task_list import declared_in
 
 JSON = {"accept": "application/json"}
@@ -81,6 +81,18 @@ async def test_steps_follow_each_other_to_the_end_and_say_what_they_left(everywh
     assert [[number for number, _ in step.done] for step in steps] == [[1, 2], [4], [5]]
     assert [(left.id, left.why) for step in steps for left in step.left] == [(3, "already")]
     assert {task["status"] for task in (await api.good("GET", "/tasks"))["items"]} == {"DISABLED"}
+
+
+async def test_of_tasks_that_are_deleted_together_one_that_is_gone_keeps_only_itself(everywhere):
+    api = everywhere
+    for name in ("a", "b", "c"):
+        await api.create(name=name)
+    listed = (await api.services.store.tasks(TaskQuery(sort="id"))).items
+    await api.good("DELETE", f"/tasks/{listed[1].id}")
+    step = await change_tasks(api.services, "delete", listed)
+    assert [name for _, name in step.done] == ["a", "c"]
+    assert [(left.name, left.why) for left in step.left] == [("b", "gone")]
+    assert (await api.good("GET", "/tasks"))["total"] == 0
 
 
 async def test_a_step_of_runs_does_not_find_what_the_one_before_has_made(everywhere):

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from noonbell.clock import ManualClock
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, VersionConflict
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.task_files import ReconcileReport, reconcile
+from noonbell.stores.sql.statement import update
 from noonbell.stores.sqlite import MemoryStore
 
 OWNER = "file:tasks.yaml"
@@ -155,3 +156,71 @@ async def test_nodes_that_declare_at_the_same_time_make_each_task_once(services:
     made = [name for report in reports for name in report.created]
     assert sorted(made) == [f"t{number}" for number in range(5)]
     assert all(len(report.created) + len(report.unchanged) == 5 for report in reports)
+
+
+class Calls:
+    """The names of the store's calls, in their order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def called(self, name: str) -> None:
+        self.names.append(name)
+
+    def answered(self, name: str, seconds: float, answer: Any, given: tuple[Any, ...]) -> None:
+        """Nothing is made of it."""
+
+    def failed(self, name: str, seconds: float, error: BaseException) -> None:
+        """Nothing is made of it."""
+
+
+async def test_those_that_differ_are_changed_in_one_transaction(services: Services, store: MemoryStore):
+    names = ("a", "b", "c", "d")
+    await declare(services, *(declaration(name) for name in names))
+    store.observer = calls = Calls()
+    wanted = [declaration(name, timeout_seconds=30 if name != "c" else 10) for name in names]
+    report = await declare(services, *wanted, declaration("e"))
+    assert report == ReconcileReport(created=("e",), changed=("a", "b", "d"), unchanged=("c",))
+    assert calls.names.count("change_tasks") == 1
+    assert "change_task" not in calls.names
+    assert [(await services.tasks.get(name)).version for name in names] == [2, 2, 1, 2]
+
+
+async def test_one_that_was_changed_since_it_was_seen_keeps_all_as_they_are(services: Services):
+    await declare(services, *(declaration(name) for name in ("a", "b", "c")))
+    await services.tasks.change("b", {"priority": 3}, partial=True)
+    with pytest.raises(VersionConflict):
+        await declare(
+            services,
+            *(declaration(name, timeout_seconds=30) for name in ("a", "b", "c")),
+            versions={"a": 1, "b": 1, "c": 1},
+        )
+    assert [(await services.tasks.get(name)).spec.timeout_seconds for name in ("a", "b", "c")] == [10, 10, 10]
+
+
+async def test_one_that_cannot_be_changed_keeps_all_as_they_are_and_is_named(services: Services, store: MemoryStore):
+    await declare(services, *(declaration(name) for name in ("a", "b", "c")))
+    broken = (await services.tasks.get("b")).id
+
+    def break_it(_: object) -> Any:
+        yield update("tasks", {"id": broken}, status="ERROR")
+
+    await store._write(break_it)
+    with pytest.raises(InvalidState) as refused:
+        await declare(services, *(declaration(name, status="DISABLED") for name in ("a", "b", "c")))
+    assert list(refused.value.details) == ["tasks[b]"]
+    assert [(await services.tasks.get(name)).status for name in ("a", "c")] == [TaskStatus.ENABLED] * 2
+
+
+async def test_a_name_that_another_owner_took_meanwhile_keeps_only_itself_from_being_changed(services: Services):
+    await declare(services, *(declaration(name) for name in ("a", "b")))
+    await services.tasks.create({**declaration("c"), "managed_by": "code:other"})
+    report = await declare(services, *(declaration(name, timeout_seconds=30) for name in ("a", "b", "c")))
+    assert report == ReconcileReport(changed=("a", "b"), foreign={"c": "code:other"})
+
+
+async def test_names_that_change_hands_are_settled_one_by_one(services: Services):
+    await declare(services, declaration("a", external_id="1"), declaration("b", external_id="2"))
+    report = await declare(services, declaration("a", external_id=None), declaration("b", external_id="1"))
+    assert report == ReconcileReport(changed=("a", "b"))
+    assert (await services.tasks.get("b")).spec.external_id == "1"
