@@ -42,6 +42,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noonbell.clock import SystemClock
 from noonbell.settings.kinds import parse_udp_address
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.wakeups import PushedWakeup, payloads
@@ -328,7 +329,7 @@ class SocketFolder(ListenerRegistry):
         seen = self._seen.get(folder)
         if seen is not None and seen[0] == changed_at:
             return seen[1]
-        is_settled = time.time_ns() - changed_at > _COARSE
+        is_settled = SystemClock().now() * 1000 - changed_at > _COARSE
         listeners = {path: self._listener(path) for path in (entry.path for entry in os.scandir(folder))}
         if is_settled:
             self._seen[folder] = changed_at, listeners
