@@ -14,7 +14,7 @@ from integration.conftest import Open
 from integration.crew import success
 from integration.support import create_many, every_second, execute, job, publish_many
 from noonbell.clock import SECOND, Instant, ManualClock
-from noonbell.model.attempt import Precondition, Settlement, Transition
+from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, RunStatus
 from noonbell.model.task import RateLimit
@@ -350,6 +350,36 @@ async def test_a_plan_that_postgres_keeps_from_an_empty_queue_suits_a_full_one(p
     plan = "\n".join(str(line[0]) for line in lines)
     assert "Index Scan using live_ready_order on live_ready" in plan, plan
     assert "Bitmap" not in plan, plan
+
+
+async def test_the_plan_of_a_settle_with_a_claim_that_is_kept_finds_each_row_by_its_key(
+    postgres_url: str, opened: Open
+):
+    store = await opened(postgres_url)
+    (task,) = await create_many(store, [job("work")])
+    await execute(store, "analyze")
+    for _ in range(3):
+        await publish_many(store, task, 2)
+        request = ClaimRequest(worker_id="w", queues=("default",), max=1)
+        (lease,) = (await store.claim(request)).leases
+        answers, claimed = await store.settle_and_claim([success(lease)], request)
+        assert answers == [SettleResult.DONE]
+        await store.settle([success(one) for one in claimed.leases])
+    assert isinstance(store, PostgresStore)
+    assert store._keeping_plans is not None
+    async with store._keeping_plans.acquire() as connection:
+        (kept,) = await connection.fetch(
+            "select name, cardinality(parameter_types) from pg_prepared_statements"
+            " where statement like 'with now%delete from live_leased%delete from live_ready%'"
+        )
+        # Statistics say that all of these tables are empty, or nearly so: no plan is better by them than any other.
+        arguments = ["array['default']", "4", "'w'", *["null"] * (kept[1] - 3)]
+        lines = await connection.fetch(f"explain (costs off) execute {kept[0]} ({', '.join(arguments)})")
+    plan = "\n".join(str(line[0]) for line in lines)
+    for scan in ("live_leased_run on live_leased", "runs_pkey on runs", "inputs_pkey on inputs"):
+        assert f"Index Scan using {scan}" in plan, plan
+    for scan in ("Seq Scan", "Bitmap", "Hash Join", "Merge Join", "Materialize"):
+        assert scan not in plan, plan
 
 
 async def test_what_is_written_by_a_plan_that_is_kept_is_as_durable_as_the_rest(postgres_url: str, opened: Open):

@@ -140,9 +140,9 @@ class Deadline:
 
     def withdraw(self) -> None:
         """The attempt has ended: take back the deadline's cancellations. Those of others still count."""
-        for _ in range(self._cancels):
+        while self._cancels:
+            self._cancels -= 1
             self.task.uncancel()
-        self._cancels = 0
 
     def expire(self) -> None:
         self.has_expired = True
@@ -207,13 +207,6 @@ class Deadlines:
 
 
 _current: ContextVar[Deadline | None] = ContextVar("noonbell_deadline", default=None)
-
-
-def begin_attempt(deadlines: Deadlines, task: asyncio.Task[Any], seconds: float) -> Deadline:
-    """Called in the attempt's own task, which has a context of its own: no other attempt sees this deadline."""
-    deadline = deadlines.start(task, seconds)
-    _current.set(deadline)
-    return deadline
 
 
 def attempt_of(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
@@ -288,8 +281,9 @@ class AttemptRunner:
             began = perf_counter()
             outcome = await execute(assignment, target, attempt, self._deadlines)
             state.latency_seconds = perf_counter() - began
-            _hit_after(assignment, outcome)
-            delay = self._local_delay(assignment, outcome)
+            if failpoint.is_armed:
+                _hit_after(assignment, outcome)
+            delay = None if outcome.kind is OutcomeKind.SUCCESS else self._local_delay(assignment, outcome)
             if delay is None:
                 return settlement_of(assignment, outcome, self._draw())
             if not await self._recorded(assignment, outcome, delay):
@@ -334,7 +328,8 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
     `task` is the one that this runs in, and the attempt's own.
     """
     seconds = assignment.task.spec.timeout_seconds
-    deadline = begin_attempt(deadlines, task, seconds)
+    deadline = deadlines.start(task, seconds)
+    before = _current.set(deadline)  # in the task's own context: no other attempt sees this deadline
     try:
         outcome = await target.execute(assignment)
     except asyncio.CancelledError:
@@ -345,6 +340,7 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
         outcome = failure("error", described(error))
     finally:
         deadlines.remove(deadline)
+        _current.reset(before)
     deadline.withdraw()
     return outcome
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonbell.clock import SECOND
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.heartbeat import Heartbeat
@@ -29,6 +30,7 @@ from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, RunId
+from noonbell.model.task import TaskId
 from noonbell.ports import PLAN, Store, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.engine")
@@ -108,13 +110,26 @@ class ClaimLoop:
             pass  # they are ours all the same; each attempt reads its task when it starts
         finally:
             passed = time.monotonic() - asked_at
-            due = [lease for lease in leases if passed >= renewal_seconds(lease)]
+            spans = {lease.expires_at - lease.claimed_at for lease in leases}
+            if min(spans) / SECOND / 3 > passed:
+                due = []
+            else:
+                due = [lease for lease in leases if passed >= renewal_seconds(lease)]
             self._add(leases if not due else [lease for lease in leases if passed < renewal_seconds(lease)])
         if due:
             self._add(await self._renewed(due, asked_at))
 
     def _add(self, leases: Sequence[Lease]) -> None:
-        self._heartbeat.expect(self._in_flight.add(leases, self._ping_seconds))
+        known: dict[tuple[TaskId, int, int], float] = {}  # one claim gives the runs of a task leases of one length
+
+        def ping_seconds(lease: Lease) -> float:
+            key = lease.task_id, lease.task_version, lease.expires_at - lease.claimed_at
+            seconds = known.get(key)
+            if seconds is None:
+                seconds = known[key] = self._ping_seconds(lease)
+            return seconds
+
+        self._heartbeat.expect(self._in_flight.add(leases, ping_seconds))
 
     def _ping_seconds(self, lease: Lease) -> float:
         task = self._tasks.get(lease)

@@ -45,5 +45,6 @@ def _nothing(_name: str) -> None:
 
 
 _points = parse(os.environ.get(VARIABLE, ""))
+is_armed = bool(_points)
 hit: Callable[[str], None] = armed(_points) if _points else _nothing
 """`hit("K3")`: the process ends here, without another word, if K3 is armed."""

@@ -13,6 +13,7 @@ ended, the heartbeat interrupts and resizes; all of them in the worker's event l
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import enum
 import logging
 import threading
@@ -33,6 +34,10 @@ _AHEAD_SECONDS = 0.25
 """The seconds of work that a worker claims ahead, at the pace of its last attempts."""
 _SHORT = 0.05
 """A worker claims ahead only while an attempt takes less than this, in seconds."""
+_AT_ONCE = 0.0005
+"""Attempts that take less, in seconds, are taken to wait for nothing."""
+_IN_A_ROW = 64
+"""Attempts that one task carries out before the event loop gets its turn, if none of them waits for anything."""
 STALE = 1.0
 """A run that was claimed ahead and is not started after this many seconds is handed back."""
 
@@ -62,7 +67,7 @@ class LeaseState:
         self.ping_seconds = ping_seconds
         """How often a heartbeat has to renew it."""
         self.task: asyncio.Task[None] | None = None
-        """The asyncio task that carries out the attempt; None while it waits."""
+        """The asyncio task that carries out the attempt; None while it waits, and when it has ended."""
         self.stop_reason: StopReason | None = None
         self.is_under_way = False
         """Its attempt has begun: it is too late to hand it back as if nothing had happened."""
@@ -81,6 +86,12 @@ class LeaseState:
 def renewal_seconds(lease: Lease) -> float:
     """A heartbeat that fails twice must not cost the lease: a third of its length."""
     return (lease.expires_at - lease.claimed_at) / SECOND / 3
+
+
+def _cancel(state: LeaseState) -> None:
+    """If its attempt has ended meanwhile, its task may carry out another one."""
+    if state.task is not None:
+        state.task.cancel()
 
 
 EndedAttempt = tuple[LeaseState, Settlement]
@@ -117,6 +128,9 @@ class InFlight:
         self._was_refused = False
         self._settling = 0
         self._pace: float | None = None
+        self._is_starting = False
+        self._context = contextvars.copy_context()
+        """What every attempt begins with."""
         self._beginning = threading.Lock()
         """Between an attempt that begins and the heartbeat thread, which hands back those that have not."""
 
@@ -175,14 +189,56 @@ class InFlight:
 
     # Executing
 
-    def _start_more(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def _start_more(self, loop: asyncio.AbstractEventLoop | None = None, most: int = 1) -> None:
+        """Start what there is room for. While attempts end at once, `most` now and more in the loop's next turn.
+
+        A task that ends at once takes on what waits: by then there may be nothing left to start another one for.
+        """
         if not self._waiting:
             return
         loop = loop or asyncio.get_running_loop()
+        if self._pace is None or self._pace > _AT_ONCE:
+            most = self.concurrency
         while self._waiting and self.running + self.abandoned.count < self.concurrency:
+            if most <= 0:
+                if not self._is_starting:
+                    self._is_starting = True
+                    loop.call_soon(self._go_on_starting, loop)
+                return
+            most -= 1
             state = self._waiting.popleft()
             self.running += 1
-            state.task = loop.create_task(self._run(state))
+            # A context of its own: `_start_more` is called by tasks that end, and a handler may have changed theirs.
+            state.task = loop.create_task(self._run_in_turn(state), context=self._context.copy())
+
+    def _go_on_starting(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_starting = False
+        self._start_more(loop, 2 * max(1, self.running))
+
+    async def _run_in_turn(self, state: LeaseState) -> None:
+        """Carry out this attempt, and then those that wait for their turn, one after another, all in this task.
+
+        Most attempts end without waiting for anything, and a task costs more than they do. The task goes on only if the last
+        attempt left it as it was: nothing canceled it, and its context variables are what they were.
+        """
+        task, before, count = state.task, contextvars.copy_context(), 0
+        assert task is not None  # noqa: S101 - `_start_more` has made it
+        try:
+            while True:
+                await self._run(state)
+                count += 1
+                if count % _IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+                if not self._waiting or self.running + self.abandoned.count > self.concurrency:
+                    return
+                if task.cancelling() or contextvars.copy_context() != before:
+                    return
+                state = self._waiting.popleft()
+                state.task = task
+        finally:
+            self.running -= 1
+            # asyncio.get_running_loop asks the system for the process, each time; the task knows its loop.
+            self._start_more(task.get_loop())
 
     async def _run(self, state: LeaseState) -> None:
         began = self._monotonic()
@@ -194,12 +250,10 @@ class InFlight:
             # A defect of ours: the lease runs out, and the sweep decides.
             logger.exception("run %d could not be carried out", state.lease.run_id)
         finally:
-            self.running -= 1
+            state.task = None
             if state.is_under_way:  # one that was handed back says nothing about how long attempts take
                 self._note_pace(self._monotonic() - began)
             self._end(state, settlement)
-            # asyncio.get_running_loop asks the system for the process, each time; the task knows its loop.
-            self._start_more(None if state.task is None else state.task.get_loop())
 
     def _begins(self, state: LeaseState) -> bool:
         """False: `abandon_idle` has handed it back meanwhile."""
@@ -262,7 +316,7 @@ class InFlight:
         state.stop_reason = reason
         if state.task is not None:
             # In a turn of its own: a task that is canceled before its first step never takes one, nor gives its place back.
-            state.task.get_loop().call_soon(state.task.cancel)
+            state.task.get_loop().call_soon(_cancel, state)
         elif state in self._waiting:
             self._waiting.remove(state)
             is_ours = reason is StopReason.STOPPED
@@ -300,7 +354,7 @@ class InFlight:
 
     async def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nothing executes. False if something still does after that many seconds."""
-        tasks = [state.task for state in self.leases.values() if state.task is not None and not state.task.done()]
+        tasks = {state.task for state in self.leases.values() if state.task is not None and not state.task.done()}
         if not tasks:
             return True
         _, left = await asyncio.wait(tasks, timeout=max(0.0, seconds))

@@ -207,12 +207,13 @@ _SETTINGS = {
 # Of the connections that reserve ids. What uses an id commits after its reservation, and a flush of the log covers all that
 # was written before: an id is never in a row that lasts while its reservation does not.
 _RESERVING = {"synchronous_commit": "off"}
-# To plan a claim takes three times as long as to find nothing by it. On one connection plans are kept, for statements that touch few
-# rows in any case.
-# There, an index in the right order is walked for as long as rows are wanted: no other plan is good for an empty queue and a full one.
+# To plan a settle with a claim takes 3 ms, as long as to carry it out for 300 runs. On some connections plans are kept, for the
+# statements of the fast path: whatever the tables hold, each of them has one plan only (see stores.postgres_fast).
 _KEEPING_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_sort": "off"}
 _KEEPS_PLANS_FROM = 4
-"""Connections: with fewer, none is set apart."""
+"""Connections: with fewer, none is set apart; of this many and more, half."""
+_PLANS_KEPT = 30.0
+"""Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state for long."""
 _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
@@ -262,17 +263,18 @@ class PostgresStore(ServerStore):
         self._bulk = ArrayStatements({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
-        self._was_drained = False
-        """The last claim took all that there was: the next one will find little."""
         self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
-        """One connection, on which PostgreSQL plans a statement once."""
-        self._keeping_is_busy = False
+        """Connections on which PostgreSQL plans a statement once."""
+        self._keeping_free = 0
+        self._planned_at: dict[int, float] = {}
+        """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
     async def open(self) -> None:
         try:
-            keeping = 1 if self._connections >= _KEEPS_PLANS_FROM else 0
+            keeping = self._connections // 2 if self._connections >= _KEEPS_PLANS_FROM else 0
             self._pool = await self._connect(self._connections - keeping)
-            self._keeping_plans = await self._connect(1, **_KEEPING_PLANS) if keeping else None
+            self._keeping_plans = await self._connect(keeping, **_KEEPING_PLANS) if keeping else None
+            self._keeping_free = keeping
             self._spare = await self._connect(2, **_RESERVING)
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
@@ -320,8 +322,7 @@ class PostgresStore(ServerStore):
         else:
             traces = [publication.trace_id for publication in publications]
             sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces, key)
-        with_connection = self._with_kept_plan if len(publications) == 1 else self._with_connection
-        if await with_connection(lambda connection: connection.fetchval(self._text(sql), *arguments)):
+        if await self._with_kept_plan(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super()._publish(publications)  # a task has changed since this node last saw it
 
@@ -401,8 +402,7 @@ class PostgresStore(ServerStore):
             return await self._claim_at_gates(request)
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
-        with_connection = self._with_kept_plan if self._was_drained else self._with_connection
-        rows = await with_connection(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
+        rows = await self._with_kept_plan(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
         return await self._claimed(rows, request)
 
     async def _claim_at_gates(self, request: ClaimRequest) -> Claimed:
@@ -428,7 +428,7 @@ class PostgresStore(ServerStore):
         sql = hot.SETTLE if fast_path.all_plain(settlements) else hot.SETTLE_AT_GATES
         events = await self._ids.take(hot.EVENTS_PER_SETTLE)
         arguments = (*hot.settle_arguments(settlements, events[0]), self._told_now())
-        rows = await self._with_connection(lambda connection: connection.fetch(self._text(sql), *arguments))
+        rows = await self._with_kept_plan(lambda connection: connection.fetch(self._text(sql), *arguments))
         return await self._answers(settlements, {row[0] for row in rows})
 
     async def _settle_and_claim(
@@ -442,10 +442,14 @@ class PostgresStore(ServerStore):
         events = await self._ids.take(hot.EVENTS_PER_SETTLE + 1)
         claim = self._claim_arguments(request, events[-1])
         arguments = (*claim, *hot.settle_arguments(settlements, events[0]))
-        rows = await self._with_connection(
+        rows = await self._with_kept_plan(
             lambda connection: connection.fetch(self._text(hot.SETTLE_AND_CLAIM), *arguments)
         )
-        settled = await self._answers(settlements, set(rows[0][-1] or ()))
+        are_all, some = rows[0][-2:]
+        if are_all:
+            settled = [SettleResult.DONE] * len(settlements)
+        else:
+            settled = await self._answers(settlements, set(some or ()))
         return settled, await self._or_nothing(self._claimed(rows, request))
 
     async def _or_nothing(self, claim: Awaitable[Claimed]) -> Claimed:
@@ -461,7 +465,6 @@ class PostgresStore(ServerStore):
 
     async def _claimed(self, rows: Sequence[asyncpg.Record], request: ClaimRequest) -> Claimed:
         claimed = hot.claimed_from(rows, request, self._cache)
-        self._was_drained = claimed is not None and len(claimed.leases) < request.max
         if claimed is not None:
             return await self._with_payloads(claimed)
         is_gated = rows[0][0] == hot.GATED
@@ -562,14 +565,22 @@ class PostgresStore(ServerStore):
         return await until_it_holds(once, blocker, self._wait_at_most)
 
     async def _with_kept_plan(self, use: Callable[[Connection], Awaitable[T]]) -> T:
-        """As `_with_connection`, for a statement that touches few rows: its plan is kept, if that connection is free."""
-        if self._keeping_plans is None or self._keeping_is_busy:
+        """As `_with_connection`, for a statement of the fast path: its plan is kept, if such a connection is free."""
+        if self._keeping_free <= 0:
             return await self._with_connection(use)
-        self._keeping_is_busy = True
+
+        async def planned(connection: Connection) -> T:
+            pid, now = connection.get_server_pid(), time.monotonic()
+            if now - self._planned_at.setdefault(pid, now) > _PLANS_KEPT:
+                self._planned_at[pid] = now
+                await connection.execute("discard plans")
+            return await use(connection)
+
+        self._keeping_free -= 1
         try:
-            return await self._with_connection(use, self._keeping_plans)
+            return await self._with_connection(planned, self._keeping_plans)
         finally:
-            self._keeping_is_busy = False
+            self._keeping_free += 1
 
     async def _blocker(self, pid: int, before: str) -> str:
         pool = self._spare

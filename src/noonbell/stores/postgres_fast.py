@@ -6,6 +6,10 @@ says by its answer whether it applied; where it did not, the store runs the shar
 are deleted by their physical place: they are locked, so it cannot change, and no join has to be planned. A join would be
 planned by statistics from when the table was empty, its usual state, and compare every row of the batch with every other.
 
+Each statement is written so that PostgreSQL has one way to carry it out, whatever its statistics say, and its plan can be kept:
+rows of other tables are found one by one by their key. `lateral (… offset 0)` cannot be turned into another join;
+`id = any(array[…])` serves an index, and neither a hash nor a merge join, where rows are changed.
+
 Runs behind a limit: one statement claims from open gates that have no rate, together with READY runs and in the order of
 both; another settles what came from there. A claim locks the row of each gate that it takes from. It sees the runs behind
 the gate as they were when the statement began, which may be before it got the lock: a run that another claim has taken
@@ -29,6 +33,7 @@ from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOu
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import STANDING, Place
+from noonbell.stores.sql.fast_path import decode
 from noonbell.stores.sql.finish import texts_of
 from noonbell.stores.sql.rows import Known, KnownTasks, from_json, to_json
 
@@ -62,31 +67,42 @@ taken as (
     delete from live_ready r where r.ctid = any(array(select row from picked)) returning r.*
 )"""
 LEASED = """
+claimed as materialized (
+    select r.run_id, r.task_id, r.queue, r.turn, r.run_at, r.job_type, r.gate, r.attempt + 1 as attempt, r.retry_count,
+        r.lost_count, greatest(r.token + 1, now.at) as token, now.at as claimed_at, now.at + t.held as expires_at,
+        now.at + t.allowed as deadline_at, t.version
+    from taken r cross join now cross join lateral (
+        select t.version, t.worker_timeout_ms * 1000 as held, (t.timeout_seconds * 1000000)::bigint as allowed
+        from tasks t where t.id = r.task_id offset 0
+    ) t
+),
 leased as (
     insert into live_leased (run_id, place, task_id, queue, turn, run_at, at, job_type, gate, flags, min_version, attempt,
         retry_count, lost_count, token, worker_id, claimed_at, expires_at, deadline_at)
-    select r.run_id, 4, r.task_id, r.queue, r.turn, r.run_at,
-        now.at + least(t.worker_timeout_ms * 1000, (t.timeout_seconds * 1000000)::bigint), r.job_type, r.gate, 0, 0,
-        r.attempt + 1, r.retry_count, r.lost_count, greatest(r.token + 1, now.at), $3, now.at,
-        now.at + t.worker_timeout_ms * 1000, now.at + (t.timeout_seconds * 1000000)::bigint
-    from taken r join tasks t on t.id = r.task_id cross join now
-    returning run_id, task_id, token, attempt, retry_count, lost_count, queue, turn, run_at, claimed_at, expires_at,
-        deadline_at, gate
+    select run_id, 4, task_id, queue, turn, run_at, least(expires_at, deadline_at), job_type, gate, 0, 0, attempt,
+        retry_count, lost_count, token, $3, claimed_at, expires_at, deadline_at
+    from claimed
 ),
 started as (
     insert into events (id, at, type, data)
     select $6, (select at from now), 'run.started',
-        '[' || string_agg('[' || task_id || ',' || run_id || ',"RUNNING"]', ',') || ']'
-    from leased having count(*) > 0
+        '[[' || string_agg(task_id || ',' || run_id, ',"RUNNING"],[') || ',"RUNNING"]]'
+    from claimed having count(*) > 0
 )"""
 _CLAIM = f"{_PICKED},{LEASED}"
 LEASES = """
-    select (select what from special), l.run_id, l.task_id, t.version, l.token, l.attempt, l.retry_count, l.lost_count,
+    select (select what from special), l.run_id, l.task_id, l.version, l.token, l.attempt, l.retry_count, l.lost_count,
         l.queue, -l.turn, r.origin, r.scheduled_time, l.claimed_at, l.expires_at, l.deadline_at, r."key", i.payload,
         i.overrides, r.trace_id, l.gate, r.idempotency_key{more}
     from (values (1)) one(row)
-    left join (leased l join runs r on r.id = l.run_id join tasks t on t.id = l.task_id
-               left join inputs i on i.run_id = l.run_id) on true
+    left join (
+        claimed l
+        cross join lateral (
+            select r.origin, r.scheduled_time, r."key", r.trace_id, r.idempotency_key
+            from runs r where r.id = l.run_id offset 0
+        ) r
+        left join lateral (select i.payload, i.overrides from inputs i where i.run_id = l.run_id offset 0) i on true
+    ) on true
     order by l.turn, l.run_at, l.run_id"""
 
 CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{_CLAIM}{LEASES.format(more='')}"
@@ -101,19 +117,13 @@ reported as (
         ${7}::int[], ${12}::text[], ${13}::text[], ${14}::text[], ${15}::text[], ${16}::int[])
         as s(run_id, token, status, code, result, message, details, version, sent, asked, received, said, cut)
 ),
-ended as materialized (
-    select s.*, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, l.gate from reported s
-    cross join lateral (
-        select l.* from live_leased l
-        where l.run_id = s.run_id and l.token + 0 = s.token and l.flags + 0 = 0
-          and not exists (select 1 from edges e where e.upstream_id = l.task_id)
-          and (${9}::text is null or l.worker_id = ${9})
-        for update
-    ) l
-),
-gone as (
-    -- By id, not by ctid: a heartbeat that was waited for has moved the row to where this statement's snapshot sees nothing.
-    delete from live_leased l where l.run_id = any(array(select run_id from ended))
+ended as (
+    delete from live_leased l using reported s
+    where l.run_id = any(array[s.run_id]) and l.token + 0 = s.token and l.flags + 0 = 0
+      and (not (select exists (select 1 from edges))
+           or not exists (select 1 from edges e where e.upstream_id = l.task_id offset 0))
+      and (${9}::text is null or l.worker_id = ${9})
+    returning s.*, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, l.gate
 ),
 written as (
     update runs r set status = e.status,
@@ -121,7 +131,7 @@ written as (
         start_time = e.claimed_at, end_time = now.at, updated_at = now.at, attempt = e.attempt,
         lost_count = e.lost_count, worker_id = e.worker_id, next_retry_time = null, response_code = e.code,
         result = e.result, error_message = e.message, error_details = e.details, task_version = e.version
-    from ended e cross join now where r.id = e.run_id
+    from ended e cross join now where r.id = any(array[e.run_id])
 ),
 kept as (
     insert into bodies (run_id, attempt, request_headers, request_body, response_headers, response_body, truncated)
@@ -129,10 +139,10 @@ kept as (
 ),
 told as (
     insert into events (id, at, type, data)
-    select ${8} + row_number() over () - 1, (select at from now), kind, '[' || facts || ']' from (
+    select ${8} + row_number() over () - 1, (select at from now), kind, '[[' || facts || '"]]' from (
         select case when status in ('SUCCESS', 'CALLBACK_SUCCESS') then 'run.succeeded'
                     when status = 'CANCELED' then 'run.canceled' else 'run.failed' end as kind,
-            string_agg('[' || task_id || ',' || run_id || ',"' || status || '"]', ',') as facts
+            string_agg(task_id || ',' || run_id || ',"' || status, '"],[') as facts
         from ended group by 1) by_kind
 )"""
 
@@ -143,12 +153,15 @@ def numbered(text: str, first: int) -> str:
 
 _SETTLE = SETTLED.replace("l.flags + 0 = 0", "l.flags + 0 = 0 and l.gate is null")
 
-_ON_FIRST_ROW = "case when row_number() over (order by l.turn, l.run_at, l.run_id) = 1 then {} end"
-"""The answer to the settlements is as long as the batch: once is enough."""
+_ARE_ALL_SETTLED = "(select count(*) from ended) = cardinality($7::bigint[])"
+_SETTLED_IDS = f"""case when not ({_ARE_ALL_SETTLED})
+            and l.run_id is not distinct from (select run_id from claimed order by turn, run_at, run_id limit 1)
+        then (select array_agg(run_id) from ended) end"""
+"""On the first row, and only where it is not known already: the list is as long as the batch."""
 
 SETTLE = f"with now as (select {NOW.format(now='$18')} as at),{numbered(_SETTLE, 1)} select run_id from ended"
 SETTLE_AND_CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{numbered(_SETTLE, 7)},{_CLAIM}" + LEASES.format(
-    more=f",\n        {_ON_FIRST_ROW.format('(select array_agg(run_id) from ended)')}"
+    more=f",\n        {_ARE_ALL_SETTLED}, {_SETTLED_IDS}"
 )
 EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""
@@ -162,7 +175,10 @@ given as materialized (
         v.trace_id
     from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[], $10::text[])
         as v(id, task_id, version, priority, payload, trace_id)
-    join tasks t on t.id = v.task_id and t.version = v.version
+    cross join lateral (
+        select t.id, t.version, t.queue, t.job_type, t.priority from tasks t
+        where t.id = v.task_id and t.version = v.version offset 0
+    ) t
 ),
 fits as (select count(*) = $9 as yes from given),
 born as (
@@ -185,7 +201,7 @@ carried as (
 told as (
     insert into events (id, at, type, data)
     select $8, (select at from now), 'run.scheduled',
-        '[' || string_agg('[' || task_id || ',' || id || ',"SCHEDULED"]', ',') || ']'
+        '[[' || string_agg(task_id || ',' || id, ',"SCHEDULED"],[') || ',"SCHEDULED"]]'
     from given where (select yes from fits) having count(*) > 0
 )
 select yes from fits"""
@@ -259,35 +275,37 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) 
     """The leases of a claim; None if something special waits that only the long way can give out."""
     if rows[0][0]:
         return None
-    leases = []
+    if rows[0][1] is None:
+        return Claimed([])
+    worker_id, leases = request.worker_id, []
     for row in rows:
-        if row[1] is None:
-            continue
-        payload = row[16]
+        _, run_id, task_id, version, token, attempt, retry_count, lost_count, queue, priority = row[:10]
+        origin, scheduled_time, claimed_at, expires_at, deadline_at = row[10:15]
+        key, payload, overrides, trace_id, gate, idempotency_key = row[15:21]
         leases.append(
             Lease(
-                run_id=row[1],
-                task_id=row[2],
-                task_version=row[3],
-                worker_id=request.worker_id,
-                token=row[4],
-                attempt=row[5],
-                retry_count=row[6],
-                lost_count=row[7],
-                queue=row[8],
-                priority=row[9],
-                origin=_ORIGINS[row[10]],
-                scheduled_time=row[11],
-                claimed_at=row[12],
-                expires_at=row[13],
-                deadline_at=row[14],
-                key=row[15],
-                payload=_own_payload(cache, row[2], row[3]) if payload is None else from_json(payload),
-                overrides=from_json(row[17]),
-                trace_id=row[18],
-                idempotency_key=row[20],
-                plain=row[19] is None,
-                counted=row[19] is not None,
+                run_id=run_id,
+                task_id=task_id,
+                task_version=version,
+                worker_id=worker_id,
+                token=token,
+                attempt=attempt,
+                retry_count=retry_count,
+                lost_count=lost_count,
+                queue=queue,
+                priority=priority,
+                origin=_ORIGINS[origin],
+                scheduled_time=scheduled_time,
+                claimed_at=claimed_at,
+                expires_at=expires_at,
+                deadline_at=deadline_at,
+                key=key,
+                payload=_own_payload(cache, task_id, version) if payload is None else decode(payload),
+                overrides=None if overrides is None else from_json(overrides),
+                trace_id=trace_id,
+                idempotency_key=idempotency_key,
+                plain=gate is None,
+                counted=gate is not None,
             )
         )
     return Claimed(leases)

@@ -205,6 +205,8 @@ class RunLogger:
     def settled(self, settled: Sequence[tuple[Lease, Settlement, SettleResult, float | None]]) -> None:
         """Write their lines. For a worker's `observe`: the last of each is how many seconds the target took."""
         least = next((level for level in _HEARD if log.isEnabledFor(level)), logging.CRITICAL)
+        if least > logging.INFO:
+            settled = [one for one in settled if not _is_usual(one[1], one[2])]
         lines = [line for one in settled if (line := self._line(least, *one)) is not None]
         if not lines:
             return
@@ -246,6 +248,11 @@ class RunLogger:
             None if seconds is None else round(seconds * 1000, 1),
             None if task is None else task.spec.target_url,
         )
+
+
+def _is_usual(settlement: Settlement, answer: SettleResult) -> bool:
+    """Whether its line would be for information only, as nearly all are: to find that out must cost next to nothing."""
+    return settlement.status is RunStatus.SUCCESS and answer is SettleResult.DONE and settlement.error_details is None
 
 
 _HEARD: Final = (logging.DEBUG, logging.INFO, logging.WARNING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 
 import pytest
@@ -588,6 +589,43 @@ async def test_short_runs_are_claimed_ahead_and_long_ones_are_not(store: MemoryS
     worker.in_flight._note_pace(10)
     assert worker.in_flight.reserve(100) == 2
     worker.in_flight.unreserve(2)
+
+
+async def test_attempts_that_wait_for_nothing_share_a_task_and_see_no_context_of_each_other(store: MemoryStore):
+    task = await store.create_task(job())
+    for _ in range(200):
+        await publish(store, task)
+    mark: contextvars.ContextVar[int] = contextvars.ContextVar("mark", default=0)
+    seen, tasks = [], set()
+
+    async def note(_: object) -> None:
+        seen.append(mark.get())
+        tasks.add(asyncio.current_task())
+        if len(seen) % 50 == 0:
+            mark.set(len(seen))
+
+    await worker_on(store, Calling(note, DONE), concurrency=3, ahead=500).run_until_idle()
+    assert seen == [0] * 200
+    assert len(tasks) < 100
+
+
+async def test_an_order_for_an_attempt_that_has_ended_does_not_stop_the_next_one_in_its_task(store: MemoryStore):
+    task = await store.create_task(job())
+    ids = [await publish(store, task) for _ in range(3)]
+    worker = worker_on(store, target := Patient(), concurrency=1, ahead=5)
+    worker.in_flight._note_pace(0.001)
+    await worker.tick()
+    await spin()
+    (first,) = [state for state in worker.in_flight.leases.values() if state.task is not None]
+    carrier = first.task
+    target.finish()
+    # The order comes when the attempt's end is on its way: its task goes on with the next one before the order is obeyed.
+    asyncio.get_running_loop().call_soon(lambda: worker.in_flight.interrupt(first, StopReason.CANCELED))
+    await spin()
+    assert carrier is not None and not carrier.cancelled()  # noqa: PT018
+    await worker.run_until_idle()
+    found = [(await run_of(store, run_id)).status for run_id in ids[1:]]
+    assert found == [S.SUCCESS] * 2
 
 
 async def test_runs_that_were_handed_back_do_not_count_as_short_ones(store: MemoryStore):
