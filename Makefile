@@ -20,7 +20,8 @@ $(STAMP): pyproject.toml requirements.lock tools/setup tools/uv.lock
 	@touch $@
 
 serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
-	$(BIN)/noonbell serve $(ARGS)
+	@trap : TERM; $(BIN)/noonbell serve $(ARGS) || { code=$$?; \
+	[ $$code -ne 5 ] || echo "another port: make serve ARGS='--port 9000'" >&2; exit $$code; }
 
 test: setup ## Check and run the tests, both at once; ARGS='-k cron' narrows, JOBS=2 is gentler
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests

@@ -277,6 +277,42 @@ def test_a_task_is_made_with_its_timeout_retries_and_headers(noonbell):
     assert noonbell("task", "create", "bad", "--url", "http://127.0.0.1:9/", "--header", "X-Team").code == 2
 
 
+def test_spans_are_taken_where_seconds_are(noonbell, target):
+    noonbell("task", "create", "t", "--url", target.url("/ok"), "--timeout", "1m30s")
+    assert noonbell("task", "get", "t", "-o", "json").json["timeout_seconds"] == 90
+    assert noonbell("task", "edit", "t", "--timeout", "45").code == 0
+    assert noonbell("task", "get", "t", "-o", "json").json["timeout_seconds"] == 45
+    later = noonbell("trigger", "t", "--delay", "10m", "-o", "json").json["run_id"]
+    assert noonbell("run", "get", str(later), "-o", "json").json["status"] == "SCHEDULED"
+    assert noonbell("trigger", "t", "--wait", "--timeout", "1m").code == 0
+
+
+def test_a_time_zone_that_the_server_does_not_know_is_answered_with_the_nearest(noonbell):
+    told = noonbell("task", "create", "t", "--cron", "@daily", "--url", "http://a.test/", "--tz", "Europe/Berln")
+    assert told.code == 1
+    assert "timezone" in told.err
+    assert "did you mean Europe/Berlin" in told.err
+
+
+def test_several_runs_are_retried_at_once(noonbell, target):
+    noonbell("task", "create", "bad", "--url", target.url("/status/500"))
+    noonbell("task", "create", "good", "--url", target.url("/ok"))
+    ids = [noonbell("trigger", name, "--wait", "-o", "name").out.strip() for name in ("bad", "good")]
+    told = noonbell("run", "retry", *ids, "--wait")
+    assert told.code == 6
+    assert ["SUCCESS" in line for line in told.out.splitlines()] == [False, True]
+    assert len(noonbell("run", "retry", *ids, "-o", "name").out.split()) == 2
+
+
+def test_the_runs_of_a_task_are_listed_with_the_task(noonbell, target):
+    for name in ("a", "b"):
+        noonbell("task", "create", name, "--url", target.url("/ok"))
+        noonbell("trigger", name, "--wait")
+    told = noonbell("task", "runs", "a", "--status", "success", "-o", "json")
+    assert [run["task_name"] for run in told.json] == ["a"]
+    assert noonbell("task", "runs", "c").code == 3
+
+
 def test_queues_that_a_worker_listens_to_are_listed_while_they_are_empty(noonbell):
     assert {"default", "http"} <= set(noonbell("queue", "list", "-o", "name").out.split())
 

@@ -115,8 +115,19 @@ def test_a_file_that_is_broken_for_a_moment_is_waited_for(dev, tmp_path):
     running = dev("app.py")
     running.wait_for("waiting for a change")
     assert "SyntaxError" in running.said
+    assert "handler.py" not in running.said
     (tmp_path / "app.py").write_text(SIX_LINES)
     running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
+
+
+def test_an_app_that_cannot_be_imported_shows_its_own_lines_only(dev, tmp_path):
+    (tmp_path / "app.py").write_text("from mine import number\n")
+    (tmp_path / "mine.py").write_text("number = 1 / 0\n")
+    running = dev("app.py")
+    running.wait_for("waiting for a change")
+    files = re.findall(r'\| +File "([^"]+)", line', running.said)
+    assert [Path(file).name for file in files if not file.startswith("<frozen")] == ["app.py", "mine.py"]
+    assert "number = 1 / 0" in running.said
 
 
 def test_without_an_app_two_samples_run(dev):

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 from acceptance.harness import COMMAND, PATIENCE, READY, until
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_make_serve_on_a_port_that_is_taken_names_it_and_how_to_take_another(sqlite_url):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("NOONBELL_", "MAKE"))}
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        words = ["make", "serve", f"ARGS=--port {port} --store {sqlite_url}"]
+        done = subprocess.run(words, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert f"127.0.0.1:{port}: the port is taken" in done.stderr
+    assert "make serve ARGS='--port 9000'" in done.stderr
 
 
 def test_make_serve_and_a_trigger_in_another_terminal_are_a_green_run(sqlite_url, target, tmp_path):

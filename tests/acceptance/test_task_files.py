@@ -48,6 +48,8 @@ def test_what_is_exported_and_applied_again_differs_in_nothing(noonbell: Noonbel
     noonbell("apply", "-f", "billing.yaml")
     assert noonbell("export", "--owner", "file:billing", "-f", "exported.yaml").code == 0
     assert "canary" not in (folder / "exported.yaml").read_text()
+    assert noonbell("export", "--owner", "file:billing", "--out", "again.yaml").code == 0
+    assert (folder / "again.yaml").read_text() == (folder / "exported.yaml").read_text()
     told = noonbell("diff", "-f", "exported.yaml", "--set", "billing")
     assert (told.code, told.out) == (0, "")
     assert noonbell("apply", "-f", "exported.yaml", "--set", "billing", "-o", "json").json["changed"] == []

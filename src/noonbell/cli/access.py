@@ -15,7 +15,7 @@ import click
 
 from noonbell.cli.options import config_option, expect_head_option, load_settings, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
-from noonbell.cli.root import EXIT_FAILED
+from noonbell.cli.root import EXIT_FAILED, NounGroup
 
 if TYPE_CHECKING:
     from noonbell.model.access import AuditAction, Head
@@ -51,7 +51,7 @@ COLUMNS = {
 }
 
 
-@click.group("token")
+@click.group("token", cls=NounGroup)
 def token_command() -> None:
     """Make, list and revoke API tokens; needs the store, not a server."""
 
@@ -138,7 +138,7 @@ def _with_access(
     return asyncio.run(run())
 
 
-@click.group("secrets")
+@click.group("secrets", cls=NounGroup)
 def secrets_command() -> None:
     """Make a key for secrets in the store; seal them all anew."""
 

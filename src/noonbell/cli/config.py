@@ -11,13 +11,14 @@ import click
 
 import noonbell
 from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.root import NounGroup
 from noonbell.errors import InvalidArgument, SettingsError
 
 if TYPE_CHECKING:
     from noonbell.settings import Loaded, Settings
 
 
-@click.group("config")
+@click.group("config", cls=NounGroup)
 def config_command() -> None:
     """Show and check the settings."""
 

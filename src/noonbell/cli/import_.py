@@ -19,13 +19,13 @@ from noonbell import when
 from noonbell.cli import task_files
 from noonbell.cli.options import text_of
 from noonbell.cli.output import talk
-from noonbell.cli.root import EXIT_FAILED
+from noonbell.cli.root import EXIT_FAILED, NounGroup
 from noonbell.errors import ScheduleError, SettingsError, StoreUnavailable
 
 _SHOWN = 70
 
 
-@click.group("import")
+@click.group("import", cls=NounGroup)
 def import_command() -> None:
     """Turn a crontab or a cronjob service's tasks into a file of tasks.
 

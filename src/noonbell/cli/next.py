@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonbell.cli.options import interval
+from noonbell.cli.options import interval, zone_hint
 from noonbell.errors import NoonbellError, ScheduleError
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ def next_command(
     from noonbell.when.zones import find
 
     language = _language(lang)
-    zone = find(tz or os.environ.get("NOONBELL_TZ") or "UTC")
+    named = tz or os.environ.get("NOONBELL_TZ") or "UTC"
+    try:
+        zone = find(named)
+    except ScheduleError as error:
+        raise ScheduleError(f"{error.message}{zone_hint(named)}") from None
     after = slot_of(SystemClock().now()) if start is None else _moment(start, zone)
     spec = _spec(expr, dialect) if expr is not None else interval(str(every))
     try:

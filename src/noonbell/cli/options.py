@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -40,6 +41,42 @@ log_level_option: Callable[[F], F] = click.option(
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="How much is logged: logging.level of the settings [info].",
 )
+
+
+def span_option(name: str, *, is_zero_allowed: bool = True, **more: Any) -> Callable[[F], F]:
+    """An option that is a number of seconds, given as `30`, `30s`, `5m` or `1h30m`."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        from noonbell.settings.kinds import seconds_of
+
+        if value is None:
+            return None
+        try:
+            seconds = seconds_of(value)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not is_zero_allowed):
+            least = "" if is_zero_allowed else ", above 0"
+            said = f"is {value!r}; takes 30s, 5m, 1h30m, or a number of seconds{least}"
+            raise click.BadParameter(said, context, parameter)
+        return seconds
+
+    return click.option(name, metavar="SPAN", callback=read, **more)
+
+
+def zone_hint(name: str) -> str:
+    """The end of an error about a time zone that is not known: names that are near, by the whole name or by the city."""
+    import difflib
+    from zoneinfo import available_timezones
+
+    zones = sorted(available_timezones())
+    by_city = {zone.rpartition("/")[2].lower(): zone for zone in zones}
+    by_name = {zone.lower(): zone for zone in zones}
+    asked = name.lower().replace(" ", "_")
+    near = difflib.get_close_matches(asked, by_name, n=2, cutoff=0.8)
+    cities = difflib.get_close_matches(asked.rpartition("/")[2], by_city, n=2, cutoff=0.8)
+    found = list(dict.fromkeys([*(by_name[each] for each in near), *(by_city[each] for each in cities)]))
+    return f"; did you mean {' or '.join(found[:2])}?" if found else ""
 
 
 def interval(text: str) -> dict[str, Any]:

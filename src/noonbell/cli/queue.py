@@ -7,7 +7,7 @@ import click
 from noonbell.cli.api import Named, Remote, post_for_each, segment
 from noonbell.cli.options import confirm
 from noonbell.cli.output import ago, output_option, show_list, talk
-from noonbell.cli.root import did_you_mean
+from noonbell.cli.root import NounGroup, did_you_mean
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
@@ -22,7 +22,7 @@ COLUMNS = {
 }
 
 
-@click.group("queue")
+@click.group("queue", cls=NounGroup)
 def queue_command() -> None:
     """List, pause, resume, drain and clean queues."""
 

@@ -144,6 +144,52 @@ class NounGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            import difflib
+
+            known = self.list_commands(ctx)
+            near = [word for word in _OTHER_WORDS.get(name, ()) if word in known]
+            near = near or difflib.get_close_matches(name, [*known, *self._aliases], n=1)
+            full = f"{self.name} {name}"
+            raise click.UsageError(
+                f"there is no command {full!r}{_question([f'{self.name} {word}' for word in near])}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+_OTHER_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("rm", "remove", "del", "purge"), ("delete", "revoke", "clean")),
+    **dict.fromkeys(("ls", "all"), ("list",)),
+    **dict.fromkeys(("add", "new", "make"), ("create",)),
+    **dict.fromkeys(("update", "change", "set", "patch"), ("edit",)),
+    **dict.fromkeys(("describe", "info", "view", "status"), ("get", "explain", "list")),
+    **dict.fromkeys(("start", "run", "exec", "fire"), ("trigger", "retry", "resume")),
+    **dict.fromkeys(("stop", "kill", "abort"), ("cancel", "disable", "pause")),
+    **dict.fromkeys(("history", "executions"), ("runs",)),
+    **dict.fromkeys(("why", "reason"), ("explain",)),
+    **dict.fromkeys(("follow", "watch"), ("tail",)),
+    **dict.fromkeys(("rerun", "redo", "replay"), ("retry",)),
+}
+"""Words of other tools, and the commands of a noun that may be meant; those that the noun has are proposed."""
+
+_ELSEWHERE: Final = {
+    **dict.fromkeys(
+        ("backup", "restore"),
+        "a store is copied with the tools of its database: docs/how-to/backup-and-restore.md",
+    ),
+    **dict.fromkeys(
+        ("alert", "alerts"),
+        "alerts are set up in the settings, in the dashboard or by the API: docs/how-to/alerts.md;"
+        " noonbell api GET /alerts shows those that are open",
+    ),
+    **dict.fromkeys(("dashboard", "ui", "web"), "noonbell serve serves the dashboard at its address"),
+}
+"""What people look for as a command, and where it is."""
+
 
 class CommandEntry(NamedTuple):
     module: str
@@ -206,6 +252,8 @@ class Table(click.Group):
         if name and not name.startswith("-") and name not in COMMANDS:
             import difflib
 
+            if name in _ELSEWHERE:
+                raise click.UsageError(f"there is no command {name!r}; {_ELSEWHERE[name]}")
             near = self._in_groups(ctx, name) or difflib.get_close_matches(name, COMMANDS, n=1)
             raise click.UsageError(f"there is no command {name!r}{_question(near)}", ctx)
         return super().resolve_command(ctx, args)

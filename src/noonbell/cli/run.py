@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
+from noonbell.cli.options import span_option
 from noonbell.cli.output import (
     ago,
     coloured,
@@ -33,6 +34,9 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return names(ctx, param, incomplete)
 
 
+_wait_option = span_option("--timeout", default="300s", show_default=True, help="Wait no longer than that.")
+
+
 @click.command("trigger")
 @click.argument("task", shell_complete=complete)
 @click.option("--data", "--payload", metavar="JSON", help="The payload.")
@@ -41,10 +45,10 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 )
 @click.option("--body", metavar="TEXT", help="HTTP tasks: this body instead of the task's.")
 @click.option("--key", metavar="KEY", help="Publish under this key: at most one run has it.")
-@click.option("--delay", type=float, metavar="SECONDS", help="Not before so many seconds from now.")
+@span_option("--delay", help="Not before so long from now: 30s, 5m.")
 @click.option("--priority", type=int, help="Higher goes first.")
 @click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
-@click.option("--timeout", default=300.0, metavar="SECONDS", show_default=True, help="Wait no longer than that.")
+@_wait_option
 @output_option
 def trigger_command(
     task: str,
@@ -224,18 +228,20 @@ def cancel(run_ids: tuple[str, ...], reason: str) -> None:
 
 
 @run_command.command("retry")
-@click.argument("run_id")
-@click.option("--wait", is_flag=True, help="Wait until the new run has ended; its outcome is the exit code.")
-@click.option("--timeout", default=300.0, metavar="SECONDS", show_default=True, help="Wait no longer than that.")
+@click.argument("run_ids", nargs=-1, required=True)
+@click.option("--wait", is_flag=True, help="Wait until the new runs have ended; the worst outcome is the exit code.")
+@_wait_option
 @output_option
-def retry(run_id: str, wait: bool, timeout: float, output: str) -> int:
-    """Run a final run once more, as a new run."""
+def retry(run_ids: tuple[str, ...], wait: bool, timeout: float, output: str) -> int:
+    """Run final runs once more, each as a new run."""
     remote = Remote.of_environment()
-    answer = remote.post(f"/runs/{segment(run_id)}/retry")
-    if wait:
-        return await_run(remote, answer["run_id"], timeout, output)
-    show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
-    return 0
+    made = []
+    for run_id in run_ids:
+        answer = remote.post(f"/runs/{segment(run_id)}/retry")
+        made.append(answer["run_id"])
+        if not wait:
+            show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
+    return max((await_run(remote, run_id, timeout, output) for run_id in made), default=0) if wait else 0
 
 
 @run_command.command("tail")

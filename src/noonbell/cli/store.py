@@ -61,6 +61,8 @@ async def _show(settings: Settings) -> None:
             found, taken = schema.step, schema.taken
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")
+    if len(migrations.STEPS) < migrations.LATEST:
+        _say("numbers that are not listed belong to no step")
     if found > migrations.LATEST:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 

@@ -11,10 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
-from noonbell.cli.options import confirm, interval, text_of
+from noonbell.cli.options import confirm, interval, span_option, text_of, zone_hint
 from noonbell.cli.output import coloured, explained, fields, next_fire, output_option, show_list, show_one, talk
 from noonbell.cli.root import NounGroup
-from noonbell.cli.run import trigger_command
+from noonbell.cli.run import list_runs, trigger_command
+from noonbell.errors import InvalidArgument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,6 +62,19 @@ def list_tasks(
     show_list(Remote.of_environment().pages("/tasks", query, None if everything else limit), COLUMNS, output)
 
 
+task_command.add_command(
+    click.Command(
+        "runs",
+        params=[
+            click.Argument(["task"], shell_complete=complete),
+            *(option for option in list_runs.params if option.name != "task"),
+        ],
+        callback=list_runs.callback,
+        help="List the runs of a task, newest first; also `run list --task TASK`.",
+    )
+)
+
+
 @task_command.command("get")
 @click.argument("task", shell_complete=complete)
 @output_option
@@ -83,9 +97,7 @@ _FIELD_OPTIONS = (
     click.option(
         "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
     ),
-    click.option(
-        "--timeout", metavar="SECONDS", type=click.FloatRange(0, min_open=True), help="The most that it may take."
-    ),
+    span_option("--timeout", is_zero_allowed=False, help="The most that it may take: 30s, 5m."),
     click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails."),
     click.option(
         "--set", "more", multiple=True, metavar="FIELD=VALUE", help="Any other field; the value as JSON or text."
@@ -110,10 +122,21 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
     task = read_file(file) if file else {}
     task.update(({} if name is None else {"name": name}) | _given({}, **given))
     remote = Remote.of_environment()
-    made: Any = remote.post("/tasks", task)
+    made: Any = _save(remote, "POST", "/tasks", task)
     show_one(made, output, lines=lambda made: _made(made, task))
     if job_type := task.get("job_type"):
         _warn_of_no_worker(remote, made["id"], job_type)
+
+
+def _save(remote: Remote, method: str, path: str, fields: dict[str, Any]) -> Any:
+    """The answer. An error about the time zone has names that are near."""
+    try:
+        return remote.call(method, path, fields)
+    except InvalidArgument as error:
+        hint = zone_hint(str(fields["timezone"])) if "timezone" in fields and "timezone" in error.details else ""
+        if not hint:
+            raise
+        raise InvalidArgument.fields({**error.details, "timezone": f"{error.details['timezone']}{hint}"}) from None
 
 
 def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
@@ -148,7 +171,7 @@ def edit(task: str, file: str | None, output: str, **given: Any) -> None:
             return
     else:
         changes = {**(read_file(file) if file else {}), **_given(before, **given)}
-    changed = remote.call("PATCH", path, changes)
+    changed = _save(remote, "PATCH", path, changes)
     show_one(changed, output, name="version", lines=_changed)
     owner = str(changes.get("managed_by", before["managed_by"]))
     if owner.startswith(("file:", "code:")):
@@ -225,6 +248,9 @@ def read_file(name: str) -> dict[str, Any]:
 def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """The fields that the options say; `before` is the task that they change."""
     task: dict[str, Any] = {}
+    whens = [f"--{option}" for option in ("cron", "every", "at") if given[option] is not None]
+    if len(whens) > 1:
+        raise click.UsageError(f"{' and '.join(whens)} each say when; give one of them", click.get_current_context())
     plain = {"cron": "cron_expr", "tz": "timezone", "url": "target_url", "method": "http_method", "job": "job_type"}
     task.update({field: given[option] for option, field in plain.items() if given[option] is not None})
     if given["every"] is not None:

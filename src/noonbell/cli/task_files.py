@@ -214,26 +214,14 @@ def _options(function: Any) -> Any:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
 @output_option
-def apply_command(
-    more_files: tuple[str, ...],
-    files: tuple[str, ...],
-    env: tuple[str, ...],
-    owner: str | None,
-    prune: bool,
-    adopt: bool,
-    dry_run: bool,
-    yes: bool,
-    output: str,
-) -> None:
+def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
     """Make the tasks on the server as the files say.
 
     What was changed elsewhere in the meantime is not overwritten: then nothing is done, with exit code 5.
     """
-    files = _all_files(files, more_files)
-    tasks = read_files(files, env)
-    remote, asked = Remote.of_environment(), _asked(files, owner, tasks, prune=prune, adopt=adopt)
-    if prune and not dry_run and not yes:
-        _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], tasks)
+    asked, remote = _asked(**given), Remote.of_environment()
+    if asked["prune"] and not dry_run and not yes:
+        _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], asked["tasks"])
     done = remote.post("/tasks/apply", {**asked, "dry_run": dry_run})
     show_one(done, output, name="dry_run", lines=_lines)
 
@@ -241,24 +229,13 @@ def apply_command(
 @click.command("diff")
 @_options
 @output_option
-def diff_command(
-    more_files: tuple[str, ...],
-    files: tuple[str, ...],
-    env: tuple[str, ...],
-    owner: str | None,
-    prune: bool,
-    adopt: bool,
-    output: str,
-) -> int:
+def diff_command(output: str, **given: Any) -> int:
     """Show what `apply` would change, and what that does to the next slots.
 
     Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
     """
-    files = _all_files(files, more_files)
     try:
-        tasks = read_files(files, env)
-        asked = _asked(files, owner, tasks, prune=prune, adopt=adopt)
-        found = Remote.of_environment().post("/tasks/apply", {**asked, "dry_run": True})
+        found = Remote.of_environment().post("/tasks/apply", {**_asked(**given), "dry_run": True})
     except InvalidArgument as error:
         say_problems(error)
         return EXIT_USAGE
@@ -269,9 +246,20 @@ def diff_command(
 
 
 def _asked(
-    files: tuple[str, ...], owner: str | None, tasks: list[dict[str, Any]], *, prune: bool, adopt: bool
+    *,
+    more_files: tuple[str, ...],
+    files: tuple[str, ...],
+    env: tuple[str, ...],
+    owner: str | None,
+    prune: bool,
+    adopt: bool,
 ) -> dict[str, Any]:
-    """The set is named by what was given first, so that the same command finds its tasks again."""
+    """The body of the call, from the options of `_options`.
+
+    The set is named by what was given first, so that the same command finds its tasks again.
+    """
+    files = _all_files(files, more_files)
+    tasks = read_files(files, env)
     name = owner or ("stdin" if files[0] == "-" else Path(files[0]).resolve().stem)
     return {"owner": name, "tasks": tasks, "prune": prune, "adopt": adopt}
 
@@ -324,7 +312,7 @@ def _short(value: Any) -> str:
 @click.option("--owner", metavar="OWNER", help="Only what this owner manages, such as file:billing.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
 @click.option("--versions", is_flag=True, help="With the version of each, so that applying it later overwrites nobody.")
-@click.option("-f", "-o", "--file", "file", metavar="FILE", help="Write to this file instead of stdout.")
+@click.option("-f", "-o", "--file", "--out", "file", metavar="FILE", help="Write to this file instead of stdout.")
 def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
     """Write tasks as a file that `noonbell apply` takes.
 

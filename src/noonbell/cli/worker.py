@@ -9,6 +9,7 @@ import click
 from noonbell.cli.api import Named, Remote, post_for_each, segment
 from noonbell.cli.options import config_option, load_settings, log_level_option, store_option
 from noonbell.cli.output import ago, cut, output_option, show_list, talk
+from noonbell.cli.root import NounGroup
 
 COLUMNS = {
     "id": lambda worker: worker["id"],
@@ -28,7 +29,9 @@ def _types(job_types: list[str] | None) -> str:
     return cut("any" if job_types is None else ",".join(job_types), _WIDEST)
 
 
-@click.group("worker", invoke_without_command=True, subcommand_metavar="[list | drain | resume | stop | set]")
+@click.group(
+    "worker", cls=NounGroup, invoke_without_command=True, subcommand_metavar="[list | drain | resume | stop | set]"
+)
 @click.option(
     "--app", "location", metavar="MODULE:APP", help="The App whose jobs to execute; a file's path will do as well."
 )

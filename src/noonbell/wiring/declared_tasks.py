@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import noonbell
 from noonbell.app import App
 from noonbell.dialects.jobs import JobsDialect
 from noonbell.errors import InvalidArgument, NoonbellError, SettingsError
@@ -97,6 +100,16 @@ def _tell(owner: str, report: declaring.ReconcileReport) -> None:
         )
 
 
+_OWN_FOLDER = str(Path(noonbell.__file__).parent)
+
+
+def _of_user(frames: TracebackType | None) -> TracebackType | None:
+    """Without the frames of Noonbell and of Python's import that lead to the first one of the user."""
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith((_OWN_FOLDER, "<frozen importlib")):
+        frames = frames.tb_next
+    return frames
+
+
 def load_app(location: str) -> App:
     """`location`: "module:attribute" or "path.py:attribute", either without the attribute. Raises SettingsError."""
     try:
@@ -106,7 +119,7 @@ def load_app(location: str) -> App:
     except NoonbellError as error:  # a declaration that cannot be: it says itself which
         raise SettingsError.field("--app", f"is {location!r}: {error.message}") from error
     except (Exception, SystemExit) as error:
-        log.exception("%s cannot be imported", location)
+        log.exception("%s cannot be imported", location, exc_info=error.with_traceback(_of_user(error.__traceback__)))
         raise SettingsError.field(
             "--app", f"is {location!r}, which cannot be imported: {type(error).__name__}: {error}"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from noonbell.cli.root import _ELSEWHERE
 
 
 @contextlib.contextmanager
@@ -135,3 +138,55 @@ def test_a_disk_that_is_full_is_one_line(words):
         done = subprocess.run([sys.executable, "-c", script, *words], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
     assert done.stderr.decode() == "error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("task", "rm", "x"), "there is no command 'task rm'; did you mean task delete?"),
+        (("task", "ls"), "there is no command 'task ls'; did you mean task list?"),
+        (("task", "lsit"), "there is no command 'task lsit'; did you mean task list?"),
+        (("run", "stop", "1"), "there is no command 'run stop'; did you mean run cancel?"),
+        (("token", "rm", "x"), "there is no command 'token rm'; did you mean token revoke?"),
+        (("backup",), "there is no command 'backup'; a store is copied with the tools of its database: docs/how-to/"),
+        (("alert", "list"), "there is no command 'alert'; alerts are set up in the settings"),
+    ],
+)
+def test_words_of_other_tools_lead_to_ours(noonbell, words, told):
+    code, out, err = noonbell(*words)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_pages_that_a_hint_names_are_there():
+    named = {page for text in _ELSEWHERE.values() for page in re.findall(r"docs/\S+\.md", text)}
+    assert named
+    assert [page for page in named if not (Path(__file__).parents[3] / page).is_file()] == []
+
+
+@pytest.mark.parametrize("pair", [("--cron", "--every"), ("--every", "--at"), ("--cron", "--at")])
+def test_a_task_has_one_schedule(noonbell, pair):
+    values = {"--cron": "@daily", "--every": "5m", "--at": "2030-01-01T00:00:00Z"}
+    words = [word for option in pair for word in (option, values[option])]
+    code, out, err = noonbell("task", "create", "t", "--url", "http://a.test/", *words)
+    assert (code, out) == (2, "")
+    assert f"{pair[0]} and {pair[1]} each say when; give one of them" in err
+
+
+@pytest.mark.parametrize("text", ["soon", "-5s", "0", "5 apples", "nan", "inf"])
+def test_a_timeout_that_is_no_span_is_refused(noonbell, text):
+    code, out, err = noonbell("task", "create", "t", "--url", "http://a.test/", f"--timeout={text}")
+    assert (code, out) == (2, "")
+    assert "--timeout" in err
+    assert "30s, 5m" in err
+
+
+@pytest.mark.parametrize(
+    ("zone", "near"),
+    [("Europe/Berln", "Europe/Berlin"), ("berlin", "Europe/Berlin"), ("Asia/Shanhai", "Asia/Shanghai")],
+)
+def test_a_time_zone_that_is_misspelt_is_answered_with_the_nearest(noonbell, zone, near):
+    code, out, err = noonbell("next", "@daily", "--tz", zone)
+    assert (code, out) == (1, "")
+    assert f"did you mean {near}" in err
+    assert "did you mean" not in noonbell("next", "@daily", "--tz", "xyzzy")[2]
