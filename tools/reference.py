@@ -183,7 +183,13 @@ NO_OPTIONS = {"name", "managed_by", "exec_type", "job_type", "skip_next", *_OF_O
 """Fields that a job has none of, or that its decorator settles."""
 
 
+_SAID_SHORTER = {"after": "AfterOption"}
+"""Options that take more than their field does, and the names of their types."""
+
+
 def _annotation(field: StructField) -> str:
+    if field.name in _SAID_SHORTER:
+        return _SAID_SHORTER[field.name]
     kind = field.kind.of if isinstance(field.kind, AnyKind) and field.kind.of is not None else field.kind
     match kind:
         case IntegerKind():

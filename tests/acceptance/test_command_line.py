@@ -169,6 +169,24 @@ def test_a_task_is_edited_enabled_disabled_and_deleted(noonbell, target):
     assert (gone.code, gone.err) == (3, "error: there is no task 't'\n")
 
 
+def test_a_task_is_made_to_run_after_others(noonbell):
+    for name in ("extract", "a:b"):
+        assert noonbell("task", "create", name, "--job", "x").code == 0
+    made = noonbell("task", "create", "load", "--job", "x", "--after", "extract:failure", "--after", "a:b")
+    assert made.code == 0, made.err
+    assert "on demand" not in made.out
+    task = noonbell("task", "get", "load", "-o", "json").json
+    assert task["after"]["tasks"] == [{"task": "extract", "on": "failure"}, {"task": "a:b", "on": "success"}]
+    assert "after extract (failure) and a:b" in noonbell("task", "list").out
+    told = noonbell("task", "create", "bad", "--job", "x", "--after", "nowhere")
+    assert told.code == 1
+    assert "after.tasks[0].task" in told.err
+    refused = noonbell("task", "delete", "extract", "--yes")
+    assert refused.code != 0
+    assert "'load'" in refused.err
+    assert noonbell("task", "delete", "extract", "--yes", "--force").code == 0
+
+
 def test_a_task_can_be_written_in_a_file(noonbell, target, tmp_path):
     (tmp_path / "task.yaml").write_text(f"name: from a file\ntarget_url: {target.url('/ok')}\npriority: 7\n")
     assert noonbell("task", "create", "-f", "task.yaml").code == 0

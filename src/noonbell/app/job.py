@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -65,7 +65,7 @@ class JobOptions(TypedDict, total=False):
     start_at: datetime | str
     end_at: datetime | str
     jitter_seconds: int
-    after: Mapping[str, Any]
+    after: AfterOption
     payload: Mapping[str, Any]
     queue: str
     timeout_seconds: float
@@ -96,6 +96,9 @@ class JobOptions(TypedDict, total=False):
     status: Literal["ENABLED", "DISABLED"]
     # End of what is made
 
+
+AfterOption: TypeAlias = "Mapping[str, Any] | str | Job[..., Any] | Sequence[str | Job[..., Any]]"
+"""One job or the name of a task, several of them, or all that `after` of a task can say."""
 
 NAMES: Final = frozenset(JobOptions.__annotations__)
 _OURS: Final = frozenset({"cron", "dialect", "every", "timeout", "retries", "sandbox", "memory_mb"})
@@ -134,6 +137,8 @@ def declared(job_type: str, options: Mapping[str, Any]) -> JobDeclaration:
     task = {name: value for name, value in options.items() if name in NAMES and name not in _OURS}
     task |= {"name": job_type, "job_type": job_type}
     _read_when(options, task, problems)
+    if options.get("after") is not None:
+        task["after"] = _read_after(options["after"])
     _read_policies(options, task, problems)
     sandbox, memory_mb = _read_handler(options, problems)
     _check_task(options, task, problems)
@@ -159,6 +164,27 @@ def _read_when(options: Mapping[str, Any], task: dict[str, Any], problems: Probl
             task["schedule"] = interval
         else:
             problems.add("every", f"is {shown(every)}; expected whole seconds, 1 or more, a timedelta, or such as '5m'")
+
+
+def _read_after(given: Any) -> Any:
+    """As a task has it; what is neither a job nor a name is left to the check of the task."""
+    if isinstance(given, Mapping):
+        listed = given.get("tasks")
+        if not isinstance(listed, Sequence) or isinstance(listed, str):
+            return given
+        return {**given, "tasks": [_upstream(each) for each in listed]}
+    listed = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    return {"tasks": [_upstream(each) for each in listed]}
+
+
+def _upstream(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return {**given, "task": _name_of(given.get("task"))}
+    return {"task": _name_of(given)}
+
+
+def _name_of(given: Any) -> Any:
+    return given.name if isinstance(given, Job) else given
 
 
 def _interval(every: Any) -> dict[str, Any] | None:

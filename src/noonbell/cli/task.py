@@ -23,7 +23,7 @@ COLUMNS = {
     "id": lambda task: str(task["id"]),
     "name": lambda task: task["name"],
     "status": lambda task: coloured(task["status"]),
-    "schedule": lambda task: schedule_words(task["schedule"], task["timezone"]),
+    "schedule": lambda task: when_words(task["schedule"], task["timezone"], task.get("after")),
     "next": lambda task: next_fire(task["next_fire_at"]),
     "last run": lambda task: coloured(task["last_run_status"] or "–"),
 }
@@ -88,6 +88,13 @@ _FIELD_OPTIONS = (
     click.option("--cron", metavar="EXPR", help="When: a cron expression."),
     click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 2h, 1d."),
     click.option("--at", metavar="TIME", help="When: once, such as 2026-03-26T12:00:00Z."),
+    click.option(
+        "--after",
+        "upstreams",
+        multiple=True,
+        metavar="TASK[:ON]",
+        help="When: after this task, on success, failure, skipped or any [success]; may be repeated.",
+    ),
     click.option("--tz", metavar="ZONE", help="Time zone of the schedule."),
     click.option("--url", metavar="URL", help="What: an address to call."),
     click.option("--method", metavar="METHOD", help="How it is called [GET]."),
@@ -194,8 +201,9 @@ post_for_each(task_command, "disable", "Stop tasks from firing; also `task pause
 @click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
 @click.option("--cancel-running", is_flag=True, help="Cancel what executes, too.")
 @click.option("--purge", is_flag=True, help="Remove their whole history.")
+@click.option("--force", is_flag=True, help="Also tasks that others run after.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, yes: bool) -> None:
+def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, force: bool, yes: bool) -> None:
     """Delete tasks; their history stays unless --purge. If one is not there, none is deleted."""
     from noonbell.fields import counted
 
@@ -213,7 +221,10 @@ def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, yes: bool)
         confirm(
             f"Delete {'task' if len(found) == 1 else f'{len(found)} tasks:'} {names} {what}?", refused="nothing deleted"
         )
-    flags = {"cancel_running": str(cancel_running).lower(), "purge": str(purge).lower()}
+    flags = {
+        name: str(is_set).lower()
+        for name, is_set in (("cancel_running", cancel_running), ("purge", purge), ("force", force))
+    }
     for task_id, task in found.items():
         remote.call("DELETE", f"/tasks/{task_id}", query=flags)
         talk(f"deleted {task['name']}")
@@ -257,6 +268,8 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         task["schedule"] = interval(given["every"])
     if given["at"] is not None:
         task["schedule"] = {"type": "once", "at": given["at"]}
+    if given["upstreams"]:
+        task["after"] = {"tasks": [_upstream(item) for item in given["upstreams"]]}
     if given["data"] is not None:
         is_job = given["job"] or (before.get("job_type") and not given["url"])
         task.update({"payload": json_of(given["data"], "--data")} if is_job else {"body_template": given["data"]})
@@ -272,6 +285,17 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     if given["retries"] is not None:
         task["retry_policy"] = {"max_retries": given["retries"]}
     return task | _fields(given["more"])
+
+
+_ON: Final = ("success", "failure", "skipped", "any")
+
+
+def _upstream(item: str) -> dict[str, Any]:
+    """`NAME`, or `NAME:failure`. A number is an id; a colon before anything else belongs to the name."""
+    name, colon, on = item.rpartition(":")
+    if not colon or on not in _ON:
+        name, on = item, _ON[0]
+    return {"task": int(name) if name.isdigit() else name, "on": on}
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:
@@ -343,6 +367,15 @@ def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
     return {**changes, "version": task["version"]} if changes else None
 
 
+def when_words(schedule: dict[str, Any] | None, zone: str, after: dict[str, Any] | None) -> str:
+    """Its schedule, and what it runs after."""
+    if not after:
+        return schedule_words(schedule, zone)
+    said = [str(each["task"]) + ("" if each["on"] == "success" else f" ({each['on']})") for each in after["tasks"]]
+    follows = f"after {(' or ' if after['join'] == 'any' else ' and ').join(said)}"
+    return follows if schedule is None else f"{schedule_words(schedule, zone)}; {follows}"
+
+
 def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
     if schedule is None:
         return "on demand"
@@ -364,7 +397,7 @@ def _lines(task: dict[str, Any]) -> list[str]:
 
 def _made(made: dict[str, Any], task: Mapping[str, Any]) -> list[str]:
     lines = [f"{made['name']}  id {made['id']}", *_next(made)]
-    if not task.get("schedule") and not task.get("cron_expr"):
+    if not any(task.get(name) for name in ("schedule", "cron_expr", "after")):
         lines.append(f"note: it has no schedule and runs only on demand: noonbell trigger {shlex.quote(made['name'])}")
     return lines
 

@@ -11,13 +11,16 @@ have come share the one open join of the task; otherwise each run that matches i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from noonbell.clock import Instant
 from noonbell.model.join import After, Arrival, Join, JoinMode, JoinState, UpstreamOutcome
 from noonbell.model.run import FAILURES, SUCCEEDED, Origin, RunStatus
 
 _BELONG_TO_A_SLOT = (Origin.SCHEDULE, Origin.BACKFILL)
+N = TypeVar("N", bound=int | str)
 NEXT = ""
 """The root of the one open join of a task without `same_slot`."""
 
@@ -137,3 +140,28 @@ def _with(arrivals: tuple[Arrival, ...], arrival: Arrival) -> tuple[Arrival, ...
 
 def _emptied(arrival: Arrival) -> Arrival:
     return Arrival(upstream_id=arrival.upstream_id, run_id=arrival.run_id, status=arrival.status)
+
+
+def closed_path(before: Mapping[N, Sequence[N]], starts: Iterable[N]) -> list[N]:
+    """A cycle, each task before the one that follows it, the first again at the end; empty if there is none.
+
+    `before`: what each task follows. A task that is not there follows nothing.
+    """
+    done: set[N] = set()
+    for start in starts:
+        path: list[N] = []
+        left = [(start, iter(before[start]))] if start not in done else []
+        while left:
+            name, rest = left[-1]
+            if not path or path[-1] != name:
+                path.append(name)
+            following = next((each for each in rest if each not in done), None)
+            if following is None:
+                done.add(name)
+                left.pop()
+                path.pop()
+            elif following in path:
+                return [following, *path[path.index(following) :][::-1]]
+            else:
+                left.append((following, iter(before.get(following, ()))))
+    return []

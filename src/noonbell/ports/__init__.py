@@ -47,6 +47,9 @@ class StoreObserver(Protocol):
     def failed(self, name: str, seconds: float, error: BaseException) -> None:
         """The call raised."""
 
+    def followed(self, made: int, skipped: int) -> None:
+        """The end of runs has made others, of the tasks that run after theirs, and has committed."""
+
 
 class Store(Transitions, Queries, Protocol):
     on_events: Callable[[], None] | None

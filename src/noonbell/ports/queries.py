@@ -20,6 +20,7 @@ from noonbell.model.account import (
 )
 from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
 from noonbell.model.event import Callback, Event, EventPage, LogLine
+from noonbell.model.join import Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.task import Task, TaskId, TaskVersion
@@ -112,6 +113,12 @@ class Queries(Protocol):
 
         Runs of triggers, backfills and retries are not among them, and neither are dropped slots.
         """
+
+    async def joins(self, task_id: TaskId, root: str | None = None, limit: int = 10) -> list[Join]:
+        """The joins of a task that runs after others: those of a root, the last redrive first; or the open ones, newest first."""
+
+    async def open_joins(self) -> int:
+        """How many joins of all tasks are open."""
 
     async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
         """How many slots of all tasks became runs or skips, by stretches of `seconds` that begin at a multiple of it.

@@ -16,7 +16,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
-from noonbell.model.account import Outage, SlotRun, Wait
+from noonbell.model.account import Activity, Outage, SlotRun, Wait
 from noonbell.model.request import RunQuery
 from noonbell.model.run import (
     FAILURES,
@@ -35,7 +35,9 @@ from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.ports import Store
+from noonbell.service import explain_after
 from noonbell.service.account import SlotOutcome, TaskHistory, task_history
+from noonbell.service.explain_after import UpstreamFinding
 from noonbell.service.filters import cursor_at
 from noonbell.service.translation import Translator
 from noonbell.when import zones
@@ -112,7 +114,7 @@ class Explain:
         task, newest = history.task, history.stretches[-1]
         activity = (await self._store.activity([task.id])).get(task.id)
         if activity is None:
-            return None
+            activity = Activity()
         if activity.queued_runs:
             query = RunQuery(
                 task_id=task.id, status=_WAITING, sort="id", page_size=_WAITING_SEEN, cursor=_FROM_THE_FIRST
@@ -125,6 +127,10 @@ class Explain:
                 if activity.queued_runs > 1:
                     found.more.append(("and_others_wait", {"count": activity.queued_runs}))
                 return found
+        after = newest.spec.after
+        wait = None if after is None else await explain_after.open_wait(self._store, task.id, after)
+        if wait is not None:
+            return _following(wait)
         run = None if activity.last_run_id is None else await self._store.run(activity.last_run_id)
         return (
             None if run is None or newest.schedule is not None else await self._run(history, newest, run, is_slot=False)
@@ -154,8 +160,11 @@ class Explain:
         at = instant_of(slot)
         runs = await self._store.slot_runs(history.task.id, at, at, 1)
         stretch = history.at(slot) or (history.stretches[0] if slot >= slot_of(history.stretches[0].since) else None)
+        followed = None if runs else await self._follows(history, stretch or history.stretches[0], at)
         if runs and stretch is not None:
             found = await self._slot_run(history, stretch, runs[0])
+        elif followed is not None:
+            found = followed
         elif stretch is None:
             born = history.stretches[0].since
             found = SlotFinding("not_a_slot", "not_a_slot_unborn", since=born, facts={"at": at, "since": born})
@@ -164,6 +173,17 @@ class Explain:
         if found.cause != "not_a_slot":
             found.slot = slot
         return found
+
+    async def _follows(self, history: TaskHistory, stretch: VersionSpan, at: Instant) -> SlotFinding | None:
+        """Of a slot that the task does not have itself: what its upstreams have carried on to it."""
+        after = stretch.spec.after
+        if after is None or not after.same_slot:
+            return None
+        wait = await explain_after.at_slot(self._store, history.task.id, after, at)
+        run = None if wait is None or wait.run_id is None else await self._store.run(wait.run_id)
+        if run is not None:
+            return await self._run(history, stretch, run, is_slot=False)
+        return None if wait is None or wait.run_id is not None else _following(wait)
 
     # What was recorded
 
@@ -174,6 +194,9 @@ class Explain:
         )
         if stretch.state is not State.ON and (named or stretch.schedule is None or stretch.is_chained):
             return off(history, stretch)
+        if not named and stretch.schedule is None and stretch.spec.after is not None:
+            names = await explain_after.names_of(self._store, stretch.spec.after)
+            return SlotFinding("not_a_slot", "not_a_slot_after", facts={"names": ", ".join(names.values())})
         if not named:
             return no_slot(history, stretch, slot)
         if dropped:
@@ -294,10 +317,10 @@ CAUSES: Final = (
     *("ran", "running", "waiting", "not_a_slot", "overlap", "failure", "backoff", "circuit_open", "concurrency"),
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
-    *("operator", "cleaned", "missing", "upstream_missing"),
+    *("operator", "cleaned", "missing", "upstream", "upstream_missing"),
 )
-"""Those of the contract; then a skip that an operator asked for, what retention removed, what must never be, and a join
-whose time ran out.
+"""Those of the contract; then a skip that an operator asked for, what retention removed, what must never be, an upstream
+that did not end as it had to, and a join whose time ran out.
 """
 
 
@@ -316,6 +339,13 @@ class SlotFinding:
     """For the sentence: an `Instant` is written as a time, a float as a span, anything else as it is."""
     more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Sentences that follow."""
+
+
+def _following(wait: UpstreamFinding) -> SlotFinding:
+    blocking = wait.facts.get("blocking")
+    return SlotFinding(
+        wait.cause, wait.key, since=wait.since, facts=wait.facts, more=wait.more, blocking_run_id=blocking
+    )
 
 
 def off(history: TaskHistory, stretch: VersionSpan) -> SlotFinding:

@@ -28,7 +28,8 @@ from noonbell.fields import Moment, meta
 from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.model.account import Activity
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
+from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.policy.joins import closed_path
 from noonbell.service import tasks
 from noonbell.service.filters import every
 from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
@@ -269,8 +270,49 @@ async def check(services: Services, declared: Sequence[Mapping[str, Any]], *, pa
                 problems[f"{place}.{key}"] = f"is {value!r} a second time; expected one task for each {key}"
             elif isinstance(value, str):
                 taken[value] = True
+    problems.update(await _upstream_problems(services, declared, path))
     if problems:
         raise InvalidArgument.fields(problems)
+
+
+async def _upstream_problems(services: Services, declared: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
+    """Tasks to run after that are neither declared nor there, and a cycle, also over tasks that are not declared."""
+    before = {str(fields.get("name")): _upstreams_in(fields) for fields in declared}
+    ids = sorted({TaskId(each) for listed in before.values() for each in listed if isinstance(each, int)})
+    named = {task.id: task.name for task in await services.store.tasks_by_id(ids)} if ids else {}
+    graph = {
+        name: [str(named.get(TaskId(each), each)) if isinstance(each, int) else each for each in listed]
+        for name, listed in before.items()
+    }
+    problems: dict[str, str] = {}
+    layer = {each for listed in graph.values() for each in listed} - graph.keys()
+    first = True
+    while layer:
+        found = await services.store.tasks_named(layer)
+        if first:
+            problems = {
+                f"{path}[{name}].after.tasks[{number}].task": f"is {each!r}; there is no such task"
+                for name, listed in graph.items()
+                for number, each in enumerate(listed)
+                if each not in graph and each not in found
+            }
+        names = await services.tasks.upstream_names(found.values())
+        for name, task in found.items():
+            ids_of = () if task.spec.after is None else task.spec.after.upstream_ids
+            graph[name] = [names[id_] for id_ in ids_of if id_ in names]
+        layer, first = {each for name in found for each in graph[name]} - graph.keys(), False
+    cycle = closed_path(graph, list(before))
+    if cycle:
+        name = next(each for each in cycle if each in before)
+        problems[f"{path}[{name}].after"] = f"makes a cycle: {' → '.join(cycle)}"
+    return problems
+
+
+def _upstreams_in(fields: Mapping[str, Any]) -> list[str | int]:
+    after = fields.get("after")
+    listed = after.get("tasks") if isinstance(after, Mapping) else None
+    found = [each.get("task") for each in listed if isinstance(each, Mapping)] if isinstance(listed, Sequence) else []
+    return [each for each in found if isinstance(each, str | int)]
 
 
 async def reconcile(
@@ -310,7 +352,7 @@ async def reconcile(
     }
     known = {name: one for name, one in ones.items() if name in standing}
     settled = {} if dry_run else await _change_together(services, known, by=by, path=path)
-    for fields in declared:
+    for fields in sorted(declared, key=lambda each: bool(each.get("after"))):  # one that follows no longer makes room
         await asyncio.sleep(0)
         name = str(fields["name"])
         if name in created or name in settled:
@@ -327,7 +369,9 @@ async def reconcile(
                 f"{path}[{name}].{error.message}",
                 details={f"{path}[{name}].{key}": value for key, value in error.details.items()},
             ) from None
-    return ReconcileReport(**{kind: tuple(each) for kind, each in found.items()}, pruned=tuple(pruned), foreign=foreign)
+    place = {str(fields["name"]): number for number, fields in enumerate(declared)}
+    ordered = {kind: tuple(sorted(each, key=place.__getitem__)) for kind, each in found.items()}
+    return ReconcileReport(**ordered, pruned=tuple(pruned), foreign=foreign)
 
 
 async def _create_together(
@@ -336,8 +380,6 @@ async def _create_together(
     """The names of those that were created. None, where a name or external id is taken: by what another node has just made, or
     by a task that the same declarations change. Each is then looked at by itself.
     """
-    if len(declared) < 2:
-        return set()
     made: set[str] = set()
     with contextlib.suppress(AlreadyExists):
         for start in range(0, len(declared), tasks.MOST_TASKS):

@@ -55,6 +55,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     cancel_running: Annotated[bool, meta("Cancel the runs that are executing; else they finish.")] = False
     purge: Annotated[bool, meta("Remove its history as well, for good.")] = False
+    force: Annotated[bool, meta("Also a task that others run after.")] = False
 
 
 class SkipBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,8 +190,24 @@ class Tasks:
         return self._sealed(read_task(given, await self._store.now(), self._rules)).spec
 
     async def draft_of_change(self, task: Task, given: Mapping[str, Any]) -> Draft:
-        """What a full `change` would make of the task; nothing is written."""
-        return self._drafted(task, replaced(self.opened(task), given), await self._store.now())
+        """What a full `change` would make of the task; nothing is written. Upstreams that are there are named by id."""
+        draft = self._drafted(task, replaced(self.opened(task), given), await self._store.now())
+        after = draft.spec.after
+        names = [] if after is None else [each.task for each in after.tasks if isinstance(each.task, str)]
+        if after is None or not names:
+            return draft
+        found = {name: one.id for name, one in (await self._store.tasks_named(names)).items()}
+        upstreams = tuple(
+            msgspec.structs.replace(each, task=found.get(str(each.task), each.task)) for each in after.tasks
+        )
+        spec = msgspec.structs.replace(draft.spec, after=msgspec.structs.replace(after, tasks=upstreams))
+        return replace(draft, spec=spec)
+
+    async def upstream_names(self, tasks: Iterable[Task]) -> dict[int, str]:
+        """Of the tasks that these run after, by id; but for those that are deleted."""
+        ids = {id_ for task in tasks if task.spec.after is not None for id_ in task.spec.after.upstream_ids}
+        found = await self._store.tasks_by_id([TaskId(id_) for id_ in sorted(ids)]) if ids else []
+        return {task.id: task.name for task in found if task.deleted_at is None}
 
     def opened(self, task: Task) -> Task:
         """The task with its secrets opened: for a caller that reads its fields anew. Not for answers."""
@@ -210,7 +227,7 @@ class Tasks:
         """The task as an answer shows it; what its runs are `doing` is asked for, unless it is known already."""
         if doing is None:
             doing = (await self._store.activity([task.id])).get(task.id, Activity())
-        return shown(task, doing)
+        return shown(task, doing, await self.upstream_names([task]))
 
     async def versions(self, task: Task) -> list[TaskVersion]:
         """Every version that it had, oldest first, secrets included. Not for answers as it is."""
@@ -223,7 +240,8 @@ class Tasks:
     async def page(self, query: TaskQuery) -> Page[dict[str, Any]]:
         page = await self._store.tasks(query)
         found = await self._store.activity([task.id for task in page.items])
-        items = [shown(task, found.get(task.id, Activity())) for task in page.items]
+        names = await self.upstream_names(page.items)
+        items = [shown(task, found.get(task.id, Activity()), names) for task in page.items]
         return Page(items, page.total, page.next_cursor)
 
     async def change(
@@ -302,7 +320,7 @@ class Tasks:
             versions[task_id] = version
         problems.finish()
         deleted = await self._store.delete_tasks(
-            versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge
+            versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge, force=removal.force
         )
         self._wake(deleted)
         return deleted
@@ -369,6 +387,7 @@ class Tasks:
             by=by,
             cancel_running=removal.cancel_running,
             purge=removal.purge,
+            force=removal.force,
             expect_version=expect_version,
         )
         self._wake([task])
@@ -485,7 +504,7 @@ def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | Non
     return said
 
 
-_MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout")
+_MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout", "after")
 """A partial change of these names single fields; any other field is replaced as a whole."""
 
 _BY_KIND: Final = ("timeout_seconds", "retry_policy", "max_concurrency")
@@ -500,9 +519,11 @@ def written(spec: TaskSpec) -> dict[str, Any]:
     return fields
 
 
-def shown(task: Task, activity: Activity) -> dict[str, Any]:
-    """Every field of a task, for answers: times as RFC 3339, secrets masked."""
+def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """Every field of a task, for answers: times as RFC 3339, secrets masked. `names` of the tasks that it runs after."""
     fields = written(task.spec)
+    for upstream in (fields["after"] or {}).get("tasks", ()):
+        upstream["task"] = (names or {}).get(upstream["task"], upstream["task"])
     fields["headers"] = masked(task.spec.headers)
     fields["secret"] = None if task.spec.secret is None else MASK
     return {

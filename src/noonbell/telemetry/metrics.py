@@ -33,6 +33,7 @@ from noonbell.model.request import (
     ClaimRequest,
     ExpiredRun,
     HeartbeatAnswer,
+    JoinsSwept,
     Planned,
     Publication,
     PublishResult,
@@ -165,6 +166,12 @@ class Metrics:
             ("queue", "lack"),
         )
         self.workers = self._gauge("noonbell_workers", "Workers, by state.", ("state",))
+        self.followed = self._counter(
+            "noonbell_followed",
+            "Runs of tasks that run after others: made, skipped by a policy, or skipped because an upstream was missing.",
+            ("outcome",),
+        )
+        self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
 
     def _name_the_store(self, pool_size: int) -> None:
         self.store_latency = self._histogram(
@@ -204,6 +211,8 @@ class Metrics:
             self.runs_total.labels(status)
         for found_by in ("sweep", "worker"):
             self.lease_losses.labels(found_by)
+        for outcome in ("run", "skip", "missing"):
+            self.followed.labels(outcome)
         for outcome in ("delivered", "retried", "failed"):
             self.alert_deliveries.labels(outcome)
 
@@ -271,6 +280,7 @@ class Readings:
             metrics.task_total.labels(status).set(tasks.total or 0)
         pending = await store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=1))
         metrics.callback_pending.set(pending.total or 0)
+        metrics.joins_open.set(await self._store.open_joins())
         await self._read_queues()
         states = [worker.state for worker in await store.workers()]
         for state in WorkerState:
@@ -327,6 +337,9 @@ class StoreMetrics:
         if isinstance(error, StoreUnavailable):
             self._metrics.store_errors.labels(name).inc()
 
+    def followed(self, made: int, skipped: int) -> None:
+        self._ledger.followed(made, skipped)
+
     def _ended(self, name: str, seconds: float) -> None:
         self._metrics.pool_used.dec()
         latency = self._latencies.get(name)
@@ -352,6 +365,17 @@ class Ledger:
             oldest = next(iter(self._tasks))
             self._forget(oldest)
         self._tasks[run_id] = task_id
+
+    def followed(self, made: int, skipped: int) -> None:
+        self._metrics.followed.labels("run").inc(made)
+        if skipped:
+            self._metrics.followed.labels("skip").inc(skipped)
+            self._metrics.ended(RunStatus.SKIPPED, skipped)
+
+    def sweep_joins(self, swept: JoinsSwept, *_: Any) -> None:
+        if swept.missing:
+            self._metrics.followed.labels("missing").inc(len(swept.missing))
+            self._metrics.ended(RunStatus.SKIPPED, len(swept.missing))
 
     def plan(self, planned: Planned, *_: Any) -> None:
         metrics = self._metrics

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration.api.serving import Api, Told, serving
+from noonbell import yaml_text
 from noonbell.errors import HTTP_STATUS
 from noonbell.model.access import Role
 from noonbell.model.run import RunStatus
@@ -28,6 +29,7 @@ HOW_TO = DOCS / "how-to/async-callbacks.md"
 TUTORIAL = DOCS / "tutorial/first-task.md"
 PROTOCOL = DOCS / "how-to/worker-protocol.md"
 QUEUES = DOCS / "how-to/queues.md"
+AFTER = DOCS / "how-to/run-after-others.md"
 
 HOST = "http://localhost:8080"
 
@@ -208,6 +210,21 @@ async def test_every_line_of_the_page_about_queues_works(quick_api: Api):
     names = set(re.findall(r"\$([A-Z_]+)", "".join(blocks(QUEUES, "bash"))))
     assert {name for name in names if f"`${name}` stands for" not in QUEUES.read_text()} == set()
     assert (await quick_api.good("GET", "/runs?origin=backfill"))["total"] == 7
+
+
+async def test_every_line_of_the_page_about_tasks_after_others_works(quick_api: Api):
+    for line in curl_lines(AFTER):
+        told = await run_line(quick_api, line)
+        assert told.status in (200, 201), f"{line}\n{told.text}"
+    assert "it runs after extract, clean" in told.text
+
+
+async def test_the_file_of_the_page_about_tasks_after_others_can_be_applied(quick_api: Api):
+    (block,) = blocks(AFTER, "yaml")
+    tasks = yaml_text.read(block)["tasks"]
+    told = await quick_api.good("POST", "/tasks/apply", {"owner": "nightly", "tasks": tasks})
+    assert told["created"] == ["load", "extract", "clean"]
+    assert (await quick_api.good("GET", "/tasks/name:load"))["after"]["within_seconds"] == 7200
 
 
 # ---- with a node at work

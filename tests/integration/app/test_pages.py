@@ -19,12 +19,14 @@ import pytest
 from integration.api.serving import serving
 from noonbell import App, AsyncClient, Context, Fail, Job, Published
 from noonbell.app.job import NAMES, OPTIONS
+from noonbell.model.request import RunQuery
 
 DOCS = Path(__file__).parents[3] / "docs"
 HOW_TO = DOCS / "how-to/python-jobs.md"
 REFERENCE = DOCS / "reference/python.md"
 EVENTS = DOCS / "how-to/events.md"
 TESTING = DOCS / "how-to/testing.md"
+AFTER = DOCS / "how-to/run-after-others.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -144,3 +146,19 @@ def test_the_reference_has_no_name_that_is_not_there():
     told = set(re.findall(r"`(\w+)(?:\(.*?\))?`", table)) - {"app", "provide"}
     assert told - public(Context) == set()
     assert AsyncClient.__doc__
+
+
+async def test_the_jobs_of_the_page_about_tasks_after_others_follow_each_other():
+    (block,) = blocks(AFTER)
+    names: dict[str, Any] = {}
+    await run(block, AFTER, names)
+    app, extract = names["app"], names["extract"]
+    async with app.running("memory://"):
+        published = await extract.publish()
+        assert await published.result(60) == 42
+        services = app.connection._services
+        load = await services.tasks.get("load")
+        (followed,) = (await services.store.runs(RunQuery(task_id=load.id))).items
+        assert followed.upstream_run_ids == (published.run_id,)
+        await app.wait_for(followed.id)
+        assert (await services.store.run(followed.id)).result == "loaded"

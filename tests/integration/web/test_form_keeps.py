@@ -216,6 +216,16 @@ async def test_every_field_is_the_same_after_the_form_was_saved_unchanged(api: A
     assert lasting(await read(api, before["id"])) == lasting(before)
 
 
+async def test_what_a_task_runs_after_is_the_same_after_the_form_was_saved_unchanged(api: Api) -> None:
+    await made(api, name="extract", job_type="x")
+    after = {"tasks": [{"task": "extract", "on": "any"}], "within_seconds": 60}
+    before = await made(api, job_type="resize", after=after)
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", await form_of(api, before["id"]))
+    assert status == 303, text[-2000:]
+    assert lasting(await read(api, before["id"])) == lasting(before)
+    assert before["after"]["tasks"] == [{"task": "extract", "on": "any"}]
+
+
 @pytest.fixture
 async def other_defaults() -> AsyncIterator[Api]:
     settings = {

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from noonbell import App
 from noonbell.app.job import NAMES, declared
 from noonbell.errors import InvalidArgument
 from noonbell.model.task import JOBS, TARGET_KINDS, TaskSpec
@@ -27,6 +28,29 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     assert problems_of(max_concurency=1) == {
         "max_concurency": "is not an option of a job; did you mean max_concurrency?"
     }
+
+
+@pytest.mark.parametrize("way", ["job", "name", "list", "mapping", "mapping of jobs"])
+def test_a_job_runs_after_another_named_in_any_way(way):
+    app = App()
+
+    @app.job
+    def extract() -> None: ...
+
+    given = {
+        "job": extract,
+        "name": "extract",
+        "list": [extract],
+        "mapping": {"tasks": [{"task": "extract"}]},
+        "mapping of jobs": {"tasks": [{"task": extract}]},
+    }[way]
+    assert declared("job", {"after": given}).task["after"] == {"tasks": [{"task": "extract"}]}
+
+
+def test_what_is_no_upstream_is_refused():
+    assert problems_of(after=7.5).keys() == {"after.tasks[0].task"}
+    assert problems_of(after={"tasks": "extract"}).keys() == {"after.tasks"}
+    assert problems_of(after={"tasks": [{"task": "a", "on": "never"}]}).keys() == {"after.tasks[0].on"}
 
 
 @pytest.mark.parametrize(

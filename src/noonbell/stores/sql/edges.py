@@ -17,6 +17,7 @@ from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.join import After, Upstream
 from noonbell.model.task import Task, TaskId, TaskSpec
+from noonbell.policy.joins import closed_path
 from noonbell.stores.sql.active_runs import STARTED, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.joins import FOLLOWS, close_joins, disable_joins
@@ -97,28 +98,7 @@ def cycle(q: Dialect, saved: Mapping[int, After | None]) -> Work[list[int]]:
             found[task_id].append(upstream_id)
         before |= {task_id: found[task_id] for task_id in layer}
         layer = {id_ for ids in found.values() for id_ in ids} - before.keys()
-    return _closed_path(before, saved)
-
-
-def _closed_path(before: Mapping[int, Sequence[int]], starts: Iterable[int]) -> list[int]:
-    done: set[int] = set()
-    for start in starts:
-        path: list[int] = []
-        left = [(start, iter(before[start]))] if start not in done else []
-        while left:
-            task_id, rest = left[-1]
-            if not path or path[-1] != task_id:
-                path.append(task_id)
-            following = next((id_ for id_ in rest if id_ not in done), None)
-            if following is None:
-                done.add(task_id)
-                left.pop()
-                path.pop()
-            elif following in path:
-                return [following, *reversed(path[path.index(following) :])]
-            else:
-                left.append((following, iter(before.get(following, ()))))
-    return []
+    return closed_path(before, saved)
 
 
 def refuse_cycles(q: Dialect, saved: Mapping[int, After | None], names: Mapping[int, str]) -> Work[None]:

@@ -24,7 +24,7 @@ from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.model.join import After, Arrival, Join, JoinState
 from noonbell.model.run import Origin, RunStatus, trace_id_of
-from noonbell.model.task import Task, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy import joins as policy
 from noonbell.policy.account import DueRun, Facts, Skip, decide_slot
 from noonbell.policy.joins import FinalRun
@@ -254,6 +254,19 @@ def load_joins(q: Dialect, condition: str, **params: Any) -> Work[list[Join]]:
     return [msgspec.structs.replace(join, arrivals=tuple(arrivals[join.id])) for join in joins]
 
 
+def joins(q: Dialect, task_id: TaskId, root: str | None = None, limit: int = 10) -> Work[list[Join]]:
+    if root is None:
+        which, here = "due_at is not null order by id desc", {}
+    else:
+        which, here = "root = :root order by edge_version desc, redrive desc", {"root": root}
+    return (yield from load_joins(q, f"task_id = :task and {which} limit :limit", task=task_id, limit=limit, **here))
+
+
+def open_joins() -> Work[int]:
+    rows = yield Fetch("select count(*) from joins where due_at is not null")
+    return int(rows[0][0])
+
+
 def _after(task: Task) -> After:
     assert task.spec.after is not None  # noqa: S101 - `_may_follow` has looked
     return task.spec.after
@@ -329,7 +342,7 @@ def _make_runs(q: Dialect, cache: TaskView, now: Instant, complete: Sequence[_Wa
     yield from add_skip_reasons(q, followed.new_runs)
     yield from note_skip_answers(answers)
     yield from tell_births(followed.new_runs)
-    cache.fed |= {n.task.spec.queue for n in followed.new_runs if n.skip_reason is None}
+    cache.note_followers([n.task.spec.queue for n in followed.new_runs if n.skip_reason is None], len(complete))
     return followed
 
 

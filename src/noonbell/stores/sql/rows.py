@@ -195,8 +195,10 @@ class KnownTasks:
         self._size = size
         self.installation = ""
         """The id of the installation, from when the store is open: it goes into the keys of new runs."""
-        self.on_fed: Callable[[Collection[str]], None] | None = None
-        """Called with the queues that runs were put on because other runs have ended, when that has committed."""
+        self.on_followed: Callable[[Sequence[str], int], None] | None = None
+        """Called when runs have been made because others ended, and that has committed: with the queues of those that are not
+        skipped, one for each, and how many are.
+        """
         self._known: OrderedDict[TaskId, Known] = OrderedDict()
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
@@ -227,8 +229,8 @@ class TaskView:
         self._own: dict[int, Known] = {}
         self.may_follow = MOST_FOLLOWING
         """Runs that this transaction may still bring to the tasks that follow."""
-        self.fed: set[str] = set()
-        """Queues that runs were put on because other runs have ended."""
+        self._fed: list[str] = []
+        self._skipped = 0
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)
@@ -248,10 +250,15 @@ class TaskView:
         """The transaction has committed."""
         for known in self._own.values():
             self._shared.add(known)
-        if self.fed:
+        if self._fed or self._skipped:
             failpoint.hit("K18")
-            if self._shared.on_fed is not None:
-                self._shared.on_fed(self.fed)
+            if self._shared.on_followed is not None:
+                self._shared.on_followed(self._fed, self._skipped)
+
+    def note_followers(self, queues: Sequence[str], count: int) -> None:
+        """So many runs are made because others ended; those that are not skipped wait on these queues."""
+        self._fed += queues
+        self._skipped += count - len(queues)
 
 
 def known_tasks(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[dict[int, Known]]:

@@ -36,6 +36,7 @@ from noonbell.stores.sql import (
     unclaimable,
 )
 from noonbell.stores.sql import events as event_log
+from noonbell.stores.sql import joins as following
 from noonbell.stores.sql import settle as settling
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
@@ -58,6 +59,7 @@ class SqlStore(TransitionRunner):
         """`new`: it may be made beside a store with plain names in the same database."""
         self._clock = clock
         self._cache = KnownTasks()
+        self._cache.on_followed = self._tell_followed
         self._wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for locks of other sessions."""
         self._schema = self.dialect.name
@@ -67,13 +69,11 @@ class SqlStore(TransitionRunner):
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
 
-    @property
-    def on_fed(self) -> Callable[[Collection[str]], None] | None:
-        return self._cache.on_fed
-
-    @on_fed.setter
-    def on_fed(self, call: Callable[[Collection[str]], None] | None) -> None:
-        self._cache.on_fed = call
+    def _tell_followed(self, queues: Sequence[str], skipped: int) -> None:
+        if self.observer is not None:
+            self.observer.followed(len(queues), skipped)
+        if self.on_fed is not None and queues:
+            self.on_fed(set(queues))
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -264,6 +264,8 @@ class SqlStore(TransitionRunner):
     # The account
 
     slot_runs = read(accounting.slot_runs)
+    joins = read(following.joins)
+    open_joins = read(following.open_joins)
     slot_counts = read(accounting.slot_counts)
     cleaned = read(accounting.cleaned)
     wait = read(accounting.wait)

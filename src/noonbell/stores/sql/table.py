@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from time import perf_counter
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -27,6 +27,7 @@ class TransitionRunner(ABC):
 
     dialect: Dialect
     on_events: Callable[[], None] | None = None
+    on_fed: Callable[[Collection[str]], None] | None = None
     observer: StoreObserver | None = None
 
     @abstractmethod
