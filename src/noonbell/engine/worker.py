@@ -1,6 +1,6 @@
 """A worker: claims runs, carries them out and settles them. The built-in executor is a worker as any other.
 
-    ClaimLoop (a few) ──leases──▶ InFlight ──one task each──▶ AttemptRunner ─▶ target
+    ClaimLoop (a few) ──leases──▶ InFlight ──in tasks─────▶ AttemptRunner ─▶ target
          ▲                           │ outcomes                 Heartbeat: renews what InFlight holds, obeys orders
          └───────────────────────────┘
 

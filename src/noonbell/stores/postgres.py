@@ -2,7 +2,8 @@
 
 Rows change by sets: a batch is one statement over `unnest`, never one statement a row. Connections plan every statement
 anew (`plan_cache_mode`): a plan made while a queue was empty would be kept and cost several times as much when it is
-full. What follows a claim is found by primary key, with state and token as plain filters.
+full. Some connections keep plans, for statements that have one plan only. What follows a claim is found by primary key,
+with state and token as plain filters.
 """
 
 from __future__ import annotations
