@@ -19,6 +19,10 @@ import yaml
 _PARSER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_BOOL: Final = "tag:yaml.org,2002:bool"
+_TEXT: Final = "tag:yaml.org,2002:str"
+
+
 class _Loader(_PARSER):  # type: ignore[misc, valid-type]
     """Moments stay text, as in JSON. A key that stands twice in a mapping is refused: one of them would win in silence."""
 
@@ -34,6 +38,8 @@ class _Loader(_PARSER):  # type: ignore[misc, valid-type]
             if key is not None and key != "<<" and key in seen:
                 raise ValueError(f"line {key_node.start_mark.line + 1}: {key!r} stands here twice; keep one")
             seen.add(key)
+            if key_node.tag == _BOOL:
+                key_node.tag = _TEXT  # a key is a text, as in JSON: `on` is the name of a field
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
 

@@ -22,11 +22,11 @@ from noonbell.engine.settle import Subject, failed, failure
 from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, IncomingCallback
-from noonbell.model.run import RunStatus
-from noonbell.model.task import TaskId, TaskSpec
+from noonbell.model.run import RunId, RunStatus
+from noonbell.model.task import Task, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
-from noonbell.ports import ORDERS, PLAN, Store, Wakeup, queue_topic
+from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 
 _FRESH_ENOUGH = 5.0
 """Seconds for which a task's policies are taken as known."""
@@ -103,11 +103,11 @@ def is_stale(spec: TaskSpec, subject: CallbackSubject, token_ttl: float) -> bool
 
 
 class _Unknown(Exception):
-    """Ends a transaction that lacks a task's spec."""
+    """Ends a transaction that lacks the spec of a task, or of a flow's step."""
 
-    def __init__(self, task_id: TaskId) -> None:
-        super().__init__(task_id)
-        self.task_id = task_id
+    def __init__(self, subject: CallbackSubject) -> None:
+        super().__init__(subject.run_id)
+        self.subject = subject
 
 
 async def receive(
@@ -125,11 +125,13 @@ async def receive(
     `token_ttl`: the longest that a token is good for, in seconds, where `is_stale` asks. What meets an `objection` is
     recorded as IGNORED, with the objection as its reason.
     """
+    steps: dict[RunId, Task] = {}
 
     def answer(subject: CallbackSubject) -> Settlement | str:
-        task = tasks.recent(subject.task_id, _FRESH_ENOUGH)
+        recent = tasks.recent(subject.task_id, _FRESH_ENOUGH)
+        task = steps.get(subject.run_id) if subject.is_step else recent
         if task is None:
-            raise _Unknown(subject.task_id)  # nothing is written; it is asked again with the spec at hand
+            raise _Unknown(subject)  # nothing is written; it is asked again with the spec at hand
         if is_stale(task.spec, subject, token_ttl):
             return STALE
         if objection is not None and (why := objection(task.spec, subject.at)):
@@ -140,19 +142,21 @@ async def receive(
 
     try:
         subject, recorded = await store.callback(given, answer)
-    except _Unknown as stranger:
-        await tasks.newest(stranger.task_id)
+    except _Unknown as unknown:
+        await tasks.newest(unknown.subject.task_id)
+        if unknown.subject.is_step and (found := await store.run_task(unknown.subject.run_id)) is not None:
+            steps[unknown.subject.run_id] = found
         subject, recorded = await store.callback(given, answer)
     failpoint.hit("K10")
     if subject is not None and recorded.status == "RECEIVED":
-        await _follow(store, wakeup, tasks, subject, message)
+        task = steps.get(subject.run_id) or tasks.recent(subject.task_id, float("inf"))
+        await _follow(store, wakeup, task, subject, message)
     return subject, recorded
 
 
 async def _follow(
-    store: Store, wakeup: Wakeup, tasks: TaskCache, subject: CallbackSubject, message: CallbackMessage
+    store: Store, wakeup: Wakeup, task: Task | None, subject: CallbackSubject, message: CallbackMessage
 ) -> None:
-    task = tasks.recent(subject.task_id, float("inf"))
     if task is None:
         return
     if message.status is CallbackStatus.RUNNING:
@@ -160,5 +164,5 @@ async def _follow(
         if message.progress is not None:
             await store.progress(subject.run_id, subject.token, message.progress)
         return
-    for topic in (queue_topic(task.spec.queue), PLAN, ORDERS):
+    for topic in (ANY_QUEUE if subject.is_step else queue_topic(task.spec.queue), PLAN, ORDERS):
         wakeup.signal(topic)

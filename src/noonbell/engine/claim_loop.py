@@ -221,4 +221,5 @@ class ClaimLoop:
         task = self._tasks.get(lease)
         schedule = None if task is None else task.spec.schedule
         is_planned = made.transition is Transition.RETRY or (schedule or {}).get("mode") == "fixed_delay"
-        return {PLAN, queue_topic(lease.queue)} if is_planned else {queue_topic(lease.queue)}
+        topics = self._tasks.topics(lease)
+        return topics | {PLAN} if is_planned else topics

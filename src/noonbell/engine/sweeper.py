@@ -34,7 +34,7 @@ from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ExpiredRun
 from noonbell.model.run import RunId
-from noonbell.model.task import Task, TaskSpec
+from noonbell.model.task import Step, Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
@@ -132,7 +132,10 @@ class Sweeper:
         judged = await self._judge(late)
         decided: list[tuple[Task, Settlement]] = []
         for one, precondition, hangs in judged:
-            task = await self._tasks.newest(one.task_id, self._poll)
+            if one.is_step:
+                task = await self._store.run_task(one.run_id)
+            else:
+                task = await self._tasks.newest(one.task_id, self._poll)
             batch_done()
             if task is None:
                 continue
@@ -177,7 +180,8 @@ class Sweeper:
         topics: set[str] = set()
         for (task, settlement), answer in zip(decided, answers, strict=True):
             if answer is SettleResult.DONE:
-                topics.add(PLAN if settlement.transition is Transition.RETRY else queue_topic(task.spec.queue))
+                queue = ANY_QUEUE if isinstance(task.spec, Step) else queue_topic(task.spec.queue)
+                topics.add(PLAN if settlement.transition is Transition.RETRY else queue)
                 topics |= {ORDERS, PLAN} if settlement.precondition is Precondition.OVERTIME else {PLAN}
         for topic in sorted(topics):
             self._wakeup.signal(topic)

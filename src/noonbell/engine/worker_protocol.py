@@ -475,12 +475,15 @@ class WorkerBackend:
         if lease is None or task is None:
             return None
         subject = msgspec.structs.replace(subject_of(lease, task.version), worker_id=worker_id)
-        return _HeldRun(task, subject, lease.queue, lease.plain)
+        return _HeldRun(task, subject, self._tasks.topics(lease), lease.plain)
 
     async def _looked_up(self, worker_id: str, run_id: RunId, token: int) -> _HeldRun:
         """Handed out by another node, or never."""
         run = await self._known_run(run_id)
-        task = await self._tasks.newest(run.task_id, _FRESH_ENOUGH)
+        if run.step_id is None:
+            task = await self._tasks.newest(run.task_id, _FRESH_ENOUGH)
+        else:
+            task = await self._store.run_task(run_id)
         if task is None:
             raise _gone(run_id, Order.LOST, run)
         subject = Subject(
@@ -491,7 +494,8 @@ class WorkerBackend:
             worker_id=worker_id,
             task_version=task.version,
         )
-        return _HeldRun(task, subject, run.queue, is_plain=False)
+        topic = queue_topic(run.queue) if run.step_id is None else ANY_QUEUE
+        return _HeldRun(task, subject, {topic}, is_plain=False)
 
     async def _known_run(self, run_id: RunId) -> Run:
         run = await self._store.run(run_id)
@@ -505,7 +509,8 @@ class WorkerBackend:
             return
         if made.transition is Transition.RETRY or (held.task.spec.schedule or {}).get("mode") == "fixed_delay":
             self._wakeup.signal(PLAN)
-        self._wakeup.signal(queue_topic(held.queue))
+        for topic in sorted(held.topics):
+            self._wakeup.signal(topic)
 
 
 class _HeldRun(NamedTuple):
@@ -513,7 +518,8 @@ class _HeldRun(NamedTuple):
 
     task: Task
     subject: Subject
-    queue: str
+    topics: set[str]
+    """The queues where runs may wait because of its end."""
     is_plain: bool
     """No limit, no follow-up: no other loop has anything to do because of its end."""
 

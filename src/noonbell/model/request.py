@@ -141,6 +141,8 @@ class ExpiredRun(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str | None
     begun: bool
     """At most once: its attempt was marked as begun."""
+    is_step: bool = False
+    """Of a flow: `Store.run_task` has what it carries out."""
 
 
 class UnservedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +199,8 @@ class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
     retry_count: int
     lost_count: int
     worker_id: str | None
+    is_step: bool = False
+    """Of a flow: `Store.run_task` has what it carries out."""
     at: Instant = Instant(0)
     """Now."""
     attempt_began_at: Instant | None = None

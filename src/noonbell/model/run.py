@@ -23,7 +23,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
-from noonbell.model.task import TaskId
+from noonbell.model.task import Step, TaskId
 
 RunId = NewType("RunId", int)
 
@@ -130,6 +130,8 @@ class Origin(enum.StrEnum):
     RETRY = "retry"
     UPSTREAM = "upstream"
     """Runs of the tasks that it follows have ended."""
+    FLOW = "flow"
+    """A step of a flow."""
 
 
 class SkipReason(enum.StrEnum):
@@ -177,9 +179,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     upstream_run_ids: Annotated[
         tuple[int, ...] | None, meta("The runs whose end has started it: those of the tasks that it follows.")
     ] = None
-    parent_id: Annotated[RunId | None, meta("The fan-out that it is a part of.")] = None
+    parent_id: Annotated[RunId | None, meta("The fan-out or the flow that it is a part of.")] = None
     shard_index: int | None = None
     shard_total: int | None = None
+    step_id: Annotated[str | None, meta("The step of the flow that it carries out.", examples=[None])] = None
+    item_index: Annotated[int | None, meta("Of a step with `foreach`: which item, from 0 on.")] = None
     skip_reason: Annotated[SkipReason | None, meta("Why a policy decided against it.")] = None
     start_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.004Z"])] = None
     end_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.184Z"])] = None
@@ -301,6 +305,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: RunId | None = None
     shard_index: int | None = None
     shard_total: int | None = None
+    step: Step | None = None
+    """Of a flow: what it does, in place of what its task says."""
+    item_index: int | None = None
     trace_id: str | None = None
     idempotency_key: str | None = None
     """As it is stored: see `idempotency_key_of`."""
@@ -323,6 +330,11 @@ def key_of_part(parent_key: str, shard_index: int, shard_total: int) -> str:
 def key_of_join(installation: str, task_uid: str, root: str, edge_version: int, redrive: int) -> str:
     """Of the run that a join makes. The root is the slot or the run that all its upstream runs go back to."""
     return _digest(f"join {installation} {task_uid} {root} {edge_version} {redrive}")
+
+
+def key_of_step(parent_key: str, step_id: str, item_index: int | None) -> str:
+    """Of the run of a step of a flow, or of one item of it."""
+    return _digest(f"step {parent_key} {'-' if item_index is None else item_index} {step_id}")
 
 
 def key_of_asked(installation: str) -> str:

@@ -39,6 +39,7 @@ class ExecType(enum.StrEnum):
     SYNC = "SYNC"
     ASYNC = "ASYNC"
     JOB = "JOB"
+    FLOW = "FLOW"
 
 
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +108,23 @@ JOBS: Final = TargetKind(
     is_message=True,
     kill_point="K12",
 )
-TARGET_KINDS: Final = (JOBS, HTTP)
+FLOWS: Final = TargetKind(
+    name="FLOW",
+    exec_types=(ExecType.FLOW,),
+    named_by="steps",
+    fields={"steps": ()},
+    not_for_others="is for tasks of exec_type FLOW, and this one is {exec_type}; leave one of the two out",
+    queue=HTTP_QUEUE,
+    has_own_queue=True,
+    timeout_seconds=0,
+    max_retries=0,
+    max_concurrency=1,
+    takes_overrides=False,
+    is_message=False,
+    kill_point="K16",
+)
+"""No target carries out its runs: the claim of a run starts the first steps, and the end of each step the next ones."""
+TARGET_KINDS: Final = (JOBS, FLOWS, HTTP)
 """The first whose `named_by` a task has is its kind; the last where it has none."""
 
 OWN_QUEUES: Final = {kind.queue: kind for kind in TARGET_KINDS if kind.has_own_queue}
@@ -116,11 +133,14 @@ OWN_QUEUES: Final = {kind.queue: kind for kind in TARGET_KINDS if kind.has_own_q
 _KIND_OF: Final = {exec_type: kind for kind in TARGET_KINDS for exec_type in kind.exec_types}
 
 
+_NAMES: Final = (str, list, tuple)
+
+
 def target_kind(exec_type: object, given: Mapping[str, Any]) -> TargetKind:
     """The kind of a task's target: by its `exec_type`; without one, by what it names. An unknown exec_type counts as none."""
     if isinstance(exec_type, str) and exec_type in _KIND_OF:
         return _KIND_OF[ExecType(exec_type)]
-    found = (kind for kind in TARGET_KINDS if isinstance(given.get(kind.named_by), str) and given[kind.named_by])
+    found = (kind for kind in TARGET_KINDS if given.get(kind.named_by) and isinstance(given[kind.named_by], _NAMES))
     return next(found, TARGET_KINDS[-1])
 
 
@@ -271,6 +291,10 @@ NEVER = Instant(0)
 
 _BY_KIND = -1
 
+MOST_STEPS: Final = 1_000
+MOST_ITEMS: Final = 10_000
+"""Of one `foreach`."""
+
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a task is asked to do, complete: a default that depends on the kind of target is filled in on construction.
@@ -325,8 +349,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     exec_type: Annotated[
         ExecType,
         described(
-            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. Default JOB with a"
-            " `job_type`, else SYNC.",
+            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. Default JOB"
+            " with a `job_type`, FLOW with `steps`, else SYNC.",
             default=None,
         ),
     ] = ExecType.SYNC
@@ -438,11 +462,22 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         OnExhausted.KEEP
     )
     delete_on_complete: Annotated[bool, described("Delete the task after its last slot.")] = False
+    steps: Annotated[
+        tuple[Step, ...],
+        described(
+            "FLOW: what is done, in the order that `needs` says.",
+            anything=True,
+            max_length=MOST_STEPS,
+            expected=f"a list of 1 to {MOST_STEPS} steps",
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
         if self.job_type is not None and self.exec_type is not ExecType.JOB:
             put(self, "exec_type", ExecType.JOB)
+        if self.steps and self.exec_type is not ExecType.FLOW:
+            put(self, "exec_type", ExecType.FLOW)
         kind = self.target_kind
         if not self.queue:
             put(self, "queue", kind.queue)
@@ -464,6 +499,77 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.delivery is Delivery.AT_MOST_ONCE:
             return msgspec.structs.replace(self.retry_policy, max_retries=0)
         return self.retry_policy
+
+
+class StepOn(enum.StrEnum):
+    """How the steps that a step needs must have ended for it to run."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    SKIPPED = "skipped"
+    ANY = "any"
+
+
+class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a flow: what a task says of its target, and when its turn comes.
+
+    It is a TaskSpec, so that whoever carries out a step's run reads it as that of any other.
+    """
+
+    noun: ClassVar[str] = "a step"
+    without: ClassVar[tuple[str, ...]] = (
+        *("name", "description", "labels", "managed_by", "external_id", "meta", "schedule", "timezone", "start_at"),
+        *("end_at", "jitter_seconds", "max_concurrency", "concurrency_policy", "queue_depth", "overlap_action"),
+        *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
+        *("fanout", "on_exhausted", "delete_on_complete", "steps"),
+    )
+
+    name: str = ""
+    max_concurrency: int | None = None
+
+    id: Annotated[
+        str,
+        described(
+            "What the other steps call it: letters, digits, _ and -, no digit or - first.",
+            min_length=1,
+            max_length=64,
+            pattern="[A-Za-z_][A-Za-z0-9_-]{0,63}",
+            expected="1 to 64 letters, digits, _ and -, the first a letter or _",
+            missing="a name that is unique among the steps",
+            examples=["extract"],
+        ),
+    ]
+    needs: Annotated[
+        tuple[Annotated[str, described(max_length=64)], ...],
+        described("The steps that must have ended before its turn comes.", max_length=MOST_STEPS),
+    ] = ()
+    on: Annotated[
+        StepOn,
+        described(
+            "It runs if all of its needs succeeded; or if one of them failed, or was skipped; or however they ended."
+        ),
+    ] = StepOn.SUCCESS
+    when: Annotated[
+        str | None,
+        described(
+            "A condition over steps, payload and slot; if it is false, the step is skipped.",
+            max_length=1_000,
+            examples=["steps.parts.failed == 0"],
+        ),
+    ] = None
+    foreach: Annotated[
+        Any,
+        described(
+            f"A list, or a placeholder for one, of up to {MOST_ITEMS} items: a run for each of them.",
+            examples=["{{ steps.extract.result.files }}"],
+        ),
+    ] = None
+    max_parallel: Annotated[
+        int | None, described("Items of `foreach` under way at once; 1,000 by default and at most.", ge=1, le=1_000)
+    ] = None
+    allow_failure: Annotated[
+        bool, described("If it fails, the flow does not, and for the steps that need it, it counts as a success.")
+    ] = False
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

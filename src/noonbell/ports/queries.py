@@ -20,6 +20,7 @@ from noonbell.model.account import (
 )
 from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
 from noonbell.model.event import Callback, Event, EventPage, LogLine
+from noonbell.model.flow import StepState
 from noonbell.model.join import Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
@@ -93,6 +94,17 @@ class Queries(Protocol):
         """What each of them carries, with what was changed for that run alone. Unknown ids are left out."""
 
     async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]: ...
+
+    async def run_task(self, run_id: RunId) -> Task | None:
+        """The task of a run, as its attempts see it: of a step of a flow, that step's spec, as of the version with which its
+        flow started. None if the run is gone.
+        """
+
+    async def flow_states(self, run_id: RunId) -> list[StepState]:
+        """The steps of a run of a flow, in the order in which its task names them; none before it has started."""
+
+    async def task_as_of(self, task_id: TaskId, version: int) -> Task | None:
+        """A task with the spec of one of its versions; None if it was purged."""
 
     async def overdue(self, limit: int) -> list[ExpiredRun]:
         """Leases run out, attempts past their deadline, callbacks that never came. Reads only; the oldest first."""

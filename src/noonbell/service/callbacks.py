@@ -157,7 +157,7 @@ class Callbacks:
         run = await self._store.run(run_id)
         if run is None or run.task_id != task_id or run.status in FINAL or run.status is RunStatus.CALLBACK_PENDING:
             return False
-        task = await self._store.task(task_id)
+        task = await self._store.run_task(run_id)
         return task is None or task.spec.exec_type is not ExecType.ASYNC
 
 

@@ -10,7 +10,7 @@ undo it, so all of them have the new key first before it starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ import msgspec
 from noonbell.errors import InvalidArgument, InvalidState, SettingsError
 from noonbell.masking import is_harmless_header, masked_headers
 from noonbell.model.alert import Channel
-from noonbell.model.task import TaskSpec
+from noonbell.model.task import Step, TaskSpec
 from noonbell.ports import Store
 from noonbell.sealing import SETTING, Sealer, is_sealed
 
@@ -48,6 +48,7 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
     `kept` is the task as it is, its secrets opened, `given` what the caller wrote, with MASK or without the field, and
     `made` the fields that follow from it. Who may change a task need not know its secrets.
     """
+    _refuse_carried_in_steps(kept, given, made)
     target = made.get("target_url")
     if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
         return
@@ -66,6 +67,24 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
         problems["secret"] = why
     if problems:
         raise InvalidArgument.fields(problems)
+
+
+def _refuse_carried_in_steps(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """The same for each step of a flow that has the id of one that there is."""
+    steps, asked = made.get("steps"), given.get("steps")
+    if not kept.steps or not isinstance(steps, list | tuple) or not isinstance(asked, list | tuple):
+        return
+    known = {step.id: step for step in kept.steps}
+    for index, (was, step) in enumerate(zip(asked, steps, strict=False)):
+        found = known.get(str(step.get("id"))) if isinstance(step, Mapping) and isinstance(was, Mapping) else None
+        if found is None:
+            continue
+        try:
+            # What a step leaves out it does not keep: a change names all steps as a whole.
+            refuse_carried(found, {"headers": {}, "secret": None, **was}, step)
+        except InvalidArgument as error:
+            problems = {f"steps[{index}].{name}": problem for name, problem in error.details.items()}
+            raise InvalidArgument.fields(problems) from None
 
 
 def _origin(url: str | None) -> tuple[str, str, int | None] | str | None:
@@ -93,6 +112,9 @@ Turn = Callable[[str, str | None], str]
 def sealed(holder: Holder, sealer: Sealer, kept: Holder | None = None) -> Holder:
     """`holder` with its secrets sealed; those that `kept` has too stay as they are there."""
     fields = turned(_fields_of(holder), sealer.seal, {} if kept is None else _fields_of(kept))
+    known = {} if kept is None else {step.id: step for step in _steps_of(kept)}
+    if steps := tuple(sealed(step, sealer, known.get(step.id)) for step in _steps_of(holder)):
+        fields["steps"] = steps
     return msgspec.structs.replace(holder, **fields)
 
 
@@ -114,6 +136,9 @@ def opened_where_possible(holder: Holder, sealer: Sealer) -> Holder:
 
 
 def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
+    steps = [_turned(step, turn) for step in _steps_of(holder)]
+    if any(made is not step for made, step in zip(steps, _steps_of(holder), strict=True)):
+        holder = msgspec.structs.replace(holder, steps=tuple(steps))
     fields: dict[str, Any] = _fields_of(holder)
     texts = [*fields["headers"].values(), *(fields[name] or "" for name in _FIELDS if name in fields)]
     if not any(map(is_sealed, texts)):
@@ -134,7 +159,55 @@ def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None
     for name in _FIELDS:
         if fields.get(name):
             found[name] = turn(fields[name], kept.get(name))
+    if fields.get("steps"):
+        found["steps"] = [{**step, **turned(_secrets_in(step), turn)} for step in fields["steps"]]
     return found
+
+
+def _secrets_in(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a step, as the store writes it, that may hold secrets."""
+    return {name: step.get(name) or {} for name in ("headers",)} | {
+        name: step[name] for name in _FIELDS if name in step
+    }
+
+
+def masked_steps(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Steps as an answer shows them."""
+    return [_masked_step(step) for step in steps]
+
+
+def _masked_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    shown = dict(step)
+    if shown.get("headers"):
+        shown["headers"] = masked(shown["headers"])
+    if shown.get("secret") is not None:
+        shown["secret"] = MASK
+    return shown
+
+
+def unmasked_steps(given: Any, kept: Sequence[Step]) -> Any:
+    """`given`, where MASK in a step stands for what the step of the same id has."""
+    if not isinstance(given, list | tuple):
+        return given
+    known = {step.id: step for step in kept}
+    return [
+        _unmasked_step(step, known.get(str(step.get("id")))) if isinstance(step, Mapping) else step for step in given
+    ]
+
+
+def _unmasked_step(given: Mapping[str, Any], kept: Step | None) -> dict[str, Any]:
+    made = dict(given)
+    if kept is None:
+        return made
+    if isinstance(made.get("headers"), Mapping):
+        made["headers"] = unmasked(made["headers"], kept.headers)
+    if made.get("secret") == MASK and kept.secret is not None:
+        made["secret"] = kept.secret
+    return made
+
+
+def _steps_of(holder: TaskSpec | Channel) -> tuple[Step, ...]:
+    return holder.steps if isinstance(holder, TaskSpec) else ()
 
 
 def _fields_of(holder: TaskSpec | Channel) -> dict[str, Any]:

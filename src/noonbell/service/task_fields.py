@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
@@ -21,24 +21,29 @@ from noonbell.clock import Instant, slot_of
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.fields import Moment, meta, read_into, read_values
 from noonbell.fields.kinds import unfit
-from noonbell.fields.problems import Problems, ReadContext
+from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.run import RunStatus
 from noonbell.model.task import (
+    FLOWS,
     HTTP,
     JOBS,
+    MOST_STEPS,
     NEVER,
     OWN_QUEUES,
     TARGET_KINDS,
+    ExecType,
     Fanout,
     MisfirePolicy,
     OnLost,
     RetryPolicy,
+    Step,
     TargetKind,
     TaskId,
     TaskSpec,
     TaskStatus,
     target_kind,
 )
+from noonbell.policy import flows
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.retention import KeepFields
 from noonbell.service.secrets import MASK
@@ -181,6 +186,9 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Map
         values.pop(name, None)
     _check_identity(given, values, at)
     _check_target(given, values, at, rules)
+    if kind is FLOWS:
+        values["steps"] = _read_steps(given.get("steps"), at, rules)
+        _refuse_for_flow(values, at)
     values["schedule"] = _schedule_of(given, values, at, now, rules, kept)
     _check_policies(values, at, rules, kind)
     _check_flow(given, values, at, rules)
@@ -234,7 +242,7 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
     exec_type = values.setdefault("exec_type", kind.exec_types[0])
     for other in TARGET_KINDS:
         for name, default in other.fields.items() if other is not kind else ():
-            if given.get(name) not in (None, "", default):
+            if given.get(name) not in (None, "", [], (), default):
                 at.wrong(name, other.not_for_others.format(exec_type=exec_type))
             values.pop(name, None)
     _check_queue(kind, given, values, at)
@@ -253,6 +261,51 @@ def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, A
         at.wrong("queue", f"is {other.queue!r}; that queue is for {other.name} targets, expected another one")
     if values.get("queue") == "":
         at.expected("queue", "", "a text of 1 to 255 characters")
+
+
+def _read_steps(given: Any, at: ReadContext, rules: Rules) -> tuple[Step, ...]:
+    """The steps of a flow, each read as a task is, and then whether they fit together."""
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST_STEPS:
+        at.expected("steps", given, f"a list of 1 to {MOST_STEPS} steps")
+        return ()
+    before = len(at.problems.found)
+    steps = [_read_step(each, ReadContext(at.problems, f"steps[{index}]"), rules) for index, each in enumerate(given)]
+    if len(at.problems.found) == before:
+        for index, name, problem in flows.problems(steps):
+            at.wrong(f"steps[{index}].{name}", problem)
+    return tuple(steps)
+
+
+def _read_step(given: Any, at: ReadContext, rules: Rules) -> Step:
+    if not isinstance(given, Mapping):
+        at.problems.add(at.path, f"is {shown(given)}; expected an object")
+        return Step(id="_")
+    named_kind = given.get("exec_type")
+    kind = target_kind(named_kind, given if named_kind is None else {})
+    if kind is FLOWS or named_kind == ExecType.FLOW:
+        at.wrong("exec_type" if named_kind else "steps", "makes a step a flow; a step calls a target or a job")
+        return Step(id="_")
+    values = read_values(Step, _over_defaults(given, rules, kind), at)
+    if given.get("id") is None:
+        at.wrong("id", "is missing; expected a name that is unique among the steps")
+        values["id"] = "_"
+    _check_target(given, values, at, replace(rules, check_template=_any_text))
+    _check_policies(values, at, rules, kind)
+    _check_flow(given, values, at, rules)
+    return Step(**values)
+
+
+def _refuse_for_flow(values: Mapping[str, Any], at: ReadContext) -> None:
+    """What a flow's own run has no use for: its steps are carried out, and retried, each for itself."""
+    policy = values.get("retry_policy")
+    if policy is not None and policy.max_retries:
+        at.wrong("retry_policy", "is for what is carried out, and a flow is not; each of its steps has its own")
+    if values.get("fanout") is not None:
+        at.wrong("fanout", "is for what one worker can carry out, and a flow has steps; leave one of the two out")
+
+
+def _check_steps(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
+    """Read by `_read_steps`."""
 
 
 def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
@@ -411,6 +464,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
 _TARGET_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], ReadContext, CheckTemplate], None]]] = {
     HTTP.name: check_http,
     JOBS.name: _check_job,
+    FLOWS.name: _check_steps,
 }
 """What the declarations of its fields cannot say of a kind of target, besides that what it calls must be there."""
 

@@ -32,7 +32,7 @@ from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.joins import closed_path
 from noonbell.service import tasks
 from noonbell.service.filters import every
-from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
+from noonbell.service.secrets import MASK, masked, masked_steps, refuse_carried, unmasked, unmasked_steps
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
 from noonbell.service.tasks import SYSTEM, Replacement
 from noonbell.service.tasks import written as whole
@@ -168,6 +168,7 @@ class Applying:
         plain = {name: value for name, value in fields.items() if name != "version"}
         headers = fields.get("headers")
         hides = isinstance(headers, Mapping) and MASK in headers.values()
+        hides = hides or MASK in msgspec.json.encode(fields.get("steps")).decode()
         if not (hides or fields.get("secret") == MASK) or not isinstance(fields.get("name"), str):
             return plain
         found = await self._services.store.task_named(str(fields["name"]))
@@ -176,6 +177,8 @@ class Applying:
             plain["headers"] = unmasked(headers, task.spec.headers)
         if task is not None and fields.get("secret") == MASK:
             plain["secret"] = task.spec.secret
+        if task is not None and "steps" in fields:
+            plain["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
         if task is not None:
             refuse_carried(task.spec, fields, plain)
         return plain
@@ -221,6 +224,8 @@ def _differences(task: Task, draft: Draft) -> dict[str, list[Any]]:
         found["headers"] = [masked(each) for each in found["headers"]]
     if "secret" in found:
         found["secret"] = [None if each is None else MASK for each in found["secret"]]
+    if "steps" in found:
+        found["steps"] = [masked_steps(each) for each in found["steps"]]
     return found
 
 

@@ -24,7 +24,7 @@ from noonbell.model.task import TARGET_KINDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import secrets
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
-from noonbell.service.secrets import MASK, masked, refuse_carried, unmasked
+from noonbell.service.secrets import MASK, masked, masked_steps, refuse_carried, unmasked, unmasked_steps
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
 from noonbell.when.cron_fields import CronDialect
 
@@ -526,6 +526,7 @@ def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None
         upstream["task"] = (names or {}).get(upstream["task"], upstream["task"])
     fields["headers"] = masked(task.spec.headers)
     fields["secret"] = None if task.spec.secret is None else MASK
+    fields["steps"] = masked_steps(fields["steps"])
     return {
         "id": task.id,
         "name": fields.pop("name"),
@@ -599,6 +600,8 @@ def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
         fields["headers"] = unmasked(fields["headers"], task.spec.headers)
     if fields.get("secret") == MASK and task.spec.secret is not None:
         fields["secret"] = task.spec.secret
+    if "steps" in fields:
+        fields["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
     if fields.get("status") == task.status:
         del fields["status"]
     is_same_dialect = fields.get("cron_dialect") in (None, cron_dialect(task.spec))

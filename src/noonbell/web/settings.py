@@ -177,6 +177,11 @@ def of_task(task: Task) -> SecretHolder | None:
     values = {name: value for name, value in task.spec.headers.items() if value and is_secret(name)}
     if task.spec.secret:
         values["secret"] = task.spec.secret
+    for step in task.spec.steps:
+        own = {name: value for name, value in step.headers.items() if value and is_secret(name)}
+        if step.secret:
+            own["secret"] = step.secret
+        values |= {f"steps.{step.id}.{name}": value for name, value in own.items()}
     if not values:
         return None
     return SecretHolder(

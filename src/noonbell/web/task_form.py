@@ -23,7 +23,7 @@ from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind,
 from noonbell.fields.problems import Problems
 from noonbell.model.account import Activity
 from noonbell.model.task import HTTP, JOBS, TARGET_KINDS, RetryPolicy, Task, TaskSpec, TaskVersion
-from noonbell.service.secrets import MASK, is_secret, masked
+from noonbell.service.secrets import MASK, is_secret, masked, masked_steps
 from noonbell.service.tasks import shown, written
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
@@ -191,6 +191,7 @@ def told(spec: TaskSpec) -> dict[str, Any]:
     fields = written(spec)
     fields["headers"] = masked(spec.headers)
     fields["secret"] = None if spec.secret is None else MASK
+    fields["steps"] = masked_steps(fields["steps"])
     return fields
 
 
@@ -446,7 +447,13 @@ def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
     ]
     if before.secret != after.secret and before.secret is not None and after.secret is not None:
         hidden.append("secret")
-    return [FieldChange(name, MASK, MASK) for name in hidden]
+    steps = {step.id: step for step in before.steps}
+    found = [FieldChange(name, MASK, MASK) for name in hidden]
+    for step in after.steps:
+        if step.id in steps:
+            changes = _secretly(steps[step.id], step)
+            found += [FieldChange(f"steps.{step.id}.{each.name}", MASK, MASK) for each in changes]
+    return found
 
 
 def _kind(before: TaskVersion, after: TaskVersion, fields: Sequence[FieldChange]) -> str:

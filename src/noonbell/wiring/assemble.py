@@ -36,7 +36,7 @@ from noonbell.engine.worker import Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
 from noonbell.masking import mask_addresses
-from noonbell.model.task import TARGET_KINDS, ExecType, TaskSpec
+from noonbell.model.task import OWN_QUEUES, ExecType, TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
 from noonbell.sealing import Sealer
@@ -61,7 +61,7 @@ from noonbell.telemetry.traces import traced
 async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int | None) -> Worker:
     """For the kinds of targets that have a queue of their own: no other worker claims from these."""
     executor = parts.settings.executor
-    kinds = [kind for kind in TARGET_KINDS if kind.has_own_queue]
+    kinds = list(OWN_QUEUES.values())
     given = TargetParts(parts.settings, parts.store, own_ports=() if port is None else (port,))
     targets: dict[ExecType, Target] = {}
     for kind in kinds:

@@ -197,15 +197,19 @@ After = tuple[int, int]
 
 def reseal_tasks(after: int, limit: int, reseal: Reseal) -> Work[tuple[int | None, int]]:
     rows = yield Fetch(
-        "select id, version, headers, secret from tasks where id > :after order by id limit :limit",
+        "select id, version, headers, secret, steps from tasks where id > :after order by id limit :limit",
         {"after": after, "limit": limit},
     )
     written = 0
-    for task_id, version, headers, secret in rows:
+    for task_id, version, headers, secret, steps in rows:
         was = {"headers": from_json(headers), "secret": secret}
+        if steps is not None:
+            was["steps"] = from_json(steps)
         found = reseal(was)
         if found != was:
             sealed = {"headers": to_json(found["headers"]), "secret": found["secret"]}
+            if "steps" in found:
+                sealed["steps"] = to_json(found["steps"])
             written += yield update("tasks", {"id": task_id, "version": version}, **sealed)
     return (rows[-1][0] if len(rows) == limit else None), written
 
@@ -239,4 +243,4 @@ def reseal_channels(reseal: Reseal) -> Work[int]:
 
 
 def _secrets_of(spec: dict[str, Any]) -> dict[str, Any]:
-    return {name: spec[name] for name in ("headers", "secret", "url") if name in spec}
+    return {name: spec[name] for name in ("headers", "secret", "url", "steps") if name in spec}

@@ -104,7 +104,7 @@ def wait(run_id: RunId) -> Work[Wait | None]:
     if live.flags & RunFlag.PINNED:
         pins = yield Fetch("select worker_id from pins where run_id = :run order by worker_id", {"run": run_id})
     had = []
-    if live.parent_id is not None:
+    if live.flags & RunFlag.PART:
         had = yield Fetch(
             "select worker_id from runs where parent_id = :parent and worker_id is not null union"
             " select worker_id from live where parent_id = :parent and worker_id is not null",
@@ -157,7 +157,7 @@ def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
     if limit is not None and found.limit is None:
         counted = yield Fetch(
             f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
-            " and queue = :name and parent_id is null",
+            f" and queue = :name and (parent_id is null or (flags & {RunFlag.STEP}) <> 0)",
             {"name": live.queue},
         )
         if counted[0][0] >= limit:

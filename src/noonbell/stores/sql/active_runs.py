@@ -2,12 +2,12 @@
 
     LATER ──promote──▶ READY | GATED | CAREFUL | PINNED ──claim──▶ LEASED ──settle──▶ final (the row is deleted)
       ▲                     ▲                               │ ├─park──▶ PARKED ──callback, sweep──▶ final or LATER
-      └──────retry──────────┼───────────────────────────────┘ └─(fan-out parent)──▶ PARENT
+      └──────retry──────────┼───────────────────────────────┘ └─(fan-out, flow)──▶ PARENT
                             └──release, lose────────────────┘
 
 READY needs nothing but a worker of its queue: the hot claim walks these rows and no others. GATED waits behind the
 gate of its task (a concurrency or rate limit). CAREFUL is due, but the claim must check it: a policy follows the run, it
-asks for a newer worker, or it is a part of a fan-out. PINNED names its workers, and only they look for it.
+asks for a newer worker, or it is a part of a fan-out or a step of a flow. PINNED names its workers, and only they look for it.
 Every function here that moves or deletes rows keeps the counts at the gates in step.
 
 `rounds` has the last run of a task whose policies ask for it: its status, and the failures in a row.
@@ -73,6 +73,10 @@ class RunFlag:
     """Waits as RETRYING: it has started before."""
     EVENT_ONLY = 2048
     """Needs no worker: when it is due, it is published as an event, and done."""
+    FLOW = 4096
+    """Its claim starts the steps of a flow."""
+    STEP = 8192
+    """A step of a flow."""
 
 
 STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
@@ -93,6 +97,8 @@ def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool
         flags |= RunFlag.PINNED
     if spec.fanout is not None:
         flags |= RunFlag.FANOUT
+    if spec.exec_type is ExecType.FLOW:
+        flags |= RunFlag.FLOW
     if spec.exec_type is ExecType.ASYNC or (force_async and spec.target_kind.takes_overrides):
         flags |= RunFlag.CALLBACK
     if spec.delivery is Delivery.AT_MOST_ONCE:

@@ -8,7 +8,8 @@ A limit is decided under a lock: the row of a limited queue, the row of a gate, 
 claim at a time takes from it, and a count can only be too high, never too low.
 
 A run that fans out is claimed as a parent: it has no lease, and keeps one place at its task's gate. It is split into parts
-for the workers that are alive then; each part is a run of its own, for another worker.
+for the workers that are alive then; each part is a run of its own, for another worker. A run of a flow is claimed so too, and
+its first steps become runs (`flows`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from typing import NamedTuple
 from noonbell.clock import SECOND, Instant
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
-from noonbell.model.task import TaskId
+from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.model.worker import WorkerState
+from noonbell.stores.sql import flows
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.finish import Ending, finish, flow_ending
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues
 from noonbell.stores.sql.rows import Known, TaskView, from_json, known_tasks
@@ -76,13 +79,14 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
     yield from queues.write(now, chosen.rows)
+    woken: set[str] = set()
     if chosen.parents:
-        yield from split_parents(q, cache, now, request, chosen.parents)
+        woken = yield from start_parents(q, cache, now, request, chosen.parents)
         parts = yield from _candidates(q, request, queues, EVERYTHING, [row.run_id for row in chosen.parents])
         picked = choose(parts, request.max - len(taken), queues, gates)
         taken += yield from _lease(q, cache, now, request, picked.rows)
     next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
-    return Claimed(taken, next_at, tuple(sorted({row.queue for row in chosen.parents})))
+    return Claimed(taken, next_at, tuple(sorted(woken)))
 
 
 def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
@@ -99,14 +103,14 @@ def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Ga
         gate = gates.get(row)
         if gate is not None and by_gate[gate.task_id] >= gate.room:
             continue
-        if row.parent_id is not None:
+        if row.parent_id is not None and row.flags & RunFlag.PART:
             if row.parent_id in split:
                 continue  # one part of a fan-out to a worker
             split.add(row.parent_id)
         by_queue[row.queue] += 1
         if gate is not None:
             by_gate[gate.task_id] += 1
-        (chosen.parents if row.flags & RunFlag.FANOUT else chosen.rows).append(row)
+        (chosen.parents if row.flags & (RunFlag.FANOUT | RunFlag.FLOW) else chosen.rows).append(row)
     return chosen
 
 
@@ -117,7 +121,7 @@ def _order(row: Live) -> tuple[int, bool, int, int]:
 # Of a fan-out, a worker gets no part after another one, and none that it has lost. Asked before the limit and the locks:
 # parts that wait for other workers must neither fill this worker's batch nor be held while those look for them. No part is
 # ever READY; saying so keeps PostgreSQL out of that partition.
-_NOT_HAD = f""" and (l.parent_id is null or not (
+_NOT_HAD = f""" and (l.parent_id is null or (l.flags & {RunFlag.STEP}) <> 0 or not (
     exists (select 1 from runs s where s.parent_id = l.parent_id and s.worker_id = :worker and s.id <> l.run_id)
     or exists (select 1 from live s where s.parent_id = l.parent_id and s.worker_id = :worker and s.run_id <> l.run_id
                and s.place <> {int(Place.READY)})
@@ -167,9 +171,12 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
     if not rows:
         return []
     tasks = yield from known_tasks(q, cache, [row.task_id for row in rows])
+    steps = yield from flows.steps_of(q, cache, [row.run_id for row in rows if row.flags & RunFlag.STEP])
     leased: list[Live] = []
     for row in rows:
         spec = tasks[row.task_id].task.spec
+        if row.run_id in steps:
+            spec = steps[row.run_id][1] or spec
         expires = now + spec.worker_timeout_ms * 1000
         deadline = now + round(spec.timeout_seconds * SECOND)
         leased.append(
@@ -196,7 +203,7 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
         yield from note_started(q, sorted(tracked, key=lambda row: row.run_id))
     tokens = yield from make_callback_tokens([row for row in leased if row.flags & RunFlag.CALLBACK])
     yield from tell("run.started", [(row.task_id, row.run_id, {"worker_id": request.worker_id}) for row in leased])
-    return (yield from leases_of(q, tasks, leased, tokens))
+    return (yield from leases_of(q, tasks, leased, tokens, steps))
 
 
 _SELECT = (
@@ -232,21 +239,25 @@ def made_at(token: str) -> Instant | None:
 
 
 def leases_of(
-    q: Dialect, tasks: Mapping[int, Known], leased: Sequence[Live], tokens: Mapping[int, str]
+    q: Dialect,
+    tasks: Mapping[int, Known],
+    leased: Sequence[Live],
+    tokens: Mapping[int, str],
+    steps: Mapping[int, tuple[Task, Step | None, int | None]],
 ) -> Work[list[Lease]]:
-    """In the order of the rows."""
+    """In the order of the rows. `steps`: of those that are steps of a flow, what they carry out."""
     rows = yield from q.fetch_by(_SELECT, "r.id", [row.run_id for row in leased])
     wide = {row[0]: row for row in rows}
     leases = []
     for live in leased:
-        known = tasks[live.task_id]
+        task, step, item = steps.get(live.run_id, (tasks[live.task_id].task, None, None))
         run_id, origin, scheduled_time, priority, key, index, total, trace_id, idempotency_key = wide[live.run_id][:9]
         payload, overrides = wide[live.run_id][9:]
         leases.append(
             Lease(
                 run_id=RunId(run_id),
                 task_id=TaskId(live.task_id),
-                task_version=known.task.version,
+                task_version=task.version,
                 worker_id=live.worker_id or "",
                 token=live.token,
                 attempt=live.attempt,
@@ -260,12 +271,14 @@ def leases_of(
                 expires_at=Instant(live.expires_at or 0),
                 deadline_at=Instant(live.deadline_at or 0),
                 key=key,
-                payload=known.task.spec.payload if payload is None else from_json(payload),
+                payload=task.spec.payload if payload is None else from_json(payload),
                 overrides=from_json(overrides),
                 callback_token=tokens.get(run_id),
                 parent_id=None if live.parent_id is None else RunId(live.parent_id),
                 shard_index=index,
                 shard_total=total,
+                step=step,
+                item_index=item,
                 trace_id=trace_id,
                 idempotency_key=idempotency_key,
                 plain=live.gate is None and live.flags == 0,
@@ -319,18 +332,32 @@ def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequ
     return [part.id for part in parts]
 
 
-_PARENT_COLUMNS = ("place", "at", "token", "claimed_at", "attempt", "flags")
+_PARENT_COLUMNS = ("place", "at", "token", "claimed_at", "deadline_at", "attempt", "flags")
 
 
-def split_parents(
+def start_parents(
     q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, parents: Sequence[Live]
-) -> Work[None]:
-    """Each parent is RUNNING from now on, without a lease of its own, and its parts wait for their workers."""
+) -> Work[set[str]]:
+    """Each is RUNNING from now on, without a lease of its own, and its parts or first steps wait for their workers.
+
+    The queues where they do.
+    """
     tasks = yield from known_tasks(q, cache, [parent.task_id for parent in parents])
     workers = yield from load_workers()
     started: list[Live] = []
+    over: list[Ending] = []
+    woken: set[str] = set()
     for parent in parents:
         spec = tasks[parent.task_id].task.spec
+        if parent.flags & RunFlag.FLOW:
+            begun = _parent_started(parent, now, spec)
+            started.append(begun)
+            end, queues = yield from flows.start(q, cache, now, begun)
+            woken |= queues
+            if end is not None:
+                over.append(flow_ending(end))
+            continue
+        woken.add(parent.queue)
         alive = {
             worker.id
             for worker in workers
@@ -342,16 +369,7 @@ def split_parents(
         } | {request.worker_id}
         if spec.specific_worker_ids:
             alive &= set(spec.specific_worker_ids)
-        started.append(
-            parent._replace(
-                place=int(Place.PARENT),
-                at=None,
-                token=max(parent.token + 1, now),
-                claimed_at=now,
-                attempt=parent.attempt + 1,
-                flags=parent.flags & ~RunFlag.RETRIED,
-            )
-        )
+        started.append(_parent_started(parent, now, None))
         yield from split(q, cache, now, parent, sorted(alive))
     rows = [(row.run_id, *(getattr(row, column) for column in _PARENT_COLUMNS)) for row in started]
     yield UpdateMany("live", "run_id", _PARENT_COLUMNS, rows)
@@ -359,3 +377,19 @@ def split_parents(
     if tracked:
         yield from note_started(q, tracked)
     yield from tell("run.started", [(row.task_id, row.run_id, {"parts": True}) for row in started])
+    yield from finish(q, cache, now, over)
+    return woken
+
+
+def _parent_started(parent: Live, now: Instant, spec: TaskSpec | None) -> Live:
+    """`spec`: of a flow, which may have a deadline."""
+    deadline = None if spec is None or spec.timeout_seconds <= 0 else now + round(spec.timeout_seconds * SECOND)
+    return parent._replace(
+        place=int(Place.PARENT),
+        at=deadline,
+        token=max(parent.token + 1, now),
+        claimed_at=now,
+        deadline_at=deadline,
+        attempt=parent.attempt + 1,
+        flags=parent.flags & ~RunFlag.RETRIED,
+    )

@@ -20,10 +20,11 @@ from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, Run
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
-from noonbell.stores.sql import joins
+from noonbell.stores.sql import flows, joins
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, earlier, load_active, load_where, note_ended, remove
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
+from noonbell.stores.sql.flows import FlowEnd
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.joins import JustEnded
 from noonbell.stores.sql.rows import (
@@ -121,6 +122,7 @@ def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending])
     for ending in endings:
         facts[EVENT_OF[ending.status]].append(_fact(ending))
     yield from tell_all(facts)
+    yield from _close_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.FLOW])
     yield from _follow_up(q, cache, now, endings)
     whole = [ending for ending in endings if ending.live.parent_id is None]
     yield from follow(q, cache, now, [JustEnded(e.live.run_id, e.live.task_id, e.replaced) for e in whole])
@@ -221,7 +223,8 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
     followed = [e for e in endings if e.live.flags & RunFlag.FOLLOW]
     if followed:
         yield from _follow_tasks(q, cache, now, followed)
-    parents = sorted({e.live.parent_id for e in endings if e.live.parent_id is not None})
+    yield from _advance_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.STEP])
+    parents = sorted({e.live.parent_id for e in endings if e.live.parent_id and e.live.flags & RunFlag.PART})
     for parent_id in parents:
         verdict = yield from _decide(q, cache, parent_id)
         if verdict is not None:
@@ -230,6 +233,38 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
             report = None if why is None else report_of(None, None, why, {"kind": "parts"})
             over = Ending(live=parent, status=verdict.status, start_time=_started(parent), report=report)
             yield from finish_family(q, cache, now, others, over)
+
+
+def _advance_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Ending]) -> Work[None]:
+    """After steps of flows have ended: the next ones, or the end of the flow."""
+    by_flow: dict[int, dict[int, RunStatus]] = defaultdict(dict)
+    for ending in ended:
+        by_flow[ending.live.parent_id or 0][ending.live.run_id] = ending.status
+    over = []
+    for parent_id, statuses in sorted(by_flow.items()):
+        end = yield from flows.advance(q, cache, now, parent_id, statuses)
+        if end is not None:
+            over.append(flow_ending(end))
+    yield from finish(q, cache, now, over)
+
+
+def flow_ending(end: FlowEnd) -> Ending:
+    return Ending(
+        live=end.parent,
+        status=end.status,
+        start_time=_started(end.parent),
+        report=report_of(None, end.result, end.message, end.details),
+    )
+
+
+def _close_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Ending]) -> Work[None]:
+    """These runs of flows are over, however they ended. What was under way in them is canceled."""
+    started = [ending for ending in ended if ending.live.place == Place.PARENT]
+    for ending in started:
+        steps = yield from load_where(q, "parent_id = :parent", parent=ending.live.run_id)
+        family = yield from canceled(q, steps, "its flow is over", {"kind": "canceled", "why": "flow"})
+        yield from finish(q, cache, now, family)
+    yield from flows.close(now, [ending.live.run_id for ending in started])
 
 
 class _FanoutEnd(NamedTuple):

@@ -25,6 +25,7 @@ from noonbell.model.run import (
     key_of_join,
     key_of_part,
     key_of_slot,
+    key_of_step,
 )
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.policy.account import Facts, needs
@@ -50,6 +51,8 @@ RUN_COLUMNS = (
     *("retry_of_run_id", "parent_id", "shard_index", "shard_total", "skip_reason", "trouble", "end_time"),
     *("trace_id", "idempotency_key", "root", "upstream_run_ids"),
 )
+_STEP_COLUMNS = ("step_id", "item_index")
+"""What a step of a flow has besides."""
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
 
@@ -78,12 +81,14 @@ class NewRun:
     shard: tuple[int, int] | None = None
     trace_id: str | None = None
     parent_key: str = ""
-    """The idempotency key of the parent, where it is a part."""
+    """The idempotency key of the parent, where it is a part or a step."""
     root: str | None = None
     """The slot or the run that it goes back to, where that is not plain from its origin: see `policy.joins.root_of`."""
     upstream_run_ids: tuple[int, ...] | None = None
     join: tuple[str, int, int] | None = None
     """Root, edge version and redrive of the join that makes it."""
+    step: tuple[str, int | None] | None = None
+    """Of a flow: the step, and which item of a `foreach`."""
     id: RunId = RunId(0)
 
 
@@ -156,7 +161,12 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
             (passed if flags & RunFlag.PASSED else waiting)[gate] += 1
             if turn < -new_run.task.spec.priority:
                 urgent[gate] = min(turn, urgent.get(gate, turn))
-    yield InsertMany("runs", RUN_COLUMNS, runs)
+    if any(new_run.step is not None for new_run in new_runs):
+        steps = [new_run.step or (None, None) for new_run in new_runs]
+        runs = [(*row, *step) for row, step in zip(runs, steps, strict=True)]
+        yield InsertMany("runs", (*RUN_COLUMNS, *_STEP_COLUMNS), runs)
+    else:
+        yield InsertMany("runs", RUN_COLUMNS, runs)
     if live:
         yield InsertMany("live", LIVE_COLUMNS, live)
     if inputs:
@@ -179,7 +189,8 @@ def _flags(new_run: NewRun) -> int:
     force_async = bool((new_run.overrides or {}).get("force_async"))
     flags = flags_for(spec, new_run.origin, pinned=bool(_pinned(new_run)), force_async=force_async)
     if new_run.parent_id is not None:
-        flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | RunFlag.PART
+        own = RunFlag.PART if new_run.step is None else RunFlag.STEP
+        flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | own
     if not new_run.gated and new_run.parent_id is None and gate_limit(spec) is not None:
         flags |= RunFlag.PASSED
     return flags
@@ -190,6 +201,8 @@ def _idempotency_key(new_run: NewRun, installation: str) -> str:
         return key_of_part(new_run.parent_key, *new_run.shard)
     if new_run.join is not None:
         return key_of_join(installation, new_run.task.uid, *new_run.join)
+    if new_run.step is not None:
+        return key_of_step(new_run.parent_key, *new_run.step)
     if new_run.origin is Origin.SCHEDULE:
         return key_of_slot(installation, new_run.task.uid, new_run.scheduled_time)
     return key_of_asked(installation)

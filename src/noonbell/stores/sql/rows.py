@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from functools import cached_property, partial
+from types import GenericAlias
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
+from noonbell.policy.flows import FlowPlan
 from noonbell.stores.migrations.m0007_keys import EARLIER_UID
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Fetch, Row, Work
@@ -30,6 +32,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST_FOLLOWING = 1_000
 """In one transaction: what follows beyond that is left to the sweep."""
+_FLOWS = 500
+"""Versions of flows that a node remembers."""
 
 encoder = msgspec.json.Encoder()
 decoder = msgspec.json.Decoder()
@@ -139,6 +143,8 @@ def _stored(field: inspect.Field) -> _Stored | None:
             return _Stored(bool, int, null)
         case inspect.StructType(cls):
             return _Stored(partial(msgspec.json.decode, type=cls), to_json, null)
+        case inspect.VarTupleType(item_type=inspect.StructType(cls)):
+            return _Stored(partial(msgspec.json.decode, type=GenericAlias(tuple, (cls, ...))), to_json, null)
         case inspect.VarTupleType():
             return _Stored(_tuple_of, to_json, null)
         case inspect.DictType() | inspect.AnyType():
@@ -188,6 +194,14 @@ class Known:
                 self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
 
 
+class FlowVersion(NamedTuple):
+    """One version of a flow, as its runs need it."""
+
+    task: Task
+    """With the spec of that version."""
+    plan: FlowPlan
+
+
 class KnownTasks:
     """The tasks seen last, by id and version. A committed version never changes its meaning: nothing here is stale."""
 
@@ -200,6 +214,8 @@ class KnownTasks:
         skipped, one for each, and how many are.
         """
         self._known: OrderedDict[TaskId, Known] = OrderedDict()
+        self.flows: OrderedDict[tuple[int, int], FlowVersion] = OrderedDict()
+        """Those seen last, by task and version."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         known = self._known.get(task_id)
@@ -245,6 +261,17 @@ class TaskView:
     def put(self, task: Task) -> Known:
         known = self._own[task.id] = Known(task)
         return known
+
+    def flow(self, task_id: int, version: int) -> FlowVersion | None:
+        return self._shared.flows.get((task_id, version))
+
+    def put_flow(self, found: FlowVersion) -> FlowVersion:
+        """Read from a version that was committed before: it is kept at once."""
+        flows = self._shared.flows
+        flows[found.task.id, found.task.version] = found
+        while len(flows) > _FLOWS:
+            flows.popitem(last=False)
+        return found
 
     def keep(self) -> None:
         """The transaction has committed."""

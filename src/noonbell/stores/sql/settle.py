@@ -129,7 +129,8 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
         case Precondition.EXPIRED:
             return leased and live.expires_at is not None and live.expires_at <= now
         case Precondition.OVERTIME:
-            return leased and live.deadline_at is not None and live.deadline_at <= now
+            has_deadline = leased or live.place == Place.PARENT
+            return has_deadline and live.deadline_at is not None and live.deadline_at <= now
         case Precondition.ANSWERED:
             return live.was_claimed and live.place != Place.PARENT
         case Precondition.UNANSWERED:
@@ -357,6 +358,7 @@ def _subject(run_id: RunId, task_id: TaskId, stored: RunStatus, live: Live | Non
         retry_count=0 if live is None else live.retry_count,
         lost_count=0 if live is None else live.lost_count,
         worker_id=None if live is None else live.worker_id,
+        is_step=live is not None and bool(live.flags & RunFlag.STEP),
     )
 
 

@@ -26,6 +26,7 @@ from noonbell.stores.sql import (
     alerts,
     cleanup,
     fast_path,
+    flows,
     ids,
     join_sweep,
     planning,
@@ -382,6 +383,9 @@ class SqlStore(TransitionRunner):
     payload = read(reading.payload)
     inputs = read(reading.inputs)
     log_lines = read(reading.log_lines)
+    run_task = write(flows.run_task)
+    flow_states = read(flows.states)
+    task_as_of = write(flows.task_as_of)
 
     # Workers and queues
 

@@ -459,7 +459,10 @@ def _delete(
     return [ended.get(task.id, current[task.id]) for task in tasks]
 
 
-BELONGINGS = ("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins")
+BELONGINGS = (
+    *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins"),
+    *("flow_items", "flow_steps", "flows"),
+)
 
 
 _OF_A_TASK = (

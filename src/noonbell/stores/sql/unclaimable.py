@@ -52,7 +52,7 @@ class _Crew:
             job_type=row.job_type,
             min_version=row.min_version,
             workers=frozenset(self.pins[row.run_id]) if row.flags & RunFlag.PINNED else None,
-            had=frozenset() if row.parent_id is None else frozenset(self.had[row.parent_id]),
+            had=frozenset(self.had[row.parent_id]) if row.parent_id and row.flags & RunFlag.PART else frozenset(),
         )
         return lack(self.workers, wanted)
 
@@ -221,7 +221,7 @@ def _learn(q: Dialect, crew: _Crew, rows: Iterable[Live]) -> Work[None]:
     pinned = [row.run_id for row in listed if row.flags & RunFlag.PINNED]
     for run_id, worker_id in (yield from q.fetch_by("select run_id, worker_id from pins", "run_id", pinned)):
         crew.pins[run_id].add(worker_id)
-    parents = {row.parent_id for row in listed if row.parent_id is not None}
+    parents = {row.parent_id for row in listed if row.parent_id is not None and row.flags & RunFlag.PART}
     for table in ("runs", "live"):
         select = f"select parent_id, worker_id from {table}"
         had = yield from q.fetch_by(select, "parent_id", parents, " and worker_id is not null")

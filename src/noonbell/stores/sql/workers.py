@@ -278,7 +278,7 @@ def _held(q: Dialect, run_id: RunId, token: int, *places: Place) -> Work[Live | 
 def overdue(limit: int) -> Work[list[ExpiredRun]]:
     now = yield Now()
     found = []
-    for place in (Place.LEASED, Place.PARKED):
+    for place in (Place.LEASED, Place.PARKED, Place.PARENT):
         rows = yield Fetch(
             "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at from live"
             f" where place = {int(place)} and at <= :now order by at limit :limit",
@@ -286,7 +286,7 @@ def overdue(limit: int) -> Work[list[ExpiredRun]]:
         )
         for run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at in rows:
             precondition = Precondition.UNANSWERED
-            if place is Place.LEASED:
+            if place is not Place.PARKED:
                 precondition = Precondition.OVERTIME if deadline_at <= now else Precondition.EXPIRED
             late = ExpiredRun(
                 run_id=RunId(run_id),
@@ -298,6 +298,7 @@ def overdue(limit: int) -> Work[list[ExpiredRun]]:
                 lost_count=lost_count,
                 worker_id=worker_id,
                 begun=bool(flags & RunFlag.BEGUN),
+                is_step=bool(flags & RunFlag.STEP),
             )
             found.append((at, late))
     found.sort(key=lambda entry: entry[0])

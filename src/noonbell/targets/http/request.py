@@ -230,7 +230,9 @@ def content_type(*, is_json: bool) -> str:
 def values_of(assignment: Assignment) -> dict[str, Any]:
     """What placeholders can name."""
     lease, previous = assignment.lease, assignment.previous_scheduled_time
+    of_the_flow: dict[str, Any] = (lease.overrides or {}).get("values") or {}
     return {
+        **of_the_flow,
         "run_id": lease.run_id,
         "task_id": lease.task_id,
         "task_name": assignment.task.name,

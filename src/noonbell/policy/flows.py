@@ -1,0 +1,363 @@
+"""Flows: whether steps fit together, whose turn has come, how a step and a flow end, and what a retry keeps.
+
+A step waits until every step that it needs has ended, and counts how: so whether its turn has come is read off its own
+state, however many steps it needs. `on` is looked at first, then `when`. A step that is allowed to fail counts as a success
+for those that need it; one that was canceled counts as a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from noonbell.clock import Instant
+from noonbell.errors import InvalidArgument
+from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
+from noonbell.model.run import SUCCEEDED, RunId, RunStatus
+from noonbell.model.task import HTTP, MOST_ITEMS, Step, StepOn
+from noonbell.policy import expressions, placeholders
+from noonbell.policy.expressions import Expression
+from noonbell.policy.value_path import InputError, ValuePath, kind_of
+
+MOST_AT_ONCE: Final = 1_000
+"""Items of a `foreach` that are under way at once."""
+_NAMED: Final = 10
+"""Steps that a message names."""
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step, with what is read from it once for all runs."""
+
+    step: Step
+    position: int
+    followers: tuple[str, ...]
+    """The steps that need it."""
+
+    @cached_property
+    def condition(self) -> Expression | None:
+        return None if self.step.when is None else expressions.parse(self.step.when)
+
+    @cached_property
+    def http_texts(self) -> tuple[ValuePath, ...]:
+        """What the texts of its HTTP target name."""
+        return tuple(path for _, text in http_texts(self.step) for path in _named(text, placeholders.HTTP_ROOTS))
+
+    @cached_property
+    def decides_by(self) -> frozenset[ValuePath]:
+        """What `when` and `foreach` name."""
+        condition = self.condition
+        return frozenset(() if condition is None else condition.paths) | frozenset(_named(self.step.foreach))
+
+    @cached_property
+    def given(self) -> frozenset[ValuePath]:
+        """What each of its runs is given."""
+        return frozenset(_named(self.step.payload)) | frozenset(self.http_texts)
+
+    @property
+    def at_once(self) -> int:
+        return min(self.step.max_parallel or MOST_AT_ONCE, MOST_AT_ONCE)
+
+
+class FlowPlan:
+    """The steps of one version of a task."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        followers: dict[str, list[str]] = {step.id: [] for step in steps}
+        for step in steps:
+            for need in step.needs:
+                followers[need].append(step.id)
+        self.steps = {
+            step.id: PlannedStep(step, position, tuple(followers[step.id])) for position, step in enumerate(steps)
+        }
+
+    def __getitem__(self, step_id: str) -> PlannedStep:
+        return self.steps[step_id]
+
+    def after(self, step_ids: Iterable[str]) -> set[str]:
+        """These steps and all that need one of them, near or far."""
+        found, waiting = set[str](), [step_id for step_id in step_ids if step_id in self.steps]
+        while waiting:
+            step_id = waiting.pop()
+            if step_id not in found:
+                found.add(step_id)
+                waiting += self.steps[step_id].followers
+        return found
+
+
+def http_texts(step: Step) -> Iterator[tuple[str, str]]:
+    """The texts of a step's HTTP target in which placeholders may stand, by the names of their fields."""
+    if step.target_kind is HTTP:
+        yield "target_url", step.target_url or ""
+        yield "body_template", step.body_template or ""
+        for name, value in step.headers.items():
+            yield f"headers.{name}", value
+
+
+def _named(value: Any, known: Collection[str] = placeholders.ROOTS) -> list[ValuePath]:
+    try:
+        return list(placeholders.names_in(value, known))
+    except InvalidArgument:
+        return []  # refused when the task is saved
+
+
+# When a task is saved
+
+
+def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
+    """What is wrong with the steps of a flow: which step, by its place in the list, which field, and what."""
+    known: dict[str, int] = {}
+    for index, step in enumerate(steps):
+        if step.id in known:
+            yield index, "id", f"is {step.id!r}, and so is that of steps[{known[step.id]}]; each step has its own"
+        known.setdefault(step.id, index)
+    is_sound = len(known) == len(steps)
+    for index, step in enumerate(steps):
+        for need in step.needs:
+            if need not in known:
+                is_sound = False
+                yield index, "needs", f"names {need!r}, which is no step; there are {_listed(known)}"
+        if not step.needs and step.on not in (StepOn.SUCCESS, StepOn.ANY):
+            yield index, "on", f"is {step.on}, and the step needs no other; expected `needs` beside it"
+    if not is_sound:
+        return
+    if cycle := _cycle(steps):
+        yield known[cycle[0]], "needs", f"go round in a circle: {' → '.join(cycle)}"
+        return
+    for index, (step, before) in enumerate(zip(steps, _before(steps), strict=True)):
+        for name, problem in _own_problems(step, before):
+            yield index, name, problem
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return ", ".join(shown[:_NAMED]) + more
+
+
+def _cycle(steps: Sequence[Step]) -> list[str]:
+    """The steps that need each other in a circle, the first one again at the end; empty if there is none."""
+    needs = {step.id: step.needs for step in steps}
+    done: set[str] = set()
+    for start in needs:
+        path: list[str] = []
+        at: dict[str, int] = {}
+        waiting: list[tuple[str, bool]] = [(start, True)]
+        while waiting:
+            step_id, is_way_in = waiting.pop()
+            if not is_way_in:
+                path.pop()
+                del at[step_id]
+                done.add(step_id)
+            elif step_id in at:
+                # `needs` points back; the way of the work is the other way round.
+                return [*reversed(path[at[step_id] :]), path[-1]]
+            elif step_id not in done:
+                at[step_id] = len(path)
+                path.append(step_id)
+                waiting.append((step_id, False))
+                waiting += [(need, True) for need in needs[step_id]]
+    return []
+
+
+def _before(steps: Sequence[Step]) -> list[set[str]]:
+    """For each step, those that it needs, near or far. There is no circle."""
+    needs = {step.id: step.needs for step in steps}
+    found: dict[str, set[str]] = {}
+    for start in needs:
+        waiting = [start]
+        while waiting:
+            step_id = waiting[-1]
+            missing = [need for need in needs[step_id] if need not in found]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            found[step_id] = set(needs[step_id]).union(*(found[need] for need in needs[step_id]))
+    return [found[step.id] for step in steps]
+
+
+def _own_problems(step: Step, before: Collection[str]) -> Iterator[tuple[str, str]]:
+    has_item = step.foreach is not None
+    if step.when is not None:
+        try:
+            paths = expressions.parse(step.when).paths
+        except InvalidArgument as error:
+            yield "when", error.message
+        else:
+            for path in sorted(paths, key=lambda path: path.text):
+                problem = placeholders.path_problem(path, steps=before)
+                if problem is not None:
+                    yield "when", problem
+    if has_item:
+        yield from _foreach_problems(step.foreach, before)
+    elif step.max_parallel is not None:
+        yield "max_parallel", "is for a step with foreach, and this one has none"
+    yield from placeholders.check(step.payload, "payload", steps=before, has_item=has_item).items()
+    for name, text in http_texts(step):
+        try:
+            placeholders.check_http_text(text, steps=before, has_item=has_item)
+        except InvalidArgument as error:
+            yield name, error.message
+
+
+def _foreach_problems(foreach: Any, before: Collection[str]) -> Iterator[tuple[str, str]]:
+    yield from placeholders.check(foreach, "foreach", steps=before, has_item=False).items()
+    if isinstance(foreach, list | tuple):
+        if len(foreach) > MOST_ITEMS:
+            yield "foreach", f"has {len(foreach)} items; expected at most {MOST_ITEMS}"
+    elif not isinstance(foreach, str) or not _is_placeholder(foreach):
+        yield "foreach", "is neither a list nor one placeholder; expected such as {{ steps.extract.result.files }}"
+
+
+def _is_placeholder(text: str) -> bool:
+    try:
+        pieces = placeholders.cut(text, placeholders.ROOTS)
+    except InvalidArgument:
+        return True  # its problem is named already
+    return len(pieces) == 1 and isinstance(pieces[0], ValuePath)
+
+
+# While a flow runs
+
+
+def counts_as(step: Step, status: StepStatus) -> StepStatus:
+    """How a step that has ended counts for those that need it: SUCCESS, FAILED or SKIPPED."""
+    match status:
+        case StepStatus.SUCCESS | StepStatus.SKIPPED:
+            return status
+        case StepStatus.FAILED | StepStatus.CANCELED:
+            return StepStatus.SUCCESS if step.allow_failure else StepStatus.FAILED
+        case StepStatus.WAITING | StepStatus.RUNNING:
+            raise ValueError(f"step {step.id} has not ended: it is {status}")
+        case _:
+            assert_never(status)
+
+
+def need_ended(state: StepState, counted: StepStatus) -> StepState:
+    """The state of a step, after one that it needs has ended and counts as `counted`."""
+    return msgspec.structs.replace(
+        state,
+        needs_open=state.needs_open - 1,
+        needs_failed=state.needs_failed + (counted is StepStatus.FAILED),
+        needs_skipped=state.needs_skipped + (counted is StepStatus.SKIPPED),
+    )
+
+
+def is_wanted(on: StepOn, state: StepState) -> bool:
+    """Whether the steps that it needs, all of which have ended, ended as `on` says."""
+    match on:
+        case StepOn.SUCCESS:
+            return not state.needs_failed and not state.needs_skipped
+        case StepOn.FAILURE:
+            return state.needs_failed > 0
+        case StepOn.SKIPPED:
+            return state.needs_skipped > 0
+        case StepOn.ANY:
+            return True
+        case _:
+            assert_never(on)
+
+
+def skipped(state: StepState, reason: StepReason, now: Instant) -> StepState:
+    return msgspec.structs.replace(state, status=StepStatus.SKIPPED, reason=str(reason), ended_at=now)
+
+
+def failed_before(state: StepState, error: InputError, now: Instant) -> StepState:
+    """The step could not be given to a worker."""
+    return msgspec.structs.replace(
+        state, status=StepStatus.FAILED, reason=error.kind, message=error.message, ended_at=now
+    )
+
+
+def items_of(foreach: Any, scope: Mapping[str, Any]) -> list[Any]:
+    """The items of a `foreach`; InputError where it is no list, or one that is too long."""
+    found = placeholders.render(foreach, scope)
+    if not isinstance(found, list):
+        raise InputError(f"foreach is {kind_of(found)}, and not a list")
+    if len(found) > MOST_ITEMS:
+        raise InputError(f"foreach has {len(found)} items; at most {MOST_ITEMS} are allowed")
+    return found
+
+
+def runs_ended(planned: PlannedStep, state: StepState, statuses: Sequence[RunStatus], now: Instant) -> StepState:
+    """The state of a step after some of its runs have become final; it has ended with its last one."""
+    good = sum(status in SUCCEEDED for status in statuses)
+    counted = msgspec.structs.replace(
+        state, succeeded=state.succeeded + good, failed=state.failed + len(statuses) - good
+    )
+    if counted.succeeded + counted.failed < counted.total:
+        return counted
+    return msgspec.structs.replace(counted, status=_status_of(planned.step, counted, statuses), ended_at=now)
+
+
+def _status_of(step: Step, state: StepState, statuses: Sequence[RunStatus]) -> StepStatus:
+    if not state.failed or (step.foreach is not None and step.allow_failure):
+        return StepStatus.SUCCESS
+    is_alone = step.foreach is None
+    return StepStatus.CANCELED if is_alone and statuses[-1] is RunStatus.CANCELED else StepStatus.FAILED
+
+
+def to_start(planned: PlannedStep, state: StepState) -> int:
+    """How many more items may be under way now."""
+    under_way = state.next_item - state.succeeded - state.failed
+    return max(0, min(planned.at_once - under_way, state.total - state.next_item))
+
+
+def makes_fail(step: Step, status: StepStatus) -> bool:
+    """Whether the flow fails because of how this step ended."""
+    return status not in OPEN_STEP and counts_as(step, status) is StepStatus.FAILED
+
+
+# Again
+
+
+def kept(plan: FlowPlan, states: Mapping[str, StepState], from_step: str | None = None) -> set[str]:
+    """The steps whose outcome a retry keeps: none that failed or did not end, not `from_step`, none that follows one of
+    these, and only such as the plan still has.
+    """
+    again = {step_id for step_id in plan.steps if step_id not in states}
+    again |= {
+        step_id
+        for step_id, state in states.items()
+        if step_id in plan.steps
+        and (
+            state.status in OPEN_STEP
+            or state.status is StepStatus.CANCELED
+            or makes_fail(plan[step_id].step, state.status)
+        )
+    }
+    if from_step is not None:
+        again.add(from_step)
+    return set(plan.steps) - plan.after(again)
+
+
+def begin(
+    plan: FlowPlan, run_id: RunId, ids: Sequence[int], before: Mapping[str, StepState], keep: Collection[str]
+) -> dict[str, StepState]:
+    """The states with which a run of a flow starts; those of `keep` are as they ended in the run before."""
+    states: dict[str, StepState] = {}
+    for id_, (step_id, planned) in zip(ids, plan.steps.items(), strict=True):
+        state = StepState(
+            id=id_,
+            run_id=run_id,
+            step_id=step_id,
+            position=planned.position,
+            needs_open=len(planned.step.needs),
+        )
+        if step_id in keep:
+            was = before[step_id]
+            state = msgspec.structs.replace(
+                was, id=id_, run_id=run_id, position=planned.position, copied_from=was.copied_from or was.run_id
+            )
+        states[step_id] = state
+    for step_id in keep:
+        counted = counts_as(plan[step_id].step, states[step_id].status)
+        for follower in plan[step_id].followers:
+            if follower not in keep:
+                states[follower] = need_ended(states[follower], counted)
+    return states
