@@ -12,10 +12,11 @@ from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, as_object, discard_body, read_bytes, read_object
 from noonbell.api.responses import json_response, page_response, request_id
 from noonbell.clock import rfc3339
-from noonbell.fields import read_into
+from noonbell.fields import plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.json_text import decoded
 from noonbell.model.access import Role
+from noonbell.model.flow import FlowGraph
 from noonbell.model.request import RunQuery
 from noonbell.service import Services
 from noonbell.service.callbacks import (
@@ -36,6 +37,7 @@ from noonbell.service.runs import (
     LogLines,
     LogList,
     Retried,
+    RetryBody,
     RunPage,
     RunsCanceled,
     RunsRetried,
@@ -120,12 +122,22 @@ class RunCalls:
 
     @call(
         "POST", "/runs/{run_id}/retry", "retry_run", "Run again what has ended", Role.OPERATOR,
-        answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
+        body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
-        """A new run beside the old one, with its payload."""
+        """A new run beside the old one, with its payload. Of a flow, the new run keeps the steps that succeeded."""
         run_id = params.run_id(request)
-        return json_response(Retried(await self._runs.retry(run_id, by=params.actor(request)), run_id))
+        asked = await params.read_body(request, RetryBody)
+        made = await self._runs.retry(run_id, by=params.actor(request), from_step=asked.from_step)
+        return json_response(Retried(made, run_id))
+
+    @call(
+        "GET", "/runs/{run_id}/graph", "get_graph", "The steps of a run of a flow", Role.VIEWER,
+        answer=FlowGraph, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def graph(self, request: Request) -> Response:
+        """In the order in which the task names them. The runs of a step are listed by `GET /runs?parent_id=RUN`."""
+        return json_response(plain(await self._runs.graph(params.run_id(request))))
 
     @call(
         "POST", "/runs/{run_id}/promote", "promote_run", "Let a delayed or retrying run start now", Role.OPERATOR,

@@ -229,19 +229,66 @@ def cancel(run_ids: tuple[str, ...], reason: str) -> None:
 
 @run_command.command("retry")
 @click.argument("run_ids", nargs=-1, required=True)
+@click.option("--from-step", metavar="STEP", help="Of a flow: run this step again, and all that needs it.")
 @click.option("--wait", is_flag=True, help="Wait until the new runs have ended; the worst outcome is the exit code.")
 @_wait_option
 @output_option
-def retry(run_ids: tuple[str, ...], wait: bool, timeout: float, output: str) -> int:
-    """Run final runs once more, each as a new run."""
+def retry(run_ids: tuple[str, ...], from_step: str | None, wait: bool, timeout: float, output: str) -> int:
+    """Run final runs once more, each as a new run. A flow keeps the steps that succeeded."""
     remote = Remote.of_environment()
     made = []
     for run_id in run_ids:
-        answer = remote.post(f"/runs/{segment(run_id)}/retry")
+        answer = remote.post(f"/runs/{segment(run_id)}/retry", {} if from_step is None else {"from_step": from_step})
         made.append(answer["run_id"])
         if not wait:
             show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
     return max((await_run(remote, run_id, timeout, output) for run_id in made), default=0) if wait else 0
+
+
+@run_command.command("graph")
+@click.argument("run_id")
+@output_option
+def graph(run_id: str, output: str) -> None:
+    """Print the steps of a flow's run: how each stands, what it needs, and what it waits for."""
+    show_one(Remote.of_environment().get(f"/runs/{segment(run_id)}/graph"), output, name="run_id", lines=graph_lines)
+
+
+_MARKS = {"SUCCESS": "✔", "FAILED": "✖", "SKIPPED": "⊘", "CANCELED": "⊘", "RUNNING": "▶", "WAITING": "·"}
+
+
+def graph_lines(graph: dict[str, Any]) -> list[str]:
+    """One line for each step, after those that it needs."""
+    again = "" if graph["retry_of_run_id"] is None else f"  (a retry of run {graph['retry_of_run_id']})"
+    lines = [f"run {graph['run_id']}  {coloured(graph['status'])}{again}"]
+    steps = graph["steps"]
+    width = max((len(step["id"]) for step in steps), default=0)
+    for step in steps:
+        told = [f"{_MARKS[step['status']]} {step['id']:<{width}}  {coloured(step['status'])}"]
+        told += _counted(step)
+        if step["started_at"] and step["ended_at"]:
+            told.append(duration(_milliseconds(step["started_at"], step["ended_at"])))
+        if step["needs"]:
+            after = "" if step["on"] == "success" else f" on {step['on']}"
+            told.append(f"needs {cut(', '.join(step['needs']), 80)}{after}")
+        if step["run_id"] is not None:
+            told.append(f"run {step['run_id']}")
+        if step["copied_from"] is not None:
+            told.append(f"kept from run {step['copied_from']}")
+        if step["reason"]:
+            told.append(step["message"] or step["reason"])
+        lines.append("  ".join(told))
+    return lines
+
+
+def _counted(step: dict[str, Any]) -> list[str]:
+    if not step["foreach"] or not step["total"]:
+        return []
+    failed = f", {step['failed']} failed" if step["failed"] else ""
+    return [f"{step['succeeded'] + step['failed']}/{step['total']}{failed}"]
+
+
+def _milliseconds(start: str, end: str) -> int:
+    return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)) / timedelta(milliseconds=1))
 
 
 @run_command.command("tail")

@@ -108,6 +108,7 @@ class ApiCalls:
     get_run = ApiCall("GET", "/runs/{run_id}")
     cancel_run = ApiCall("POST", "/runs/{run_id}/cancel")
     retry_run = ApiCall("POST", "/runs/{run_id}/retry")
+    get_graph = ApiCall("GET", "/runs/{run_id}/graph")
     promote_run = ApiCall("POST", "/runs/{run_id}/promote")
     list_attempts = ApiCall("GET", "/runs/{run_id}/attempts")
     read_log = ApiCall("GET", "/runs/{run_id}/log")

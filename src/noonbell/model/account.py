@@ -112,6 +112,8 @@ class InconsistencyKind(enum.StrEnum):
     """A task that should be waiting for its next slot, and waits for nothing."""
     JOIN = "join"
     """A join that made two runs or none, or is open although it is complete or its time has run out."""
+    FLOW = "flow"
+    """A flow that does not end although its steps have, or cannot go on; a step that was started twice."""
     LOG = "log"
     """An entry of the audit log was changed, or taken out."""
 

@@ -82,8 +82,8 @@ class Pass:
             del self.states[key]  # its rule is switched off, and would never end it
 
     def hear(self, event: Event) -> None:
-        if event.task_id is None:
-            return
+        if event.task_id is None or "parent_id" in event.data:
+            return  # a step of a flow: how the flow ends is told too
         for rule in self.rules:
             if rule.kind not in BY_EVENT:
                 continue

@@ -17,6 +17,7 @@ from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
 from noonbell.model.account import Activity, Outage, SlotRun, Wait
+from noonbell.model.flow import OPEN_STEP, StepStatus
 from noonbell.model.request import RunQuery
 from noonbell.model.run import (
     FAILURES,
@@ -83,8 +84,25 @@ class Explain:
         stretch = history.at(slot) or history.stretches[0]
         found = await self._run(history, stretch, run, is_slot=is_slot)
         found.slot = slot if is_slot else None
+        found.more += await self._about_flow(run)
         await self._note_scheduler(history, found)
         return history, found
+
+    async def _about_flow(self, run: Run) -> list[tuple[str, dict[str, Any]]]:
+        """Of a step, which one it is; of a flow, how its steps stand."""
+        if run.step_id is not None:
+            item = [] if run.item_index is None else [("and_item", {"item": run.item_index})]
+            return [("and_step", {"step": run.step_id, "parent": run.parent_id}), *item]
+        steps = await self._store.flow_states(run.id)
+        if not steps:
+            return []
+        over = sum(step.status not in OPEN_STEP for step in steps)
+        told: list[tuple[str, dict[str, Any]]] = [("and_steps", {"count": over, "total": len(steps)})]
+        for key, status in (("and_steps_running", StepStatus.RUNNING), ("and_steps_failed", StepStatus.FAILED)):
+            names = [step.step_id for step in steps if step.status is status]
+            if names:
+                told.append((key, {"names": named(names)}))
+        return told
 
     async def _note_scheduler(self, history: TaskHistory, found: SlotFinding) -> None:
         """Say that no scheduler is running, where only a scheduler brings it on."""

@@ -13,9 +13,11 @@ import msgspec
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import cancel, publish
-from noonbell.errors import ConcurrencyLimit, InvalidState, NotFound
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import Moment, list_of, meta, plain
+from noonbell.fields.problems import shown as quoted
 from noonbell.model.event import Callback, LogLine
+from noonbell.model.flow import FlowGraph, StepInGraph, StepState, StepStatus
 from noonbell.model.request import Canceled, Page, Publication, PublishOutcome, PublishResult, RunQuery
 from noonbell.model.run import (
     FINAL,
@@ -30,6 +32,7 @@ from noonbell.model.run import (
     idempotency_key_of,
     trace_id_of,
 )
+from noonbell.model.task import Step, TaskId
 from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.service.filters import PageNumbers, RunFilter, from_the_top
 from noonbell.service.secrets import masked
@@ -90,6 +93,21 @@ class ShownCancel(msgspec.Struct, frozen=True):
     run_id: Annotated[RunId, meta(examples=[7340033])]
     status: Annotated[RunStatus, meta(examples=["CANCELED"])]
     canceled: Annotated[bool, meta("False: it was final, and stays as it is.", examples=[True])]
+
+
+class RetryBody(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "RetryWrite"
+    noun: ClassVar[str] = "a retry"
+
+    from_step: Annotated[
+        str | None,
+        meta(
+            "Of a flow: run this step again, and all that needs it; steps that failed are run again in any case.",
+            min_length=1,
+            max_length=64,
+            examples=["load"],
+        ),
+    ] = None
 
 
 class Retried(msgspec.Struct, frozen=True):
@@ -177,24 +195,63 @@ class Runs:
             raise NotFound("there is no such run")
         return answers[0]
 
-    async def retry(self, run_id: RunId, *, by: str | None = None) -> RunId:
-        """A fresh run with what one that is final carried, beside it."""
+    async def retry(self, run_id: RunId, *, by: str | None = None, from_step: str | None = None) -> RunId:
+        """A fresh run with what one that is final carried, beside it. Of a flow, it keeps the steps that succeeded."""
         del by  # the run itself says that it is a retry, and of which; the audit log says who asked
         run = await self.get(run_id)
         if run.status not in FINAL:
             raise InvalidState(f"run {run_id} is {run.status}; only a run that is final can be retried")
+        if run.step_id is not None:
+            raise InvalidState(
+                f"run {run_id} is step {run.step_id!r} of run {run.parent_id}; retry that one, with from_step"
+            )
         if run.parent_id is not None:
             raise InvalidState(f"run {run_id} is a part of run {run.parent_id}; retry that one")
-        published = (await self._publish_again([run], once=False)).get(run_id)
+        if from_step is not None:
+            await self._check_step(run, from_step)
+        published = (await self._publish_again([run], once=False, from_step=from_step)).get(run_id)
         if published is None:
             raise NotFound("there is no such run")
         if published.outcome is PublishOutcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(f"task {run.task_id} is at its limit and takes no further run ({published.reason})")
         return published.run_id
 
-    async def _publish_again(self, runs: list[Run], *, once: bool) -> dict[RunId, PublishResult]:
+    async def _check_step(self, run: Run, from_step: str) -> None:
+        task = await self._store.task(run.task_id)
+        steps = [] if task is None else [step.id for step in task.spec.steps]
+        if not steps:
+            raise InvalidArgument.field("from_step", "is for runs of flows, and this is none; leave it out")
+        if from_step not in steps:
+            raise InvalidArgument.field(
+                "from_step", f"is {quoted(from_step)}, which is no step of the flow; there are {', '.join(steps[:20])}"
+            )
+        if not await self._store.flow_states(run.id):
+            raise InvalidState(
+                f"run {run.id} ended before its flow started: there is nothing to keep; retry it as a whole"
+            )
+
+    async def graph(self, run_id: RunId) -> FlowGraph:
+        """A run of a flow with its steps; InvalidState for any other."""
+        run = await self.get(run_id)
+        found = {state.step_id: state for state in await self._store.flow_states(run_id)}
+        task = await self._store.task_as_of(run.task_id, run.task_version)
+        if task is None or not task.spec.steps:
+            raise InvalidState(f"run {run_id} is no run of a flow: it has no graph")
+        return FlowGraph(
+            run_id=run_id,
+            task_id=run.task_id,
+            task_version=run.task_version,
+            status=run.status,
+            retry_of_run_id=run.retry_of_run_id,
+            steps=[step_in_graph(step, found.get(step.id), run.status) for step in task.spec.steps],
+        )
+
+    async def _publish_again(
+        self, runs: list[Run], *, once: bool, from_step: str | None = None
+    ) -> dict[RunId, PublishResult]:
         """By the run that it repeats, but for those that are gone. `once`: what was run again so before is not again."""
         inputs = await self._store.inputs([run.id for run in runs])
+        flows = await self._flows(runs)
         published = await publish(
             self._store,
             self._wakeup,
@@ -203,7 +260,7 @@ class Runs:
                     task_id=run.task_id,
                     origin=Origin.RETRY,
                     payload=inputs[run.id].payload,
-                    overrides=inputs[run.id].overrides,
+                    overrides=again(run, from_step) if run.task_id in flows else inputs[run.id].overrides,
                     priority=run.priority,
                     scheduled_time=run.scheduled_time,
                     retry_of_run_id=run.id,
@@ -215,6 +272,11 @@ class Runs:
             self._cache,
         )
         return dict(zip((run.id for run in runs if run.id in inputs), published, strict=True))
+
+    async def _flows(self, runs: list[Run]) -> set[TaskId]:
+        """Those of their tasks that are flows."""
+        tasks = await self._store.tasks_by_id(sorted({run.task_id for run in runs}))
+        return {task.id for task in tasks if task.spec.steps}
 
     async def promote(self, run_id: RunId) -> Run:
         """A delayed or retrying run becomes due now; InvalidState if it does not wait for its time."""
@@ -280,6 +342,37 @@ class Runs:
             changed += 0 if change is None else await change(page.items)
             cursor = page.next_cursor
         return matched, changed, bool(statuses) and cursor is not None
+
+
+def again(run: Run, from_step: str | None = None) -> dict[str, Any]:
+    """What the run of a flow carries that is a retry of another."""
+    return {"retry": {"run_id": run.id, **({} if from_step is None else {"from_step": from_step})}}
+
+
+def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> StepInGraph:
+    """`state` is None for a flow that has not started."""
+    never = StepStatus.CANCELED if status in FINAL else StepStatus.WAITING
+    return StepInGraph(
+        id=step.id,
+        needs=list(step.needs),
+        on=step.on,
+        when=step.when,
+        foreach=step.foreach is not None,
+        allow_failure=step.allow_failure,
+        exec_type=step.exec_type,
+        calls=step.job_type or step.target_url or "",
+        queue=step.queue,
+        status=never if state is None else state.status,
+        reason=None if state is None else state.reason,
+        message=None if state is None else state.message,
+        total=0 if state is None else state.total,
+        succeeded=0 if state is None else state.succeeded,
+        failed=0 if state is None else state.failed,
+        run_id=None if state is None else state.step_run_id,
+        copied_from=None if state is None else state.copied_from,
+        started_at=None if state is None else state.started_at,
+        ended_at=None if state is None else state.ended_at,
+    )
 
 
 Milliseconds = Annotated[int | None, meta(examples=[180])]

@@ -146,6 +146,9 @@ class Metrics:
             "noonbell_start_lag_seconds", "From a run's slot to the claim of its first attempt.", buckets=_LAG_SECONDS
         )
         self.executing = self._gauge("noonbell_runs_executing", "Runs that this node holds a lease of.")
+        self.flow_steps = self._counter(
+            "noonbell_flow_steps", "Runs of steps of flows that came to their end here, by final status.", ("status",)
+        )
         self.lease_losses = self._counter(
             "noonbell_lease_losses",
             "Leases that ran out: found by this node's sweep, or told to this node's worker.",
@@ -209,6 +212,7 @@ class Metrics:
         for status in sorted(FINAL):
             self.run_total.labels(status)
             self.runs_total.labels(status)
+            self.flow_steps.labels(status)
         for found_by in ("sweep", "worker"):
             self.lease_losses.labels(found_by)
         for outcome in ("run", "skip", "missing"):
@@ -359,6 +363,7 @@ class Ledger:
         self._tasks: dict[int, int] = {}
         self._began: dict[int, float] = {}
         self._parked: dict[int, float] = {}
+        self._steps: dict[int, None] = {}
 
     def task_of(self, run_id: int, task_id: int) -> None:
         if len(self._tasks) >= _REMEMBERED:
@@ -407,8 +412,12 @@ class Ledger:
         self._metrics.executing.set(len(self._began))
 
     def _begin(self, lease: Lease, now: float) -> None:
+        if lease.step is not None:
+            self._steps[lease.run_id] = None
+            while len(self._steps) > _REMEMBERED:
+                del self._steps[next(iter(self._steps))]
         if lease.parent_id is not None:
-            return  # the parts of a fan-out stay out of the counters
+            return  # the parts of a fan-out and the steps of a flow stay out of the counters of runs
         self.task_of(lease.run_id, lease.task_id)
         self._began[lease.run_id] = now
         if lease.retry_count == lease.lost_count == 0:
@@ -422,6 +431,10 @@ class Ledger:
         now = perf_counter()
         for answer, settlement in zip(answers, settlements, strict=True):
             task_id = self._tasks.get(settlement.run_id)
+            if settlement.transition is Transition.FINISH and settlement.run_id in self._steps:
+                del self._steps[settlement.run_id]
+                if answer is SettleResult.DONE:
+                    self._metrics.flow_steps.labels(settlement.status or RunStatus.FAILED).inc()
             if answer is SettleResult.DONE and task_id is not None:
                 self._count(settlement, task_id, now, ended)
             if answer is SettleResult.DONE and settlement.transition is Transition.PARK:

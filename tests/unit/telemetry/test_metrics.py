@@ -39,6 +39,7 @@ PROMISED = {
     "noonbell_queue_depth": ("gauge", {"queue", "state"}),
     "noonbell_queue_oldest_age_seconds": ("gauge", {"queue"}),
     "noonbell_queue_unserved": ("gauge", {"queue", "lack"}),
+    "noonbell_flow_steps_total": ("counter", {"status"}),
     "noonbell_lease_losses_total": ("counter", {"found_by"}),
     "noonbell_store_latency_seconds": ("histogram", {"call"}),
     "noonbell_store_pool_used": ("gauge", set()),

@@ -249,6 +249,7 @@ def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
         {"limit": limit},
     )
     found += [_place(f"run {run_id} is a part of a run that is not there", task_id, run_id) for run_id, task_id in rows]
+    found += yield from _flow_flaws(limit)
     found += yield from _miscounted(limit)
     found += yield from _broken_joins(limit)
     return found[:limit]
@@ -301,6 +302,52 @@ def _join(message: str, task_id: int, run_id: int | None) -> Inconsistency:
         message=message,
         task_id=TaskId(task_id),
         run_id=None if run_id is None else RunId(run_id),
+    )
+
+
+def _flow_flaws(limit: int) -> Work[list[Inconsistency]]:
+    """A flow that should be over, or whose steps will never end; and a step that was started twice."""
+    found: list[Inconsistency] = []
+    rows = yield Fetch(
+        f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
+        " and not exists (select 1 from flow_steps s where s.run_id = l.run_id and s.status in ('WAITING', 'RUNNING'))"
+        " limit :limit",
+        {"limit": limit},
+    )
+    found += [
+        _flow_flaw(f"every step of run {run_id} has ended, and it has not", task, run_id) for run_id, task in rows
+    ]
+    rows = yield Fetch(
+        f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
+        " and exists (select 1 from flow_steps s where s.run_id = l.run_id and s.status in ('WAITING', 'RUNNING'))"
+        " and not exists (select 1 from live p where p.parent_id = l.run_id) limit :limit",
+        {"limit": limit},
+    )
+    told = "has steps that have not ended, and none of them is under way"
+    found += [_flow_flaw(f"run {run_id} {told}", task, run_id) for run_id, task in rows]
+    rows = yield Fetch(
+        "select s.run_id, s.step_id from flow_steps s left join live l on l.run_id = s.run_id where l.run_id is null"
+        " and s.status in ('WAITING', 'RUNNING') limit :limit",
+        {"limit": limit},
+    )
+    found += [_flow_flaw(f"run {run_id} is over, and its step {step!r} is not", None, run_id) for run_id, step in rows]
+    rows = yield Fetch(
+        "select r.parent_id, r.step_id, min(r.task_id), count(*) from runs r"
+        " where r.parent_id is not null and r.step_id is not null"
+        " group by r.parent_id, r.step_id, r.item_index having count(*) > 1 limit :limit",
+        {"limit": limit},
+    )
+    for run_id, step, task_id, count in rows:
+        found.append(_flow_flaw(f"step {step!r} of run {run_id} was started {count} times", task_id, run_id))
+    return found
+
+
+def _flow_flaw(message: str, task_id: int | None, run_id: int) -> Inconsistency:
+    return Inconsistency(
+        kind=InconsistencyKind.FLOW,
+        message=message,
+        task_id=None if task_id is None else TaskId(task_id),
+        run_id=RunId(run_id),
     )
 
 

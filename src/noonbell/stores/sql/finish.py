@@ -152,6 +152,8 @@ def cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> W
 
 def _fact(ending: Ending) -> tuple[Any, ...]:
     told = ending.status if ending.note is None else {"status": ending.status, **ending.note}
+    if ending.live.flags & RunFlag.STEP:
+        told = {"status": ending.status, **(ending.note or {}), "parent_id": ending.live.parent_id}
     return (ending.live.task_id, ending.live.run_id, told)
 
 

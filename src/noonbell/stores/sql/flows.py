@@ -423,9 +423,9 @@ def _read_results(q: Dialect, flow: _Flow, paths: Iterable[ValuePath]) -> Work[N
             flow.lists[step_id] = []
     runs: dict[int, str] = {}
     for step_id in alone:
-        run_id = flow.states[step_id].step_run_id
-        if run_id is not None:
-            runs[run_id] = step_id
+        carried_out = flow.states[step_id].step_run_id
+        if carried_out is not None:
+            runs[carried_out] = step_id
     rows = yield from q.fetch_by(_RESULTS, "r.id", runs)
     found = {row[0]: row for row in rows}
     for run_id, step_id in runs.items():
