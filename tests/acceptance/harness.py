@@ -233,6 +233,8 @@ class Target:
     """
 
     arrivals: list[Arrival] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    """By path: the JSON that is answered there."""
 
     def __post_init__(self) -> None:
         target = self
@@ -247,7 +249,7 @@ class Target:
                 body = self.rfile.read(length).decode(errors="replace")
                 target.note(Arrival(time.monotonic(), self.command, self.path, dict(self.headers.items()), body))
                 status = target.status_for(self.path)
-                content = b'{"ok": true}'
+                content = json.dumps(target.answers.get(self.path, {"ok": True})).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))

@@ -37,6 +37,7 @@ GET /api/v1/runs
 GET /api/v1/runs/{run_id}
 GET /api/v1/runs/{run_id}/explain
 GET /api/v1/runs/{run_id}/attempts
+GET /api/v1/runs/{run_id}/graph
 GET /api/v1/runs/{run_id}/log
 GET /api/v1/runs/{run_id}/callbacks
 GET /api/v1/callbacks

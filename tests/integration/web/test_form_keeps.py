@@ -162,6 +162,19 @@ async def test_a_kind_that_nobody_knows_is_refused_and_not_dropped(api: Api) -> 
 
 
 TASKS: dict[str, dict[str, Any]] = {
+    "flow": {
+        "steps": [
+            {
+                "id": "a",
+                "target_url": "http://127.0.0.1:9/x",
+                "headers": {"Authorization": "canary"},
+                "timeout_seconds": 3,
+            },
+            {"id": "b", "needs": ["a"], "on": "any", "job_type": "resize", "payload": {"n": "{{ steps.a.result }}"}},
+            {"id": "c", "needs": ["b"], "foreach": [1, 2], "when": "steps.b.failed == 0", "job_type": "resize"},
+        ],
+        "payload": {"day": 1},
+    },
     "call": {"target_url": "http://127.0.0.1:9/x", "payload": {"of": "a call"}, "callback_timeout_sec": 77},
     "every field of a call": {
         "target_url": "http://127.0.0.1:9/x",

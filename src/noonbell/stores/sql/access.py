@@ -203,7 +203,7 @@ def reseal_tasks(after: int, limit: int, reseal: Reseal) -> Work[tuple[int | Non
     written = 0
     for task_id, version, headers, secret, steps in rows:
         was = {"headers": from_json(headers), "secret": secret}
-        if steps is not None:
+        if steps not in (None, "[]"):
             was["steps"] = from_json(steps)
         found = reseal(was)
         if found != was:

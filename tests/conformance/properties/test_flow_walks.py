@@ -1,0 +1,132 @@
+"""Random flows with random outcomes, settled in random order and batches, against a few lines of plain Python."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from conformance.store.builders import S, claim, fail, finish, publish, status_of
+from noonbell.model.attempt import SettleResult
+from noonbell.model.request import RunQuery
+from noonbell.model.task import Step, StepOn, TaskSpec
+from noonbell.ports import Store
+from noonbell.service.consistency import audit
+from services.size import size
+
+EXAMPLES = {"memory": 60, "sqlite": 10, "postgres": 15, "mariadb": 8}
+
+
+def random_flow(chance: random.Random) -> tuple[list[Step], dict[str, list[bool]]]:
+    """Steps, and for each how its runs end."""
+    steps: list[Step] = []
+    ends: dict[str, list[bool]] = {}
+    for number in range(chance.randint(1, 14)):
+        earlier = [step.id for step in steps]
+        needs = tuple(chance.sample(earlier, chance.randint(0, min(3, len(earlier)))))
+        id_ = f"s{number}"
+        items = chance.choice([None, None, None, 0, 1, 5])
+        count = 1 if items is None else items
+        ends[id_] = [chance.random() < 0.75 for _ in range(count)]
+        steps.append(
+            Step(
+                id=id_,
+                needs=needs,
+                job_type="work",
+                on=chance.choice(list(StepOn)) if needs else StepOn.SUCCESS,
+                when=chance.choice(
+                    [None, None, None, "true", "false", *(f"steps.{need}.failed == 0" for need in needs)]
+                ),
+                allow_failure=chance.random() < 0.25,
+                foreach=None if items is None else list(range(items)),
+                max_parallel=None if items is None else chance.choice([None, 1, 2]),
+            )
+        )
+    chance.shuffle(steps)
+    return steps, ends
+
+
+class Model:
+    """How a flow must end, worked out step by step from the steps that each needs."""
+
+    def __init__(self, steps: list[Step], ends: dict[str, list[bool]], kept: dict[str, str] | None = None) -> None:
+        self.steps, self.ends = {step.id: step for step in steps}, ends
+        self.found: dict[str, str] = dict(kept or {})
+        self.failed: dict[str, int] = {}
+        for step in steps:
+            self.status(step.id)
+
+    def status(self, id_: str) -> str:
+        if id_ not in self.found:
+            self.found[id_] = self._status(self.steps[id_])
+        return self.found[id_]
+
+    def _status(self, step: Step) -> str:
+        self.failed[step.id] = 0
+        before = [self.counts_as(need) for need in step.needs]
+        wanted = {
+            "success": all(one == "SUCCESS" for one in before),
+            "failure": "FAILED" in before,
+            "skipped": "SKIPPED" in before,
+            "any": True,
+        }[step.on]
+        if not wanted:
+            return "SKIPPED upstream"
+        if step.when is not None and not self._holds(step.when):
+            return "SKIPPED condition"
+        self.failed[step.id] = self.ends[step.id].count(False)
+        if not self.failed[step.id]:
+            return "SUCCESS"
+        return "SUCCESS" if step.foreach is not None and step.allow_failure else "FAILED"
+
+    def _holds(self, when: str) -> bool:
+        if when in ("true", "false"):
+            return when == "true"
+        return self.failed[when.split(".")[1]] == 0
+
+    def counts_as(self, id_: str) -> str:
+        status = self.status(id_).split()[0]
+        return "SUCCESS" if status == "FAILED" and self.steps[id_].allow_failure else status
+
+    @property
+    def ending(self) -> str:
+        return "FAILED" if any(self.counts_as(id_) == "FAILED" for id_ in self.steps) else "SUCCESS"
+
+
+async def carry_out(store: Store, chance: random.Random, ends: dict[str, list[bool]]) -> None:
+    held: list[Any] = []
+    while True:
+        held += await claim(store, chance.choice(["w1", "w2"]), chance.randint(1, 5))
+        if not held and not (more := await claim(store, "w1", 100)):
+            return
+        held += [] if held else more
+        chance.shuffle(held)
+        count = chance.randint(1, len(held))
+        now, held = held[:count], held[count:]
+        settled = [finish(one) if ends[one.step.id][one.item_index or 0] else fail(one) for one in now]
+        assert set(await store.settle(settled)) == {SettleResult.DONE}
+
+
+async def shown(store: Store, run_id: Any) -> dict[str, str]:
+    found = await store.flow_states(run_id)
+    return {one.step_id: f"{one.status} {one.reason}" if one.reason else str(one.status) for one in found}
+
+
+@pytest.mark.longer
+async def test_any_flow_ends_as_its_steps_say(store: Store, kind: str):
+    chance = random.Random(f"flows {kind}")
+    for number in range(EXAMPLES[kind] * size(1, 10)):
+        steps, ends = random_flow(chance)
+        task = await store.create_task(TaskSpec(name=f"flow-{number}", steps=tuple(steps)))
+        run_id = await publish(store, task)
+        await carry_out(store, chance, ends)
+        model = Model(steps, ends)
+        assert await shown(store, run_id) == model.found, steps
+        assert str(await status_of(store, run_id)) == model.ending
+        runs = (await store.runs(RunQuery(parent_id=run_id, page_size=1000))).items
+        ran = [id_ for id_, status in model.found.items() if not status.startswith("SKIPPED")]
+        assert len(runs) == sum(len(ends[id_]) for id_ in ran)
+        assert all(run.status in (S.SUCCESS, S.FAILED) for run in runs)
+        assert len({run.idempotency_key for run in runs}) == len(runs)
+    assert (await audit(store)).flaws == []
