@@ -42,7 +42,7 @@ from noonbell.model.run import Lease, Origin
 from noonbell.model.task import Delivery, ExecType, Task, TaskId
 from noonbell.policy import retry
 from noonbell.policy.retry import Retry
-from noonbell.ports import Store, Target, queue_topic
+from noonbell.ports import Store, Target
 
 
 class TaskCache:
@@ -60,12 +60,6 @@ class TaskCache:
         if task is None or lease.step is None:
             return task
         return msgspec.structs.replace(task, version=lease.task_version, spec=lease.step)
-
-    def topics(self, lease: Lease) -> set[str]:
-        """The queues where runs may wait because this one has ended: its own, and of a flow those of its other steps."""
-        task = self._by_version.get((lease.task_id, lease.task_version))
-        others = () if task is None or lease.step is None else task.spec.steps
-        return {queue_topic(queue) for queue in {lease.queue, *(step.queue for step in others)}}
 
     async def load(self, leases: Iterable[Lease]) -> None:
         """Read the tasks of these leases that are not known yet, each of them once."""

@@ -26,7 +26,7 @@ from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import Task, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
-from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
+from noonbell.ports import ORDERS, PLAN, Store, Wakeup, queue_topic
 
 _FRESH_ENOUGH = 5.0
 """Seconds for which a task's policies are taken as known."""
@@ -164,5 +164,5 @@ async def _follow(
         if message.progress is not None:
             await store.progress(subject.run_id, subject.token, message.progress)
         return
-    for topic in (ANY_QUEUE if subject.is_step else queue_topic(task.spec.queue), PLAN, ORDERS):
+    for topic in (queue_topic(task.spec.queue), PLAN, ORDERS):
         wakeup.signal(topic)

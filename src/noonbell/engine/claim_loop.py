@@ -221,5 +221,4 @@ class ClaimLoop:
         task = self._tasks.get(lease)
         schedule = None if task is None else task.spec.schedule
         is_planned = made.transition is Transition.RETRY or (schedule or {}).get("mode") == "fixed_delay"
-        topics = self._tasks.topics(lease)
-        return topics | {PLAN} if is_planned else topics
+        return {PLAN, queue_topic(lease.queue)} if is_planned else {queue_topic(lease.queue)}

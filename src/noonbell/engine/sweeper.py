@@ -34,7 +34,7 @@ from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ExpiredRun
 from noonbell.model.run import RunId
-from noonbell.model.task import Step, Task, TaskSpec
+from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
@@ -180,8 +180,7 @@ class Sweeper:
         topics: set[str] = set()
         for (task, settlement), answer in zip(decided, answers, strict=True):
             if answer is SettleResult.DONE:
-                queue = ANY_QUEUE if isinstance(task.spec, Step) else queue_topic(task.spec.queue)
-                topics.add(PLAN if settlement.transition is Transition.RETRY else queue)
+                topics.add(PLAN if settlement.transition is Transition.RETRY else queue_topic(task.spec.queue))
                 topics |= {ORDERS, PLAN} if settlement.precondition is Precondition.OVERTIME else {PLAN}
         for topic in sorted(topics):
             self._wakeup.signal(topic)

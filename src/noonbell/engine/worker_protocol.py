@@ -475,7 +475,7 @@ class WorkerBackend:
         if lease is None or task is None:
             return None
         subject = msgspec.structs.replace(subject_of(lease, task.version), worker_id=worker_id)
-        return _HeldRun(task, subject, self._tasks.topics(lease), lease.plain)
+        return _HeldRun(task, subject, lease.queue, lease.plain)
 
     async def _looked_up(self, worker_id: str, run_id: RunId, token: int) -> _HeldRun:
         """Handed out by another node, or never."""
@@ -494,8 +494,7 @@ class WorkerBackend:
             worker_id=worker_id,
             task_version=task.version,
         )
-        topic = queue_topic(run.queue) if run.step_id is None else ANY_QUEUE
-        return _HeldRun(task, subject, {topic}, is_plain=False)
+        return _HeldRun(task, subject, run.queue, is_plain=False)
 
     async def _known_run(self, run_id: RunId) -> Run:
         run = await self._store.run(run_id)
@@ -509,8 +508,7 @@ class WorkerBackend:
             return
         if made.transition is Transition.RETRY or (held.task.spec.schedule or {}).get("mode") == "fixed_delay":
             self._wakeup.signal(PLAN)
-        for topic in sorted(held.topics):
-            self._wakeup.signal(topic)
+        self._wakeup.signal(queue_topic(held.queue))
 
 
 class _HeldRun(NamedTuple):
@@ -518,8 +516,7 @@ class _HeldRun(NamedTuple):
 
     task: Task
     subject: Subject
-    topics: set[str]
-    """The queues where runs may wait because of its end."""
+    queue: str
     is_plain: bool
     """No limit, no follow-up: no other loop has anything to do because of its end."""
 

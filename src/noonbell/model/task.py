@@ -519,7 +519,15 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
     noun: ClassVar[str] = "a step"
     without: ClassVar[tuple[str, ...]] = (
         *("name", "description", "labels", "managed_by", "external_id", "meta", "schedule", "timezone", "start_at"),
-        *("end_at", "jitter_seconds", "max_concurrency", "concurrency_policy", "queue_depth", "overlap_action"),
+        *(
+            "end_at",
+            "jitter_seconds",
+            "after",
+            "max_concurrency",
+            "concurrency_policy",
+            "queue_depth",
+            "overlap_action",
+        ),
         *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
         *("fanout", "on_exhausted", "delete_on_complete", "steps"),
     )

@@ -214,6 +214,8 @@ class KnownTasks:
         skipped, one for each, and how many are.
         """
         self._known: OrderedDict[TaskId, Known] = OrderedDict()
+        self.on_steps: Callable[[Collection[str]], None] | None = None
+        """Called with the queues where steps of flows wait because others have ended, when that has committed."""
         self.flows: OrderedDict[tuple[int, int], FlowVersion] = OrderedDict()
         """Those seen last, by task and version."""
 
@@ -247,6 +249,8 @@ class TaskView:
         """Runs that this transaction may still bring to the tasks that follow."""
         self._fed: list[str] = []
         self._skipped = 0
+        self.step_queues: set[str] = set()
+        """Where steps of flows wait from now on."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)
@@ -281,6 +285,8 @@ class TaskView:
             failpoint.hit("K18")
             if self._shared.on_followed is not None:
                 self._shared.on_followed(self._fed, self._skipped)
+        if self.step_queues and self._shared.on_steps is not None:
+            self._shared.on_steps(self.step_queues)
 
     def note_followers(self, queues: Sequence[str], count: int) -> None:
         """So many runs are made because others ended; those that are not skipped wait on these queues."""

@@ -61,6 +61,7 @@ class SqlStore(TransitionRunner):
         self._clock = clock
         self._cache = KnownTasks()
         self._cache.on_followed = self._tell_followed
+        self._cache.on_steps = self._tell_steps
         self._wait_at_most = WAIT_AT_MOST
         """Seconds that a call waits for locks of other sessions."""
         self._schema = self.dialect.name
@@ -69,6 +70,10 @@ class SqlStore(TransitionRunner):
         self._names = TableNames(schema, table_prefix, tables=tables, indexes=indexes)
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
+
+    def _tell_steps(self, queues: Collection[str]) -> None:
+        if self.on_fed is not None:
+            self.on_fed(queues)
 
     def _tell_followed(self, queues: Sequence[str], skipped: int) -> None:
         if self.observer is not None:
