@@ -15,6 +15,7 @@ from conformance.store.builders import (
     done,
     edit,
     every,
+    execute,
     fail,
     finish,
     publish,
@@ -29,6 +30,7 @@ from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import Lease, Origin, RunBodies, RunId, idempotency_key_of, key_of_step
 from noonbell.model.task import OverlapAction, Step, StepOn, Task, TaskSpec
 from noonbell.ports import Store
+from noonbell.service.consistency import audit
 from noonbell.stores.sql.store import SqlStore
 
 
@@ -499,6 +501,36 @@ async def test_the_claim_that_starts_a_flow_says_where_its_steps_wait(store: Sto
     claimed = await store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=10))
     assert claimed.split == ("far", "http")
     assert [lease.step.id for lease in claimed.leases if lease.step] == ["b"]
+
+
+async def test_the_queues_of_the_next_steps_are_told_after_the_commit(store: Store):
+    told: list[set[str]] = []
+    store.on_fed = lambda topics: told.append(set(topics))
+    await publish(store, await flow(store, step("a"), step("b", "a", queue="far"), step("c", "b")))
+    lease = (await take(store, "a"))["a"]
+    await done(store, finish(lease))
+    (later,) = await claim(store, queues=("far",))
+    await done(store, finish(later))
+    assert told == [{"queue:default"}, {"queue:far"}, {"queue:default"}]
+
+
+async def test_audit_finds_flows_that_do_not_end_and_steps_that_were_started_twice(store: Store):
+    task = await flow(store, step("a"), step("b", "a"))
+    run_id = await publish(store, task)
+    lease = (await take(store, "a"))["a"]
+    assert (await audit(store)).flaws == []
+    await execute(store, "update flow_steps set status = 'SUCCESS'")
+    assert [flaw.message for flaw in await store.flaws()] == [f"every step of run {run_id} has ended, and it has not"]
+    await execute(store, "update flow_steps set status = case step_id when 'a' then 'RUNNING' else 'WAITING' end")
+    await done(store, finish(lease))
+    await execute(store, "update runs set step_id = 'a' where step_id = 'b'")
+    flaws = await store.flaws()
+    assert [flaw.kind for flaw in flaws] == ["flow"]
+    assert flaws[0].message == f"step 'a' of run {run_id} was started 2 times"
+    await execute(store, "update live set parent_id = null where parent_id is not null")
+    assert f"run {run_id} has steps that have not ended, and none of them is under way" in [
+        flaw.message for flaw in await store.flaws()
+    ]
 
 
 async def test_a_queues_limit_counts_steps(store: Store):
