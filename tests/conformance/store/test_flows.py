@@ -505,13 +505,13 @@ async def test_the_claim_that_starts_a_flow_says_where_its_steps_wait(store: Sto
 
 async def test_the_queues_of_the_next_steps_are_told_after_the_commit(store: Store):
     told: list[set[str]] = []
-    store.on_fed = lambda topics: told.append(set(topics))
+    store.on_fed = lambda queues: told.append(set(queues))
     await publish(store, await flow(store, step("a"), step("b", "a", queue="far"), step("c", "b")))
     lease = (await take(store, "a"))["a"]
     await done(store, finish(lease))
     (later,) = await claim(store, queues=("far",))
     await done(store, finish(later))
-    assert told == [{"queue:default"}, {"queue:far"}, {"queue:default"}]
+    assert told == [{"default"}, {"far"}, {"default"}]
 
 
 async def test_audit_finds_flows_that_do_not_end_and_steps_that_were_started_twice(store: Store):
