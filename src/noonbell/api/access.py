@@ -67,7 +67,7 @@ class AccessGuard:
             subject=answer.headers.get("location") or request.url.path,
             peer=_peer(request),
             request_id=request_id(request.scope),
-            details={"query": request.url.query} if request.url.query else {},
+            details={"query": request.url.query} if request.scope["query_string"] else {},
         )
         await self._access.note(deed)
 

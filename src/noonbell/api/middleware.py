@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +39,9 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-frame-options": "DENY",
 }
 """On every answer that does not say otherwise: nothing of it is kept, framed, run or taken for something else."""
+
+
+_HEADERS: Final = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class RequestMiddleware:
@@ -140,10 +143,10 @@ class _Reply:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self._request_id
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
+            headers = list(message.get("headers", ()))
+            there = {name for name, _ in headers}
+            headers.append((b"x-request-id", self._request_id.encode()))
+            message["headers"] = headers + [header for header in _HEADERS if header[0] not in there]
         await self._send(message)
 
 

@@ -94,6 +94,8 @@ class AllowedHosts:
         """`names`: taken besides `localhost` and addresses. `forwarded`: whether a proxy may pass requests on."""
         self._names = frozenset(names)
         self._forwarded = forwarded
+        self._last_taken = "localhost"
+        """A host that was taken: most callers use the same one all the time."""
 
     @classmethod
     def of(cls, settings: Settings) -> AllowedHosts:
@@ -111,8 +113,11 @@ class AllowedHosts:
                 f" {_ASK}, and auth.enabled: false, written out, says that the proxy does"
             )
         host = headers.get("host", "")
+        if not host or host == self._last_taken:
+            return None
         name = _name_in(host)
-        if not host or self._takes(name):
+        if self._takes(name):
+            self._last_taken = host
             return None
         return Forbidden(
             "no token is asked for here, so it can be reached as localhost or by its address alone, not as"

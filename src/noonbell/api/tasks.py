@@ -131,7 +131,7 @@ class TaskCalls:
         given = await read_object(request, required=True)
         task = await self._tasks.create(given, by=params.actor(request))
         saved = self._services.previews.on_save(task, _language(request))
-        headers = {"location": f"{request.url.path}/{task.id}", "etag": _etag(task.version)}
+        headers = {"location": f"{request.scope['path']}/{task.id}", "etag": _etag(task.version)}
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
     @call(

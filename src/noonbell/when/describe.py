@@ -133,7 +133,7 @@ def _of_day_fields(fields: Sequence[CronField], both_days: bool) -> list[Found]:
     if weekday.is_any and day.is_plain:
         first = values(day)[0]
         # 2001 is no leap year: 29 February counts as missing.
-        if any(first > monthrange(2001, number)[1] for number in values(month)):
+        if first > _CERTAIN_DAY and any(first > monthrange(2001, number)[1] for number in values(month)):
             return [("missing_days", {"day": first})]
     return []
 

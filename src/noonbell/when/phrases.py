@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from noonbell.when.cron_fields import CronField
@@ -86,7 +87,12 @@ def _regular(second: CronField, minute: CronField, hour: CronField) -> Shape | N
 
 
 def values(field: CronField) -> tuple[int, ...]:
-    return tuple(n for n in range(field.mask.bit_length()) if field.mask >> n & 1)
+    return _bits(field.mask)
+
+
+@lru_cache(maxsize=1024)
+def _bits(mask: int) -> tuple[int, ...]:
+    return tuple(n for n in range(mask.bit_length()) if mask >> n & 1)
 
 
 def _even_step(field: CronField) -> int | None:
