@@ -489,7 +489,7 @@ def turn_status(
 def turn_held(
     q: Dialect, cache: TaskView, now: Instant, held: Sequence[Task], status: TaskStatus, *, by: str | None
 ) -> Work[list[Task]]:
-    """The same for many, whose cursors the caller holds: each as it stands, with its cursor."""
+    """The same for many, whose cursors the caller holds: each as it stands, with what its cursor is to say."""
     turned = [
         msgspec.structs.replace(task, status=status, version=task.version + 1, updated_at=now, next_fire_at=None)
         for task in held
@@ -497,7 +497,9 @@ def turn_held(
     if turned:
         states = [(task.id, str(status), task.version, now) for task in turned]
         yield UpdateMany("tasks", "id", ("status", "version", "updated_at"), states)
-        yield UpdateMany("cursors", "task_id", ("version", "next_fire_at"), [(t.id, t.version, None) for t in turned])
+        cursors = [(t.id, t.version, None, t.fired, t.skip_next, t.accounted_to) for t in turned]
+        columns = ("version", "next_fire_at", "fired", "skip_next", "accounted_to")
+        yield UpdateMany("cursors", "task_id", columns, cursors)
         yield from record_versions(turned, now, by)
         yield from tell(f"task.{status.lower()}", [(task.id, None, {"by": by}) for task in turned])
     if status not in joins.FOLLOWS:

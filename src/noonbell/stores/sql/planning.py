@@ -118,11 +118,13 @@ def account_for(
                     replacing.append(task.id)
             elif outcome.answers_run_id is not None:
                 answers[task.id] = outcome.answers_run_id
-        cursors.append((task.id, result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result)))
-        if result.completed:
-            moved = dict(zip(_MOVED, cursors[-1][1:], strict=True))
+        cursor = (result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result))
+        if result.completed:  # its cursor is written with its status
+            moved = dict(zip(_MOVED, cursor, strict=True))
             has_run = any(isinstance(outcome, DueRun) for outcome in result.outcomes)
             completed.append((msgspec.structs.replace(task, **moved), not has_run))
+        else:
+            cursors.append((task.id, *cursor))
     if careful:
         done.new_runs = yield from _not_born_yet(q, done.new_runs)
     for task_id in replacing:
