@@ -36,8 +36,8 @@ _SHORT = 0.05
 """A worker claims ahead only while an attempt takes less than this, in seconds."""
 _AT_ONCE = 0.0005
 """Attempts that take less, in seconds, are taken to wait for nothing."""
-_IN_A_ROW = 64
-"""Attempts that one task carries out before the event loop gets its turn, if none of them waits for anything."""
+_IN_A_ROW = 0.002
+"""Seconds that one task carries out attempts before the event loop gets its turn, if none of them waits for anything."""
 STALE = 1.0
 """A run that was claimed ahead and is not started after this many seconds is handed back."""
 
@@ -221,14 +221,14 @@ class InFlight:
         Most attempts end without waiting for anything, and a task costs more than they do. The task goes on only if the last
         attempt left it as it was: nothing canceled it, and its context variables are what they were.
         """
-        task, before, count = state.task, contextvars.copy_context(), 0
+        task, before, since = state.task, contextvars.copy_context(), self._monotonic()
         assert task is not None  # noqa: S101 - `_start_more` has made it
         try:
             while True:
                 await self._run(state)
-                count += 1
-                if count % _IN_A_ROW == 0:
+                if self._monotonic() - since > _IN_A_ROW:
                     await asyncio.sleep(0)
+                    since = self._monotonic()
                 if not self._waiting or self.running + self.abandoned.count > self.concurrency:
                     return
                 if task.cancelling() or contextvars.copy_context() != before:

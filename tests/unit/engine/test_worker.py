@@ -609,6 +609,26 @@ async def test_attempts_that_wait_for_nothing_share_a_task_and_see_no_context_of
     assert len(tasks) < 100
 
 
+async def test_attempts_that_wait_for_nothing_and_take_long_let_the_event_loop_have_its_turns(store: MemoryStore):
+    task = await store.create_task(job())
+    for _ in range(20):
+        await publish(store, task)
+    turns, seen = 0, []
+
+    async def block(_: object) -> None:
+        seen.append(turns)
+        time.sleep(0.003)  # noqa: ASYNC251 - a handler that computes
+
+    worker = worker_on(store, Calling(block, DONE), concurrency=1, ahead=50)
+    worker.in_flight._note_pace(0.0001)
+    await worker.tick()
+    while worker.in_flight.running:
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(set(seen)) == 20
+    await worker.run_until_idle()
+
+
 async def test_an_order_for_an_attempt_that_has_ended_does_not_stop_the_next_one_in_its_task(store: MemoryStore):
     task = await store.create_task(job())
     ids = [await publish(store, task) for _ in range(3)]
