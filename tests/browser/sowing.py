@@ -15,10 +15,14 @@ import aiohttp
 from yarl import URL
 
 NOTHING: Final = object()
-_INDEX = re.compile(r"\[.*\]|\.\d+(?=\.|$)", re.DOTALL)
+_INDEX = re.compile(r"\[\d+\]|\[.*\]|\.\d+(?=\.|$)", re.DOTALL)
 """Which of a list a refusal is about: by number, or by a name, which may hold anything."""
-ALSO: Final = {"schedule.expr": "cron_expr", "tasks.schedule.expr": "tasks.cron_expr"}
-"""What is said of the long form where the short one was given."""
+ALSO: Final = {
+    "schedule.expr": "cron_expr",
+    "tasks.schedule.expr": "tasks.cron_expr",
+    "after.tasks.task": "tasks.after.tasks.task",
+}
+"""What is said of the long form where the short one was given; and of a cycle in a file of tasks, without the file's part."""
 _MOST_TRIES: Final = 12
 _ENOUGH: Final = 6
 
