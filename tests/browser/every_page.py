@@ -52,7 +52,9 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
         "job": node.create(
             name="render-pdf", job_type="render", queue="pdf", payload={"pages": 120}, worker_timeout_ms=3_600_000
         ),
+        "flow": node.create(name="nightly", steps=_steps(target), payload={"full": False}),
     }
+    flow = node.trigger(tasks["flow"])
     node.ask("PATCH", f"/tasks/{tasks['good']}", {"timeout_seconds": 7})
     node.ask("POST", "/alerts/channels", {"name": "hook", "url": target.url("/ok")}, expect=201)
     node.ask("POST", "/alerts/rules", {"name": "failures", "kind": "failed", "channels": ["hook"]}, expect=201)
@@ -65,7 +67,27 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
     node.call("POST", "/callbacks/not-the-token-that-was-given", {"status": "SUCCESS"})
     runs |= {"done": _job(node, tasks["job"], done=True), "job": _job(node, tasks["job"], done=False)}
     node.trigger(tasks["job"])
+    node.wait_for_run(flow, "FAILED")
+    steps = {step["id"]: step["run_id"] for step in node.ask("GET", f"/runs/{flow}/graph")["steps"]}
+    runs |= {"flow": flow, "step": steps["load"]}
     return Furnished(tasks, runs)
+
+
+def _steps(target: Target) -> list[dict[str, Any]]:
+    """Of a flow with a step of each outcome."""
+    return [
+        {"id": "extract", "target_url": target.url("/ok")},
+        {"id": "parts", "needs": ["extract"], "foreach": [1, 2, 3], "target_url": target.url("/ok?item={{ item }}")},
+        {
+            "id": "a_check_with_a_name_that_is_too_long_for_its_box",
+            "needs": ["extract"],
+            "target_url": target.url("/ok"),
+        },
+        {"id": "audit", "needs": ["extract"], "when": "payload.full", "target_url": target.url("/ok")},
+        {"id": "load", "needs": ["parts", "extract"], "target_url": target.url("/status/503")},
+        {"id": "page", "needs": ["load"], "on": "failure", "target_url": target.url("/ok")},
+        {"id": "report", "needs": ["load", "audit"], "target_url": target.url("/ok")},
+    ]
 
 
 def _job(node: ServerNode, task_id: int, *, done: bool) -> int:
@@ -96,6 +118,8 @@ PAGES: Final = [
     Place("task-failing", "/tasks/{task[bad]}"),
     Place("task-paused", "/tasks/{task[off]}"),
     Place("task-job", "/tasks/{task[job]}"),
+    Place("task-flow", "/tasks/{task[flow]}"),
+    Place("task-flow-edit", "/tasks/{task[flow]}/edit"),
     *(Place(f"task-{tab}", "/tasks/{task[good]}/" + tab) for tab in TABS),
     Place("task-new", "/tasks/new"),
     Place("task-edit", "/tasks/{task[good]}/edit"),
@@ -109,6 +133,8 @@ PAGES: Final = [
     Place("run-callback", "/runs/{run[late]}"),
     Place("run-job", "/runs/{run[job]}"),
     Place("run-job-done", "/runs/{run[done]}"),
+    Place("run-flow", "/runs/{run[flow]}"),
+    Place("run-flow-step", "/runs/{run[step]}"),
     Place("run-replay", "/runs/{run[good]}/replay"),
     Place("run-compare", "/runs/{run[good]}/compare/{run[again]}"),
     Place("run-compare-with", "/runs/{run[good]}/compare"),

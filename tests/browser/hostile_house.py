@@ -81,7 +81,7 @@ class Life:
     async def lived(self) -> None:
         async with self.few:
             await self.alerts()
-            for part in (self.failing, self.calling_back, self.working):
+            for part in (self.failing, self.calling_back, self.working, self.flowing):
                 await part()
             if self.tasks:
                 await self.everything_else()
@@ -163,6 +163,35 @@ class Life:
             await self.sow("report_progress", {**self.held, "current": 1, "total": 2}, run_id=run)
             if ending is not None:
                 await self.sow("settle_run", {**self.held, "outcome": ending}, run_id=run)
+
+    async def flowing(self) -> None:
+        """A flow whose steps hold the text, answer with it, fail with it and are given it."""
+        target, failing = self.sink.url(f"/ok/{self.number}"), self.sink.url(f"/fail/{self.number}")
+        steps: list[dict[str, Any]] = [
+            {"id": "ask", "target_url": target, "http_method": "POST", "body_template": self.text},
+            {"id": "fail", "needs": ["ask"], "target_url": failing, "allow_failure": True},
+            {
+                "id": "wait",
+                "needs": ["ask"],
+                "foreach": [self.text],
+                "job_type": self.text,
+                "payload": {self.text: "{{ item }}"},
+            },
+            {"id": "read", "needs": ["ask"], "when": "payload.nobody == 1", "job_type": self.plain, "queue": self.text},
+            {"id": "skip", "needs": ["ask"], "when": f"slot == {self.text!r}", "job_type": self.plain},
+        ]
+        beside = {"description": self.text, "payload": {self.text: self.text}}
+        for _ in range(len(steps) + len(beside)):  # what is refused of the text is left out
+            body = {"name": f"{self.plain} 8", "steps": steps, **beside}
+            told = await self.house.sower.call("POST", "/api/v1/tasks", body)
+            assert told.status < 500, told
+            if told.status == 201:
+                self.tasks.append(told.body["id"])
+                await self.run(told.body["id"])
+                return
+            wrong = {name.partition("]")[0].removeprefix("steps[") for name in told.body["details"]}
+            steps = [step for number, step in enumerate(steps) if str(number) not in wrong]
+            beside = {name: value for name, value in beside.items() if name not in wrong}
 
     async def run(self, task: int, **later: Any) -> int | None:
         """One that anybody may carry out; or one for later, and for nobody."""

@@ -103,6 +103,7 @@ BY_KIND: Final = {
     "unknown": "unknown",
     "callback_failed": "callback_failed",
     "callback_timeout": "no_callback",
+    "step": "step",
 }
 """By `error_details.kind` of a run that failed."""
 

@@ -16,7 +16,7 @@ import msgspec
 from noonbell import yaml_text
 from noonbell.clock import Instant
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidJson, NoonbellError
-from noonbell.fields import StructField, kinds, meta, table
+from noonbell.fields import StructField, StructKind, kinds, meta, table
 from noonbell.fields.problems import Problems
 from noonbell.json_text import decode, decoded
 from noonbell.web.context import as_json
@@ -67,6 +67,7 @@ def bounds_of(field: StructField) -> dict[str, float]:
 
 def box_text(kind: kinds.FieldKind, value: Any, mark: str = ": ") -> str:
     """A value as its box shows it. `mark` parts names from values, a line each."""
+    kind = _inner(kind)
     match kind:
         case _ if value is None:
             return ""
@@ -74,6 +75,8 @@ def box_text(kind: kinds.FieldKind, value: Any, mark: str = ": ") -> str:
             return "on" if value else ""
         case kinds.MapKind():
             return "\n".join(f"{name}{mark}{each}" for name, each in value.items())
+        case kinds.ListKind(of=StructKind()):
+            return as_json(value) if value else ""
         case kinds.ListKind():
             return "\n".join(value)
         case kinds.JsonKind():
@@ -89,12 +92,14 @@ def read_box(field: StructField, text: str, problems: Problems, mark: str = ":")
 
     What is no number, no JSON, or no line of the kind that is expected is left with `problems`.
     """
-    kind = field.kind.of if isinstance(field.kind, kinds.AnyKind) and field.kind.of is not None else field.kind
+    kind = _inner(field.kind)
     match kind:
         case kinds.BoolKind():
             return bool(text)
         case kinds.MapKind():
             return _read_pairs(field.name, text, mark, problems)
+        case kinds.ListKind(of=StructKind()):
+            return read_json_box(field.name, text, problems) if text.strip() else None
         case kinds.ListKind():
             return [line.strip() for line in text.splitlines() if line.strip()]
         case _ if not text.strip():
@@ -108,6 +113,11 @@ def read_box(field: StructField, text: str, problems: Problems, mark: str = ":")
             return value
         case _:
             return text.strip()
+
+
+def _inner(kind: kinds.FieldKind) -> kinds.FieldKind:
+    """What a field holds that is checked elsewhere."""
+    return kind.of if isinstance(kind, kinds.AnyKind) and kind.of is not None else kind
 
 
 def number_or_text(text: str) -> float | str:

@@ -1,5 +1,5 @@
-"""The page of one run: explanation, attempts with request and response, callbacks, log, downloads; cancel, retry,
-promote, replay.
+"""The page of one run: explanation, attempts with request and response, callbacks, log, downloads; of a flow, its steps;
+cancel, retry, promote, replay.
 
 Bodies are read for the chosen attempt only, and a log is shown from its end.
 """
@@ -16,18 +16,19 @@ import msgspec
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, NotFound
+from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, InvalidState, NotFound
 from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, idempotency_key_of
-from noonbell.model.task import HTTP, ExecType, TaskSpec
+from noonbell.model.task import FLOWS, HTTP, ExecType, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
-from noonbell.web import explanation, run_timeline
+from noonbell.web import charts, explanation, flow_view, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
 from noonbell.web.explanation import Refusal, advice, refusal
+from noonbell.web.flow_view import FlowView
 from noonbell.web.forms import read_json
 from noonbell.web.page import get, post
 from noonbell.web.queues import start_command
@@ -61,6 +62,7 @@ async def show_run(ctx: PageContext) -> Response:
     reason = explanation.explained(ctx, told[1], here=run.id)
     bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_timeout_sec)
     exchange = ShownExchange.of(kept, chosen, payload)
+    is_flow = spec is not None and spec.target_kind is FLOWS
     return ctx.page(
         "run.html",
         run=run,
@@ -84,7 +86,10 @@ async def show_run(ctx: PageContext) -> Response:
         log=log,
         panes=PANES,
         pane=pane_of(ctx, exchange, spec, has_log=bool(log.lines)),
-        fan_out=parts if parts.items else None,
+        fan_out=parts if parts.items and not is_flow else None,
+        flow=await flow_of(ctx, run, parts.items) if is_flow else None,
+        errors={part.id: part.error_message for part in parts.items if part.error_message},
+        icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
         curl=None if spec is None or spec.target_kind is not HTTP else curl(spec, kept),
@@ -115,8 +120,21 @@ async def _attempts(ctx: PageContext, run: Run) -> list[Attempt]:
     return [*(each for found in older for each in found if each.attempt < newest[0].attempt), *newest]
 
 
+async def flow_of(ctx: PageContext, run: Run, parts: Sequence[Run]) -> FlowView | None:
+    """`parts` are runs of its steps, as many as a page has. None: the version whose steps they were is gone."""
+    try:
+        graph = await ctx.services.runs.graph(run.id)
+    except InvalidState:
+        return None
+    begun = {part.id: part.start_time for part in parts if part.start_time is not None}
+    return flow_view.view(graph.steps, run.start_time, run.end_time, ctx.now, begun, ctx.number("step"))
+
+
 async def spec_of(ctx: PageContext, run: Run) -> TaskSpec | None:
-    """The task as it was when the run was planned; as it is now, where that version is gone."""
+    """The task as it was when the run was planned; as it is now, where that version is gone. Of a step, what the step does."""
+    if run.step_id is not None:
+        found = await ctx.services.store.run_task(run.id)
+        return None if found is None else found.spec
     task = await ctx.services.store.task(run.task_id)
     if task is None:
         return None
@@ -339,7 +357,8 @@ async def cancel(ctx: PageContext) -> Response:
 
 async def retry(ctx: PageContext) -> Response:
     run = await run_of(ctx)
-    fresh = await ctx.services.runs.retry(run.id, by=ctx.actor)
+    from_step = (await ctx.fields()).get("from_step") or None
+    fresh = await ctx.services.runs.retry(run.id, by=ctx.actor, from_step=from_step)
     return ctx.done(ctx.words("run.retried", of=run.id), go=f"/runs/{fresh}")
 
 
@@ -349,9 +368,16 @@ async def promote(ctx: PageContext) -> Response:
     return ctx.done(ctx.words("run.promoted"), f"/runs/{run.id}")
 
 
+async def _replayable(ctx: PageContext) -> Run:
+    run = await run_of(ctx)
+    if run.step_id is not None:
+        raise InvalidState(ctx.words("run.step_alone", id=run.parent_id))
+    return run
+
+
 async def ask_replay(ctx: PageContext) -> Response:
     """The form, with what the run carried."""
-    run = await run_of(ctx)
+    run = await _replayable(ctx)
     spec = await spec_of(ctx, run)
     carried = await input_of(ctx, run)
     is_job = spec is not None and not spec.target_kind.takes_overrides
@@ -364,7 +390,7 @@ async def ask_replay(ctx: PageContext) -> Response:
 
 
 async def replay(ctx: PageContext) -> Response:
-    run, given = await run_of(ctx), await ctx.fields()
+    run, given = await _replayable(ctx), await ctx.fields()
     is_job = given.get("is_job") == "1"
     text = given.get("text", "").replace("\r\n", "\n")
     wanted: dict[str, Any] = {}

@@ -147,6 +147,7 @@ _BOXES: Final = (
         "body_template",
         "callback_timeout_sec",
         "job_type",
+        "steps",
         "payload",
         "queue",
         "timeout_seconds",
@@ -157,7 +158,9 @@ _BOXES: Final = (
 """Fields of a task that the form lays out one by one; what each box shows and says is declared."""
 _SHOWN_FOR: Final = {
     **dict.fromkeys(("http_method", "target_url", "headers", "body_template"), ("http", "callback")),
-    **dict.fromkeys(("job_type", "payload", "queue"), ("job",)),
+    **dict.fromkeys(("job_type", "queue"), ("job",)),
+    "steps": ("flow",),
+    "payload": ("job", "flow"),
     "callback_timeout_sec": ("callback",),
     **{box.name: box.shown_for for box in TARGET_BOXES},
 }
@@ -200,6 +203,7 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
     kind, spec, retry = _kind_of(task), table(TaskSpec), table(RetryPolicy)
     fields = {name: box_text(spec[name].kind, task[name], _MARKS.get(name, "")) for name in _BOXES}
     fields |= {box.name: _text(task[box.name]) for box in TARGET_BOXES}
+    fields["steps"] = box_text(spec["steps"].kind, [{"id": step["id"], **step} for step in task["steps"]])
     fields |= {name: box_text(retry[name].kind, task["retry_policy"][name]) for name in _RETRY}
     fields |= {
         "kind": kind,

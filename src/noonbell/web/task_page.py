@@ -25,9 +25,10 @@ from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
 from noonbell.service.filters import RunList, from_the_top, read_run_query
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
-from noonbell.web import charts, explanation, task_form
+from noonbell.web import charts, explanation, flow_view, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
+from noonbell.web.flow_view import FlowView
 from noonbell.web.forms import number_or_text, read_json
 from noonbell.web.lists import given_of, pager_by_cursor
 from noonbell.web.page import Handler, get, post
@@ -89,8 +90,15 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
         "dots": charts.dots(lately, [(each.version, each.valid_from) for each in every[1:]], figures.p95_ms),
         "heat": charts.heat(lately, ctx.zone) if lately else [],
         "reasons": reasons(lately, every),
+        "flow": steps_of(task.spec, ctx.now, ctx.number("step")),
+        "icon_path": charts.PATHS.__getitem__,
         **why,
     }
+
+
+def steps_of(spec: TaskSpec, now: Instant, begin: int | None) -> FlowView | None:
+    """What the graph of a flow shows, `begin` being the first step on the page; None for a task without steps."""
+    return flow_view.view(flow_view.as_written(spec.steps), None, None, now, begin=begin) if spec.steps else None
 
 
 def recent(runs: Sequence[Run], now: int) -> list[Run]:

@@ -212,6 +212,43 @@ TASKS: dict[str, dict[str, Any]] = {
         "fanout": {"workers": 3},
         "retry_policy": {"max_retries": 0},
     },
+    "every field of a flow": {
+        "steps": [
+            {
+                "id": "extract",
+                "target_url": "http://127.0.0.1:9/x?day={{ slot }}",
+                "http_method": "POST",
+                "headers": {"Authorization": "Bearer of-a-step", "X-A": "b"},
+                "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                "body_template": "\n  two lines\n",
+                "timeout_seconds": 1.5,
+                "delivery": "at_most_once",
+            },
+            {
+                "id": "parts",
+                "needs": ["extract"],
+                "foreach": "{{ steps.extract.result.files }}",
+                "job_type": "convert",
+                "payload": {"file": "{{ item }}", "big": 2**53, "text": "a\r\nb"},
+                "queue": "pdf",
+                "max_parallel": 8,
+                "allow_failure": True,
+            },
+            {
+                "id": "load",
+                "needs": ["parts"],
+                "when": "steps.parts.failed == 0 and 'x' in payload",
+                "job_type": "load",
+                "retry_policy": {"max_retries": 3, "initial_delay": 2.5},
+                "priority": -3,
+            },
+            {"id": "page", "needs": ["load"], "on": "failure", "target_url": "http://127.0.0.1:9/page"},
+        ],
+        "payload": {"of": ["a flow"]},
+        "max_concurrency": 3,
+        "timeout_seconds": 60,
+    },
+    "flow of foreach over a list": {"steps": [{"id": "a", "foreach": [1, "{{ payload.x }}"], "job_type": "j"}]},
 }
 
 

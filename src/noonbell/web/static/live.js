@@ -183,7 +183,7 @@ function open() {
       setTimeout(open, 5000);
     }
   };
-  const types = ["scheduled", "started", "succeeded", "failed", "retrying", "accepted", "canceled", "skipped", "released", "promoted", "lost", "ignored", "published", "result"].map((name) => `run.${name}`);
+  const types = ["scheduled", "started", "succeeded", "failed", "retrying", "accepted", "canceled", "skipped", "released", "promoted", "lost", "ignored", "published", "result", "step"].map((name) => `run.${name}`);
   types.push(...["created", "changed", "deleted", "enabled", "disabled", "misfired", "skip_next", "no_worker", "has_worker"].map((name) => `task.${name}`));
   types.push(...["started", "stopped", "changed", "lost", "returned"].map((name) => `worker.${name}`));
   types.push("queue.paused", "queue.resumed", "queue.limited", "alert.raised", "alert.recovered", "reset");
