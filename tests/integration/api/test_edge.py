@@ -226,7 +226,7 @@ async def test_health_says_when_the_work_cannot_be_done():
 
     from noonbell.api.system import SystemCalls
 
-    calls = SystemCalls(lambda: {"ok": False, "store": {"ok": False}})
+    calls = SystemCalls(lambda: {"ok": False, "store": {"ok": False}}, None)
     request = Request({"type": "http", "method": "GET", "headers": []})
     assert (await calls.healthz(request)).status_code == 503
     assert (await calls.readyz(request)).status_code == 503

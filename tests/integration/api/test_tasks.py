@@ -202,7 +202,7 @@ async def test_a_wrong_parameter_is_named(api_everywhere: Api, query, named):
 async def test_other_calls_refuse_parameters_that_they_do_not_have(quick_api: Api):
     await quick_api.create()
     for method, path in (("GET", "/tasks/1"), ("POST", "/tasks/1/trigger"), ("DELETE", "/tasks/1")):
-        assert await quick_api.bad(method, f"{path}?force=1") == (400, "INVALID_ARGUMENT")
+        assert await quick_api.bad(method, f"{path}?loudly=1") == (400, "INVALID_ARGUMENT")
 
 
 async def test_skip_reset_pause_and_resume(api: Api):
