@@ -49,3 +49,7 @@ def test_what_is_written_is_read_back_and_has_no_alias():
     assert "*" not in text
     assert yaml_text.read(text) == {"b": shared, "a": shared}
     assert list(yaml_text.read(text)) == ["b", "a"]
+
+
+def test_a_key_is_a_text_also_where_yaml_would_take_it_for_a_truth_value():
+    assert yaml_text.read("{on: failure, yes: on}") == {"on": "failure", "yes": True}

@@ -587,13 +587,13 @@ async def test_priority_and_jitter_are_the_followers(store: Store, clock: Manual
 
 async def test_the_queue_of_a_follower_is_told_after_the_commit(store: Store):
     fed: list[set[str]] = []
-    store.on_fed = lambda topics: fed.append(set(topics))
+    store.on_fed = lambda queues: fed.append(set(queues))
     extract = await create(store, "extract")
     await create(store, "load", extract, task={"queue": "loads"})
     await end(store, extract, S.FAILED)
     assert fed == []
     await end(store, extract)
-    assert fed == [{"plan", "queue:loads"}]
+    assert fed == [{"loads"}]
 
 
 # ---- very many

@@ -18,6 +18,7 @@ from integration.api.serving import Api, Told, serving
 from noonbell import yaml_text
 from noonbell.errors import HTTP_STATUS
 from noonbell.model.access import Role
+from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.task import TaskSpec
 from noonbell.settings import AuthSettings
@@ -96,6 +97,17 @@ async def an_ended_run(api: Api) -> int:
     return run_id
 
 
+async def a_flow_run(api: Api) -> int:
+    """One that has started, and was canceled."""
+    if (await api.call("GET", "/tasks/name:nightly")).status == 404:
+        await api.good("POST", "/tasks", {"name": "nightly", "steps": [{"id": "load", "job_type": "load"}]}, 201)
+    await api.good("POST", "/runs/cancel", {"all": True})
+    run_id = await api.trigger("name:nightly")
+    await api.store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=1))
+    await api.good("POST", f"/runs/{run_id}/cancel")
+    return run_id
+
+
 async def a_delayed_run(api: Api) -> int:
     return await api.trigger(1, delay_seconds=600)
 
@@ -150,6 +162,7 @@ MADE = {
     "RUN_ID": a_run,
     "ENDED_RUN_ID": an_ended_run,
     "DELAYED_RUN_ID": a_delayed_run,
+    "FLOW_RUN_ID": a_flow_run,
     "PENDING_RUN_ID": a_pending_run,
     "CALLBACK_TOKEN": a_token,
 }
