@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from bench import databases
 from bench.peers.sample import Sample
 
+Samples = Mapping[str, Sequence[Sample | None]]
+"""By contender, one per round; None where that run failed, so that rounds stay in step."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -32,11 +34,8 @@ class Failed(Exception):
     """A contender ended without a sample; the message says why."""
 
 
-def interleaved(contenders: Sequence[Contender], rounds: int) -> dict[str, list[Sample | None]]:
-    """Samples by contender name, one per round; None where that run failed, so that rounds stay in step.
-
-    A contender that fails once is not asked again: its failure would only repeat.
-    """
+def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
+    """Each contender once per round. One that fails is not asked again: its failure would only repeat."""
     samples: dict[str, list[Sample | None]] = {contender.name: [] for contender in contenders}
     broken: set[str] = set()
     for number in range(1, rounds + 1):
@@ -51,6 +50,19 @@ def interleaved(contenders: Sequence[Contender], rounds: int) -> dict[str, list[
                     progress(f"FAILED: {contender.name}: {failure}")
             samples[contender.name].append(sample)
     return samples
+
+
+def values(samples: Samples, name: str, figure: str) -> list[float | None]:
+    """One figure of a contender, round by round."""
+    return [getattr(sample, figure) if sample else None for sample in samples.get(name, ())]
+
+
+def how(samples: Sequence[Sample | None]) -> str:
+    """Its version and settings, and how many it drained."""
+    first = next((sample for sample in samples if sample), None)
+    if first is None:
+        return "gave no result; the progress lines say why."
+    return f"{first.version}: {first.settings}{f'; {first.n:,} drained' if first.drain else ''}."
 
 
 def measure(contender: Contender) -> Sample:

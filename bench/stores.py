@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import databases
 from bench.peers import env
-from bench.peers.sample import Sample
-from bench.rounds import Contender, interleaved, progress
+from bench.rounds import Contender, Samples, how, interleaved, progress, values
 from bench.tables import NONE, Spread, markdown, rates, ratio, ratios
 
 OURS = "Noonbell"
@@ -91,7 +89,7 @@ def contenders(store: str, size: Size) -> list[Contender]:
     return field
 
 
-def table(samples: Mapping[str, Sequence[Sample | None]]) -> str:
+def table(samples: Samples) -> str:
     rows: list[list[str]] = []
     for work, title in WORK.items():
         for name in samples:
@@ -106,22 +104,11 @@ def table(samples: Mapping[str, Sequence[Sample | None]]) -> str:
     return text + "\n\n" + "\n".join(f"- {name} {how(samples[name])}" for name in samples)
 
 
-def goal_row(goal: Goal, samples: Mapping[str, Sequence[Sample | None]]) -> list[str]:
+def goal_row(goal: Goal, samples: Samples) -> list[str]:
     found = ratio(values(samples, OURS, goal.work), values(samples, goal.peer, goal.work))
     verdict = NONE if found is None else "met" if found.median >= goal.least else "**missed**"
     return [goal.text, f"{goal.least:g}×", ratios(found), verdict]
 
 
-def values(samples: Mapping[str, Sequence[Sample | None]], name: str, work: str) -> list[float | None]:
-    return [getattr(sample, work) if sample else None for sample in samples[name]]
-
-
-def spread(samples: Mapping[str, Sequence[Sample | None]], name: str, work: str) -> Spread | None:
+def spread(samples: Samples, name: str, work: str) -> Spread | None:
     return Spread.of(values(samples, name, work))
-
-
-def how(samples: Sequence[Sample | None]) -> str:
-    first = next((sample for sample in samples if sample), None)
-    if first is None:
-        return "gave no result; the progress lines say why."
-    return f"{first.version}: {first.settings}; {first.n:,} drained."

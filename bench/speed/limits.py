@@ -66,7 +66,8 @@ async def gaps_under_load(store: str, database: str, starts: int) -> tuple[Seque
             done = await ours.scalar(store, database, f"select count(*) {LIMITED} and runs.status = 'SUCCESS'")
     took = time.monotonic() - began
     others = await ours.scalar(store, database, "select count(*) from runs where status = 'SUCCESS'") - done
-    started: dict[int, int] = dict(await ours.execute(store, database, [f"select runs.id, runs.start_time {LIMITED}"]))
+    found = await ours.execute(store, database, [f"select runs.id, runs.start_time {LIMITED}"])
+    started: dict[int, int] = {row[0]: row[1] for row in found}
     by_account: dict[str, list[int]] = {}
     for account, each in zip(accounts, published, strict=True):
         by_account.setdefault(account, []).append(started[each.run_id])

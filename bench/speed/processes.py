@@ -35,7 +35,7 @@ def curve(scale: Scale, rounds: int) -> Found:
         for width in widths:
             progress(f"PostgreSQL, round {number}: {width} worker(s), then the raw cycle")
             drained[width].append(drain(width, count))
-            command = (sys.executable, "-m", "bench.raw", "postgres", "--plan", "0")
+            command: tuple[str, ...] = (sys.executable, "-m", "bench.raw", "postgres", "--plan", "0")
             command += ("--connections", str(width * CONNECTIONS))
             ceiling[width].append(measure(Contender("raw", "postgres", command, 0, count)).drain)
     rows = []
@@ -73,7 +73,7 @@ async def drain_paused(stack: contextlib.ExitStack, url: str, database: str, wor
         await until_registered(database, workers)
         start = time.time()
         await call(session, "POST", "/queues/default/resume", {})
-    deadline = start + PATIENCE
+    deadline, done = start + PATIENCE, 0
     while time.time() < deadline:
         await asyncio.sleep(0.5)  # each look counts every run
         done, last = (await ours.execute("postgres", database, [ENDED]))[0]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.peers.sample import Sample
+from bench.rounds import Samples, how, values
 from bench.tables import NONE, Spread, rates, ratio, ratios
-
-Samples = Mapping[str, Sequence[Sample | None]]
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,6 @@ def rate_row(work: str, samples: Samples, of: str, figure: str, least: float, ag
     )
 
 
-def values(samples: Samples, name: str, figure: str) -> list[float | None]:
-    return [getattr(sample, figure) if sample else None for sample in samples.get(name, ())]
-
-
 def versions(samples: Samples) -> str:
     """The note of a stage that settings do not change."""
     known = [(name, next((each for each in found if each), None)) for name, found in samples.items()]
@@ -68,13 +62,5 @@ def versions(samples: Samples) -> str:
 
 
 def settings(samples: Samples) -> list[str]:
-    """A note for each contender: version, settings, how many it drained."""
-    notes = []
-    for name, each in samples.items():
-        first = next((sample for sample in each if sample), None)
-        if first is None:
-            notes.append(f"{name} gave no result; the progress lines say why.")
-        else:
-            drained = f"; {first.n:,} drained" if first.drain else ""
-            notes.append(f"{name} {first.version}: {first.settings}{drained}.")
-    return notes
+    """A note for each contender."""
+    return [f"{name} {how(each)}" for name, each in samples.items()]

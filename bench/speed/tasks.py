@@ -29,7 +29,7 @@ AHEAD = 15
 
 
 def create(scale: Scale, rounds: int) -> Found:
-    one, many = scale.of(3_000), scale.of(40_000, BATCH)
+    one, many = scale.of(2_000), scale.of(20_000, BATCH)
     found: dict[str, list[tuple[float, float]]] = {"postgres": [], "sqlite": []}
     for number in range(1, rounds + 1):
         for store, each in found.items():

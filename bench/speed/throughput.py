@@ -91,7 +91,7 @@ def publish_sqlite(scale: Scale, rounds: int) -> Found:
 def ours(
     store: str, one: int, drain: int, name: str = OURS, concurrency: int | None = None, publishes_only: bool = False
 ) -> Contender:
-    flags = () if concurrency is None else ("--concurrency", str(concurrency))
+    flags: tuple[str, ...] = () if concurrency is None else ("--concurrency", str(concurrency))
     flags += ("--publish-only",) if publishes_only else ()
     return Contender(name, store, (sys.executable, "-m", "bench.jobs", store, *flags), one, drain)
 
