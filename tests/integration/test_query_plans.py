@@ -15,8 +15,9 @@ from integration.crew import success
 from integration.support import create_many, every_second, execute, job, publish_many
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
+from noonbell.model.join import After, Upstream
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, Origin, RunStatus
 from noonbell.model.task import RateLimit
 from noonbell.stores.blocking import Blocker
 from noonbell.stores.postgres import PostgresStore
@@ -304,6 +305,54 @@ async def test_figures_from_when_the_tables_were_empty_mislead_no_hot_statement(
     await fill(store)
     found = await scans_by_step(store, clock, monkeypatch)
     assert not found, "\n".join(f"{name}: {scan}" for name, scans in found.items() for scan in scans)
+
+
+FOLLOWING = {"edges", "joins", "join_runs"}
+
+
+async def fill_joins(store: SqlStore, followed: int, follower: int) -> None:
+    """Thousands of edges of other tasks, and of joins that are over and that are open."""
+
+    def work(_: Any) -> Work[None]:
+        numbers = range(1, FILL + 1)
+        edges = [(10_000_000 + n, 20_000_000 + n, "success", 1, START) for n in numbers]
+        yield InsertMany("edges", ("upstream_id", "task_id", "outcome", "version", "saved_at"), edges)
+        columns = ("id", "task_id", "root", "edge_version", "redrive", "state", "first_at", "due_at", "scheduled_time")
+        far = START + 10**12
+        joins = [(n, follower, f"slot:{n}", 1, 0, "open" if n % 2 else "done", START, far if n % 2 else None, START)
+                 for n in numbers]  # fmt: skip
+        yield InsertMany("joins", columns, joins)
+        arrivals = [(n, followed, n, "SUCCESS", 1) for n in numbers]
+        yield InsertMany("join_runs", ("join_id", "upstream_id", "run_id", "status", "fills"), arrivals)
+
+    await store._write(work)
+
+
+async def test_what_follows_a_run_is_found_by_indexes(plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(f"{__name__}.BIG", BIG | FOLLOWING)
+    monkeypatch.setattr(f"{__name__}.ALIASES", {**ALIASES, "e": "edges", "j": "joins", "a": "join_runs"})
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    await fill(store)
+    a, b = await create_many(store, [job(name, queue="ours") for name in "ab"])
+    after = After(tasks=(Upstream(task=a.id), Upstream(task=b.id)), within_seconds=60)
+    load = await store.create_task(job("load", after=after))
+    await fill_joins(store, a.id, load.id)
+    await analyse(store)
+    for task in (a, b, a):
+        await store.publish([Publication(task_id=task.id, origin=Origin.BACKFILL, scheduled_time=START)])
+    leases = (await store.claim(ClaimRequest(worker_id="w", queues=("ours",), max=10))).leases
+    found: list[str] = []
+    async with listening(store, monkeypatch) as heard:
+        for lease in leases:
+            await store.settle([success(lease)])
+        clock.advance(61)
+        await store.sweep_joins(10)
+        await store.joins(load.id, f"slot:{START}")
+    for sql, args in heard:
+        found += [f"{scan}: {' '.join(sql.split())[:300]}" for scan in await full_scans(store, sql, args)]
+    assert len(await store.joins(load.id, f"slot:{START}")) == 2
+    assert found == []
 
 
 async def test_postgres_claims_and_settles_runs_behind_limits_by_one_statement_each(
