@@ -53,11 +53,11 @@ def read(text: str) -> Lines:
 def measure(name: str, scale: Scale, rounds: int) -> list[str]:
     """The lines of one stage; of one that failed, that it did."""
     progress(f"speed: {name}")
-    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}, {rounds} round(s){scale.said}"
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}"
     try:
         found = STAGES[name](scale, rounds)
     except Exception as problem:  # a server that is away, or a contender: the other stages go on
         progress(f"FAILED: {name}: {problem!r}")
         found = Found([Row(name, "no result", NONE, NONE, NONE, None)], [f"failed: {type(problem).__name__}"])
-    notes = (f"{began}.", *found.notes)
+    notes = (f"{began}, {found.rounds or rounds} round(s){scale.said}.", *found.notes)
     return [*(line([name, *row.cells]) for row in found.rows), *(f"- {name}: {note}" for note in notes)]

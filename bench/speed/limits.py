@@ -47,7 +47,7 @@ def keyed_rate(scale: Scale, _rounds: int) -> Found:
                 min(gaps) >= GAP and max(gaps) <= LATEST,
             )
         )
-    return Found(rows, [f"{KEYS} keys of {starts} starts each, one worker, a publisher that never pauses."])
+    return Found(rows, [f"{KEYS} keys of {starts} starts each, one worker, a publisher that never pauses."], rounds=1)
 
 
 async def gaps_under_load(store: str, database: str, starts: int) -> tuple[Sequence[float], float]:

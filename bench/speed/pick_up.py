@@ -161,4 +161,4 @@ def one_shot(scale: Scale, _rounds: int) -> Found:
                 within == tries,
             )
         )
-    return Found(rows)
+    return Found(rows, rounds=1)

@@ -31,7 +31,8 @@ def curve(scale: Scale, rounds: int) -> Found:
     widths = WORKERS if scale is Scale.FULL else WORKERS[:2]
     drained: dict[int, list[float | None]] = {width: [] for width in widths}
     ceiling: dict[int, list[float | None]] = {width: [] for width in widths}
-    for number in range(1, min(rounds, 2) + 1):
+    rounds = min(rounds, 2)
+    for number in range(1, rounds + 1):
         for width in widths:
             progress(f"PostgreSQL, round {number}: {width} worker(s), then the raw cycle")
             drained[width].append(drain(width, count))
@@ -51,9 +52,8 @@ def curve(scale: Scale, rounds: int) -> Found:
                 None if width == 1 or share is None else share.median >= LEAST,
             )
         )
-    return Found(
-        rows, [f"{count:,} jobs on a paused queue; the time runs from its resumption until the last is settled."]
-    )
+    note = f"{count:,} jobs on a paused queue; the time runs from its resumption until the last is settled."
+    return Found(rows, [note], rounds)
 
 
 def drain(workers: int, count: int) -> float:

@@ -33,6 +33,8 @@ class Row:
 class Found:
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
+    rounds: int | None = None
+    """How many there were, where a stage has fewer than it was asked for."""
 
 
 def rate_row(work: str, samples: Samples, of: str, figure: str, least: float, against: Sequence[str]) -> Row:

@@ -85,7 +85,8 @@ def once(scale: Scale, rounds: int) -> Found:
     """HTTP tasks of the kind `once`, all due in one second of the near future, while the server runs."""
     tasks = scale.of(20_000)
     planned, middles, latest = [], [], []
-    for number in range(1, min(rounds, 2) + 1):
+    rounds = min(rounds, 2)
+    for number in range(1, rounds + 1):
         progress(f"{tasks:,} `once` tasks due together, PostgreSQL, round {number}")
         with databases.fresh("postgres") as database, sinking() as sink, serving("postgres", database) as server:
             born, late = asyncio.run(due_together(server, sink, database, tasks))
@@ -106,7 +107,8 @@ def once(scale: Scale, rounds: int) -> Found:
                 f"max ≤ {ONCE_LATEST:g}",
                 worst <= ONCE_LATEST,
             ),
-        ]
+        ],
+        rounds=rounds,
     )
 
 
