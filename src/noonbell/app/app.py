@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack
 
 from noonbell.app import listening
 from noonbell.app.connection import AppConnection, Opening, check_owner, declare_jobs, opened, settings_for
+from noonbell.app.flow import Flow, FlowBuilder
 from noonbell.app.job import OPTIONS, Job, JobOptions, Published, PublishRequest, declared, handler_of
 from noonbell.app.listening import EventStream
 from noonbell.app.signature import Provided, signature_of
@@ -63,6 +64,9 @@ class App:
         self.owner: Final = check_owner(name)
         self.handlers: Final = Handlers()
         self._jobs: dict[str, Job[..., Any]] = {}
+        self._flows: dict[str, Flow[..., Any]] = {}
+        self.flow: Final = FlowBuilder(self)
+        """Declares flows of its jobs, and puts jobs together: `app.flow(NAME, app.flow.chain(…))`."""
         self._provided = Provided()
         self._lifespans: list[Lifespan] = []
         self._connection: AppConnection | None = None
@@ -119,6 +123,8 @@ class App:
             if given.get("payload") is not None:
                 given["payload"] = signature.write(given["payload"])
             job: Job[..., Any] = Job(self, function, signature, declared(name, given))
+            if name in self._flows:
+                raise InvalidArgument.field("name", f"is {name!r}, which a flow of this App has already")
             self.handlers.add(handler_of(job, self._provided))
         except InvalidArgument as error:
             raise InvalidArgument(f"job {name}: {error.message}", details=error.details) from None
@@ -129,6 +135,17 @@ class App:
     def jobs(self) -> Mapping[str, Job[..., Any]]:
         """By name, in the order of their declaration."""
         return self._jobs
+
+    def add_flow(self, flow: Flow[..., Any]) -> None:
+        """What `app.flow` has made. InvalidArgument if a job or another flow has its name."""
+        if flow.name in self._jobs or flow.name in self._flows:
+            raise InvalidArgument.field("name", f"is {flow.name!r}, which a job or a flow of this App has already")
+        self._flows[flow.name] = flow
+
+    @property
+    def flows(self) -> Mapping[str, Flow[..., Any]]:
+        """By name, in the order of their declaration."""
+        return self._flows
 
     def provide(self, value: Any, *, name: str | None = None) -> None:
         """Something that handlers use: a pool, a client. They get it by `ctx.resource(Type)` or `ctx.resource("name")`."""
@@ -287,7 +304,7 @@ class App:
                 "prune", 'needs an App with a name of its own, such as App("shop"): others here may have none either'
             )
         if declare:
-            await declare_jobs(services, self.owner, list(self._jobs.values()), prune=prune)
+            await declare_jobs(services, self.owner, [*self._jobs.values(), *self._flows.values()], prune=prune)
         self._connection = connection = AppConnection(services)
         self._is_forked = False
         _connected.add(self)

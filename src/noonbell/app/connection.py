@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from noonbell.app.app import App
+    from noonbell.app.flow import Flow
     from noonbell.app.job import Job, PublishRequest
 
 Enter = Callable[[bool], AbstractAsyncContextManager[None]]
@@ -162,7 +163,7 @@ log = logging.getLogger("noonbell.app")
 
 
 async def declare_jobs(
-    services: Services, owner: str, jobs: Collection[Job[..., Any]], *, prune: bool = False
+    services: Services, owner: str, jobs: Collection[Job[..., Any] | Flow[..., Any]], *, prune: bool = False
 ) -> ReconcileReport:
     """Bring the tasks of `owner` to what the code says. With `prune`, those that it no longer says are deleted.
 
@@ -176,12 +177,13 @@ async def declare_jobs(
                 *(job.name, ", ".join(missing)),
             )
     report = await reconcile(services, owner, [job.declared.task for job in jobs], by=owner, prune=prune, path="jobs")
+    by_name = {job.name: job for job in jobs}
     for name, other in report.foreign.items():
         task = await services.tasks.get(name)
-        if task.spec.job_type != name:
+        if not by_name[name].is_carried_out_by(task.spec):
             raise AlreadyExists(
                 f"a task {name!r} that does something else is there already, managed by {other};"
-                " give the job another name: @app.job(name=…)",
+                " give the job or flow another name",
                 details={"name": name},
             )
         log.warning("task %s is managed by %s, not by %s: it is used as it is", name, other, owner)
@@ -318,9 +320,9 @@ class AppConnection:
         found = self._task_ids.get(job.name)
         if found is None:
             task = await self._store.task_named(job.name)
-            if task is None or task.spec.job_type != job.name:
+            if task is None or not job.is_carried_out_by(task.spec):
                 raise NotFound(
-                    f"job {job.name!r} has no task; it is declared when the app connects, unless declare=False says not to"
+                    f"{job.name!r} has no task; it is declared when the app connects, unless declare=False says not to"
                 )
             found = self._task_ids[job.name] = task.id
         return found

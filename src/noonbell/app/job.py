@@ -24,7 +24,7 @@ from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model import request as model
 from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.run import SUCCEEDED, Origin, Run, RunId
-from noonbell.model.task import TaskId
+from noonbell.model.task import TaskId, TaskSpec
 from noonbell.service.publishing import Trigger, read_publication
 from noonbell.service.task_fields import Rules, read_task
 from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Resources
@@ -128,14 +128,29 @@ class JobDeclaration:
 
 def declared(job_type: str, options: Mapping[str, Any]) -> JobDeclaration:
     """InvalidArgument names every option that is unknown or wrong."""
+    return _declared({"name": job_type, "job_type": job_type}, options, Problems())
+
+
+def declared_flow(
+    name: str, steps: Sequence[Mapping[str, Any]], queue: str | None, options: Mapping[str, Any]
+) -> JobDeclaration:
+    """The same for a flow. `queue` is where its runs are started, unless the options say another."""
     problems = Problems()
+    for each in ("name", "sandbox", "memory_mb"):
+        if each in options:
+            problems.add(each, "is not an option of a flow")
+    given = {"queue": queue, **options}
+    return _declared({"name": name, "steps": list(steps)}, given, problems)
+
+
+def _declared(own: Mapping[str, Any], options: Mapping[str, Any], problems: Problems) -> JobDeclaration:
     for name in options:
         if name not in NAMES:
             near = get_close_matches(name, NAMES, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            problems.add(name, f"is not an option of a job{hint}")
+            problems.add(name, f"is not an option of a {'job' if 'job_type' in own else 'flow'}{hint}")
     task = {name: value for name, value in options.items() if name in NAMES and name not in _OURS}
-    task |= {"name": job_type, "job_type": job_type}
+    task |= own
     _read_when(options, task, problems)
     if options.get("after") is not None:
         task["after"] = _read_after(options["after"])
@@ -257,6 +272,12 @@ class PublishRequest(Generic[R]):
     """JSON, or UNSET: the handler takes nothing."""
     options: Mapping[str, Any] = field(default_factory=dict)
     transaction: Any = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def as_step(self) -> Callable[..., R]:
+            """What a flow sees: it brings its payload, and takes no notice of what comes before it."""
 
     def publication(self, task_id: TaskId) -> Publication:
         if not self.options:
@@ -397,7 +418,16 @@ class Job(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
+    def is_carried_out_by(self, spec: TaskSpec) -> bool:
+        """Whether runs of a task with this spec are runs of this job."""
+        return spec.job_type == self.name
+
     if TYPE_CHECKING:
+
+        @property
+        def as_step(self) -> Callable[P, R]:
+            """What a flow sees: from its payload to its result."""
+
         publish: Publish[P, Coroutine[Any, Any, Published[R]]]
         """One run. With `key`, only one for each key; with `transaction`, if and when that commits.
 

@@ -136,6 +136,18 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserve
     )
 
 
+def nothing() -> Signature:
+    """Of what takes no payload."""
+    return Signature(
+        wants_context=False,
+        types={},
+        required=frozenset(),
+        open_to_more=False,
+        returns=Any,
+        struct=_struct_of("nothing", {}, set(), open_to_more=False),
+    )
+
+
 def as_json(value: Any) -> Any:
     """The value in plain objects, lists, texts and numbers. InvalidArgument says why it cannot be."""
     if (type(value) is int and -_SAFE < value < _SAFE) or (type(value) is str and value.isascii()):

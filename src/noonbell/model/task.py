@@ -115,7 +115,7 @@ FLOWS: Final = TargetKind(
     fields={"steps": ()},
     not_for_others="is for tasks of exec_type FLOW, and this one is {exec_type}; leave one of the two out",
     queue=HTTP_QUEUE,
-    has_own_queue=True,
+    has_own_queue=False,
     timeout_seconds=0,
     max_retries=0,
     max_concurrency=1,
@@ -123,7 +123,8 @@ FLOWS: Final = TargetKind(
     is_message=False,
     kill_point="K16",
 )
-"""No target carries out its runs: the claim of a run starts the first steps, and the end of each step the next ones."""
+"""No target carries out its runs: the claim of a run starts the first steps, and the end of each step the next ones. So any
+worker of its queue can start it."""
 TARGET_KINDS: Final = (JOBS, FLOWS, HTTP)
 """The first whose `named_by` a task has is its kind; the last where it has none."""
 

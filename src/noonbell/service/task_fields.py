@@ -257,7 +257,8 @@ def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, A
         if values.pop("queue", kind.queue) not in ("", kind.queue):
             at.expected("queue", given.get("queue"), f"nothing: {kind.name} targets live on the queue {kind.queue!r}")
         return
-    if (other := OWN_QUEUES.get(values.get("queue", ""))) is not None:
+    other = OWN_QUEUES.get(values.get("queue", ""))
+    if other is not None and other.queue != kind.queue:
         at.wrong("queue", f"is {other.queue!r}; that queue is for {other.name} targets, expected another one")
     if values.get("queue") == "":
         at.expected("queue", "", "a text of 1 to 255 characters")
