@@ -139,6 +139,10 @@ class RunFailed(Exception):
         self.details: dict[str, Any] = dict(details or {})
 
 
+class Parked(BaseException):
+    """Raised by `ctx.gather`: the attempt ends here, and the run goes on when its children have ended. Not to be caught."""
+
+
 HTTP_STATUS: Final[Mapping[str, int]] = {
     "INVALID_JSON": 400,
     "INVALID_ARGUMENT": 400,

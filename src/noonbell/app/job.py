@@ -24,6 +24,7 @@ from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model import request as model
 from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.run import SUCCEEDED, Origin, Run, RunId
+from noonbell.model.spawn import ChildRequest
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.service.publishing import Trigger, read_publication
 from noonbell.service.task_fields import Rules, read_task
@@ -260,6 +261,8 @@ OPTIONS: Final = frozenset(
 )
 """Given by keyword beside the payload's fields, so no field can have one of these names."""
 
+_OF_A_CHILD: Final = ("delay", "run_at", "priority", "specific_worker_ids")
+
 _NOBODY: Final = TaskId(0)
 
 
@@ -278,6 +281,27 @@ class PublishRequest(Generic[R]):
         @property
         def as_step(self) -> Callable[..., R]:
             """What a flow sees: it brings its payload, and takes no notice of what comes before it."""
+
+    def as_child(self, position: int) -> ChildRequest:
+        """As a running job spawns it. InvalidArgument for an option that a child cannot have: its position is its key."""
+        others = sorted(name for name in self.options if name not in _OF_A_CHILD)
+        if others or self.transaction is not None:
+            name = others[0] if others else "transaction"
+            raise InvalidArgument.field(name, "is not for what a job spawns")
+        asked = self.publication(_NOBODY)
+        return ChildRequest(
+            position=position,
+            task=self.job.name,
+            payload=asked.payload,
+            delay_seconds=asked.delay_seconds,
+            run_at=asked.run_at,
+            priority=asked.priority,
+            specific_worker_ids=asked.specific_worker_ids,
+        )
+
+    def read_result(self, value: Any) -> R:
+        result: Any = self.job.signature.result(value)
+        return result  # type: ignore[no-any-return]
 
     def publication(self, task_id: TaskId) -> Publication:
         if not self.options:

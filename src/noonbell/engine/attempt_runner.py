@@ -333,14 +333,13 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
 
     `task` is the one that this runs in, and the attempt's own.
     """
-    seconds = assignment.task.spec.timeout_seconds
-    deadline = deadlines.start(task, seconds)
+    deadline = deadlines.start(task, assignment.timeout_seconds)
     before = _current.set(deadline)  # in the task's own context: no other attempt sees this deadline
     try:
         outcome = await target.execute(assignment)
     except asyncio.CancelledError:
         if deadline.expired_alone():
-            return failure("timeout", f"it took longer than {seconds:g} s")
+            return failure("timeout", f"it took longer than {assignment.task.spec.timeout_seconds:g} s")
         raise
     except (Exception, SystemExit) as error:  # a target's defect is the failure of this attempt alone
         outcome = failure("error", described(error))
@@ -370,7 +369,7 @@ def previous_slot(task: Task, lease: Lease) -> Instant | None:
 
 def _once_more(assignment: Assignment) -> Assignment:
     lease = assignment.lease
-    lease = msgspec.structs.replace(lease, attempt=lease.attempt + 1, retry_count=lease.retry_count + 1)
+    lease = msgspec.structs.replace(lease, attempt=lease.attempt + 1, retry_count=lease.retry_count + 1, executed_us=0)
     return msgspec.structs.replace(assignment, lease=lease)
 
 

@@ -205,6 +205,11 @@ class ClaimLoop:
 
     def _settled(self, ended: Sequence[EndedAttempt], answers: Sequence[SettleResult]) -> None:
         failpoint.hit("K7")
+        for state, made in ended:
+            if made.transition is Transition.GATHER:
+                failpoint.hit("K18")
+            if state.lease.parent_queue is not None:
+                failpoint.hit("K20")
         self._in_flight.remove(ended)
         if self._observe is not None:
             seen = zip(ended, answers, strict=True)

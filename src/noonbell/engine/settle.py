@@ -86,6 +86,8 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
                 result=outcome.result,
                 bodies=outcome.bodies,
             )
+        case OutcomeKind.GATHERING:
+            return _written(subject, Transition.GATHER)
         case OutcomeKind.FAILURE:
             decision = retry.decide(spec, subject.retry_count, subject.lost_count, failure_of(outcome), unit)
             return failed(subject, decision, outcome)

@@ -579,6 +579,8 @@ def _status_after(made: Settlement) -> RunStatus:
             return RunStatus.RETRYING
         case Transition.PARK:
             return RunStatus.CALLBACK_PENDING
+        case Transition.GATHER:
+            return RunStatus.RUNNING
         case Transition.RELEASE | Transition.LOSE:
             return RunStatus.SCHEDULED
         case _:

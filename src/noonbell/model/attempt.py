@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
 from noonbell.model.run import Lease, RunBodies, RunId, RunStatus
 from noonbell.model.task import Task
+
+_LEAST = 0.001
+"""Seconds that an attempt has at least: enough to be ended by its deadline."""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +30,21 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     """The span of this attempt, where spans are recorded; else the target makes one up."""
 
+    @property
+    def timeout_seconds(self) -> float:
+        """What is left of the task's timeout: attempts that were parked have used up a part of it."""
+        seconds = self.task.spec.timeout_seconds
+        executed = self.lease.executed_us
+        return max(seconds - executed / SECOND, _LEAST) if executed else seconds
+
 
 class OutcomeKind(enum.StrEnum):
     SUCCESS = "success"
     ACCEPTED = "accepted"
     """ASYNC: the target has taken it on, its callback will follow."""
     FAILURE = "failure"
+    GATHERING = "gathering"
+    """The handler waits for its children: the run is parked until they have ended, and then attempted again."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +71,8 @@ class Transition(enum.StrEnum):
     """RETRYING, until `delay_seconds` from now."""
     PARK = "park"
     """CALLBACK_PENDING: accepted, the deadline is `delay_seconds` from now."""
+    GATHER = "gather"
+    """RUNNING without a lease, until every child of the run is final; then a further attempt, which is no retry."""
     RELEASE = "release"
     """Back to SCHEDULED, handed back before it did anything: not counted as an attempt."""
     LOSE = "lose"

@@ -132,6 +132,8 @@ class Origin(enum.StrEnum):
     """Runs of the tasks that it follows have ended."""
     FLOW = "flow"
     """A step of a flow."""
+    SPAWN = "spawn"
+    """A child of a running job, which asked for it."""
 
 
 class SkipReason(enum.StrEnum):
@@ -179,7 +181,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     upstream_run_ids: Annotated[
         tuple[int, ...] | None, meta("The runs whose end has started it: those of the tasks that it follows.")
     ] = None
-    parent_id: Annotated[RunId | None, meta("The fan-out or the flow that it is a part of.")] = None
+    parent_id: Annotated[
+        RunId | None, meta("The fan-out or the flow that it is a part of, or the run that spawned it.")
+    ] = None
     shard_index: int | None = None
     shard_total: int | None = None
     step_id: Annotated[str | None, meta("The step of the flow that it carries out.", examples=[None])] = None
@@ -308,6 +312,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     step: Step | None = None
     """Of a flow: what it does, in place of what its task says."""
     item_index: int | None = None
+    parent_queue: str | None = None
+    """Of a child: where the run that spawned it waits for a worker once its children have ended."""
+    executed_us: int = 0
+    """Microseconds that attempts before this one executed until they were parked: its timeout counts them too."""
     trace_id: str | None = None
     idempotency_key: str | None = None
     """As it is stored: see `idempotency_key_of`."""
@@ -335,6 +343,11 @@ def key_of_join(installation: str, task_uid: str, root: str, edge_version: int, 
 def key_of_step(parent_key: str, step_id: str, item_index: int | None) -> str:
     """Of the run of a step of a flow, or of one item of it."""
     return _digest(f"step {parent_key} {'-' if item_index is None else item_index} {step_id}")
+
+
+def key_of_child(parent_key: str, position: int, retry_count: int) -> str:
+    """Of the run that a job spawned at this position; `retry_count` is the job's when it did."""
+    return _digest(f"child {parent_key} {position} {retry_count}")
 
 
 def key_of_asked(installation: str) -> str:

@@ -24,6 +24,7 @@ from noonbell.model.flow import StepState
 from noonbell.model.join import Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
+from noonbell.model.spawn import ChildState
 from noonbell.model.task import Task, TaskId, TaskVersion
 from noonbell.model.worker import Queue, WorkerInfo
 
@@ -102,6 +103,9 @@ class Queries(Protocol):
 
     async def flow_states(self, run_id: RunId) -> list[StepState]:
         """The steps of a run of a flow, in the order in which its task names them; none before it has started."""
+
+    async def children(self, run_id: RunId, positions: Sequence[int]) -> list[ChildState]:
+        """How the children of a run at these positions stand, in that order. What is not kept any longer is left out."""
 
     async def task_as_of(self, task_id: TaskId, version: int) -> Task | None:
         """A task with the spec of one of its versions; None if it was purged."""

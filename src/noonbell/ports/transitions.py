@@ -29,6 +29,7 @@ from noonbell.model.request import (
     UnservedTask,
 )
 from noonbell.model.run import Lease, RunId, RunStatus
+from noonbell.model.spawn import ChildRequest
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Attendance, Queue, WorkerInfo, WorkerState
 
@@ -251,6 +252,21 @@ class Transitions(Protocol):
         `attempt` and `retry_count` rise by one, and the next attempt starts `delay_seconds` from now; its deadline and
         lease end `seconds` from now. The run stays RUNNING under the same token. True if it is held with that token; a
         repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost.
+        """
+
+    async def spawn(self, run_id: RunId, token: int, requests: Sequence[ChildRequest]) -> list[tuple[RunId, str]]:
+        """Children of a run that is held with this token: for each request its run and that run's queue, in their order.
+
+        All of them or none, in one transaction. A position that has a child already is answered with that child; InvalidState
+        if it is of another task or has another payload. Where the run has been retried since, a child that ended without
+        success is made anew. A child is a run of its task (origin `spawn`, `parent_id`): every limit of the task counts it.
+        LeaseLost if the token is not the current one; NotFound without such a task; ConcurrencyLimit if it takes no further
+        run; InvalidState for a run that is delivered at most once. Nothing is written then.
+
+        A run that is settled with GATHER is RUNNING without a lease and without a place at any limit until no child of it is
+        active; the transaction in which the last one becomes final puts it back in its queue (`run.resumed`). The claim that
+        follows counts an attempt and no retry, and its deadline is what the parked attempts have left of the timeout. A
+        run that is canceled takes its children with it.
         """
 
     async def log(self, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> bool:

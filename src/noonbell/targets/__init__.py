@@ -14,7 +14,7 @@ from noonbell.ports import Target
 
 if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
-    from noonbell.ports import Store
+    from noonbell.ports import Store, Wakeup
     from noonbell.settings import Settings
     from noonbell.targets.http.target import HttpTarget
     from noonbell.targets.jobs.handler import Handlers
@@ -41,6 +41,7 @@ class TargetParts:
     """Where this process listens."""
     handlers: Handlers | None = None
     abandoned: AbandonedThreads | None = None
+    wakeup: Wakeup | None = None
 
 
 def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarget:
@@ -63,7 +64,7 @@ def _job_target(parts: TargetParts) -> JobTarget:
     from noonbell.targets.jobs.handler import Handlers
     from noonbell.targets.jobs.target import JobTarget
 
-    return JobTarget(parts.handlers or Handlers(), parts.store, abandoned=parts.abandoned)
+    return JobTarget(parts.handlers or Handlers(), parts.store, abandoned=parts.abandoned, wakeup=parts.wakeup)
 
 
 MAKERS: Final[Mapping[str, Callable[[TargetParts], OpenableTarget]]] = {

@@ -171,6 +171,7 @@ _SAID: Final = {
     Transition.FINISH: ("run ended", None),
     Transition.RETRY: ("run will be retried", RunStatus.RETRYING),
     Transition.PARK: ("run awaits its callback", RunStatus.CALLBACK_PENDING),
+    Transition.GATHER: ("run waits for its children", RunStatus.RUNNING),
     Transition.RELEASE: ("run handed back", RunStatus.SCHEDULED),
     Transition.LOSE: ("run lost its worker", RunStatus.SCHEDULED),
 }

@@ -423,7 +423,7 @@ class Ledger:
         if lease.retry_count == lease.lost_count == 0:
             if lease.origin is Origin.SCHEDULE:
                 self._metrics.start_lag.observe(max(0, lease.claimed_at - lease.scheduled_time) / SECOND)
-            if lease.attempt > 1:
+            if lease.attempt > 1 and not lease.executed_us:
                 self._metrics.failure_retries.inc()
 
     def settle(self, answers: Sequence[SettleResult], settlements: Sequence[Settlement]) -> None:

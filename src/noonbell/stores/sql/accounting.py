@@ -21,7 +21,7 @@ from noonbell.model.run import FINAL, RunId, RunStatus, SkipReason
 from noonbell.model.task import RateLimit, TaskId
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
-from noonbell.stores.sql.active_runs import COLUMNS, STARTED, Live, Place, RunFlag
+from noonbell.stores.sql.active_runs import COLUMNS, HOLDING, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.reading import runs_of
@@ -32,8 +32,8 @@ from noonbell.stores.sql.workers import SCHEDULER
 _OUTAGE = Record(Outage)
 _REASON = 500
 """Characters of an outage's reason that are kept."""
-_RUNNING = (Place.LEASED, Place.PARENT)
-_STARTED = f"place in ({', '.join(str(int(place)) for place in STARTED)})"
+_RUNNING = (Place.LEASED, Place.PARENT, Place.GATHERING)
+_HOLDING = f"place in ({', '.join(str(int(place)) for place in HOLDING)})"
 
 
 def slot_runs(task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> Work[list[SlotRun]]:
@@ -157,7 +157,7 @@ def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
     if limit is not None and found.limit is None:
         counted = yield Fetch(
             f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
-            f" and queue = :name and (parent_id is null or (flags & {RunFlag.STEP}) <> 0)",
+            f" and queue = :name and (parent_id is null or (flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0)",
             {"name": live.queue},
         )
         if counted[0][0] >= limit:
@@ -167,7 +167,7 @@ def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
 
 def _full(found: Wait, limit: int, condition: str, value: object) -> Work[Wait]:
     rows = yield Fetch(
-        f"select min(run_id) from live where {condition} and {_STARTED} and parent_id is null", {"value": value}
+        f"select min(run_id) from live where {condition} and {_HOLDING} and parent_id is null", {"value": value}
     )
     return msgspec.structs.replace(found, limit=limit, blocking_run_id=rows[0][0])
 
@@ -245,11 +245,12 @@ def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
     found += [_place(f"run {run_id} waits in {count} places", None, run_id) for run_id, count in rows]
     rows = yield Fetch(
         "select p.id, p.task_id from runs p left join runs r on r.id = p.parent_id"
-        " where p.parent_id is not null and r.id is null limit :limit",
+        " where p.parent_id is not null and r.id is null and p.origin <> 'spawn' limit :limit",
         {"limit": limit},
     )
     found += [_place(f"run {run_id} is a part of a run that is not there", task_id, run_id) for run_id, task_id in rows]
     found += yield from _flow_flaws(limit)
+    found += yield from _gathering_flaws(limit)
     found += yield from _miscounted(limit)
     found += yield from _broken_joins(limit)
     return found[:limit]
@@ -342,6 +343,17 @@ def _flow_flaws(limit: int) -> Work[list[Inconsistency]]:
     return found
 
 
+def _gathering_flaws(limit: int) -> Work[list[Inconsistency]]:
+    """A run that waits for its children although none of them is active."""
+    rows = yield Fetch(
+        f"select l.run_id, l.task_id from live l where l.place = {int(Place.GATHERING)} and not exists (select 1 from live c"
+        f" where c.parent_id = l.run_id and c.place <> {int(Place.READY)}) limit :limit",
+        {"limit": limit},
+    )
+    told = "waits for its children, and all of them have ended"
+    return [_place(f"run {run_id} {told}", task_id, run_id) for run_id, task_id in rows]
+
+
 def _flow_flaw(message: str, task_id: int | None, run_id: int) -> Inconsistency:
     return Inconsistency(
         kind=InconsistencyKind.FLOW,
@@ -365,7 +377,7 @@ def _miscounted(limit: int) -> Work[list[Inconsistency]]:
     used, waiting, passed = (
         f"coalesce(sum(case when {condition} then 1 else 0 end), 0)"
         for condition in (
-            f"l.{_STARTED}",
+            f"l.{_HOLDING}",
             f"l.place = {int(Place.GATED)}",
             f"l.place not in ({', '.join(str(int(p)) for p in (*STARTED, Place.GATED, Place.LATER))})",
         )

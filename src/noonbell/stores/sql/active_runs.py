@@ -2,12 +2,14 @@
 
     LATER ──promote──▶ READY | GATED | CAREFUL | PINNED ──claim──▶ LEASED ──settle──▶ final (the row is deleted)
       ▲                     ▲                               │ ├─park──▶ PARKED ──callback, sweep──▶ final or LATER
-      └──────retry──────────┼───────────────────────────────┘ └─(fan-out, flow)──▶ PARENT
-                            └──release, lose────────────────┘
+      └──────retry──────────┼───────────────────────────────┤ └─(fan-out, flow)──▶ PARENT
+                            ├──release, lose────────────────┤
+                            └──last child ends── GATHERING ◀┘ gather
 
 READY needs nothing but a worker of its queue: the hot claim walks these rows and no others. GATED waits behind the
 gate of its task (a concurrency or rate limit). CAREFUL is due, but the claim must check it: a policy follows the run, it
 asks for a newer worker, or it is a part of a fan-out or a step of a flow. PINNED names its workers, and only they look for it.
+GATHERING waits for the children that it has spawned: RUNNING, but without a lease and without a place at its gate.
 Every function here that moves or deletes rows keeps the counts at the gates in step.
 
 `rounds` has the last run of a task whose policies ask for it: its status, and the failures in a row.
@@ -41,10 +43,13 @@ class Place(enum.IntEnum):
     PARKED = 5
     PARENT = 6
     PINNED = 7
+    GATHERING = 8
 
 
 DUE = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
-STARTED = (Place.LEASED, Place.PARKED, Place.PARENT)
+STARTED = (Place.LEASED, Place.PARKED, Place.PARENT, Place.GATHERING)
+HOLDING = (Place.LEASED, Place.PARKED, Place.PARENT)
+"""What has a place at its task's gate."""
 
 
 class RunFlag:
@@ -77,6 +82,10 @@ class RunFlag:
     """Its claim starts the steps of a flow."""
     STEP = 8192
     """A step of a flow."""
+    CHILD = 16384
+    """Spawned by a running job, which may wait for its end."""
+    SPAWNER = 32768
+    """It has spawned children."""
 
 
 STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
@@ -141,7 +150,7 @@ class Live(NamedTuple):
 
     @property
     def started(self) -> bool:
-        """An attempt is under way, or its callback is awaited: it holds a place."""
+        """An attempt is under way, or was and the run waits for a callback, its parts or its children."""
         return self.place in STARTED
 
     @property
@@ -183,6 +192,10 @@ def load_active(q: Dialect, run_ids: Iterable[int]) -> Work[dict[int, Live]]:
 def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]:
     rows = yield Fetch(f"select {COLUMNS} from live where {condition} order by run_id{q.lock}", params)
     return [Live(*row) for row in rows]
+
+
+OF_TASK = f"task_id = :task and (parent_id is null or (flags & {RunFlag.CHILD}) <> 0)"
+"""For `load_where`: the runs of a task, without parts and steps, which have no place at its gate."""
 
 
 def load_of_tasks(q: Dialect, task_ids: Iterable[int]) -> Work[list[Live]]:
@@ -230,11 +243,11 @@ def _recount(before: Sequence[Live], after: Sequence[Live]) -> Work[None]:
         for row in rows:
             if row.gate is None:
                 continue
-            if row.started:
+            if row.place in HOLDING:
                 used[row.gate] += sign
             elif row.place == Place.GATED:
                 waiting[row.gate] += sign
-            elif row.place != Place.LATER:
+            elif row.place not in (Place.LATER, Place.GATHERING):
                 passed[row.gate] += sign
     yield from count_at_gates(used=used, waiting=waiting, passed=passed)
 

@@ -21,12 +21,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from noonbell.clock import SECOND, Instant
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.model.worker import WorkerState
-from noonbell.stores.sql import flows
+from noonbell.stores.sql import children, flows
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -121,7 +123,7 @@ def _order(row: Live) -> tuple[int, bool, int, int]:
 # Of a fan-out, a worker gets no part after another one, and none that it has lost. Asked before the limit and the locks:
 # parts that wait for other workers must neither fill this worker's batch nor be held while those look for them. No part is
 # ever READY; saying so keeps PostgreSQL out of that partition.
-_NOT_HAD = f""" and (l.parent_id is null or (l.flags & {RunFlag.STEP}) <> 0 or not (
+_NOT_HAD = f""" and (l.parent_id is null or (l.flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0 or not (
     exists (select 1 from runs s where s.parent_id = l.parent_id and s.worker_id = :worker and s.id <> l.run_id)
     or exists (select 1 from live s where s.parent_id = l.parent_id and s.worker_id = :worker and s.run_id <> l.run_id
                and s.place <> {int(Place.READY)})
@@ -172,13 +174,14 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
         return []
     tasks = yield from known_tasks(q, cache, [row.task_id for row in rows])
     steps = yield from flows.steps_of(q, cache, [row.run_id for row in rows if row.flags & RunFlag.STEP])
+    executed = yield from children.executed(q, [row.run_id for row in rows if row.flags & RunFlag.SPAWNER])
     leased: list[Live] = []
     for row in rows:
         spec = tasks[row.task_id].task.spec
         if row.run_id in steps:
             spec = steps[row.run_id][1] or spec
         expires = now + spec.worker_timeout_ms * 1000
-        deadline = now + round(spec.timeout_seconds * SECOND)
+        deadline = now + max(round(spec.timeout_seconds * SECOND) - executed.get(row.run_id, 0), 0)
         leased.append(
             row._replace(
                 place=int(Place.LEASED),
@@ -203,7 +206,14 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
         yield from note_started(q, sorted(tracked, key=lambda row: row.run_id))
     tokens = yield from make_callback_tokens([row for row in leased if row.flags & RunFlag.CALLBACK])
     yield from tell("run.started", [(row.task_id, row.run_id, {"worker_id": request.worker_id}) for row in leased])
-    return (yield from leases_of(q, tasks, leased, tokens, steps))
+    leases = yield from leases_of(q, tasks, leased, tokens, steps)
+    queues = yield from children.parent_queues(q, [row.run_id for row in leased if row.flags & RunFlag.CHILD])
+    if not executed and not queues:
+        return leases
+    return [
+        msgspec.structs.replace(lease, executed_us=executed.get(lease.run_id, 0), parent_queue=queues.get(lease.run_id))
+        for lease in leases
+    ]
 
 
 _SELECT = (

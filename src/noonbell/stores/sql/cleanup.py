@@ -8,7 +8,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql.active_runs import STARTED, Place
+from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work, delete, insert
@@ -33,8 +33,7 @@ def clean(
 ) -> Work[int]:
     ids = yield from _old(q, before, limit, task_id, keep, queue, status, besides)
     if ids:
-        parts = yield from q.fetch_by("select id from runs", "parent_id", ids)
-        whole = [*ids, *(row[0] for row in parts)]
+        ids, whole = yield from _families(q, ids)
         for table in BELONGINGS:
             yield from q.delete_by(table, "run_id", whole)
         yield from _forget_joins(q, "run_id", ids)
@@ -49,6 +48,22 @@ def _forget_joins(q: Dialect, column: str, ids: Sequence[int]) -> Work[None]:
     joins = [row[0] for row in rows]
     yield from q.delete_by("join_runs", "join_id", joins)
     yield from q.delete_by("joins", "id", joins)
+
+
+def _families(q: Dialect, ids: list[int]) -> Work[tuple[list[int], list[int]]]:
+    """Those of these runs below which no run is active; and the same with all their parts, steps and children."""
+    root_of = {run_id: run_id for run_id in ids}
+    level: Sequence[int] = ids
+    while level:
+        below = yield from q.fetch_by("select id, parent_id from runs", "parent_id", level)
+        level = [run_id for run_id, _ in below]
+        root_of.update({run_id: root_of[parent_id] for run_id, parent_id in below})
+    active = yield from q.fetch_by(
+        "select run_id from live", "run_id", [run_id for run_id in root_of if run_id not in ids]
+    )
+    kept = {root_of[row[0]] for row in active}
+    whole = [run_id for run_id, root in root_of.items() if root not in kept]
+    return [run_id for run_id in ids if run_id not in kept], whole
 
 
 def _note_cleaned(q: Dialect, ids: list[int]) -> Work[None]:
@@ -121,11 +136,11 @@ def recount(q: Dialect) -> Work[int]:
         counts = real.get(gate)
         if counts is None:
             continue
-        if place in STARTED:
+        if place in HOLDING:
             counts[0] += count
         elif place == Place.GATED:
             counts[1] += count
-        elif place != Place.LATER:
+        elif place not in (Place.LATER, Place.GATHERING):
             counts[2] += count
     wrong = [(gate, *real[gate]) for gate, *counted in gates if list(counted) != real[gate]]
     if wrong:

@@ -20,8 +20,19 @@ from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, Run
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
-from noonbell.stores.sql import flows, joins
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, earlier, load_active, load_where, note_ended, remove
+from noonbell.stores.sql import children, flows, joins
+from noonbell.stores.sql.active_runs import (
+    OF_TASK,
+    Live,
+    Place,
+    RunFlag,
+    earlier,
+    load_active,
+    load_where,
+    note_ended,
+    remove,
+)
+from noonbell.stores.sql.children import OPEN_CHILDREN
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.flows import FlowEnd
@@ -122,6 +133,7 @@ def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending])
     for ending in endings:
         facts[EVENT_OF[ending.status]].append(_fact(ending))
     yield from tell_all(facts)
+    yield from _cancel_children(q, cache, now, endings)
     yield from _close_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.FLOW])
     yield from _follow_up(q, cache, now, endings)
     whole = [ending for ending in endings if ending.live.parent_id is None]
@@ -152,7 +164,7 @@ def cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> W
 
 def _fact(ending: Ending) -> tuple[Any, ...]:
     told = ending.status if ending.note is None else {"status": ending.status, **ending.note}
-    if ending.live.flags & RunFlag.STEP:
+    if ending.live.flags & (RunFlag.STEP | RunFlag.CHILD):
         told = {"status": ending.status, **(ending.note or {}), "parent_id": ending.live.parent_id}
     return (ending.live.task_id, ending.live.run_id, told)
 
@@ -226,6 +238,7 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
     if followed:
         yield from _follow_tasks(q, cache, now, followed)
     yield from _advance_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.STEP])
+    yield from children.wake(q, now, [e.live.parent_id or 0 for e in endings if e.live.flags & RunFlag.CHILD])
     parents = sorted({e.live.parent_id for e in endings if e.live.parent_id and e.live.flags & RunFlag.PART})
     for parent_id in parents:
         verdict = yield from _decide(q, cache, parent_id)
@@ -269,6 +282,16 @@ def _close_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Endi
     yield from flows.close(now, [ending.live.run_id for ending in started])
 
 
+def _cancel_children(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    """Of runs that were canceled: what they have spawned is not wanted any more."""
+    for ending in endings:
+        if ending.status is RunStatus.CANCELED and ending.live.flags & RunFlag.SPAWNER:
+            rows = yield from load_where(q, OPEN_CHILDREN, parent=ending.live.run_id)
+            details = {"kind": "canceled", "why": "parent"}
+            family = yield from canceled(q, rows, "the run that spawned it was canceled", details)
+            yield from finish(q, cache, now, family)
+
+
 class _FanoutEnd(NamedTuple):
     rest: list[Live]
     """The parts still under way: they are not needed any more."""
@@ -309,6 +332,7 @@ def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[End
         yield from remove(q, [part.live for part in parts])
         yield from _write_history(now, parts)
         yield from tell_all({"run.canceled": [_fact(part) for part in parts]})
+        yield from _cancel_children(q, cache, now, parts)
     yield from finish(q, cache, now, [parent])
 
 
@@ -343,7 +367,7 @@ def _ended(ending: Ending, known: Known) -> tuple[EndedRun, TaskSpec]:
 
 def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
     """The task has lost its right to run: what still waits does not start; what is under way may finish."""
-    rows = yield from load_where(q, "task_id = :task and parent_id is null", task=task_id)
+    rows = yield from load_where(q, OF_TASK, task=task_id)
     waiting = [row for row in rows if not row.started]
     endings = yield from canceled(q, waiting, "its task is in ERROR", {"kind": "canceled", "why": "error"})
     yield from finish(q, cache, now, endings)

@@ -22,6 +22,7 @@ from noonbell.model.run import (
     RunStatus,
     SkipReason,
     key_of_asked,
+    key_of_child,
     key_of_join,
     key_of_part,
     key_of_slot,
@@ -89,6 +90,8 @@ class NewRun:
     """Root, edge version and redrive of the join that makes it."""
     step: tuple[str, int | None] | None = None
     """Of a flow: the step, and which item of a `foreach`."""
+    child: tuple[int, int] | None = None
+    """Of a child that a job spawns: its position, and the job's retry count."""
     id: RunId = RunId(0)
 
 
@@ -188,10 +191,12 @@ def _flags(new_run: NewRun) -> int:
     spec = new_run.task.spec
     force_async = bool((new_run.overrides or {}).get("force_async"))
     flags = flags_for(spec, new_run.origin, pinned=bool(_pinned(new_run)), force_async=force_async)
-    if new_run.parent_id is not None:
+    if new_run.child is not None:
+        flags |= RunFlag.CHILD
+    elif new_run.parent_id is not None:
         own = RunFlag.PART if new_run.step is None else RunFlag.STEP
         flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | own
-    if not new_run.gated and new_run.parent_id is None and gate_limit(spec) is not None:
+    if not new_run.gated and (new_run.parent_id is None or new_run.child is not None) and gate_limit(spec) is not None:
         flags |= RunFlag.PASSED
     return flags
 
@@ -203,6 +208,8 @@ def _idempotency_key(new_run: NewRun, installation: str) -> str:
         return key_of_join(installation, new_run.task.uid, *new_run.join)
     if new_run.step is not None:
         return key_of_step(new_run.parent_key, *new_run.step)
+    if new_run.child is not None:
+        return key_of_child(new_run.parent_key, *new_run.child)
     if new_run.origin is Origin.SCHEDULE:
         return key_of_slot(installation, new_run.task.uid, new_run.scheduled_time)
     return key_of_asked(installation)
@@ -246,7 +253,8 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
 def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
     spec = new_run.task.spec
     flags = _flags(new_run)
-    gate = new_run.task.id if gate_limit(spec) is not None and new_run.parent_id is None else None
+    has_gate = gate_limit(spec) is not None and (new_run.parent_id is None or new_run.child is not None)
+    gate = new_run.task.id if has_gate else None
     payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
     is_later = new_run.run_at > now
     place = Place.LATER if is_later else due_place(flags, gate, spec.min_worker_version)

@@ -263,7 +263,7 @@ class OpenQueues:
             if concurrency is not None:
                 rows = yield Fetch(
                     f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
-                    f" and queue = :queue and (parent_id is null or (flags & {RunFlag.STEP}) <> 0)",
+                    f" and queue = :queue and (parent_id is null or (flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0)",
                     {"queue": name},
                 )
                 room = max(0, concurrency - int(rows[0][0]))

@@ -41,7 +41,7 @@ class _Holder:
 def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) -> Work[list[PublishResult]]:
     tasks = yield from known_tasks(q, cache, [publication.task_id for publication in publications])
     check(tasks, publications)
-    counts = yield from _counts(q, tasks)
+    counts = yield from counts_of(q, tasks)
     holders = yield from _holders(q, publications)
     roots = yield from _roots(q, publications)
     now = yield Now()
@@ -116,7 +116,7 @@ def make(known: Known, now: Instant, publication: Publication, counts: dict[int,
     )
 
 
-def _counts(q: Dialect, tasks: dict[int, Known]) -> Work[dict[int, list[int]]]:
+def counts_of(q: Dialect, tasks: dict[int, Known]) -> Work[dict[int, list[int]]]:
     """(occupied, waiting) of the tasks whose policy asks for it, their gates held."""
     ids = [task_id for task_id, known in tasks.items() if needs_counts(known.task.spec)]
     counts = yield from gate_counts(q, ids)

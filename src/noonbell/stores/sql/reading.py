@@ -243,7 +243,7 @@ def _run(row: Row, beside: Row, **more: Any) -> Run:
     values = RUN.values(row)
     if place is not None:
         values["attempt"] = attempt
-        if place in (Place.LEASED, Place.PARENT):
+        if place in (Place.LEASED, Place.PARENT, Place.GATHERING):
             values |= {"status": RunStatus.RUNNING, "start_time": claimed_at, "worker_id": worker_id}
     lease = expires_at if place == Place.LEASED else None
     return Run(task_name=name, lease_expires_at=lease, progress=from_json(progress), **values, **more)

@@ -36,7 +36,10 @@ TROUBLES: Final = (
     *(RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT),
     *(RunStatus.CANCELED, RunStatus.SKIPPED),
 )
-_HELD: Final = {RunStatus.RUNNING: (Place.LEASED, Place.PARENT), RunStatus.CALLBACK_PENDING: (Place.PARKED,)}
+_HELD: Final = {
+    RunStatus.RUNNING: (Place.LEASED, Place.PARENT, Place.GATHERING),
+    RunStatus.CALLBACK_PENDING: (Place.PARKED,),
+}
 """What the place alone says; waiting runs differ by `runs.status`."""
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 _LIVE: Final = (*_HELD, *_WAITING)

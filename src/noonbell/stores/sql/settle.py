@@ -16,11 +16,13 @@ from typing import Any, assert_never
 import msgspec
 
 from noonbell.clock import SECOND, Instant
+from noonbell.engine import failpoint
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, Promoted, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
 from noonbell.model.task import TaskId
+from noonbell.stores.sql import children
 from noonbell.stores.sql.active_runs import (
     Live,
     Place,
@@ -75,6 +77,8 @@ class _Changes:
     attempts: list[tuple[Any, ...]] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
     handed_back: list[Live] = field(default_factory=list)
+    gathered: list[tuple[Live, Instant]] = field(default_factory=list)
+    """Those that wait for their children, and until when they executed."""
     facts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def tell(self, type_: str, live: Live, data: dict[str, Any]) -> None:
@@ -95,6 +99,8 @@ def apply(
     changes = _Changes()
     settled: set[int] = set()
     before = yield from earlier(q, rows.values())
+    parents = [s.run_id for s in settlements if s.transition is Transition.GATHER]
+    waiting = (yield from children.with_open(q, parents)) if parents else set[int]()
     for settlement in settlements:
         live = rows.get(settlement.run_id)
         if live is None or settlement.run_id in settled or not holds(live, settlement, now):
@@ -107,7 +113,7 @@ def apply(
         start, code = before[live.run_id]
         start = None if start is None else min(start, now)  # one that waits for its local retry has yet to start
         done = settlement if code is None else msgspec.structs.replace(settlement, response_code=code)
-        _change(changes, live, done, now, start)
+        _change(changes, live, done, now, start, is_waiting=live.run_id in waiting)
     yield from _write(q, cache, now, changes)
     return answers
 
@@ -120,6 +126,8 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
         return False
     if live.flags & RunFlag.BEGUN and settlement.transition in _SENDS_AGAIN:
         return False
+    if settlement.transition is Transition.GATHER:  # RUNNING before and after
+        return live.place == Place.LEASED and bool(live.flags & RunFlag.SPAWNER)
     if _TARGET.get(settlement.transition, settlement.status) not in TRANSITIONS[_status(live)]:
         return False
     leased = live.place == Place.LEASED
@@ -132,7 +140,7 @@ def holds(live: Live, settlement: Settlement, now: Instant) -> bool:
             has_deadline = leased or live.place == Place.PARENT
             return has_deadline and live.deadline_at is not None and live.deadline_at <= now
         case Precondition.ANSWERED:
-            return live.was_claimed and live.place != Place.PARENT
+            return live.was_claimed and live.place not in (Place.PARENT, Place.GATHERING)
         case Precondition.UNANSWERED:
             return live.place == Place.PARKED and live.at is not None and live.at <= now
         case _:
@@ -157,7 +165,10 @@ _TARGET = {
 }
 
 
-def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start: Instant | None) -> None:
+def _change(
+    changes: _Changes, live: Live, done: Settlement, now: Instant, start: Instant | None, *, is_waiting: bool
+) -> None:
+    """`is_waiting`: it has children that are not final."""
     match done.transition:
         case Transition.FINISH:
             losses = live.lost_count + (done.precondition is Precondition.EXPIRED)
@@ -183,6 +194,16 @@ def _change(changes: _Changes, live: Live, done: Settlement, now: Instant, start
             changes.tell("run.accepted", live, {"status": RunStatus.CALLBACK_PENDING})
             if done.bodies is not None:
                 changes.bodies.append((live, done.bodies))
+        case Transition.GATHER:
+            changes.gathered.append((live, now))
+            changes.attempts.append(_attempt_row(live, done, "PARKED", now, start))
+            changes.tell("run.parked", live, {"status": RunStatus.RUNNING})
+            if is_waiting:
+                changes.moves.append((live, children.parked(live)))
+            else:  # the last of them has ended since it looked
+                changes.moves.append((live, waits(live)))
+                changes.handed_back.append(live)
+                changes.returned.append((live.run_id, RunStatus.SCHEDULED, now, live.attempt, live.lost_count))
         case Transition.RELEASE:
             _release(changes, live, now)
         case Transition.LOSE:
@@ -239,6 +260,7 @@ def retry_held(q: Dialect, failed: Settlement, attempt: int, seconds: float) -> 
     yield InsertMany("attempts", ATTEMPT_COLUMNS, [row])
     if failed.bodies is not None:
         yield from write_bodies([(live, failed.bodies)])
+    yield from children.forget_executed([live])
     told = {"retry_count": count, "next_retry_time": starts, "local": True}
     yield from tell_all({"run.retrying": [(live.task_id, live.run_id, told)]})
     return True
@@ -276,9 +298,13 @@ def _write(q: Dialect, cache: TaskView, now: Instant, changes: _Changes) -> Work
         yield UpdateMany("runs", "id", ("status", "updated_at", "attempt", "lost_count"), changes.returned)
     if changes.attempts:
         yield InsertMany("attempts", ATTEMPT_COLUMNS, changes.attempts)
+    yield from children.note_executed(changes.gathered)
+    yield from children.forget_executed([live for live, after in changes.moves if after.flags & RunFlag.RETRIED])
     yield from write_bodies(changes.bodies)
     yield from note_given_back([live for live in changes.handed_back if live.flags & RunFlag.ROUND])
     yield from tell_all(changes.facts)
+    if changes.gathered:
+        failpoint.hit("K18")
     yield from finish(q, cache, now, changes.endings)
 
 

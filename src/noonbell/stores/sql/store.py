@@ -24,6 +24,7 @@ from noonbell.stores.sql import (
     access,
     accounting,
     alerts,
+    children,
     cleanup,
     fast_path,
     flows,
@@ -34,6 +35,7 @@ from noonbell.stores.sql import (
     reading,
     rows,
     run_search,
+    spawning,
     unclaimable,
 )
 from noonbell.stores.sql import events as event_log
@@ -360,6 +362,8 @@ class SqlStore(TransitionRunner):
     heartbeat = write(worker_rows.heartbeat)
     extend = write(worker_rows.extend)
     retry_held = write(settling.retry_held)
+    spawn = write(spawning.spawn, events=bool, retry=True)
+    children = read(children.states)
     log = write(worker_rows.log)
     progress = write(worker_rows.progress)
     cancel = write(settling.cancel, events=bool)

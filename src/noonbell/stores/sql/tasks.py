@@ -23,7 +23,7 @@ from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, 
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
 from noonbell.stores.sql import edges, reading
-from noonbell.stores.sql.active_runs import DUE, STARTED, Place, RunFlag, due_place
+from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, due_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.finish import canceled, end_held, finish, record_versions
@@ -440,7 +440,7 @@ def _delete(
     """Of tasks that are held and accounted for."""
     rows = yield from narrow.load_of_tasks(q, [task.id for task in tasks])
     if not (cancel_running or purge):
-        rows = [row for row in rows if not row.started and row.parent_id is None]
+        rows = [row for row in rows if not row.started and (row.parent_id is None or row.flags & RunFlag.CHILD)]
     ordered = sorted(rows, key=lambda row: row.parent_id is None)
     details = {"kind": "canceled", "why": "deleted", "by": by}
     endings = yield from canceled(q, ordered, "its task was deleted", details)
@@ -461,7 +461,7 @@ def _delete(
 
 BELONGINGS = (
     *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins"),
-    *("flow_items", "flow_steps", "flows"),
+    *("flow_items", "flow_steps", "flows", "children", "gathers"),
 )
 
 
@@ -582,7 +582,7 @@ def _write_gate(q: Dialect, old: Task, new: Task) -> Work[None]:
         return
     if before is None and after is None:
         return
-    rows = yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id)
+    rows = yield from narrow.load_where(q, narrow.OF_TASK, task=new.id)
     gate = new.id if after is not None else None
     moved = []
     for row in rows:
@@ -594,7 +594,7 @@ def _write_gate(q: Dialect, old: Task, new: Task) -> Work[None]:
     if after is None:
         yield delete_rows("gates", task_id=new.id)
         return
-    used = sum(row.place in STARTED for row in rows)
+    used = sum(row.place in HOLDING for row in rows)
     waiting = sum(row.place in DUE for row in rows)
     yield InsertMany("gates", _GATE_COLUMNS, [_gate_row(new, after, used, waiting)])
 
@@ -609,7 +609,7 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
     are_others = old.spec.specific_worker_ids != allowed
     if not are_others and old.spec.min_worker_version == version:
         return
-    rows = yield from narrow.load_where(q, "task_id = :task and parent_id is null", task=new.id)
+    rows = yield from narrow.load_where(q, narrow.OF_TASK, task=new.id)
     if not rows:
         return
     if are_others:

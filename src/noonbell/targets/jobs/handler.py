@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,11 +22,19 @@ from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from noonbell.clock import to_datetime
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
+from noonbell.errors import AlreadyExists, Fail, InvalidArgument, InvalidState, NotFound, Parked, RunFailed
 from noonbell.model.attempt import Assignment
-from noonbell.model.run import execution_id_of, idempotency_key_of, trace_id_of
+from noonbell.model.run import FINAL, SUCCEEDED, execution_id_of, idempotency_key_of, trace_id_of
+from noonbell.model.spawn import ChildRequest, ChildState
+from noonbell.model.task import Delivery
 
 T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -62,14 +70,45 @@ class ReportChannel(Protocol):
 
     def extend(self, seconds: float) -> Awaitable[bool]: ...
 
+    def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
+        """The runs of these children."""
+
+    def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]: ...
+
+    def park(self) -> None:
+        """However the attempt ends, the run waits for its children."""
+
+
+class SpawnRequest(Protocol[R_co]):
+    """What `job.request(…)` gives: one run of a job."""
+
+    def as_child(self, position: int) -> ChildRequest:
+        """InvalidArgument for an option that a child cannot have."""
+
+    def read_result(self, value: Any) -> R_co:
+        """What was stored as its result, in the type that the job returns."""
+
+
+class Child(Generic[R]):
+    """A run that a job has spawned. `ctx.gather` waits for its result."""
+
+    __slots__ = ("position", "request", "run_id")
+
+    def __init__(self, position: int, run_id: int, request: SpawnRequest[R]) -> None:
+        self.position, self.run_id, self.request = position, run_id, request
+
+    def __repr__(self) -> str:
+        return f"<Child {self.position}, run {self.run_id}>"
+
 
 class Context:
     """One attempt of a run, as its handler sees it."""
 
-    __slots__ = ("_assignment", "_line", "_resources")
+    __slots__ = ("_assignment", "_line", "_resources", "_spawned")
 
     def __init__(self, assignment: Assignment, line: ReportChannel, resources: Resources | None = None) -> None:
         self._assignment, self._line, self._resources = assignment, line, resources
+        self._spawned = 0
 
     def __repr__(self) -> str:
         return f"<Context of run {self.run_id}, {self.job_type}, attempt {self.attempt}>"
@@ -191,6 +230,91 @@ class Context:
             raise InvalidArgument.field("seconds", f"is {seconds!r}; expected more than 0")
         return self._line.extend(seconds)
 
+    # Children
+
+    async def spawn(self, request: SpawnRequest[R]) -> Child[R]:
+        """A run of another job, `job.request(…)`, as a child of this one.
+
+        An attempt that follows one which was parked or lost gets the child that is there: the n-th call is always the n-th
+        child. So a handler must spawn the same in the same order each time; otherwise its run fails.
+        """
+        (child,) = await self.spawn_many([request])
+        return child
+
+    async def spawn_many(self, requests: Iterable[SpawnRequest[R]]) -> list[Child[R]]:
+        """The same for many, in one transaction."""
+        listed = list(requests)
+        return self._children(listed, await self._line.spawn(self._asked(listed))) if listed else []
+
+    def spawn_sync(self, request: SpawnRequest[R]) -> Child[R]:
+        """As `spawn`, for sync handlers."""
+        (child,) = self.spawn_many_sync([request])
+        return child
+
+    def spawn_many_sync(self, requests: Iterable[SpawnRequest[R]]) -> list[Child[R]]:
+        listed = list(requests)
+        return self._children(listed, _ready(self._line.spawn(self._asked(listed)))) if listed else []
+
+    @overload
+    async def gather(self, a: Child[A], /) -> tuple[A]: ...
+    @overload
+    async def gather(self, a: Child[A], b: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    async def gather(self, a: Child[A], b: Child[B], c: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def gather(self, a: Child[A], b: Child[B], c: Child[C], d: Child[D], /) -> tuple[A, B, C, D]: ...
+    @overload
+    async def gather(self, *children: Child[R]) -> tuple[R, ...]: ...
+
+    async def gather(self, *children: Child[Any]) -> Any:
+        """What the children return, in the order of the arguments. RunFailed for the first of them that ended in another way.
+
+        Where one of them is not final, the attempt ends here: the run is parked, without a worker's place, until all its
+        children have ended. Then the handler is called again from its beginning, and comes to this line with the results there.
+        """
+        return self._gathered(children, await self._line.children([child.position for child in children]))
+
+    @overload
+    def gather_sync(self, a: Child[A], /) -> tuple[A]: ...
+    @overload
+    def gather_sync(self, a: Child[A], b: Child[B], /) -> tuple[A, B]: ...
+    @overload
+    def gather_sync(self, a: Child[A], b: Child[B], c: Child[C], /) -> tuple[A, B, C]: ...
+    @overload
+    def gather_sync(self, a: Child[A], b: Child[B], c: Child[C], d: Child[D], /) -> tuple[A, B, C, D]: ...
+    @overload
+    def gather_sync(self, *children: Child[R]) -> tuple[R, ...]: ...
+
+    def gather_sync(self, *children: Child[Any]) -> Any:
+        """As `gather`, for sync handlers."""
+        return self._gathered(children, _ready(self._line.children([child.position for child in children])))
+
+    def _asked(self, requests: Sequence[SpawnRequest[Any]]) -> list[ChildRequest]:
+        if self._assignment.task.spec.delivery is Delivery.AT_MOST_ONCE:
+            raise Fail(
+                "a job with delivery at_most_once cannot spawn: it would have to be attempted again to get the results"
+            )
+        return [request.as_child(position) for position, request in enumerate(requests, self._spawned)]
+
+    def _children(self, requests: Sequence[SpawnRequest[R]], run_ids: Sequence[int]) -> list[Child[R]]:
+        first, self._spawned = self._spawned, self._spawned + len(requests)
+        made = zip(run_ids, requests, strict=True)
+        return [Child(position, run_id, request) for position, (run_id, request) in enumerate(made, first)]
+
+    def _gathered(self, children: Sequence[Child[Any]], states: Sequence[ChildState]) -> tuple[Any, ...]:
+        known = {state.position: state for state in states}
+        missing = [child.run_id for child in children if child.position not in known]
+        if missing:
+            raise Fail(f"run {missing[0]}, a child of this one, is not kept any longer")
+        if any(state.status not in FINAL for state in states):
+            self._line.park()
+            raise Parked
+        for child in children:
+            state = known[child.position]
+            if state.status not in SUCCEEDED:
+                raise RunFailed(state.run_id, state.status, state.error_message or "", state.error_details)
+        return tuple(child.request.read_result(known[child.position].result) for child in children)
+
     @overload
     def resource(self, wanted: type[T]) -> T: ...
     @overload
@@ -201,6 +325,14 @@ class Context:
         if self._resources is None:
             raise NotFound(f"nothing was provided as {wanted!r}; app.provide does that")
         return self._resources(wanted)
+
+
+def _ready(answer: Awaitable[T]) -> T:
+    """Of a channel that has done it when it returns: in threads and processes of their own."""
+    if not isinstance(answer, ReadyResult):
+        raise InvalidState("the sync form would block the event loop here; await the async form instead")
+    value: T = answer.value
+    return value
 
 
 class HandlerKind(enum.StrEnum):

@@ -4,6 +4,7 @@ Pure, so that worker and sandbox say the same in the same words.
 
 returned           success; what is not JSON is a failure of kind `invalid_result`, never retried
 Fail               kind `fail`, never retried
+Parked             no end: the run waits for its children, and is attempted again
 anything else      kind `error`, retried as the task's policy says; its type and the end of its traceback are kept
 unfit payload      kind `invalid_payload`, never retried; `fields` says what is wrong with which
 its process died   kind `crash`, retried as `error` is
@@ -54,6 +55,11 @@ def raised(error: BaseException) -> Outcome:
     if isinstance(error, Fail):
         return _failure("fail", error.message or "the handler said that it failed", **_json(error.details))
     return _failure("error", _said(error), type=_type(error), traceback=_trace(error))
+
+
+def gathering() -> Outcome:
+    """The handler waits for its children."""
+    return Outcome(kind=OutcomeKind.GATHERING)
 
 
 def unfit(error: InvalidArgument) -> Outcome:

@@ -14,16 +14,19 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from noonbell.engine.attempt_runner import Deadline
 from noonbell.engine.loop_runner import Backoff
-from noonbell.errors import StoreUnavailable
+from noonbell.errors import Fail, InvalidState, LeaseLost, StoreUnavailable
 from noonbell.model.run import Lease
-from noonbell.ports import Store
+from noonbell.model.spawn import ChildRequest, ChildState
+from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.targets.jobs.handler import ReadyResult
 from noonbell.targets.jobs.outcome import clean
+
+T = TypeVar("T")
 
 logger = logging.getLogger("noonbell.targets.jobs")
 
@@ -44,7 +47,18 @@ class AttemptReports:
     Handlers put in at one end, the event loop takes out at the other: of a deque, that is safe from any thread.
     """
 
-    __slots__ = ("_asked", "_lease", "_lines", "_lost", "_progress", "_writing", "cancelled", "deadline", "scribe")
+    __slots__ = (
+        "_asked",
+        "_lease",
+        "_lines",
+        "_lost",
+        "_progress",
+        "_writing",
+        "cancelled",
+        "deadline",
+        "is_parked",
+        "scribe",
+    )
 
     def __init__(self, scribe: ReportWriter, lease: Lease) -> None:
         self.scribe, self._lease = scribe, lease
@@ -56,6 +70,8 @@ class AttemptReports:
         self._lost = 0
         self._writing: asyncio.Lock | None = None
         self._asked: asyncio.Task[bool] | None = None
+        self.is_parked = False
+        """The handler waits for its children: nothing that it does after that counts."""
 
     # As a Line
 
@@ -72,6 +88,26 @@ class AttemptReports:
         """A task, so that it is done even if it is not awaited."""
         self._asked = asyncio.get_running_loop().create_task(self.more_time(seconds))
         return self._asked
+
+    def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
+        return self.spawned(requests)
+
+    def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]:
+        return self.scribe.insist(lambda: self.scribe.store.children(self._lease.run_id, positions))
+
+    def park(self) -> None:
+        self.is_parked = True
+
+    async def spawned(self, requests: Sequence[ChildRequest]) -> list[int]:
+        """Fail where the store has other children than the handler asks for now."""
+        lease, scribe = self._lease, self.scribe
+        try:
+            found = await scribe.insist(lambda: scribe.store.spawn(lease.run_id, lease.token, requests))
+        except InvalidState as error:
+            raise Fail(error.message) from None
+        for queue in sorted({queue for _, queue in found}):
+            scribe.signal(queue)
+        return [run_id for run_id, _ in found]
 
     # Put down
 
@@ -165,6 +201,19 @@ class ThreadReports(AttemptReports):
             work.close()
             return ReadyResult(False)
 
+    def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
+        return self._waited_for(self.spawned(requests))
+
+    def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]:
+        return self._waited_for(self.scribe.insist(lambda: self.scribe.store.children(self._lease.run_id, positions)))
+
+    def _waited_for(self, work: Coroutine[Any, Any, T]) -> ReadyResult[T]:
+        try:
+            return ReadyResult(asyncio.run_coroutine_threadsafe(work, self._loop).result())
+        except RuntimeError:  # as above
+            work.close()
+            raise LeaseLost("the worker has gone") from None
+
     def _tell(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.scribe.expect, self)
@@ -173,11 +222,25 @@ class ThreadReports(AttemptReports):
 class ReportWriter:
     """Writes the words of all attempts of a target."""
 
-    def __init__(self, store: Store, every: float = EVERY) -> None:
-        self.store, self._every = store, every
+    def __init__(self, store: Store, every: float = EVERY, wakeup: Wakeup | None = None) -> None:
+        self.store, self._every, self._wakeup = store, every, wakeup
         self._unsaid: dict[AttemptReports, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
+
+    def signal(self, queue: str) -> None:
+        """Runs wait in this queue."""
+        if self._wakeup is not None:
+            self._wakeup.signal(queue_topic(queue))
+
+    async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store until it answers; the end of the attempt interrupts the wait."""
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(backoff.pause())
 
     def expect(self, words: AttemptReports) -> None:
         """In the event loop: these have something to be written."""

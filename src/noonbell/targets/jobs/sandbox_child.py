@@ -6,8 +6,9 @@ whole group: that works even where a handler never lets another thread run.
 
 Messages are MessagePack, each with its length before it:
 
-    worker ──▶ sandbox    Prepare once, then Carry for each run; Cancel; MoreTime, the answer to Extend
-    sandbox ──▶ worker    Ready once; LogMessage, ProgressMessage, Extend while a run goes on; Done at its end
+    worker ──▶ sandbox    Prepare once, then Carry for each run; Cancel; the answers MoreTime, Spawned, Children
+    sandbox ──▶ worker    Ready once; LogMessage, ProgressMessage, Park and the questions Extend, Spawn, AskChildren while a
+                          run goes on; Done at its end
 
 The worker trusts none of it: a message that it cannot read, or that is too long, ends the sandbox.
 """
@@ -24,15 +25,19 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from noonbell.errors import Fail, LeaseLost, Parked
 from noonbell.model.attempt import Assignment, Outcome
+from noonbell.model.spawn import ChildRequest, ChildState
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handlers, ReadyResult
+
+T = TypeVar("T")
 
 LENGTH: Final = struct.Struct("!I")
 LONGEST: Final = 64 * 1024 * 1024
@@ -57,6 +62,18 @@ class MoreTime(msgspec.Struct, tag=True):
     is_ours: bool
 
 
+class Spawned(msgspec.Struct, tag=True):
+    run_ids: list[int] = []
+    problem: str | None = None
+    """Why no child was made."""
+    is_final: bool = False
+    """No retry would help."""
+
+
+class Children(msgspec.Struct, tag=True):
+    states: list[ChildState]
+
+
 class Ready(msgspec.Struct, tag=True):
     problem: str | None = None
     """Why it is not."""
@@ -75,6 +92,18 @@ class Extend(msgspec.Struct, tag=True):
     seconds: float
 
 
+class Spawn(msgspec.Struct, tag=True):
+    requests: list[ChildRequest]
+
+
+class AskChildren(msgspec.Struct, tag=True):
+    positions: list[int]
+
+
+class Park(msgspec.Struct, tag=True):
+    pass
+
+
 class Done(msgspec.Struct, tag=True):
     outcome: Outcome
     result: bytes | None = None
@@ -83,8 +112,9 @@ class Done(msgspec.Struct, tag=True):
     """The sandbox has run out of memory, or of trust in itself: it is not to be used again."""
 
 
-ToSandbox = Prepare | Carry | Cancel | MoreTime
-ToWorker = Ready | LogMessage | ProgressMessage | Extend | Done
+Answer = MoreTime | Spawned | Children
+ToSandbox = Prepare | Carry | Cancel | Answer
+ToWorker = Ready | LogMessage | ProgressMessage | Extend | Spawn | AskChildren | Park | Done
 
 _encoder = msgspec.msgpack.Encoder()
 _in_sandbox: msgspec.msgpack.Decoder[ToSandbox] = msgspec.msgpack.Decoder(ToSandbox)
@@ -133,7 +163,7 @@ class Inside:
         self._way = way
         self._saying = threading.Lock()
         self._runs: queue.SimpleQueue[Prepare | Carry] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._opened: contextlib.AsyncExitStack | None = None
@@ -156,8 +186,8 @@ class Inside:
                 loop, task = self._loop, self._task  # the other thread may be done with it at any moment
                 if loop is not None and task is not None:
                     loop.call_soon_threadsafe(task.cancel)
-            case MoreTime(is_ours):
-                self._answers.put(is_ours)
+            case MoreTime() | Spawned() | Children():
+                self._answers.put(heard)
             case _:
                 self._runs.put(heard)
 
@@ -188,12 +218,25 @@ class Inside:
         return ReadyResult(None)
 
     def extend(self, seconds: float) -> Awaitable[bool]:
-        self._say(Extend(seconds))
+        return self._ask(Extend(seconds), _is_ours)
+
+    def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
+        return self._ask(Spawn(list(requests)), _run_ids)
+
+    def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]:
+        return self._ask(AskChildren(list(positions)), _states)
+
+    def park(self) -> None:
+        self._say(Park())
+
+    def _ask(self, question: ToWorker, read: Callable[[Answer], T]) -> Awaitable[T]:
+        """In an event loop to be awaited; elsewhere the answer is there when it returns."""
+        self._say(question)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return ReadyResult(self._answers.get())
-        return loop.run_in_executor(None, self._answers.get)
+            return ReadyResult(read(self._answers.get()))
+        return loop.run_in_executor(None, lambda: read(self._answers.get()))
 
     # Work
 
@@ -237,6 +280,8 @@ class Inside:
             value = handler.call(context, handler.read(run.assignment.lease.payload))
             if inspect.isawaitable(value):
                 value = self._run(_awaited(value))
+        except Parked:
+            return Done(outcome.gathering())
         except MemoryError as error:
             return Done(outcome.raised(error), is_spent=True)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: the process is the worker's
@@ -254,6 +299,24 @@ class Inside:
             return self._loop.run_until_complete(self._task)
         finally:
             self._task = None
+
+
+def _is_ours(answer: Answer) -> bool:
+    return isinstance(answer, MoreTime) and answer.is_ours
+
+
+def _run_ids(answer: Answer) -> list[int]:
+    if not isinstance(answer, Spawned):
+        raise LeaseLost("the run is not held any longer")
+    if answer.problem is not None:
+        raise Fail(answer.problem) if answer.is_final else RuntimeError(answer.problem)
+    return answer.run_ids
+
+
+def _states(answer: Answer) -> list[ChildState]:
+    if not isinstance(answer, Children):
+        raise LeaseLost("the run is not held any longer")
+    return answer.states
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -20,24 +20,32 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
+from noonbell.errors import Fail, NoonbellError
 from noonbell.model.attempt import Assignment, Outcome
+from noonbell.model.spawn import ChildRequest
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.reporting import AttemptReports
 from noonbell.targets.jobs.sandbox_child import (
     LENGTH,
     LONGEST,
+    AskChildren,
     Cancel,
     Carry,
+    Children,
     Done,
     Extend,
     LogMessage,
     MoreTime,
+    Park,
     Prepare,
     ProgressMessage,
     Ready,
+    Spawn,
+    Spawned,
     ToWorker,
     packed,
     read_in_worker,
@@ -72,7 +80,7 @@ class Sandbox:
         self.kind, self.runs = kind, 0
         self.is_spent = False
         self._owes_answer = False
-        """It has asked for more time and waits."""
+        """It has asked something and waits."""
         self._process, self._reader, self._writer, self._life = process, reader, writer, life
 
     @classmethod
@@ -134,6 +142,16 @@ class Sandbox:
                 self._owes_answer = True
                 self._say(packed(MoreTime(await words.more_time(seconds))))
                 self._owes_answer = False
+            case Park():
+                words.park()
+            case Spawn(requests):
+                self._owes_answer = True
+                self._say(packed(await _spawned(requests, words)))
+                self._owes_answer = False
+            case AskChildren(positions):
+                self._owes_answer = True
+                self._say(packed(Children(await words.children(positions))))
+                self._owes_answer = False
             case _:
                 raise Crash
 
@@ -146,7 +164,7 @@ class Sandbox:
         try:
             async with asyncio.timeout(GRACE):
                 while not isinstance(heard := await self._hear(), Done):
-                    if isinstance(heard, Extend):
+                    if isinstance(heard, Extend | Spawn | AskChildren):
                         self._say(packed(MoreTime(False)))
                     else:
                         await self._pass_on(heard, words)
@@ -258,6 +276,13 @@ class Sandboxes:
             ending = asyncio.get_running_loop().create_task(sandbox.end())
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
+
+
+async def _spawned(requests: Sequence[ChildRequest], words: AttemptReports) -> Spawned:
+    try:
+        return Spawned(await words.spawned(requests))
+    except (Fail, NoonbellError) as error:
+        return Spawned(problem=error.message, is_final=isinstance(error, Fail))
 
 
 async def _crashed(sandbox: Sandbox) -> Outcome:

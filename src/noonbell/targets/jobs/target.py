@@ -15,9 +15,9 @@ from typing import Any
 
 from noonbell.engine.attempt_runner import Deadlines
 from noonbell.engine.in_flight import AbandonedThreads
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Parked
 from noonbell.model.attempt import Assignment, Outcome
-from noonbell.ports import Store
+from noonbell.ports import Store, Wakeup
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Handlers, Threads
 from noonbell.targets.jobs.reporting import AttemptReports, ReportWriter, ThreadReports
@@ -33,10 +33,18 @@ class JobTarget:
         abandoned: AbandonedThreads | None = None,
         location: str | None = None,
         sandboxes: Sandboxes | None = None,
+        wakeup: Wakeup | None = None,
     ) -> None:
-        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
+        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none.
+
+        `wakeup` is told of the children that handlers spawn; without it a poll finds them.
+        """
         self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
-        self._scribe, self._threads, self._sandboxes = ReportWriter(store), Threads(), sandboxes or Sandboxes()
+        self._scribe, self._threads, self._sandboxes = (
+            ReportWriter(store, wakeup=wakeup),
+            Threads(),
+            sandboxes or Sandboxes(),
+        )
         self._deadlines = Deadlines()
         self._ways: dict[HandlerKind, Callable[[Handler, Assignment, Any, AttemptReports], Awaitable[Outcome]]] = {
             HandlerKind.ASYNC: self._in_loop,
@@ -65,6 +73,8 @@ class JobTarget:
         else:
             words = AttemptReports(self._scribe, assignment.lease)
         ended = await self._in_time(handler, assignment, arguments, words)
+        if words.is_parked and ended.failure != "timeout":
+            ended = outcome.gathering()
         if words.are_unsaid:
             await self._last_words(words)
         return ended
@@ -74,7 +84,7 @@ class JobTarget:
     ) -> Outcome:
         """The attempt's deadline, which the handler may have extended, ends it; the words of that are chosen here."""
         seconds = assignment.task.spec.timeout_seconds
-        words.deadline = deadline = self._deadlines.of_attempt(seconds)
+        words.deadline = deadline = self._deadlines.of_attempt(assignment.timeout_seconds)
         try:
             ended = await self._ways[handler.kind](handler, assignment, arguments, words)
         except asyncio.CancelledError:
@@ -104,6 +114,8 @@ class JobTarget:
             if words.deadline is None or words.deadline.is_canceled:
                 raise
             return outcome.raised(error)  # not asked for: what the handler waited for was canceled
+        except Parked:
+            return outcome.gathering()
         except (Exception, SystemExit) as error:
             return outcome.raised(error)
 
@@ -145,5 +157,7 @@ def _called(handler: Handler, context: Context, arguments: Any) -> Outcome:
     """In the thread, the making of the outcome included: a large result must not stop the loop."""
     try:
         return outcome.returned(handler.call(context, arguments))
+    except Parked:
+        return outcome.gathering()
     except BaseException as error:  # also SystemExit: a handler does not end the worker
         return outcome.raised(error)
