@@ -70,8 +70,7 @@ class WorkerOptions:
 async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOptions) -> Worker:
     """It claims the job types that it has handlers for, and no other, so that queues can be shared."""
     jobs, abandoned = parts.settings.jobs, AbandonedThreads()
-    given = TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned, wakeup=parts.wakeup)
-    target = make_target(JOBS, given)
+    target = make_target(JOBS, TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned))
     await open_part(target, parts.open_parts)
     return Worker(
         parts.store,

@@ -29,7 +29,7 @@ from noonbell.engine.settle import unwritable
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import Lease, RunId
+from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import TaskId
 from noonbell.ports import PLAN, Store, Wakeup, queue_topic
 
@@ -208,7 +208,7 @@ class ClaimLoop:
         for state, made in ended:
             if made.transition is Transition.GATHER:
                 failpoint.hit("K18")
-            if state.lease.parent_queue is not None:
+            if state.lease.origin is Origin.SPAWN:
                 failpoint.hit("K20")
         self._in_flight.remove(ended)
         if self._observe is not None:

@@ -312,8 +312,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     step: Step | None = None
     """Of a flow: what it does, in place of what its task says."""
     item_index: int | None = None
-    parent_queue: str | None = None
-    """Of a child: where the run that spawned it waits for a worker once its children have ended."""
     executed_us: int = 0
     """Microseconds that attempts before this one executed until they were parked: its timeout counts them too."""
     trace_id: str | None = None

@@ -254,8 +254,8 @@ class Transitions(Protocol):
         repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost.
         """
 
-    async def spawn(self, run_id: RunId, token: int, requests: Sequence[ChildRequest]) -> list[tuple[RunId, str]]:
-        """Children of a run that is held with this token: for each request its run and that run's queue, in their order.
+    async def spawn(self, run_id: RunId, token: int, requests: Sequence[ChildRequest]) -> list[RunId]:
+        """Children of a run that is held with this token: the run of each request, in their order.
 
         All of them or none, in one transaction. A position that has a child already is answered with that child; InvalidState
         if it is of another task or has another payload. Where the run has been retried since, a child that ended without

@@ -14,7 +14,7 @@ from noonbell.ports import Target
 
 if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
-    from noonbell.ports import Store, Wakeup
+    from noonbell.ports import Store
     from noonbell.settings import Settings
     from noonbell.targets.http.target import HttpTarget
     from noonbell.targets.jobs.handler import Handlers
@@ -41,7 +41,6 @@ class TargetParts:
     """Where this process listens."""
     handlers: Handlers | None = None
     abandoned: AbandonedThreads | None = None
-    wakeup: Wakeup | None = None
 
 
 def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarget:
@@ -64,7 +63,7 @@ def _job_target(parts: TargetParts) -> JobTarget:
     from noonbell.targets.jobs.handler import Handlers
     from noonbell.targets.jobs.target import JobTarget
 
-    return JobTarget(parts.handlers or Handlers(), parts.store, abandoned=parts.abandoned, wakeup=parts.wakeup)
+    return JobTarget(parts.handlers or Handlers(), parts.store, abandoned=parts.abandoned)
 
 
 MAKERS: Final[Mapping[str, Callable[[TargetParts], OpenableTarget]]] = {

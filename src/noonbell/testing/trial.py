@@ -69,10 +69,7 @@ class Trial:
     ) -> None:
         self.clock, self.store, self.services = clock, store, services
         tasks, abandoned = TaskCache(store), AbandonedThreads()
-        self._jobs, self._http = (
-            JobTarget(handlers, store, abandoned=abandoned, wakeup=services.wakeup),
-            _Http(http),
-        )
+        self._jobs, self._http = JobTarget(handlers, store, abandoned=abandoned), _Http(http)
         self._worker = Worker(
             store,
             services.wakeup,

@@ -62,7 +62,7 @@ async def family(store: Store, count: int = 2, **fields: Any) -> tuple[Lease, li
 
 async def spawn(store: Store, lease: Lease, count: int, first: int = 0) -> list[RunId]:
     asked = [child(position) for position in range(first, first + count)]
-    return [run_id for run_id, _ in await store.spawn(lease.run_id, lease.token, asked)]
+    return await store.spawn(lease.run_id, lease.token, asked)
 
 
 async def carry_out(store: Store, worker: str = "w2") -> list[RunId]:
@@ -333,7 +333,7 @@ async def test_a_retry_keeps_what_succeeded_and_makes_anew_what_failed(store: St
 async def test_canceling_the_parent_cancels_its_children_and_theirs(store: Store):
     lease, children = await family(store)
     inner = (await claim(store, "w2"))[0]
-    (grandchild,) = [run_id for run_id, _ in await store.spawn(inner.run_id, inner.token, [child(0)])]
+    (grandchild,) = await store.spawn(inner.run_id, inner.token, [child(0)])
     await done(store, gather(inner))
     await done(store, gather(lease))
     await store.cancel([lease.run_id], by="ann")

@@ -19,6 +19,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.spawn import ChildState
+from noonbell.ports import queue_topic
 from noonbell.stores.sql.active_runs import (
     STANDING,
     Live,
@@ -31,7 +32,7 @@ from noonbell.stores.sql.active_runs import (
 )
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.rows import from_json
+from noonbell.stores.sql.rows import TaskView, from_json
 from noonbell.stores.sql.statement import Fetch, UpdateMany, Work
 
 OPEN_CHILDREN: Final = f"parent_id = :parent and (flags & {RunFlag.CHILD}) <> 0 and place <> {int(Place.READY)}"  # its flag keeps it out of READY
@@ -59,7 +60,7 @@ def parked(live: Live) -> Live:
     )
 
 
-def wake(q: Dialect, now: Instant, parents: Iterable[int]) -> Work[None]:
+def wake(q: Dialect, cache: TaskView, now: Instant, parents: Iterable[int]) -> Work[None]:
     """A child of each has become final, in this transaction. Those that wait and have none left wait for a worker now."""
     wanted = set(parents)
     if not wanted:
@@ -75,6 +76,7 @@ def wake(q: Dialect, now: Instant, parents: Iterable[int]) -> Work[None]:
     yield UpdateMany("runs", "id", ("status", "updated_at", "attempt", "lost_count"), states)
     yield from note_given_back([live for live in woken if live.flags & RunFlag.ROUND])
     yield from tell("run.resumed", [(live.task_id, live.run_id, {"status": RunStatus.SCHEDULED}) for live in woken])
+    cache.fed |= {queue_topic(live.queue) for live in woken}
     failpoint.hit("K19")
 
 
@@ -96,12 +98,6 @@ def executed(q: Dialect, run_ids: Sequence[int]) -> Work[dict[int, int]]:
     """Microseconds, of those that are not at their beginning."""
     rows = yield from q.fetch_by("select run_id, executed from gathers", "run_id", run_ids)
     return {run_id: int(spent) for run_id, spent in rows if spent}
-
-
-def parent_queues(q: Dialect, run_ids: Sequence[int]) -> Work[dict[int, str]]:
-    """Of children: where the runs that spawned them are claimed."""
-    rows = yield from q.fetch_by("select r.id, p.queue from runs r join runs p on p.id = r.parent_id", "r.id", run_ids)
-    return {run_id: queue for run_id, queue in rows}  # noqa: C416 - rows are sequences, not pairs
 
 
 def states(q: Dialect, run_id: RunId, positions: Sequence[int]) -> Work[list[ChildState]]:

@@ -207,13 +207,9 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
     tokens = yield from make_callback_tokens([row for row in leased if row.flags & RunFlag.CALLBACK])
     yield from tell("run.started", [(row.task_id, row.run_id, {"worker_id": request.worker_id}) for row in leased])
     leases = yield from leases_of(q, tasks, leased, tokens, steps)
-    queues = yield from children.parent_queues(q, [row.run_id for row in leased if row.flags & RunFlag.CHILD])
-    if not executed and not queues:
+    if not executed:
         return leases
-    return [
-        msgspec.structs.replace(lease, executed_us=executed.get(lease.run_id, 0), parent_queue=queues.get(lease.run_id))
-        for lease in leases
-    ]
+    return [msgspec.structs.replace(lease, executed_us=executed.get(lease.run_id, 0)) for lease in leases]
 
 
 _SELECT = (

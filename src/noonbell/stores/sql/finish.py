@@ -238,7 +238,7 @@ def _follow_up(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Endi
     if followed:
         yield from _follow_tasks(q, cache, now, followed)
     yield from _advance_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.STEP])
-    yield from children.wake(q, now, [e.live.parent_id or 0 for e in endings if e.live.flags & RunFlag.CHILD])
+    yield from children.wake(q, cache, now, [e.live.parent_id or 0 for e in endings if e.live.flags & RunFlag.CHILD])
     parents = sorted({e.live.parent_id for e in endings if e.live.parent_id and e.live.flags & RunFlag.PART})
     for parent_id in parents:
         verdict = yield from _decide(q, cache, parent_id)

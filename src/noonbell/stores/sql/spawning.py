@@ -20,6 +20,7 @@ from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
 from noonbell.model.request import Publication, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus, idempotency_key_of
 from noonbell.model.spawn import MOST_CHILDREN, ChildRequest
+from noonbell.ports import PLAN, queue_topic
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
@@ -32,8 +33,8 @@ from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Updat
 
 def spawn(
     q: Dialect, cache: TaskView, run_id: RunId, token: int, requests: Sequence[ChildRequest]
-) -> Work[list[tuple[RunId, str]]]:
-    """The run of each request, with its queue."""
+) -> Work[list[RunId]]:
+    """The run of each request."""
     live = (yield from load_active(q, [run_id])).get(run_id)
     if live is None or live.place != Place.LEASED or live.token != token:
         raise LeaseLost(f"run {run_id} is not held with this token any longer")
@@ -60,8 +61,7 @@ def spawn(
         answers.append(new_run)
     if made:
         yield from _write(q, cache, now, live, made, [position for position in made if position in there])
-    found = [RunId(answer) if isinstance(answer, int) else answer.id for answer in answers]
-    return [(found_id, tasks[request.task].task.spec.queue) for found_id, request in zip(found, requests, strict=True)]
+    return [answer.id if isinstance(answer, NewRun) else answer for answer in answers]
 
 
 class _Child(msgspec.Struct):
@@ -167,6 +167,7 @@ def _write(
         )
     rows = [(live.run_id, position, new_run.id, live.retry_count) for position, new_run in made.items()]
     yield InsertMany("children", ("run_id", "position", "child_id", "retry_count"), rows)
+    cache.fed |= {PLAN, *(queue_topic(new_run.task.spec.queue) for new_run in new_runs)}  # it may wait for its time
     told = {"status": RunStatus.SCHEDULED, "parent_id": live.run_id}
     yield from tell("run.scheduled", [(new_run.task.id, new_run.id, told) for new_run in new_runs])
     yield from after_birth(q, cache, now, new_runs)

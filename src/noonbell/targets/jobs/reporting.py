@@ -22,7 +22,7 @@ from noonbell.engine.loop_runner import Backoff
 from noonbell.errors import Fail, InvalidState, LeaseLost, StoreUnavailable
 from noonbell.model.run import Lease
 from noonbell.model.spawn import ChildRequest, ChildState
-from noonbell.ports import Store, Wakeup, queue_topic
+from noonbell.ports import Store
 from noonbell.targets.jobs.handler import ReadyResult
 from noonbell.targets.jobs.outcome import clean
 
@@ -102,12 +102,9 @@ class AttemptReports:
         """Fail where the store has other children than the handler asks for now."""
         lease, scribe = self._lease, self.scribe
         try:
-            found = await scribe.insist(lambda: scribe.store.spawn(lease.run_id, lease.token, requests))
+            return [*await scribe.insist(lambda: scribe.store.spawn(lease.run_id, lease.token, requests))]
         except InvalidState as error:
             raise Fail(error.message) from None
-        for queue in sorted({queue for _, queue in found}):
-            scribe.signal(queue)
-        return [run_id for run_id, _ in found]
 
     # Put down
 
@@ -222,16 +219,11 @@ class ThreadReports(AttemptReports):
 class ReportWriter:
     """Writes the words of all attempts of a target."""
 
-    def __init__(self, store: Store, every: float = EVERY, wakeup: Wakeup | None = None) -> None:
-        self.store, self._every, self._wakeup = store, every, wakeup
+    def __init__(self, store: Store, every: float = EVERY) -> None:
+        self.store, self._every = store, every
         self._unsaid: dict[AttemptReports, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-
-    def signal(self, queue: str) -> None:
-        """Runs wait in this queue."""
-        if self._wakeup is not None:
-            self._wakeup.signal(queue_topic(queue))
 
     async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the store until it answers; the end of the attempt interrupts the wait."""

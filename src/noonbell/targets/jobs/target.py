@@ -17,7 +17,7 @@ from noonbell.engine.attempt_runner import Deadlines
 from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.errors import InvalidArgument, Parked
 from noonbell.model.attempt import Assignment, Outcome
-from noonbell.ports import Store, Wakeup
+from noonbell.ports import Store
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Handlers, Threads
 from noonbell.targets.jobs.reporting import AttemptReports, ReportWriter, ThreadReports
@@ -33,15 +33,11 @@ class JobTarget:
         abandoned: AbandonedThreads | None = None,
         location: str | None = None,
         sandboxes: Sandboxes | None = None,
-        wakeup: Wakeup | None = None,
     ) -> None:
-        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none.
-
-        `wakeup` is told of the children that handlers spawn; without it a poll finds them.
-        """
+        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
         self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
         self._scribe, self._threads, self._sandboxes = (
-            ReportWriter(store, wakeup=wakeup),
+            ReportWriter(store),
             Threads(),
             sandboxes or Sandboxes(),
         )
