@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypedDict, assert_type
+from typing import Any, Literal, TypedDict, assert_type
 
 from noonbell import App, Context, Fail, Published, RunFailed
+from noonbell.app import Flow
 
 app = App("shop")
 
@@ -57,6 +58,80 @@ async def pools() -> AsyncIterator[None]:
     yield
 
 
+@app.job
+def list_files(day: str) -> list[str]:
+    return [day]
+
+
+@app.job
+async def convert(ctx: Context, file: str, dpi: int = 300) -> int:
+    return len(file) * dpi
+
+
+@app.job
+def weigh(path: str) -> float:
+    return float(len(path))
+
+
+@app.job
+def add_up(sizes: list[int]) -> int:
+    return sum(sizes)
+
+
+@app.job
+def add_up_known(sizes: list[int | None]) -> int:
+    return sum(size or 0 for size in sizes)
+
+
+@app.job
+def compare(pair: tuple[int, float]) -> str:
+    return str(pair)
+
+
+@app.job
+def send_name(order: int) -> str:
+    return str(order)
+
+
+chain, group, each = app.flow.chain, app.flow.group, app.flow.map
+nightly = app.flow("nightly", chain(list_files, each(convert, max_parallel=8), add_up), cron="0 2 * * *")
+lenient = app.flow("lenient", chain(list_files, each(convert, allow_failure=True), add_up_known))
+fixed = app.flow("fixed", chain(count.request(word="a"), send.request(to=Address("a", 1), lines=[])))
+both = app.flow("both", group(convert.request(file="a"), weigh.request(path="b")))
+spread = app.flow("spread", chain(count, chain(weigh.request(path="a"), tick.request())))
+pair = app.flow("pair", chain(group(convert.request(file="a"), weigh.request(path="b")), tick.request()))
+fan = app.flow("fan", chain(list_files, each(weigh), tick.request()))
+split = app.flow("split", chain(send_name, group(convert, weigh), compare))
+named = app.flow("named", chain(sync_stats.request(region="eu"), tick.request()))
+alone = app.flow("alone", convert)
+flows: list[Flow[..., Any]] = [nightly, lenient, fixed, both, spread, pair, fan, split, named, alone]
+
+
+@app.job
+async def order(ctx: Context) -> float:
+    first = await ctx.spawn(convert.request(file="a"))
+    second = await ctx.spawn(weigh.request(path="a", priority=3))
+    assert_type(await ctx.gather(first, second), tuple[int, float])
+    many = await ctx.spawn_many(convert.request(file=name) for name in "abc")
+    assert_type(await ctx.gather(*many), tuple[int, ...])
+    (size,) = await ctx.gather(second)
+    return size
+
+
+@app.job
+def order_in_a_thread(ctx: Context) -> int:
+    children = ctx.spawn_many_sync([count.request(word="a")])
+    return sum(ctx.gather_sync(*children))
+
+
+async def use_flows() -> None:
+    published = await nightly.publish(day="monday", key="k")
+    assert_type(await published.result(), dict[str, int])
+    await alone.publish(file="a", dpi=600)
+    await both.publish(delay=3)
+    assert_type(nightly.steps, list[dict[str, Any]])
+
+
 async def use() -> None:
     await sync_stats.publish(region="eu", key="k", delay=30, priority=5)
     await sync_stats.publish(region="eu", days=3, run_at=datetime.now(UTC), specific_worker_ids=["w1"])
@@ -65,7 +140,8 @@ async def use() -> None:
     assert_type(published, Published[dict[str, int]])
     assert_type(published.run_id, int)
     assert_type(await published.result(timeout=10), dict[str, int])
-    assert_type((await count.publish(word="a", least=2)).outcome.value, str)
+    outcome: str = (await count.publish(word="a", least=2)).outcome.value
+    assert outcome == "created"
     assert_type(await (await count.publish(word="a")).result(), int)
     await tick.publish()
     await tick.publish(delay=1)

@@ -1,8 +1,11 @@
-"""The SDK is typed all the way: mypy passes correct uses and catches each slip, by its line and code."""
+"""The SDK is typed all the way: mypy and pyright pass correct uses and catch each slip, mypy by its code too."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -60,3 +63,26 @@ def test_a_slip_is_caught(found: Found, line: int):
 
 def test_nothing_else_is_complained_about(found: Found):
     assert sorted(found[WRONG.name]) == sorted(EXPECTED)
+
+
+@pytest.fixture(scope="module")
+def seen_by_pyright() -> dict[str, set[int]]:
+    """By file, the lines that pyright complains about."""
+    if shutil.which("node") is None:
+        (pytest.fail if os.environ.get("CI", "").lower() in {"1", "true"} else pytest.skip)("pyright needs node")
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(RIGHT), str(WRONG)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    assert answer.returncode in (0, 1), answer.stderr + answer.stdout
+    seen: dict[str, set[int]] = {RIGHT.name: set(), WRONG.name: set()}
+    for one in json.loads(answer.stdout)["generalDiagnostics"]:
+        if one["severity"] == "error":
+            seen[Path(one["file"]).name].add(one["range"]["start"]["line"] + 1)
+    return seen
+
+
+def test_pyright_passes_correct_uses(seen_by_pyright: dict[str, set[int]]):
+    assert seen_by_pyright[RIGHT.name] == set()
+
+
+def test_pyright_catches_the_same_slips_and_complains_about_nothing_else(seen_by_pyright: dict[str, set[int]]):
+    assert sorted(seen_by_pyright[WRONG.name]) == sorted(EXPECTED)

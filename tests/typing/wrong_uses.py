@@ -44,3 +44,61 @@ def late() -> None: ...
 
 @app.job(overlap_action="WAIT")  # error: call-overload
 def overlapping() -> None: ...
+
+
+@app.job
+def list_files(day: str) -> list[str]:
+    return [day]
+
+
+@app.job
+def convert(file: str, dpi: int = 300) -> int:
+    return len(file) * dpi
+
+
+@app.job
+def weigh(path: str) -> float:
+    return float(len(path))
+
+
+@app.job
+def add_up(sizes: list[int]) -> int:
+    return sum(sizes)
+
+
+@app.job
+def compare(pair: tuple[int, float]) -> str:
+    return str(pair)
+
+
+@app.job
+def tick() -> None: ...
+
+
+chain, group, each = app.flow.chain, app.flow.group, app.flow.map
+chain(list_files, convert)  # error: misc
+chain(count, add_up)  # error: misc
+chain(list_files, each(weigh), add_up)  # error: misc
+chain(list_files, each(convert, allow_failure=True), add_up)  # error: misc
+chain(list_files, each(add_up))  # error: misc
+chain(count, group(convert, weigh), compare)  # error: misc
+chain(count, each(convert))  # error: misc
+chain(list_files, each(convert), tick)  # error: arg-type
+chain(group(weigh.request(path="a"), convert.request(file="a")), compare)  # error: misc
+app.flow("misspelt", count, crom="0 2 * * *")  # error: call-arg
+nightly = app.flow("nightly", chain(list_files, each(convert), add_up))
+
+
+async def use_flows() -> None:
+    await nightly.publish(day=1)  # error: arg-type
+    await nightly.publish(date="monday")  # error: call-arg
+
+
+@app.job
+async def order(ctx: Context) -> str:
+    child = await ctx.spawn(convert.request(file=1))  # error: arg-type
+    await ctx.spawn(convert)  # error: arg-type
+    (size,) = await ctx.gather(child)
+    text: str = size  # error: assignment
+    await ctx.gather(convert.request(file="a"))  # error: call-overload
+    return text
