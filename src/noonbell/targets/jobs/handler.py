@@ -10,6 +10,7 @@ import contextvars
 import enum
 import importlib
 import importlib.util
+import inspect
 import queue
 import sys
 import threading
@@ -330,6 +331,8 @@ class Context:
 def _ready(answer: Awaitable[T]) -> T:
     """Of a channel that has done it when it returns: in threads and processes of their own."""
     if not isinstance(answer, ReadyResult):
+        if inspect.iscoroutine(answer):
+            answer.close()
         raise InvalidState("the sync form would block the event loop here; await the async form instead")
     value: T = answer.value
     return value
