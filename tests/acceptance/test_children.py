@@ -63,6 +63,8 @@ def test_a_hundred_children_are_gathered_once_though_the_worker_is_killed_while_
     run_id = node.trigger("name:sum_of_squares", payload={"folder": str(tmp_path), "count": 100})  # type: ignore[arg-type]
     parked = until(lambda: _parked(node, run_id), "the job to be parked")
     assert (parked["status"], parked["lease_expires_at"]) == ("RUNNING", None)
+    said = node.ask("GET", f"/runs/{run_id}/explain")["message"]
+    assert "waits for its children: 100 of them have not ended" in said
     first.process.send_signal(signal.SIGKILL)
     assert first.process.wait(PATIENCE) == -signal.SIGKILL
     workers(store_url, "second", "parents", "children").wait_for("is ready")
@@ -96,6 +98,9 @@ def test_a_worker_that_dies_around_a_park_or_a_wake_loses_nothing(
     seen = notes(tmp_path)
     assert seen[f"gathered {COUNT}"] == 1
     children = [seen[f"child {n}"] for n in range(COUNT)]
-    # Before the commit that wakes the job, the last child has done its work and is not settled: it is done again.
-    assert sorted(children) == [*[1] * (COUNT - 1), 2 if point == "K19" else 1]
+    if point == "K19":  # what was to be settled with the last child has done its work, and does it again
+        assert set(children) <= {1, 2}
+        assert 2 in children
+    else:
+        assert children == [1] * COUNT
     assert len(node.ask("GET", f"/runs?parent_id={run_id}")["items"]) == COUNT

@@ -89,10 +89,12 @@ class Explain:
         return history, found
 
     async def _about_flow(self, run: Run) -> list[tuple[str, dict[str, Any]]]:
-        """Of a step, which one it is; of a flow, how its steps stand."""
+        """Of a step or a child, whose it is; of a flow, how its steps stand."""
         if run.step_id is not None:
             item = [] if run.item_index is None else [("and_item", {"item": run.item_index})]
             return [("and_step", {"step": run.step_id, "parent": run.parent_id}), *item]
+        if run.origin is Origin.SPAWN:
+            return [("and_child", {"parent": run.parent_id})]
         steps = await self._store.flow_states(run.id)
         if not steps:
             return []
@@ -258,6 +260,8 @@ class Explain:
                 found = await self._retries(history, run)
             case RunStatus.RUNNING | RunStatus.CALLBACK_PENDING:
                 found = under_way(run)
+                if run.status is RunStatus.RUNNING and run.worker_id is None:
+                    await self._note_children(run, found)
             case _ if details.get("kind") == "lost" or (details.get("kind") == "unknown" and run.lost_count):
                 found = SlotFinding("lost", facts=ended(run))
             case _:
@@ -265,6 +269,14 @@ class Explain:
         found.run_id = run.id
         found.facts["run"] = run.id
         return found
+
+    async def _note_children(self, run: Run, found: SlotFinding) -> None:
+        """It is under way without a worker: perhaps it waits for the children that it has spawned."""
+        active = tuple(status for status in RunStatus if status not in FINAL)
+        query = RunQuery(parent_id=run.id, origin=Origin.SPAWN, status=active, page_size=1)
+        count = (await self._store.runs(query)).total
+        if count:
+            found.key, found.facts = "running_children", {"count": count, "attempt": run.attempt}
 
     async def _ran(self, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
         late = (run.created_at - run.scheduled_time) / SECOND

@@ -24,6 +24,7 @@ from noonbell.model.request import RunQuery
 DOCS = Path(__file__).parents[3] / "docs"
 HOW_TO = DOCS / "how-to/python-jobs.md"
 REFERENCE = DOCS / "reference/python.md"
+COMPOSE = DOCS / "how-to/compose-jobs.md"
 EVENTS = DOCS / "how-to/events.md"
 TESTING = DOCS / "how-to/testing.md"
 AFTER = DOCS / "how-to/run-after-others.md"
@@ -70,6 +71,13 @@ async def test_the_how_to_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async with names["web"].router.lifespan_context(names["web"]):
         placed = await names["place"](7)
         assert (await names["app"].connection.run(placed["run_id"])).task_name == "ship"
+
+
+async def test_the_page_about_jobs_put_together_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(COMPOSE):
+        await run(block, COMPOSE, names)
 
 
 def run_as_tests(page: Path, folder: Path) -> None:
@@ -130,7 +138,7 @@ def public(thing: type) -> set[str]:
 
 @pytest.mark.parametrize("thing", [App, Job, Published, Context], ids=lambda thing: thing.__name__)
 def test_the_reference_has_every_public_name(thing: type):
-    inner = {"alive", "attached", "connection"} if thing is App else set()
+    inner = {"alive", "attached", "connection", "add_flow", "is_carried_out_by"}
     text = REFERENCE.read_text()
     assert {name for name in public(thing) - inner if not re.search(rf"\b{name}\b", text)} == set()
 

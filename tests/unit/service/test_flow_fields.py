@@ -109,11 +109,16 @@ def test_a_circle_is_named_by_its_steps():
         ({"target_url": URL}, "target_url"),
         ({"job_type": "j"}, "steps"),
         ({"exec_type": "JOB", "job_type": "j"}, "steps"),
-        ({"queue": "mine"}, "queue"),
     ],
 )
 def test_what_is_not_for_a_flow_is_refused(fields: dict[str, Any], name: str):
     assert name in problems({"id": "a", "target_url": URL}, **fields)
+
+
+@pytest.mark.parametrize("queue", ["mine", "http"])
+def test_a_flow_may_name_the_queue_whose_workers_start_it(queue: str):
+    given = {"name": "x", "steps": [{"id": "a", "target_url": URL}], "queue": queue}
+    assert read_task(given, NOW, RULES).spec.queue == queue
 
 
 def test_a_flow_without_steps_is_refused():
