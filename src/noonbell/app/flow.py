@@ -147,7 +147,10 @@ class FlowBuilder:
             made = _Making()
             made.add(whole, (), _OF_THE_RUN)
             signature = made.signature()
-            declared = declared_flow(name, made.steps, made.queue, options)
+            given: dict[str, Any] = dict(options)
+            if given.get("payload") is not None:
+                given["payload"] = signature.write(given["payload"])
+            declared = declared_flow(name, made.steps, made.queue, given)
             flow: Flow[P, R] = Flow(self._app, signature, declared)
             self._app.add_flow(flow)
         except InvalidArgument as error:

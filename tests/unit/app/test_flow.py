@@ -148,6 +148,7 @@ def test_what_is_built_is_a_task_that_the_api_takes():
         (lambda made: made.flow("x", chain(tick, wide)), "has a fanout"),
         (lambda made: made.flow("x", group(convert, weigh)), "have different parameters"),
         (lambda made: made.flow("x", chain(tick.request(key="k"), convert)), "the request of tick says key"),
+        (lambda made: made.flow("x", convert, payload={"dpi": 3}), "file: is missing"),
         (lambda made: made.flow("x", tick, retries=3), "retry_policy"),
         (lambda made: made.flow("x", tick, sandbox=True), "sandbox: is not an option of a flow"),
         (lambda made: made.flow("x", tick, crom="x"), "crom: is not an option of a flow; did you mean cron?"),

@@ -106,7 +106,13 @@ def _old(
             f" and parent_id is null{one} order by id limit :limit",
             {**params, "after": after},
         )
+        # What a run has spawned may outlive it: those runs are passed over, so that others behind them are reached.
+        more = f" and place <> {int(Place.READY)}"
+        busy = yield from q.fetch_by("select distinct parent_id from live", "parent_id", [row[0] for row in rows], more)
+        waits = {row[0] for row in busy}
         for run_id, of_task in rows:
+            if run_id in waits:
+                continue
             if keep is not None and of_task not in thresholds:
                 thresholds[of_task] = yield from _oldest_kept(of_task, keep)
             if keep is None or run_id < thresholds[of_task]:
