@@ -321,8 +321,9 @@ class AppConnection:
         if found is None:
             task = await self._store.task_named(job.name)
             if task is None or not job.is_carried_out_by(task.spec):
+                noun = "job" if "job_type" in job.declared.task else "flow"
                 raise NotFound(
-                    f"{job.name!r} has no task; it is declared when the app connects, unless declare=False says not to"
+                    f"{noun} {job.name!r} has no task; it is declared when the app connects, unless declare=False says not to"
                 )
             found = self._task_ids[job.name] = task.id
         return found
