@@ -82,11 +82,11 @@ def _parked(node: ServerNode, run_id: int) -> dict[str, object] | None:
     return run if len(waiting) == 100 and run["status"] == "RUNNING" and run["worker_id"] is None else None
 
 
-@pytest.mark.parametrize("point", ["K18", "K18:2", "K19", f"K20:{COUNT}"])
+@pytest.mark.parametrize("point", ["K19", "K19:2", "K20", f"K21:{COUNT}"])
 def test_a_worker_that_dies_around_a_park_or_a_wake_loses_nothing(
     point: str, nodes: Nodes, store_url: str, workers: Start, tmp_path: Path
 ):
-    """K18: before the commit of the park; K18:2 after it. K19: before the commit that wakes the job; K20 after it."""
+    """K19: before the commit of the park; K19:2 after it. K20: before the commit that wakes the job; K21 after it."""
     node = nodes.start(store_url)
     armed = workers(store_url, "armed", "parents", "children", point=point)
     armed.wait_for("is ready")
@@ -98,7 +98,7 @@ def test_a_worker_that_dies_around_a_park_or_a_wake_loses_nothing(
     seen = notes(tmp_path)
     assert seen[f"gathered {COUNT}"] == 1
     children = [seen[f"child {n}"] for n in range(COUNT)]
-    if point == "K19":  # what was to be settled with the last child has done its work, and does it again
+    if point == "K20":  # what was to be settled with the last child has done its work, and does it again
         assert set(children) <= {1, 2}
         assert 2 in children
     else:

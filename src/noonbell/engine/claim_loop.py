@@ -207,9 +207,9 @@ class ClaimLoop:
         failpoint.hit("K7")
         for state, made in ended:
             if made.transition is Transition.GATHER:
-                failpoint.hit("K18")
+                failpoint.hit("K19")
             if state.lease.origin is Origin.SPAWN:
-                failpoint.hit("K20")
+                failpoint.hit("K21")
         self._in_flight.remove(ended)
         if self._observe is not None:
             seen = zip(ended, answers, strict=True)

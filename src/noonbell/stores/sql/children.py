@@ -4,10 +4,10 @@
 all: how long its parked attempts executed. The row of the parent in `live` is held before its children are looked at: of two
 nodes that settle the last two children, one waits for the other and then finds no child left.
 
-    K18  died before the park commits     the lease runs out; the next attempt finds the children and parks, or goes on
-    K18  died after it                    nothing is lost: no worker is needed until the last child ends
-    K19  died before the wake commits     the last child is not final either: it is settled again, or its lease runs out
-    K20  died after it                    the parent waits for a worker; only the signal is missing, and a poll finds it
+    K19  died before the park commits     the lease runs out; the next attempt finds the children and parks, or goes on
+    K19  died after it                    nothing is lost: no worker is needed until the last child ends
+    K20  died before the wake commits     the last child is not final either: it is settled again, or its lease runs out
+    K21  died after it                    the parent waits for a worker; only the signal is missing, and a poll finds it
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.spawn import ChildState
-from noonbell.ports import queue_topic
 from noonbell.stores.sql.active_runs import (
     STANDING,
     Live,
@@ -76,8 +75,8 @@ def wake(q: Dialect, cache: TaskView, now: Instant, parents: Iterable[int]) -> W
     yield UpdateMany("runs", "id", ("status", "updated_at", "attempt", "lost_count"), states)
     yield from note_given_back([live for live in woken if live.flags & RunFlag.ROUND])
     yield from tell("run.resumed", [(live.task_id, live.run_id, {"status": RunStatus.SCHEDULED}) for live in woken])
-    cache.fed |= {queue_topic(live.queue) for live in woken}
-    failpoint.hit("K19")
+    cache.step_queues |= {live.queue for live in woken}
+    failpoint.hit("K20")
 
 
 def note_executed(gathered: Sequence[tuple[Live, Instant]]) -> Work[None]:

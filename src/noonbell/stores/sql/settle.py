@@ -22,7 +22,6 @@ from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, Promoted, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.ports import queue_topic
 from noonbell.stores.sql import children
 from noonbell.stores.sql.active_runs import (
     Live,
@@ -306,8 +305,8 @@ def _write(q: Dialect, cache: TaskView, now: Instant, changes: _Changes) -> Work
     yield from tell_all(changes.facts)
     if changes.gathered:
         # Those whose children have all ended since they looked wait for a worker already.
-        cache.fed |= {queue_topic(live.queue) for live, _ in changes.gathered}
-        failpoint.hit("K18")
+        cache.step_queues |= {live.queue for live, _ in changes.gathered}
+        failpoint.hit("K19")
     yield from finish(q, cache, now, changes.endings)
 
 

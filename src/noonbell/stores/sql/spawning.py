@@ -20,7 +20,6 @@ from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
 from noonbell.model.request import Publication, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus, idempotency_key_of
 from noonbell.model.spawn import MOST_CHILDREN, ChildRequest
-from noonbell.ports import PLAN, queue_topic
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
@@ -167,7 +166,7 @@ def _write(
         )
     rows = [(live.run_id, position, new_run.id, live.retry_count) for position, new_run in made.items()]
     yield InsertMany("children", ("run_id", "position", "child_id", "retry_count"), rows)
-    cache.fed |= {PLAN, *(queue_topic(new_run.task.spec.queue) for new_run in new_runs)}  # it may wait for its time
+    cache.step_queues |= {new_run.task.spec.queue for new_run in new_runs}
     told = {"status": RunStatus.SCHEDULED, "parent_id": live.run_id}
     yield from tell("run.scheduled", [(new_run.task.id, new_run.id, told) for new_run in new_runs])
     yield from after_birth(q, cache, now, new_runs)
