@@ -85,6 +85,11 @@ async def stubborn(ctx: Context) -> str:
 
 
 @app.job(retries=0)
+async def childless(ctx: Context) -> int:
+    return len(await ctx.gather(*await ctx.spawn_many([double.request(n=n) for n in ()])))
+
+
+@app.job(retries=0)
 async def keyed(ctx: Context) -> None:
     await ctx.spawn(double.request(n=1, key="k"))
 
@@ -139,6 +144,13 @@ async def test_what_cannot_be_spawned_fails_the_run_in_words(job: Any, words: st
         run = await published.run()
         assert run.status == "FAILED"
         assert words in (run.error_message or "")
+
+
+async def test_gathering_nothing_waits_for_nothing():
+    async with trial(app) as running:
+        published = await childless.publish()
+        await running.run_until_idle()
+        assert ((await published.run()).attempt, await published.result(1)) == (1, 0)
 
 
 async def test_a_handler_that_catches_everything_is_parked_all_the_same():

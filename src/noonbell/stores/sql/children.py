@@ -101,6 +101,8 @@ def executed(q: Dialect, run_ids: Sequence[int]) -> Work[dict[int, int]]:
 
 def states(q: Dialect, run_id: RunId, positions: Sequence[int]) -> Work[list[ChildState]]:
     """How the children of a run at these positions stand, in that order. One that is not kept any longer is left out."""
+    if not positions:
+        return []
     rows = yield Fetch(
         "select c.position, r.id, r.status, r.result, r.error_message, r.error_details from children c"
         f" join runs r on r.id = c.child_id where c.run_id = :id and {q.ids('c.position', 'positions')}",
