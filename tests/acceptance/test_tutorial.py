@@ -14,8 +14,8 @@ from acceptance.harness import COMMAND, PATIENCE, until
 from noonbell import yaml_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-TUTORIAL = DOCS / "tutorial" / "nightly-flow.md"
-MOVING = DOCS / "how-to" / "from-celery-bullmq-airflow.md"
+TUTORIAL = DOCS / "tutorial/nightly-flow.md"
+MOVING = DOCS / "how-to/from-celery-bullmq-airflow.md"
 SERVED = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
