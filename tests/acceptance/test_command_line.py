@@ -82,7 +82,7 @@ def test_waiting_no_longer_than_asked_is_exit_7(noonbell, target):
 
 
 def test_who_stops_waiting_hears_that_the_run_goes_on(noonbell, server, target):
-    noonbell("task", "create", "slow", "--url", target.url("/hold/on"))
+    noonbell("task", "create", "slow", "--url", target.url("/hold/on"), "--timeout", "10m")
     env = dict(os.environ) | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
     waiting = subprocess.Popen([COMMAND, "trigger", "slow", "--wait"], env=env, stderr=subprocess.PIPE, text=True)
     target.wait_for("/hold/on")

@@ -14,7 +14,7 @@ from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunStatus
-from noonbell.model.task import TARGET_KINDS, TaskSpec
+from noonbell.model.task import FLOWS, TARGET_KINDS, TaskSpec
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets import MAKERS
@@ -23,6 +23,8 @@ from unit.targets.make import assignment
 TIMEOUT = 30.0
 """Seconds of an attempt, far more than a call on loopback takes."""
 PATIENCE = 60.0
+CARRIED_OUT = [kind.name for kind in TARGET_KINDS if kind is not FLOWS]
+"""The run of a flow is started by the store, and its steps are runs of the other kinds."""
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ async def memory() -> AsyncIterator[MemoryStore]:
     await store.close()
 
 
-@pytest.fixture(params=[kind.name for kind in TARGET_KINDS])
+@pytest.fixture(params=CARRIED_OUT)
 async def scene(request: pytest.FixtureRequest, memory: MemoryStore) -> AsyncIterator[Scene]:
     async with SCENES[request.param](memory) as made:
         yield made
@@ -62,9 +64,8 @@ async def seen(event: asyncio.Event) -> None:
 
 
 def test_every_kind_has_a_maker_and_a_scene() -> None:
-    names = {kind.name for kind in TARGET_KINDS}
-    assert set(MAKERS) == names
-    assert set(SCENES) == names
+    assert set(MAKERS) == set(CARRIED_OUT)
+    assert set(SCENES) == set(CARRIED_OUT)
 
 
 def test_no_field_and_no_exec_type_belongs_to_two_kinds() -> None:
