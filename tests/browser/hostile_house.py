@@ -224,6 +224,8 @@ class Life:
             made = await self.sow(name, self.fixed(name), plain=plain, text=f"{self.text} {len(seen)}", **parts)
             if name == "create_job" and made is not None:
                 parts["id"] = made["id"]
+            if name == "pause_all":  # the others want to live
+                await sower.call("POST", "/api/v1/resume")
 
     def plainly(self, operation: str) -> dict[str, Any]:
         """What must not be the same for every text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -305,6 +306,24 @@ async def test_figures_from_when_the_tables_were_empty_mislead_no_hot_statement(
     await fill(store)
     found = await scans_by_step(store, clock, monkeypatch)
     assert not found, "\n".join(f"{name}: {scan}" for name, scans in found.items() for scan in scans)
+
+
+async def test_the_switch_that_stops_every_start_costs_no_statement(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    """Claims, planning and promotion look at it inside the statement with which they look for work."""
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    looked: set[str] = set()
+    for name, step in await hot_steps(store, clock):
+        async with listening(store, monkeypatch) as heard:
+            await step()
+        texts = [" ".join(sql.split()) for sql, _ in heard]
+        with_switch = [text for text in texts if "installation_pauses" in text]
+        assert [text for text in with_switch if not re.search(r"\b(queues|cursors|live)\b", text)] == [], name
+        looked |= {name} if with_switch else set()
+    assert any("claim" in name for name in looked)
+    assert any("plan" in name for name in looked)
 
 
 FOLLOWING = {"edges", "joins", "join_runs"}

@@ -41,6 +41,7 @@ GET /api/v1/runs/{run_id}/graph
 GET /api/v1/runs/{run_id}/log
 GET /api/v1/runs/{run_id}/callbacks
 GET /api/v1/callbacks
+GET /api/v1/pause
 GET /api/v1/queues
 GET /api/v1/queues/{name}
 GET /api/v1/queues/{name}/dead
@@ -103,6 +104,8 @@ POST /api/v1/queues/{name}/resume
 POST /api/v1/queues/{name}/drain
 POST /api/v1/queues/{name}/clean
 POST /api/v1/queues/{name}/redrive
+POST /api/v1/pause
+POST /api/v1/resume
 PATCH /api/v1/workers/{worker_id}
 POST /api/v1/workers/{worker_id}/drain
 POST /api/v1/workers/{worker_id}/stop
@@ -258,6 +261,8 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /runs/{run_id}/retry": _by_operator("retry_run"),
     "POST /runs/{run_id}/promote": _by_operator("promote_run"),
     "POST /runs/{run_id}/replay": _by_operator("trigger_task"),
+    "POST /pause": _by_operator("pause_all"),
+    "POST /resume": _by_operator("resume_all"),
     "POST /queues/{name}/pause": _by_operator("pause_queue"),
     "POST /queues/{name}/resume": _by_operator("resume_queue"),
     "POST /queues/{name}/limit": _by_operator("limit_queue"),

@@ -164,6 +164,8 @@ async def queues(story: Story) -> None:
         await does(f"POST /api/v1/queues/{{name}}/{verb}", name="default", told=f"{verb}_queue")
     await does("POST /api/v1/queues/{name}/clean", {"older_than_days": 1}, name="default", told="clean_queue")
     await does("POST /api/v1/queues/{name}/redrive", {"filter": {}}, name="default", told="redrive_queue")
+    await does("POST /api/v1/pause", {"reason": "it burns"}, told="pause_all")
+    await does("POST /api/v1/resume", told="resume_all")
 
 
 async def jobs(story: Story) -> None:

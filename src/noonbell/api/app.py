@@ -17,7 +17,21 @@ from starlette.responses import Response
 
 from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
-from noonbell.api import events, jobs, openapi, plans, queues, reports, responses, runs, system, tasks, tokens, workers
+from noonbell.api import (
+    events,
+    jobs,
+    openapi,
+    pauses,
+    plans,
+    queues,
+    reports,
+    responses,
+    runs,
+    system,
+    tasks,
+    tokens,
+    workers,
+)
 from noonbell.api.access import AccessGuard, OwnRunCheck, Session
 from noonbell.api.endpoint import Endpoint, routes
 from noonbell.api.middleware import RequestMiddleware
@@ -108,6 +122,7 @@ def all_endpoints(
         *(events.endpoints(hub) if hub is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
+        *pauses.endpoints(services),
         *system.endpoints(health, metrics_render, installation),
     ]
 

@@ -18,7 +18,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.heartbeat import HeartbeatThread
 from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.engine.loop_runner import Loop
-from noonbell.engine.node import Node, SchedulerWatch, SchemaWatch, node_name
+from noonbell.engine.node import Node, PauseWatch, SchedulerWatch, SchemaWatch, node_name
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
@@ -103,7 +103,7 @@ def planning_node(
         planner=planner if scheduler else None,
         sweeper=Sweeper(store, wakeup, tasks=parts.tasks),
         workers=workers,
-        others={**(others or {}), **watches},
+        others={**(others or {}), **watches, "pause watch": PauseWatch(store, wakeup)},
         clock=SystemClock(),
         note_outage=lambda seconds, reason: store.note_outage(seconds, node_name(), reason),
         waits_for=store.waits_for,

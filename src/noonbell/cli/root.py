@@ -208,6 +208,8 @@ COMMANDS = {
     "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
     "run": CommandEntry("run", "List, read, cancel, retry and follow runs."),
     "queue": CommandEntry("queue", "List, pause, resume, drain and clean queues."),
+    "pause": CommandEntry("pause", "Let nothing start, on any node."),
+    "resume": CommandEntry("pause", "Let everything start again."),
     "api": CommandEntry("api", "Call any endpoint of the API."),
     "validate": CommandEntry("task_files", "Check tasks in files; needs no server."),
     "diff": CommandEntry("task_files", "Show what applying files would change."),

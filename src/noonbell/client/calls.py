@@ -196,6 +196,9 @@ class ApiCalls:
     check_audit_log = ApiCall("GET", "/audit/check")
 
     # System
+    get_pause = ApiCall("GET", "/pause")
+    pause_all = ApiCall("POST", "/pause")
+    resume_all = ApiCall("POST", "/resume")
     healthz = ApiCall("GET", "/healthz")
     version = ApiCall("GET", "/version")
     installation = ApiCall("GET", "/installation")

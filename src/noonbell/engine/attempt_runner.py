@@ -15,6 +15,8 @@ An attempt has one deadline: the attempt runner sets it, the target may extend i
     still not ended    the sweep, on any node, finds the attempt past its deadline in the store
 
 A deadline in a blocked event loop cannot fire. The target asks `late_by` when the loop turns again.
+
+While everything is paused, no attempt starts: see `PauseCheck`.
 """
 
 from __future__ import annotations
@@ -232,6 +234,43 @@ def extend(seconds: float) -> None:
 
 T = TypeVar("T")
 
+FRESH = 1.0
+"""Seconds for which it is taken to hold that everything was not paused."""
+
+
+class PauseCheck:
+    """Keeps attempts from starting while everything is paused, on whatever a worker claimed before.
+
+    A claim that was not refused has found, after it was sent off, that nothing is paused. For `FRESH` seconds from then that is
+    good enough to start what it brought. An attempt that is to start later (the claim took long, the worker was full, its event
+    loop was blocked, a local retry waited) has the store asked first, one question for all that wait; if everything is
+    paused, its run is handed back. So no attempt starts more than `FRESH` seconds after a pause was committed, plus the time from the
+    answer to the first byte; and while claims are quick this costs no statement.
+    """
+
+    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._monotonic = store, monotonic
+        self._open_at = float("-inf")
+        """Monotonic: when the question was sent off that was last answered with "not paused"."""
+        self._asking = asyncio.Lock()
+
+    def found_open(self, asked_at: float) -> None:
+        """A claim that was sent off then was not refused."""
+        self._open_at = max(self._open_at, asked_at)
+
+    async def is_paused(self) -> bool:
+        if self._monotonic() - self._open_at < FRESH:
+            return False
+        async with self._asking:
+            if self._monotonic() - self._open_at < FRESH:
+                return False
+            asked_at = self._monotonic()
+            if await _insist(self._store.installation_pause) is not None:
+                return True
+            self.found_open(asked_at)
+            return False
+
+
 CallbackUrl = Callable[[str], str]
 """From a callback token to the complete address that a target calls."""
 
@@ -249,8 +288,11 @@ class AttemptRunner:
         targets: Mapping[ExecType, Target],
         callback_url: CallbackUrl | None = None,
         draw: Callable[[], float] = random.random,
+        pause_check: PauseCheck | None = None,
     ) -> None:
+        """`pause_check` is shared with the claim loops, which tell it what claims have found."""
         self._store, self._tasks, self._targets = store, tasks, targets
+        self._pause_check = pause_check or PauseCheck(store)
         self._callback_url, self._draw = callback_url, draw
         self._deadlines = Deadlines()
 
@@ -273,6 +315,8 @@ class AttemptRunner:
         task = self._tasks.get(lease) or await self._loaded(lease)
         if task is None:
             return None
+        if await self._pause_check.is_paused():
+            return released(subject_of(lease), begun=False)
         if task.spec.delivery is Delivery.AT_MOST_ONCE and not await self._begin(state):
             return None
         failpoint.hit("K4")
@@ -295,6 +339,8 @@ class AttemptRunner:
             if not await self._recorded(assignment, outcome, delay):
                 return None
             await asyncio.sleep(delay)  # stopped while it waits, it is handed back, and the store retries it
+            if await self._pause_check.is_paused():
+                return released(subject_of(lease), begun=state.begun)
             assignment = _once_more(assignment)
 
     async def _loaded(self, lease: Lease) -> Task | None:

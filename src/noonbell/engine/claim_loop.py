@@ -21,7 +21,7 @@ import msgspec
 
 from noonbell.clock import SECOND
 from noonbell.engine import failpoint
-from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.attempt_runner import PauseCheck, TaskCache
 from noonbell.engine.heartbeat import Heartbeat
 from noonbell.engine.in_flight import STALE, EndedAttempt, InFlight, renewal_seconds
 from noonbell.engine.loop_runner import StoreClock, batch_done
@@ -57,11 +57,13 @@ class ClaimLoop:
         *,
         poll: float,
         observe: Observe | None = None,
+        pause_check: PauseCheck | None = None,
     ) -> None:
         """`request.max` is the largest batch. A loop with a `poll` below infinity finds runs whose signal was lost."""
         self._store, self._wakeup, self._tasks = store, wakeup, tasks
         self._in_flight, self._heartbeat = in_flight, heartbeat
         self._request, self._poll, self._observe = request, min(poll, _LONG), observe
+        self._pause_check = pause_check or PauseCheck(store)
         self._clock = StoreClock(store)
 
     async def tick(self) -> float:
@@ -82,6 +84,10 @@ class ClaimLoop:
         finally:
             in_flight.unreserve(room)
         batch_done()
+        if claimed.is_paused:
+            in_flight.hand_back_waiting()
+        elif room:
+            self._pause_check.found_open(asked_at)
         for queue in claimed.split:
             self._wakeup.signal(queue_topic(queue))
         if claimed.leases:

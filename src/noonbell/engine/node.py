@@ -6,6 +6,7 @@ nothing behind but leases, and those run out.
     SchemaWatch       stops a process whose store another node has upgraded past it
     AuditWatch        writes the head of the audit log to the server's own log: at the start, every hour in which it moved, and
                       at the stop. Kept outside the store, it is what `noonbell audit --expect-head` compares the log with
+    PauseWatch        says in the log of each process that everything is paused, by whom and why, and that it goes on
     SchedulerWatch    warns in processes that execute and do not plan, while no scheduler runs: slots, delayed runs and
                       retries wait then
 """
@@ -28,9 +29,10 @@ from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditEnd, AuditEntry
+from noonbell.model.account import InstallationPause
 from noonbell.model.worker import is_scheduler_alive
 from noonbell.policy.audit_chain import LogFlaw, LogState
-from noonbell.ports import Store
+from noonbell.ports import PAUSE, Store, Wakeup
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -225,6 +227,31 @@ class AuditWatch:
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+_LOOK_PAUSE = 5.0
+"""Seconds between two looks where no signal comes."""
+
+
+class PauseWatch:
+    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+        self._store, self._wakeup = store, wakeup
+        self._known: InstallationPause | None = None
+
+    async def tick(self) -> float:
+        """Look, and say what has changed."""
+        found = await self._store.installation_pause()
+        if found != self._known:
+            if found is not None:
+                why = f": {found.reason}" if found.reason else ""
+                log.warning("everything is paused since %s by %s%s", rfc3339(found.since), found.by or "–", why)
+            else:
+                log.info("everything goes on: the pause is over")
+            self._known = found
+        return _LOOK_PAUSE
+
+    async def wait(self, seconds: float) -> None:
+        await self._wakeup.wait((PAUSE,), seconds)
 
 
 _LOOK_ABSENT = 5.0

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from noonbell.engine import failpoint
-from noonbell.engine.attempt_runner import AttemptRunner, CallbackUrl, TaskCache
+from noonbell.engine.attempt_runner import AttemptRunner, CallbackUrl, PauseCheck, TaskCache
 from noonbell.engine.claim_loop import ClaimLoop, Observe
 from noonbell.engine.heartbeat import Heartbeat, HeartbeatThread
 from noonbell.engine.in_flight import AbandonedThreads, InFlight, StopReason
@@ -31,7 +31,7 @@ from noonbell.model import worker as model
 from noonbell.model.request import ClaimRequest
 from noonbell.model.task import ExecType
 from noonbell.model.worker import WorkerState
-from noonbell.ports import ANY_QUEUE, ORDERS, Store, Target, Wakeup, queue_topic
+from noonbell.ports import ANY_QUEUE, ORDERS, PAUSE, Store, Target, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -87,17 +87,28 @@ class Worker:
         registered = self._registration(version, types, concurrency, part_of)
         request = ClaimRequest(worker_id=self.id, queues=self.queues, max=batch, job_types=types, version=version)
         tasks = tasks or TaskCache(store)
-        runner = AttemptRunner(store, tasks, targets, callback_url)
+        pauses = PauseCheck(store)
+        runner = AttemptRunner(store, tasks, targets, callback_url, pause_check=pauses)
         self.in_flight = InFlight(concurrency, runner.run, ahead=ahead, abandoned=abandoned)
         self.heartbeat = Heartbeat(
             store, self.in_flight, tasks, registered, on_state=self._obey, thread=heartbeat_thread
         )
         polls = [poll, *[float("inf")] * (claim_loops - 1)]
         self.claim_loops = [
-            ClaimLoop(store, wakeup, tasks, self.in_flight, self.heartbeat, request, poll=each, observe=observe)
+            ClaimLoop(
+                store,
+                wakeup,
+                tasks,
+                self.in_flight,
+                self.heartbeat,
+                request,
+                poll=each,
+                observe=observe,
+                pause_check=pauses,
+            )
             for each in polls
         ]
-        topics = [*map(queue_topic, self.queues), ANY_QUEUE]
+        topics = [*map(queue_topic, self.queues), ANY_QUEUE, PAUSE]
         self._listeners = [
             SignalListener(wakeup, topics, self.in_flight.changed.notify),
             SignalListener(wakeup, (ORDERS,), self.heartbeat.notify),

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from noonbell.engine.attempt_runner import TaskCache, previous_of
+from noonbell.engine.attempt_runner import FRESH, TaskCache, previous_of
 from noonbell.engine.loop_runner import StoreClock
 from noonbell.engine.settle import Subject, released, settlement, subject_of
 from noonbell.errors import LeaseLost, NotFound, RateLimited, StoreUnavailable
@@ -34,7 +34,7 @@ from noonbell.model.request import Claimed, ClaimRequest, HeartbeatAnswer
 from noonbell.model.run import Lease, Run, RunId, RunStatus
 from noonbell.model.task import Delivery, Task
 from noonbell.model.worker import Attendance, LeaseOrder, Order, WorkerDeclaration, WorkerInfo, WorkerState
-from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
+from noonbell.ports import ANY_QUEUE, ORDERS, PAUSE, PLAN, Store, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -193,7 +193,15 @@ class LongPoll:
         room = min(request.max, waiter.attendance.concurrency - held)
         if room <= 0:
             return Claimed([])
+        asked_at = time.monotonic()
         claimed = await self.store.claim(msgspec.structs.replace(request, max=room))
+        if (
+            claimed.leases
+            and time.monotonic() - asked_at >= FRESH
+            and await self.store.installation_pause() is not None
+        ):
+            self.hand_back(claimed.leases)  # everything was paused while the claim was on its way
+            return Claimed([], is_paused=True)
         for queue in claimed.split:
             self.wakeup.signal(queue_topic(queue))
         return claimed
@@ -235,7 +243,7 @@ class WaitGroup:
         self.waiters: deque[Waiter] = deque()
         """Who has waited longest, or was asked longest ago, first."""
         self._long_poll, self._on_empty = long_poll, on_empty
-        self._topics = [*map(queue_topic, kind.queues), ANY_QUEUE]
+        self._topics = [*map(queue_topic, kind.queues), ANY_QUEUE, PAUSE]
         self._is_idle = False
         self._listening: asyncio.Task[None] | None = None
 

@@ -38,6 +38,16 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
+class InstallationPause(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything was paused; `until` is None while it is."""
+
+    since: Instant
+    until: Instant | None = None
+    by: str | None = None
+    resumed_by: str | None = None
+    reason: str = ""
+
+
 class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
     """Since when a task has the status that it has, and who gave it."""
 
@@ -68,6 +78,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     run_id: RunId
     until: Instant | None = None
     """It waits for its time: delayed, moved by jitter, or to be retried."""
+    all_paused: InstallationPause | None = None
+    """Everything is."""
     paused: Pause | None = None
     """Its queue is."""
     limit: int | None = None

@@ -78,6 +78,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """When a limit that held something back may let it go; None = nothing is held back by time."""
     split: tuple[str, ...] = ()
     """The queues of the fan-outs that this claim has split: their other parts wait there for other workers."""
+    is_paused: bool = False
+    """Everything is paused, so there is nothing."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

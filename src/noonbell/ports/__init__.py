@@ -21,6 +21,7 @@ __all__ = [
     "ANY_QUEUE",
     "EVENTS",
     "ORDERS",
+    "PAUSE",
     "PLAN",
     "Queries",
     "Reseal",
@@ -89,6 +90,8 @@ PLAN: Final = "plan"
 """Topic: a cursor or a delayed run may be due earlier than the planner believes."""
 ORDERS: Final = "orders"
 """Topic: an operator or a policy has an order for a worker: heartbeat now rather than in a while."""
+PAUSE: Final = "pause"
+"""Topic: everything was paused, or goes on."""
 ANY_QUEUE: Final = "queue:*"
 """Topic: a run was put on a queue that the sender does not know. Every worker listens to it."""
 EVENTS: Final = "events"

@@ -11,6 +11,7 @@ from noonbell.model.account import (
     Activity,
     CleanedSlots,
     Inconsistency,
+    InstallationPause,
     Label,
     Outage,
     Pause,
@@ -161,6 +162,12 @@ class Queries(Protocol):
     async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
         """When the queue was paused within the stretch, by whom and until when, oldest first."""
 
+    async def installation_pause(self) -> InstallationPause | None:
+        """Who has paused everything, why and since when; None: nothing is paused as a whole."""
+
+    async def installation_pauses(self, since: Instant, until: Instant) -> list[InstallationPause]:
+        """When everything was paused within the stretch, oldest first."""
+
     async def flaws(self, limit: int = 100) -> list[Inconsistency]:
         """Rows that contradict each other, at most `limit`. Reads only. A sound store answers with nothing.
 
@@ -219,10 +226,10 @@ class Queries(Protocol):
         """What the rules remember, by rule and subject."""
 
     async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
-        """Tasks with a slot that was due `seconds` ago and is not planned, the oldest first."""
+        """Tasks with a slot that was due `seconds` ago and is not planned, the oldest first; none while everything is paused."""
 
     async def waiting_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
-        """Tasks with a run that has been due for `seconds` and is not claimed; not on paused queues."""
+        """Tasks with a run that has been due for `seconds` and is not claimed; not on paused queues, and none while everything is paused."""
 
     async def slow_tasks(self, seconds: float, factor: float, limit: int = 50) -> list[OverdueTask]:
         """Tasks with a run under way for longer than `seconds` and than `factor` times the median of its last runs."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from noonbell.clock import Instant
 from noonbell.model.access import AuditAction, AuditEntry, Role, Token
-from noonbell.model.account import Outage
+from noonbell.model.account import InstallationPause, Outage
 from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import Callback
@@ -151,12 +151,15 @@ class Transitions(Protocol):
         further slot turns its task COMPLETED. A run that needs no worker (a plan's, with target pub) is SUCCESS at once,
         and `run.published` tells what it carries. The work grows with what is due, never with the number of tasks.
 
+        While everything is paused nothing is planned and every cursor stands; what has become due by then is late when that
+        is over, as after a downtime.
+
         With `skip`, what is due is dropped as a misfire under every policy: for a node that starts and ignores the time
         before. A fixed delay is not: its next slot is as late as it is.
         """
 
     async def promote(self, limit: int) -> Promoted:
-        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first."""
+        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first; none while everything is paused."""
 
     async def promote_run(self, run_id: RunId) -> bool:
         """A delayed or retrying run becomes due now. False if it was not waiting for its time."""
@@ -191,7 +194,8 @@ class Transitions(Protocol):
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Up to `max` runs that are due, RUNNING and leased to this worker from now on: no two claims get the same.
 
-        Order: priority, then runs that name this worker, then `run_at`, then id. A paused queue gives nothing. Over all
+        Order: priority, then runs that name this worker, then `run_at`, then id. A paused queue gives nothing, and none does
+        while everything is paused: a claim that begins after `pause_installation` has committed says so (`is_paused`). Over all
         nodes, a task never has more than `max_concurrency` runs executing or awaiting their callback, nor a queue more
         than its own; and no stretch of `per_seconds` sees more starts than a rate limit allows. What a limit holds back
         does not stand in the way of others. Runs pinned to other workers, or that ask for a newer worker, are left. A
@@ -251,7 +255,8 @@ class Transitions(Protocol):
         In one transaction the failed attempt is recorded with its bodies and its event (`run.retrying`, with `local`),
         `attempt` and `retry_count` rise by one, and the next attempt starts `delay_seconds` from now; its deadline and
         lease end `seconds` from now. The run stays RUNNING under the same token. True if it is held with that token; a
-        repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost.
+        repeated call changes nothing and is True as well. False, and nothing written, if the lease is lost. While everything
+        is paused it is False as well: `failed` is settled as it stands, and the run waits as RETRYING.
         """
 
     async def spawn(self, run_id: RunId, token: int, requests: Sequence[ChildRequest]) -> list[RunId]:
@@ -333,7 +338,7 @@ class Transitions(Protocol):
 
         Could: it is running and takes more than nothing, has the queue, knows the job type, is new enough, is named if
         the run names workers, and has had no other part of the same fan-out. Runs of a paused queue, or held back by a
-        limit, are not meant. Each situation has one event over all nodes, `task.no_worker`; when no such run is
+        limit, are not meant; none is while everything is paused. Each situation has one event over all nodes, `task.no_worker`; when no such run is
         left, `task.has_worker` follows, and the task comes back with `is_over`. The work grows with queues and
         with workers that are named, never with what waits: so only the heads of lines are looked at.
         """
@@ -343,6 +348,16 @@ class Transitions(Protocol):
 
     async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
         """Pause, resume or limit a queue; it takes effect with the next claim, on every node."""
+
+    async def pause_installation(self, reason: str, *, by: str | None = None) -> tuple[InstallationPause, bool]:
+        """Nothing more is planned, made ready or claimed, on any node; the event is `installation.paused`.
+
+        What executes goes on, callbacks are taken, and what is published waits. The second is whether this call has done it:
+        a pause that stands already is left as it is, and returned.
+        """
+
+    async def resume_installation(self, *, by: str | None = None) -> InstallationPause | None:
+        """The pause that this call has ended, with the event `installation.resumed`; None if none stood."""
 
     # Alerts
 

@@ -13,6 +13,7 @@ from noonbell.ports import Store, Wakeup
 from noonbell.service.account import Slots
 from noonbell.service.callbacks import Callbacks
 from noonbell.service.explain import Explain
+from noonbell.service.pauses import Pauses
 from noonbell.service.preview import Previews
 from noonbell.service.publishing import Backfills, Publishing
 from noonbell.service.queues import Queues
@@ -42,6 +43,7 @@ class Services:
     slots: Slots
     workers: Workers
     queues: Queues
+    pauses: Pauses
     backfills: Backfills
     protocol: WorkerProtocol | None
     """None where no worker can come by the API."""
@@ -69,6 +71,7 @@ def build(
         slots=Slots(store),
         workers=Workers(store, wakeup),
         queues=Queues(store, wakeup, runs),
+        pauses=Pauses(store, wakeup),
         backfills=Backfills(store, wakeup, tasks),
         protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),
     )

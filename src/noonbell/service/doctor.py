@@ -23,6 +23,7 @@ from noonbell import sealing
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import SettingsError
 from noonbell.fields import counted
+from noonbell.model.account import InstallationPause
 from noonbell.model.alert import OverdueTask
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
@@ -93,6 +94,7 @@ class InspectedStore(Protocol):
     async def queues(self) -> list[Queue]: ...
     async def stranded(self) -> list[UnclaimableRuns]: ...
     async def counts(self) -> Any: ...
+    async def installation_pause(self) -> InstallationPause | None: ...
     async def scheduler_seen_at(self) -> Instant | None: ...
     async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]: ...
     async def tasks(self, query: TaskQuery) -> Page[Task]: ...
@@ -108,6 +110,7 @@ async def look_at_store(
     tasks in a list of its own.
     """
     yield await _clock(store, clock)
+    yield await _pause(store)
     yield await _planner(store)
     yield await _scheduler(store)
     yield await _workers(store)
@@ -130,6 +133,14 @@ async def _clock(store: InspectedStore, clock: Callable[[], int]) -> Finding:
     if took > _SLOW:
         return finding("store", CheckStatus.CARE, "store_slow", ms=f"{took * 1000:.0f}")
     return finding("store", CheckStatus.WELL, "store_well", ms=f"{took * 1000:.0f}", skew=f"{abs(skew):.1f}")
+
+
+async def _pause(store: InspectedStore) -> Finding:
+    pause = await store.installation_pause()
+    if pause is None:
+        return finding("pause", CheckStatus.WELL, "pause_none")
+    facts = {"who": pause.by or "–", "since": rfc3339(pause.since), "why": pause.reason or "–"}
+    return finding("pause", CheckStatus.CARE, "paused", **facts)
 
 
 async def _planner(store: InspectedStore) -> Finding:

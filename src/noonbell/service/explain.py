@@ -16,7 +16,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
-from noonbell.model.account import Activity, Outage, SlotRun, Wait
+from noonbell.model.account import Activity, InstallationPause, Outage, SlotRun, Wait
 from noonbell.model.flow import OPEN_STEP, StepStatus
 from noonbell.model.request import RunQuery
 from noonbell.model.run import (
@@ -224,8 +224,13 @@ class Explain:
         if stretch is not history.stretches[-1] or slot <= history.planned_to:
             return unrecorded(history, stretch, slot)
         late = (history.now - instant_of(slot)) / SECOND
+        pause = await self._store.installation_pause()
         if late < 0:
-            return SlotFinding("waiting", "waiting_to_come", facts={"slot": instant_of(slot), "span": -late})
+            to_come = SlotFinding("waiting", "waiting_to_come", facts={"slot": instant_of(slot), "span": -late})
+            to_come.more += [] if pause is None else [("and_all_paused", _of_pause(pause)), *_why_paused(pause)]
+            return to_come
+        if pause is not None:
+            return _paused("paused_due", pause)
         if late <= stretch.spec.misfire_grace_seconds:
             return SlotFinding("waiting", "waiting_due")
         return SlotFinding("planner_late", "planner_late_due", facts={"span": late})
@@ -235,6 +240,9 @@ class Explain:
         found = SlotFinding(str(gone.reason), facts=facts, since=gone.at)
         if gone.reason is DropReason.MISFIRE and (stretch.spec.schedule or {}).get("type") == "once":
             found.key = "misfire_once"
+        pause = await self._pause(instant_of(slot), gone.at)
+        if pause is not None:
+            return _paused("paused_dropped", pause, **facts)
         outage = await self._outage(instant_of(slot), gone.at)
         if outage is not None:
             found.more += [_was_down(outage), *_why_down(outage)]
@@ -282,6 +290,9 @@ class Explain:
         late = (run.created_at - run.scheduled_time) / SECOND
         if is_slot and late > stretch.spec.misfire_grace_seconds:
             facts = {"planned": run.created_at, "span": late, "status": run.status}
+            pause = await self._pause(run.scheduled_time, run.created_at)
+            if pause is not None:
+                return _paused("paused_ran", pause, **facts)
             outage = await self._outage(run.scheduled_time, run.created_at)
             if outage is None:
                 return SlotFinding("planner_late", facts=facts)
@@ -295,6 +306,9 @@ class Explain:
 
     async def _late_start(self, run: Run, waited: float) -> list[tuple[str, dict[str, Any]]]:
         start = run.start_time or run.run_at
+        everything = await self._pause(run.run_at, start)
+        if everything is not None:
+            return [("and_all_was_paused", {**_of_pause(everything), "span": waited}), *_why_paused(everything)]
         pauses = await self._store.pauses(run.queue, run.run_at, start)
         if pauses:
             last = pauses[-1]
@@ -322,6 +336,11 @@ class Explain:
             found.cause, found.key, found.facts = "lost", "lost_waiting", {"losses": run.lost_count}
         return found
 
+    async def _pause(self, since: Instant, until: Instant) -> InstallationPause | None:
+        """The last time that everything was paused within the stretch."""
+        found = await self._store.installation_pauses(since, until)
+        return found[-1] if found else None
+
     async def _outage(self, since: Instant, until: Instant) -> Outage | None:
         """What nodes noted of the time, in one piece."""
         noted = await self._store.outages(since, until)
@@ -333,6 +352,15 @@ class Explain:
             node=noted[0].node,
             reason=next((one.reason for one in noted if one.reason), None),
         )
+
+
+def _of_pause(pause: InstallationPause) -> dict[str, Any]:
+    """For the sentences: who, and from when to when."""
+    return {"actor": pause.by, "since": pause.since, "until": pause.until}
+
+
+def _why_paused(pause: InstallationPause) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_pause_reason", {"reason": pause.reason})] if pause.reason else []
 
 
 def _was_down(outage: Outage) -> tuple[str, dict[str, Any]]:
@@ -347,9 +375,10 @@ CAUSES: Final = (
     *("ran", "running", "waiting", "not_a_slot", "overlap", "failure", "backoff", "circuit_open", "concurrency"),
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
+    "paused",
     *("operator", "cleaned", "missing", "upstream", "upstream_missing"),
 )
-"""Those of the contract; then a skip that an operator asked for, what retention removed, what must never be, an upstream
+"""Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
 that did not end as it had to, and a join whose time ran out.
 """
 
@@ -375,6 +404,17 @@ def _following(wait: UpstreamFinding) -> SlotFinding:
     blocking = wait.facts.get("blocking")
     return SlotFinding(
         wait.cause, wait.key, since=wait.since, facts=wait.facts, more=wait.more, blocking_run_id=blocking
+    )
+
+
+def _paused(key: str, pause: InstallationPause, **facts: Any) -> SlotFinding:
+    return SlotFinding(
+        "paused",
+        key,
+        actor=pause.by,
+        since=pause.since,
+        facts={**facts, **_of_pause(pause)},
+        more=_why_paused(pause),
     )
 
 
@@ -507,6 +547,11 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
     """A pause first, then a worker that is missing: while these last, no limit matters."""
     if wait.until is not None and wait.rated_until is None:
         return BlockedReason("waiting", "waiting_until", facts={"until": wait.until})
+    if wait.all_paused is not None:
+        everything = wait.all_paused
+        facts = _of_pause(everything)
+        more = _why_paused(everything)
+        return BlockedReason("paused", actor=everything.by, since=everything.since, facts=facts, more=more)
     if wait.paused is not None:
         pause = wait.paused
         facts = {"queue": pause.queue, "actor": pause.by, "since": pause.since}
@@ -563,6 +608,7 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "rate_limited": ("rate_limit",),
     "misfire": ("misfire_policy", "misfire_grace_seconds"),
     "catchup_cap": ("misfire_policy",),
+    "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
     "canceled_replaced": ("overlap_action",),
 }

@@ -35,12 +35,15 @@ from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import STANDING, Place
 from noonbell.stores.sql.fast_path import decode
 from noonbell.stores.sql.finish import texts_of
+from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import Known, KnownTasks, from_json, to_json
 
 NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"
 
 GATED = 1
 """What waits is behind gates and nothing else: `postgres_gated` may give it out."""
+ALL_PAUSED = 3
+"""Everything is paused: nothing is given out."""
 
 # $1 queues, $2 most, $3 worker, $4 now or null, $5 job types or null, $6 id of the event
 OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))
@@ -50,7 +53,7 @@ OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any
                    and (paused = 1 or concurrency is not null or rate_limit is not null))"""
 _PICKED = f"""
 special as materialized (
-    select case when {OTHERS_WAIT} then 2
+    select case when {PAUSED} then {ALL_PAUSED} when {OTHERS_WAIT} then 2
         when exists (select 1 from gates where open = 1 and queue = any($1::text[])) then {GATED} else 0 end as what
 ),
 picked as materialized (
@@ -273,6 +276,8 @@ def _column(values: list[Any]) -> list[Any]:
 
 def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) -> Claimed | None:
     """The leases of a claim; None if something special waits that only the long way can give out."""
+    if rows[0][0] == ALL_PAUSED:
+        return Claimed([], is_paused=True)
     if rows[0][0]:
         return None
     if rows[0][1] is None:
@@ -374,7 +379,7 @@ heads as materialized (
     where g.rated = 0
 ),
 special as materialized (
-    select case when exists (select 1 from held where rated <> 0)
+    select case when {PAUSED} then {ALL_PAUSED} when exists (select 1 from held where rated <> 0)
         or (select sum(least(free, waiting, $2::bigint)) from held) > {_MOST}
         or exists (select 1 from heads where flags & {STANDING} <> 0 or min_version > 0
                    or not ($5::text[] is null or job_type is null or job_type = any($5::text[])))
@@ -438,8 +443,8 @@ SETTLE_AT_GATES = (
 def claimed_at_gates(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) -> Claimed | None:
     """The leases of a claim, and when to ask again; None if something waits that only the long way can give out."""
     claimed = claimed_from(rows, request, cache)
-    if claimed is None:
-        return None
+    if claimed is None or claimed.is_paused:
+        return claimed
     is_contended, shut_until, now = rows[0][-3:]
     soon = now + _A_MOMENT if is_contended else None
     return Claimed(claimed.leases, min((Instant(at) for at in (soon, shut_until) if at is not None), default=None))

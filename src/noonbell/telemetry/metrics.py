@@ -174,6 +174,7 @@ class Metrics:
             "Runs of tasks that run after others: made, skipped by a policy, or skipped because an upstream was missing.",
             ("outcome",),
         )
+        self.paused = self._gauge("noonbell_paused", "1 while everything is paused: nothing starts, on any node.")
         self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
 
     def _name_the_store(self, pool_size: int) -> None:
@@ -285,6 +286,7 @@ class Readings:
         pending = await store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=1))
         metrics.callback_pending.set(pending.total or 0)
         metrics.joins_open.set(await self._store.open_joins())
+        metrics.paused.set(await self._store.installation_pause() is not None)
         await self._read_queues()
         states = [worker.state for worker in await store.workers()]
         for state in WorkerState:

@@ -212,6 +212,7 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
+    "installation": ("pause_all", "resume_all"),
     "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker"),
     "access": ("create_token", "revoke_token", "rotate_secrets", "sign_audit_log"),
     "alerts": (
@@ -227,6 +228,7 @@ def actions_of(text: str | None) -> tuple[str, ...]:
 
 
 EVENT_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "installation": ("paused", "resumed"),
     "worker": ("started", "stopped", "changed", "draining", "stopping", "lost", "returned"),
     "queue": ("paused", "resumed", "limited"),
     "task": (

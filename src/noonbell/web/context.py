@@ -28,6 +28,7 @@ from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.json_text import aside, joined
 from noonbell.model.access import Role, Token
+from noonbell.model.account import InstallationPause
 from noonbell.model.attempt import Outcome
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import TaskSpec
@@ -73,6 +74,8 @@ class PageContext:
         """The store's clock; read once the request is authorized."""
         self.counts: Mapping[str, int] = {}
         """Numbers of tasks, queues and workers for the menu."""
+        self.pause: InstallationPause | None = None
+        """Who has paused everything, why and since when: every page says it first."""
         self.subject = ""
         """What was changed, for the audit log; else the address that was called."""
         self.action = ""

@@ -112,6 +112,7 @@ BY_SENTENCE: Final = frozenset({"no_worker_type", "no_worker_version", "no_worke
 
 BY_CAUSE: Final = {
     "no_worker": "no_worker",
+    "paused": "paused",
     "queue_paused": "queue_paused",
     "circuit_open": "circuit",
     "overlap": "overlap",
@@ -138,6 +139,7 @@ TASK: Final = frozenset(
 """What is set right in the task."""
 PLACES: Final = {
     **dict.fromkeys(("no_worker", "no_worker_type", "no_worker_named", "no_worker_part", "lost"), "/workers"),
+    "paused": "/",
     "queue_paused": "/queues",
     "store_down": "/settings",
 }

@@ -105,6 +105,7 @@ async def _answer(ctx: PageContext, page: PageRoute) -> Response:
     ctx.now = await ctx.services.store.now()
     if page.method == "GET" and page.role is not None and not ctx.wants_json:
         ctx.counts = await ctx.deps.counts.at(ctx.now, ctx.services)
+        ctx.pause = await ctx.services.pauses.now()
     answer = await page.handler(ctx)
     if page.action and answer.status_code < 400:
         await _note(ctx, page)

@@ -11,6 +11,7 @@ from noonbell.web import (
     alerts,
     login,
     overview,
+    pauses,
     queues,
     render,
     run_compare,
@@ -28,6 +29,7 @@ from noonbell.web.page import PageRoute, page_routes
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *overview.PAGES,
+    *pauses.PAGES,
     *task_list.PAGES,
     *task_form_page.PAGES,
     *task_page.PAGES,

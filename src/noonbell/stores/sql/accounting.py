@@ -24,6 +24,7 @@ from noonbell.policy.rate import RateState
 from noonbell.stores.sql.active_runs import COLUMNS, HOLDING, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.reading import runs_of
 from noonbell.stores.sql.rows import Record, from_json
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
@@ -118,6 +119,8 @@ def wait(run_id: RunId) -> Work[Wait | None]:
         workers=tuple(row[0] for row in pins),
         had=tuple(sorted(row[0] for row in had)),
     )
+    all_paused = yield from installation_pause()
+    found = msgspec.structs.replace(found, all_paused=all_paused)
     found = yield from _at_its_gate(found, live, now)
     return (yield from _at_its_queue(found, live, now))
 

@@ -31,6 +31,7 @@ from noonbell.stores.sql import events
 from noonbell.stores.sql.active_runs import DUE, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import Record, from_json, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, delete, insert, update
 from noonbell.stores.sql.workers import SILENCE
@@ -262,7 +263,7 @@ def overdue_tasks(seconds: float, limit: int = 100) -> Work[list[OverdueTask]]:
     now = yield Now()
     rows = yield Fetch(
         "select c.task_id, t.name, c.next_fire_at from cursors c join tasks t on t.id = c.task_id"
-        " where c.next_fire_at <= :before order by c.next_fire_at limit :limit",
+        f" where c.next_fire_at <= :before and not {PAUSED} order by c.next_fire_at limit :limit",
         {"before": now - round(seconds * SECOND), "limit": limit},
     )
     return [OverdueTask(task_id=TaskId(row[0]), task_name=row[1], since=Instant(row[2])) for row in rows]
@@ -273,7 +274,7 @@ def waiting_tasks(seconds: float, limit: int = 100) -> Work[list[OverdueTask]]:
     rows = yield Fetch(
         "select l.task_id, t.name, min(l.run_at), min(l.run_id), count(*) from live l join tasks t on t.id = l.task_id"
         f" where l.place in ({_PLACES}) and l.run_at <= :before"
-        " and l.queue not in (select name from queues where paused = 1)"
+        f" and l.queue not in (select name from queues where paused = 1) and not {PAUSED}"
         " group by l.task_id, t.name order by 3 limit :limit",
         {"before": now - round(seconds * SECOND), "limit": limit},
     )

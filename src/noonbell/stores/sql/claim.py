@@ -68,10 +68,13 @@ class Special(NamedTuple):
 
 
 EVERYTHING = Special(True, True, True, True)
+"""For a caller that has not looked, or not in this transaction."""
 
 
 def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special = EVERYTHING) -> Work[Claimed]:
     queues = (yield from open_queues(q, request.queues)) if special.settings else OpenQueues(request.queues, {})
+    if queues.all_paused:
+        return Claimed([], is_paused=True)
     gates = (yield from open_gates(q, queues.names, request.max)) if special.gates else Gates([], None)
     now = yield Now()
     yield from queues.weigh(q, now)

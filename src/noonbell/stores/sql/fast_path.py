@@ -23,6 +23,7 @@ from noonbell.stores.sql.claim import Special
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.finish import BODIES_AT_ONCE, EVENT_OF, REPORTED, report_of, texts_of, write_texts
 from noonbell.stores.sql.insert_runs import gate_limit
+from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import Known, KnownTasks, TaskView, from_json, known_tasks, to_json
 from noonbell.stores.sql.statement import (
     Execute,
@@ -133,8 +134,11 @@ def event_facts(pairs: Any, status: str) -> str:
 # Claim
 
 
-def something_special(q: Dialect, request: ClaimRequest) -> Work[Special]:
-    """Whether anything waits in these queues that only the long way can give out, or a queue has a setting."""
+def something_special(q: Dialect, request: ClaimRequest) -> Work[Special | None]:
+    """Whether anything waits in these queues that only the long way can give out, or a queue has a setting.
+
+    None: everything is paused.
+    """
     queues = q.names("queue", "queues")
     rows = yield Fetch(
         f"select exists (select 1 from gates where open = 1 and {queues}),"
@@ -142,10 +146,11 @@ def something_special(q: Dialect, request: ClaimRequest) -> Work[Special]:
         " exists (select 1 from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
         f" and l.place = {int(Place.PINNED)} and {q.names('l.queue', 'queues')}),"
         f" exists (select 1 from queues where {q.names('name', 'queues')}"
-        " and (paused = 1 or concurrency is not null or rate_limit is not null))",
+        f" and (paused = 1 or concurrency is not null or rate_limit is not null)), {PAUSED}",
         {"queues": q.pack(list(request.queues)), "worker": request.worker_id},
     )
-    return Special(*map(bool, rows[0]))
+    *special, is_paused = rows[0]
+    return None if is_paused else Special(*map(bool, special))
 
 
 _COLUMNS = (
@@ -172,6 +177,8 @@ def claim_plain(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Clai
     if request.max <= 0 or not request.queues:
         return Claimed([])
     special = yield from something_special(q, request)
+    if special is None:
+        return Claimed([], is_paused=True)
     if any(special):
         return (yield from claim.claim(q, cache, request, special))
     params: dict[str, Any] = {"limit": request.max}

@@ -29,8 +29,10 @@ from noonbell.stores.sql.active_runs import (
     earlier,
     load_active,
     load_where,
+    move,
     note_ended,
     remove,
+    waits,
 )
 from noonbell.stores.sql.children import OPEN_CHILDREN
 from noonbell.stores.sql.dialect import Dialect
@@ -38,6 +40,7 @@ from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.flows import FlowEnd
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.joins import JustEnded
+from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.rows import (
     Known,
     TaskView,
@@ -473,8 +476,14 @@ def after_birth(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
 
 
 def finish_event_only(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequence[int]) -> Work[None]:
-    """These runs are due, and done by being published."""
+    """These runs are due, and done by being published. While everything is paused they wait, to be promoted when that is over."""
+    if not run_ids:
+        return
     rows = yield from load_active(q, run_ids)
+    paused = yield from installation_pause()
+    if paused is not None:
+        yield from move([(row, waits(row, at=now)) for row in rows.values()])
+        return
     endings = [
         Ending(live=row._replace(attempt=row.attempt + 1), status=RunStatus.SUCCESS, start_time=now, report=_DONE)
         for row in rows.values()

@@ -246,8 +246,11 @@ def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -
 
 
 class OpenQueues:
-    def __init__(self, names: Sequence[str], limits: dict[str, tuple[int | None, RateLimit | None]]) -> None:
+    def __init__(
+        self, names: Sequence[str], limits: dict[str, tuple[int | None, RateLimit | None]], *, all_paused: bool = False
+    ) -> None:
         self.names = list(dict.fromkeys(names))
+        self.all_paused = all_paused
         self.next_at: Instant | None = None
         self._limits = limits
         self._room: dict[str, int] = {}
@@ -290,10 +293,14 @@ class OpenQueues:
 
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
-    """Without the paused ones; those with a limit are held until the end of the transaction."""
+    """Without the paused ones; those with a limit are held until the end of the transaction. None are open while all is paused."""
     sql = f"select name, paused, concurrency, rate_limit from queues where {q.names('name', 'names')}"
     params = {"names": q.pack(list(names))}
-    rows = yield Fetch(sql, params)
+    rows = yield Fetch(
+        f"{sql} union all select null, 1, null, null from installation_pauses where standing = 1", params
+    )
+    if any(row[0] is None for row in rows):
+        return OpenQueues([], {}, all_paused=True)
     if any(row[2] is not None or row[3] is not None for row in rows):
         rows = yield Fetch(f"{sql} order by name{q.lock}", params)
     paused = {row[0] for row in rows if row[1]}

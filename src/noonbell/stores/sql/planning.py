@@ -26,6 +26,7 @@ from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.finish import after_birth, cancel_started, follow, soft_delete, turn_held, turn_status
 from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, insert_runs, load_facts
 from noonbell.stores.sql.joins import JustEnded
+from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
@@ -51,7 +52,7 @@ def plan(
     now = yield Now()
     rows = yield Fetch(
         "select task_id, version, next_fire_at, fired, skip_next, accounted_to from cursors where next_fire_at <= :now"
-        f" order by next_fire_at limit :limit{q.skip_locked}",
+        f" and not {PAUSED} order by next_fire_at limit :limit{q.skip_locked}",
         {"now": now, "limit": limit},
     )
     due: list[tuple[Known, Task]] = []

@@ -48,6 +48,7 @@ from noonbell.stores.sql.finish import (
     report_of,
     write_bodies,
 )
+from noonbell.stores.sql.pausing import PAUSED, installation_pause
 from noonbell.stores.sql.rows import Record, TaskView
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 
@@ -231,8 +232,10 @@ def _release(changes: _Changes, live: Live, now: Instant) -> None:
     changes.tell("run.released", live, {"status": status})
 
 
-def retry_held(q: Dialect, failed: Settlement, attempt: int, seconds: float) -> Work[bool]:
+def retry_held(q: Dialect, cache: TaskView, failed: Settlement, attempt: int, seconds: float) -> Work[bool]:
     """A local retry: the failed attempt is recorded, and the next one counted, while the lease stays where it is.
+
+    While everything is paused, the run is retried as any other: it gives its lease up, and waits.
 
     died before the commit   the attempt is not recorded; the lease runs out, and the sweep counts a loss
     died after it            the failed attempt and the retry are on record; the sweep finds the next attempt lost
@@ -243,6 +246,9 @@ def retry_held(q: Dialect, failed: Settlement, attempt: int, seconds: float) -> 
         return False
     if live.attempt != attempt:
         return live.attempt > attempt  # this call was here before, and its answer was lost
+    if (yield from installation_pause()) is not None:
+        yield from settle(q, cache, [failed])
+        return False
     starts, until = (Instant(now + round(span * SECOND)) for span in (failed.delay_seconds, seconds))
     count = live.retry_count + 1
     after = live._replace(
@@ -499,7 +505,7 @@ def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
     now = yield Now()
     rows = yield Fetch(
         f"select run_id, flags, gate, min_version from live where place = {int(Place.LATER)} and at <= :now"
-        f" order by at limit :limit{q.skip_locked}",
+        f" and not {PAUSED} order by at limit :limit{q.skip_locked}",
         {"now": now, "limit": limit},
     )
     moved = []

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from noonbell.clock import Clock, Instant
@@ -30,6 +31,7 @@ from noonbell.stores.sql import (
     flows,
     ids,
     join_sweep,
+    pausing,
     planning,
     publishing,
     reading,
@@ -281,6 +283,10 @@ class SqlStore(TransitionRunner):
     note_outage = write(accounting.note_outage)
     outages = read(accounting.outages)
     pauses = read(worker_rows.pauses)
+    pause_installation = write(pausing.pause_installation, events=itemgetter(1), retry=True)
+    resume_installation = write(pausing.resume_installation, events=bool)
+    installation_pause = read(pausing.installation_pause)
+    installation_pauses = read(pausing.installation_pauses)
     flaws = read(accounting.flaws)
 
     # From slots to runs

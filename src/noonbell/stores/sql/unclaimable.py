@@ -22,6 +22,7 @@ from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.stores.sql.active_runs import COLUMNS, DUE, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Work
 from noonbell.stores.sql.workers import is_alive, load_workers
 
@@ -58,7 +59,9 @@ class _Crew:
 
 
 def unserved(q: Dialect, grace_seconds: float) -> Work[list[UnservedTask]]:
-    """Mark and tell what is new, unmark and tell what is over."""
+    """Mark and tell what is new, unmark and tell what is over. Nothing, while everything is paused."""
+    if (yield from installation_pause()) is not None:
+        return []
     now = yield Now()
     crew = yield from _crew(now)
     rows = yield from _heads(q, crew)

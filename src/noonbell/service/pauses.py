@@ -1,0 +1,83 @@
+"""One switch for all: everything is paused, by whom, why and since when; and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.engine import failpoint
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.account import InstallationPause
+from noonbell.ports import ANY_QUEUE, PAUSE, PLAN, Store, Wakeup
+
+MOST_REASON: Final = 500
+"""Characters of a reason."""
+
+
+class PauseWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Why everything is paused."""
+
+    component: ClassVar[str] = "PauseWrite"
+    noun: ClassVar[str] = "a pause"
+
+    reason: Annotated[
+        str, meta("For those who see the banner.", max_length=MOST_REASON, examples=["the database moves"])
+    ] = ""
+
+
+class PauseState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether everything is paused; then by whom, why and since when."""
+
+    component: ClassVar[str] = "Pause"
+
+    paused: Annotated[bool, meta(examples=[True])]
+    reason: Annotated[
+        str | None, meta("Empty: none was given. Null: nothing is paused.", examples=["the database moves"])
+    ]
+    by: Annotated[str | None, meta("The name of the token, if one was used.", examples=["alice"])]
+    since: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00Z"])]
+
+
+class PauseChanged(PauseState, frozen=True, kw_only=True):
+    component: ClassVar[str] = "PauseChanged"
+
+    changed: Annotated[bool, meta("False: it was so already, and stays as it was.", examples=[True])]
+
+
+class Pauses:
+    def __init__(self, store: Store, wakeup: Wakeup) -> None:
+        self._store, self._wakeup = store, wakeup
+
+    async def now(self) -> InstallationPause | None:
+        """The pause that stands; None: nothing is paused as a whole."""
+        return await self._store.installation_pause()
+
+    async def state(self) -> PauseState:
+        return PauseState(**_facts(await self.now()))
+
+    async def pause(self, given: Mapping[str, Any], *, by: str | None = None) -> PauseChanged:
+        """Nothing more starts, on any node, from two seconds after this has returned; what executes goes on."""
+        problems = Problems()
+        asked = read_into(PauseWrite, given, ReadContext(problems))
+        problems.finish()
+        pause, is_new = await self._store.pause_installation(asked.reason.strip(), by=by)
+        failpoint.hit("K23")
+        self._wakeup.signal(PAUSE)
+        return PauseChanged(**_facts(pause), changed=is_new)
+
+    async def resume(self, *, by: str | None = None) -> PauseChanged:
+        """Planning goes on where it stood: what became due meanwhile is late, and each misfire policy decides about it."""
+        ended = await self._store.resume_installation(by=by)
+        failpoint.hit("K23")
+        for topic in (PAUSE, PLAN, ANY_QUEUE):
+            self._wakeup.signal(topic)
+        return PauseChanged(**_facts(None), changed=ended is not None)
+
+
+def _facts(pause: InstallationPause | None) -> dict[str, Any]:
+    if pause is None:
+        return {"paused": False, "reason": None, "by": None, "since": None}
+    return {"paused": True, "reason": pause.reason, "by": pause.by, "since": pause.since}
