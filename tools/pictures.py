@@ -1,7 +1,8 @@
 """Pictures of every page: by width, theme and language, with a sheet to look them through. `make pictures`.
 
 A demo with a week of history is filled into a new store and served, and what a demo has not is made beside it.
-With `--readme`, the few of the README are taken instead, of the demo alone, into docs/pictures/.
+With `--readme`, the few of the README are taken instead, of the demo alone, into docs/pictures/. With `--flows`, those of the
+flow of the manual instead: while it runs, and in each of the ways in which it can end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from acceptance.harness import COMMAND, Nodes, ServerNode, Target, until  # noqa: E402 - the tests' own nodes
+from acceptance.test_flows import APP, FILES, Scene  # noqa: E402
 from browser.every_page import FIRST, GUARDED, PAGES, Place, furnish  # noqa: E402
 from services.browser import on_the_path  # noqa: E402
 
@@ -63,11 +66,8 @@ class DemoNode(ServerNode):
 def main() -> int:
     asked = _asked()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        demo = DemoNode(Path(folder))
-        stack.callback(demo.kill)
-        demo.wait_ready()
         if asked.readme:
-            asyncio.run(_take_for_readme(demo))
+            asyncio.run(_take_for_readme(_demo(Path(folder), stack)))
             return 0
         out = Path(asked.out)
         out.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,8 @@ def main() -> int:
             )
         ]
         only = [name for name in asked.only.split(",") if name]
-        chosen = [each for each in _everywhere(demo, Path(folder), stack) if not only or each[1].name in only]
+        made = _flows(Path(folder), stack) if asked.flows else _everywhere(Path(folder), stack)
+        chosen = [each for each in made if not only or each[1].name in only]
         asyncio.run(_take(out, chosen, looks))
     (out / "index.html").write_text(_sheet([place for _, place in chosen], looks))
     print(f"{len(chosen) * len(looks)} pictures, and {out / 'index.html'} to look them through")
@@ -93,12 +94,67 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--themes", default="light,dark")
     parser.add_argument("--languages", default="en,zh")
     parser.add_argument("--readme", action="store_true", help="only those of the README")
+    parser.add_argument("--flows", action="store_true", help="only those of a flow, in each way it can end")
     return parser.parse_args()
 
 
-def _everywhere(demo: ServerNode, folder: Path, stack: contextlib.ExitStack) -> Iterator[tuple[int, Place]]:
-    """Every page, and the port of the node that has it."""
+def _demo(folder: Path, stack: contextlib.ExitStack) -> ServerNode:
+    demo = DemoNode(folder)
+    stack.callback(demo.kill)
+    return demo.wait_ready()
+
+
+def _flows(folder: Path, stack: contextlib.ExitStack) -> Iterator[tuple[int, Place]]:
+    """The page of a run of the flow in each of its cases, and the port of the node that has it."""
     nodes, target = Nodes(folder), Target()
+    stack.callback(nodes.end)
+    stack.callback(target.close)
+    target.answers["/extract"] = {"files": FILES}
+
+    def scene(name: str) -> Scene:
+        (folder / name).mkdir()
+        return Scene(nodes.start("memory://", "--app", str(APP)), target, folder / name)
+
+    def begun(scene: Scene) -> int:
+        """A run whose parts run until `hold` is removed."""
+        (scene.folder / "hold").touch()
+        run = scene.trigger()
+        until(lambda: scene.graph(run)["parts"]["status"] == "RUNNING", "the parts to run")
+        return run
+
+    def go_on(scene: Scene, run: int, *statuses: str) -> int:
+        time.sleep(1.5)  # so that the bars have a length
+        (scene.folder / "hold").unlink()
+        scene.node.wait_for_run(run, *statuses)
+        return run
+
+    first, running = scene("first"), scene("running")
+    made = {"success": go_on(first, begun(first), "SUCCESS")}
+    first.spoil("bb.csv")
+    made["part-failed"] = go_on(first, begun(first), "SUCCESS")
+    first.mend("bb.csv")
+    first.spoil("load")
+    made["load-failed"] = go_on(first, begun(first), "FAILED")
+    first.mend("load")
+    made["retried"] = first.node.ask("POST", f"/runs/{made['load-failed']}/retry")["run_id"]
+    first.node.wait_for_run(made["retried"], "SUCCESS")
+    made["canceled"] = begun(first)
+    first.node.ask("POST", f"/runs/{made['canceled']}/cancel")
+    (first.folder / "hold").unlink()
+    made["edited"] = begun(first)
+    steps = [step for step in first.task["steps"] if step["id"] != "page"]
+    first.node.ask("PATCH", f"/tasks/{first.task['id']}", {"steps": steps})
+    go_on(first, made["edited"], "SUCCESS")
+    yield from ((first.node.port, Place(f"flow-{name}", f"/runs/{run}")) for name, run in made.items())
+    items = f"/runs?parent_id={made['part-failed']}&step=parts"
+    yield first.node.port, Place("flow-items", items)
+    yield first.node.port, Place("flow-task", f"/tasks/{first.task['id']}")
+    yield running.node.port, Place("flow-running", f"/runs/{begun(running)}")
+
+
+def _everywhere(folder: Path, stack: contextlib.ExitStack) -> Iterator[tuple[int, Place]]:
+    """Every page, and the port of the node that has it."""
+    demo, nodes, target = _demo(folder, stack), Nodes(folder), Target()
     stack.callback(nodes.end)
     stack.callback(target.close)
     made = furnish(demo, target)

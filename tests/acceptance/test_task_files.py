@@ -207,3 +207,18 @@ def test_an_edit_of_a_declared_task_says_who_will_undo_it(noonbell: Noonbell, fo
     detached = noonbell("task", "edit", "hourly", "--set", "managed_by=api")
     assert (detached.code, detached.err) == (0, "")
     assert noonbell("task", "edit", "hourly", "--timeout", "8").err == ""
+
+
+def test_a_cycle_is_named_with_the_file_and_the_task(noonbell: Noonbell, tmp_path: Path):
+    folder = tmp_path / "nightly"
+    folder.mkdir()
+    for name, other in (("a", "b"), ("b", "a")):
+        text = f"tasks:\n  - {{name: {name}, job_type: j, after: {{tasks: [{{task: {other}}}]}}}}\n"
+        (folder / f"{name}.yaml").write_text(text)
+    for command in (("apply", "-f", "nightly"), ("diff", "-f", "nightly"), ("validate", "nightly")):
+        told = noonbell(*command)
+        assert told.code != 0, told
+        assert "nightly/a.yaml: tasks[a].after: makes a cycle: a → b → a" in told.err, told
+    (folder / "b.yaml").write_text("tasks:\n  - {name: b, job_type: j, timeout_seconds: soon}\n")
+    assert "nightly/b.yaml: tasks[b].timeout_seconds" in noonbell("apply", "-f", "nightly").err
+    assert noonbell("task", "list", "-o", "json").json == []

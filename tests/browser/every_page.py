@@ -54,6 +54,10 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
         ),
         "flow": node.create(name="nightly", steps=_steps(target), payload={"full": False}),
     }
+    upstreams = [{"task": tasks["good"]}, {"task": tasks["bad"], "on": "failure"}]
+    tasks["after"] = node.create(
+        name="price-report", target_url=target.url("/ok"), after={"tasks": upstreams, "same_slot": False}
+    )
     flow = node.trigger(tasks["flow"])
     node.ask("PATCH", f"/tasks/{tasks['good']}", {"timeout_seconds": 7})
     node.ask("POST", "/alerts/channels", {"name": "hook", "url": target.url("/ok")}, expect=201)
@@ -63,6 +67,7 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
         node.wait_for_run(runs[name])
     runs["again"] = node.trigger(tasks["good"])
     node.wait_for_run(runs["again"])
+    runs["after"] = until(lambda: node.runs_of(tasks["after"]), "the report that follows both")[-1]["id"]
     node.wait_for_run(runs["late"], "CALLBACK_PENDING")
     node.call("POST", "/callbacks/not-the-token-that-was-given", {"status": "SUCCESS"})
     runs |= {"done": _job(node, tasks["job"], done=True), "job": _job(node, tasks["job"], done=False)}
@@ -118,6 +123,8 @@ PAGES: Final = [
     Place("task-failing", "/tasks/{task[bad]}"),
     Place("task-paused", "/tasks/{task[off]}"),
     Place("task-job", "/tasks/{task[job]}"),
+    Place("task-after", "/tasks/{task[after]}"),
+    Place("task-after-edit", "/tasks/{task[after]}/edit"),
     Place("task-flow", "/tasks/{task[flow]}"),
     Place("task-flow-edit", "/tasks/{task[flow]}/edit"),
     *(Place(f"task-{tab}", "/tasks/{task[good]}/" + tab) for tab in TABS),
@@ -133,7 +140,9 @@ PAGES: Final = [
     Place("run-callback", "/runs/{run[late]}"),
     Place("run-job", "/runs/{run[job]}"),
     Place("run-job-done", "/runs/{run[done]}"),
+    Place("run-after", "/runs/{run[after]}"),
     Place("run-flow", "/runs/{run[flow]}"),
+    Place("run-flow-items", "/runs?parent_id={run[flow]}&step=parts"),
     Place("run-flow-step", "/runs/{run[step]}"),
     Place("run-replay", "/runs/{run[good]}/replay"),
     Place("run-compare", "/runs/{run[good]}/compare/{run[again]}"),

@@ -81,7 +81,7 @@ class Life:
     async def lived(self) -> None:
         async with self.few:
             await self.alerts()
-            for part in (self.failing, self.calling_back, self.working, self.flowing):
+            for part in (self.failing, self.calling_back, self.working, self.flowing, self.following):
                 await part()
             if self.tasks:
                 await self.everything_else()
@@ -179,6 +179,7 @@ class Life:
             },
             {"id": "read", "needs": ["ask"], "when": "payload.nobody == 1", "job_type": self.plain, "queue": self.text},
             {"id": "skip", "needs": ["ask"], "when": f"slot == {self.text!r}", "job_type": self.plain},
+            {"id": self.text, "needs": ["ask"], "target_url": target},
         ]
         beside = {"description": self.text, "payload": {self.text: self.text}}
         for _ in range(len(steps) + len(beside)):  # what is refused of the text is left out
@@ -192,6 +193,33 @@ class Life:
             wrong = {name.partition("]")[0].removeprefix("steps[") for name in told.body["details"]}
             steps = [step for number, step in enumerate(steps) if str(number) not in wrong]
             beside = {name: value for name, value in beside.items() if name not in wrong}
+
+    async def following(self) -> None:
+        """Tasks after those of the text: one that their end starts, and one that goes on waiting for another of them."""
+        if not self.tasks:
+            return
+        sower, first, last = self.house.sower, self.tasks[0], self.tasks[-1]
+        for place, upstreams in ((" 9", [first]), (" 10", [first, last])):
+            after = {"tasks": [{"task": id_, "on": "any"} for id_ in dict.fromkeys(upstreams)], "same_slot": False}
+            for name in (f"{self.text}{place}", f"{self.plain}{place}"):  # what is no name of a task has a plain one
+                body = {"name": name, "job_type": self.plain, "queue": "nobody", "after": after}
+                told = await sower.call("POST", "/api/v1/tasks", body)
+                assert told.status < 500, told
+                if told.status == 201:
+                    self.tasks.append(told.body["id"])
+                    break
+        follower = self.tasks[-2]
+        await self.run(first)
+
+        async def started() -> list[Any]:
+            told = await sower.call("GET", "/api/v1/tasks/{id}/runs", None, {"id": follower})
+            return [run["id"] for run in told.body["items"]]
+
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while not (runs := await started()):
+            assert asyncio.get_running_loop().time() < deadline, "no run follows"
+            await asyncio.sleep(0.05)
+        self.runs.append(runs[0])
 
     async def run(self, task: int, **later: Any) -> int | None:
         """One that anybody may carry out; or one for later, and for nobody."""

@@ -90,7 +90,7 @@ def about(sown: House, name: str, turn: int | None = None) -> list[str]:
     `make test` it is one task's and one run's turn.
     """
     text = quote(HOSTILE[name][:500], safe="", errors="replace")
-    runs = [run for number, run in enumerate(sown.runs[name]) if number in (0, 1, 3, 6, 7)]
+    runs = [run for number, run in enumerate(sown.runs[name]) if number in (0, 1, 3, 6, 7, 8, 9)]
     given = {"id": sown.tasks[name], "run_id": runs}
     if turn is not None and not FULL:
         given = {part: values[turn % max(1, len(values)) :][:1] for part, values in given.items()}

@@ -368,6 +368,9 @@ async def test_what_follows_a_run_is_found_by_indexes(plans_url: str, opened: Op
         clock.advance(61)
         await store.sweep_joins(10)
         await store.joins(load.id, f"slot:{START}")
+        await store.joins_of_run(leases[0].run_id)
+        await store.followers(a.id)
+        await store.runs_by_id([lease.run_id for lease in leases])
     for sql, args in heard:
         found += [f"{scan}: {' '.join(sql.split())[:300]}" for scan in await full_scans(store, sql, args)]
     assert len(await store.joins(load.id, f"slot:{START}")) == 2

@@ -49,20 +49,30 @@ env_option: Callable[[F], F] = click.option(
 )
 
 
-def read_files(files: tuple[str, ...], env: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Every task of these files, in order. InvalidArgument names file and place of each problem.
+def tasks_by_file(files: tuple[str, ...], env: tuple[str, ...] = ()) -> dict[str, list[dict[str, Any]]]:
+    """Every task of these files, in order, by the file that it is in. InvalidArgument names file and place of each problem.
 
     `env`: names or patterns of the variables that the files may use.
     """
     problems: dict[str, str] = {}
-    tasks: list[dict[str, Any]] = []
+    found: dict[str, list[dict[str, Any]]] = {}
     allowed = {name: value for name, value in os.environ.items() if any(fnmatchcase(name, each) for each in env)}
     for name in files:
         for path, text in _texts(name):
-            tasks += _tasks(path, text, allowed, problems)
+            found.setdefault(path, []).extend(_tasks(path, text, allowed, problems))
     if problems:
         raise InvalidArgument.fields(problems)
-    return tasks
+    return found
+
+
+def named_by_file(error: InvalidArgument, tasks: Mapping[str, list[dict[str, Any]]]) -> InvalidArgument:
+    """Each problem with the file of its task before it; those of other things stay as they are."""
+    places = {f"tasks[{task.get('name')}]": path for path, listed in tasks.items() for task in listed}
+    problems: dict[str, str] = {}
+    for key, problem in error.details.items():
+        path = next((path for place, path in places.items() if key.startswith(place)), None)
+        problems[key if path is None else f"{path}: {key}"] = str(problem)
+    return InvalidArgument.fields(problems) if problems else error
 
 
 def _texts(name: str) -> list[tuple[str, str]]:
@@ -156,8 +166,12 @@ def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: t
 
         click.echo(json.dumps(task_schema(), indent=2))
         return
-    tasks = read_files(_all_files(files, more_files), env)
-    check_tasks(tasks)
+    by_file = tasks_by_file(_all_files(files, more_files), env)
+    tasks = [task for listed in by_file.values() for task in listed]
+    try:
+        check_tasks(tasks)
+    except InvalidArgument as error:
+        raise named_by_file(error, by_file) from None
     talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound")
 
 
@@ -172,6 +186,7 @@ def check_tasks(tasks: list[dict[str, Any]]) -> None:
     from noonbell.clock import SystemClock
     from noonbell.errors import InvalidArgument
     from noonbell.service.task_fields import Rules, read_task
+    from noonbell.service.task_files import declared_cycle
     from noonbell.targets.http import template
 
     problems: dict[str, str] = {}
@@ -188,6 +203,9 @@ def check_tasks(tasks: list[dict[str, Any]]) -> None:
         if isinstance(name, str) and name in names:
             problems[f"{place}.name"] = "is there twice; a name belongs to one task"
         names.add(str(name))
+    cycle = declared_cycle(tasks)
+    if cycle:
+        problems[f"tasks[{cycle[0]}].after"] = f"makes a cycle: {' → '.join(cycle)}"
     if problems:
         raise InvalidArgument.fields(problems)
 
@@ -219,10 +237,10 @@ def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
 
     What was changed elsewhere in the meantime is not overwritten: then nothing is done, with exit code 5.
     """
-    asked, remote = _asked(**given), Remote.of_environment()
-    if asked["prune"] and not dry_run and not yes:
-        _confirm(remote.post("/tasks/apply", {**asked, "dry_run": True})["pruned"], asked["tasks"])
-    done = remote.post("/tasks/apply", {**asked, "dry_run": dry_run})
+    apply = _Apply(**given)
+    if apply.prune and not dry_run and not yes:
+        _confirm(apply.post(dry_run=True)["pruned"], apply.names_no_task)
+    done = apply.post(dry_run=dry_run)
     show_one(done, output, name="dry_run", lines=_lines)
 
 
@@ -235,7 +253,7 @@ def diff_command(output: str, **given: Any) -> int:
     Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
     """
     try:
-        found = Remote.of_environment().post("/tasks/apply", {**_asked(**given), "dry_run": True})
+        found = _Apply(**given).post(dry_run=True)
     except InvalidArgument as error:
         say_problems(error)
         return EXIT_USAGE
@@ -245,29 +263,50 @@ def diff_command(output: str, **given: Any) -> int:
     return EXIT_FAILED if differs else 0
 
 
-def _asked(
-    *,
-    more_files: tuple[str, ...],
-    files: tuple[str, ...],
-    env: tuple[str, ...],
-    owner: str | None,
-    prune: bool,
-    adopt: bool,
-) -> dict[str, Any]:
-    """The body of the call, from the options of `_options`.
+class _Apply:
+    """The call, from the options of `_options`.
 
     The set is named by what was given first, so that the same command finds its tasks again.
     """
-    files = _all_files(files, more_files)
-    tasks = read_files(files, env)
-    name = owner or ("stdin" if files[0] == "-" else Path(files[0]).resolve().stem)
-    return {"owner": name, "tasks": tasks, "prune": prune, "adopt": adopt}
+
+    def __init__(
+        self,
+        *,
+        more_files: tuple[str, ...],
+        files: tuple[str, ...],
+        env: tuple[str, ...],
+        owner: str | None,
+        prune: bool,
+        adopt: bool,
+    ) -> None:
+        files = _all_files(files, more_files)
+        self._tasks = tasks_by_file(files, env)
+        self._remote = Remote.of_environment()
+        name = owner or ("stdin" if files[0] == "-" else Path(files[0]).resolve().stem)
+        self.prune = prune
+        self._body = {
+            "owner": name,
+            "tasks": [task for tasks in self._tasks.values() for task in tasks],
+            "prune": prune,
+            "adopt": adopt,
+        }
+
+    @property
+    def names_no_task(self) -> bool:
+        return not self._body["tasks"]
+
+    def post(self, *, dry_run: bool) -> dict[str, Any]:
+        """InvalidArgument names the file of each problem."""
+        try:
+            return dict(self._remote.post("/tasks/apply", {**self._body, "dry_run": dry_run}))
+        except InvalidArgument as error:
+            raise named_by_file(error, self._tasks) from None
 
 
-def _confirm(pruned: list[str], tasks: list[dict[str, Any]]) -> None:
+def _confirm(pruned: list[str], names_no_task: bool) -> None:
     if not pruned:
         return
-    everything = " The files name no task at all." if not tasks else ""
+    everything = " The files name no task at all." if names_no_task else ""
     confirm(f"Delete {', '.join(pruned)}?{everything}", refused="nothing applied")
 
 

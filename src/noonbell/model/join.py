@@ -84,6 +84,14 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(upstream.task for upstream in self.tasks if isinstance(upstream.task, int))
 
 
+class Follower(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that runs after another one."""
+
+    task_id: int
+    name: str
+    on: UpstreamOutcome
+
+
 class JoinState(enum.StrEnum):
     OPEN = "open"
     DONE = "done"

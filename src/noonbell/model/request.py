@@ -263,6 +263,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """On `scheduled_time`, inclusive."""
     until: Instant | None = None
     parent_id: RunId | None = None
+    step_id: str | None = None
+    """Only with `parent_id`: the runs of one step of that flow."""
     sort: str = "-id"
     page: int = 1
     page_size: int = 20

@@ -22,7 +22,7 @@ from noonbell.model.account import (
 from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
 from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
-from noonbell.model.join import Join
+from noonbell.model.join import Follower, Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.spawn import ChildState
@@ -72,6 +72,9 @@ class Queries(Protocol):
         Each is as it is when it is read, which may be a moment after it was found. Of a page of several, `result` and
         `error_details` are None where they have more than `share_of(how many)` bytes; `omitted` has those that are.
         """
+
+    async def runs_by_id(self, run_ids: Sequence[RunId]) -> list[Run]:
+        """In the order of these ids, each once. What is not there, or was removed, is left out, and so is what is long, as in `runs`."""
 
     async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
         """The newest `count` runs of each, newest first, parts of a fan-out left out; an empty list where there are none.
@@ -133,6 +136,12 @@ class Queries(Protocol):
 
     async def joins(self, task_id: TaskId, root: str | None = None, limit: int = 10) -> list[Join]:
         """The joins of a task that runs after others: those of a root, the last redrive first; or the open ones, newest first."""
+
+    async def joins_of_run(self, run_id: RunId, limit: int = 100) -> list[Join]:
+        """The joins in which a run fills a place, or is the newest of its task; newest first."""
+
+    async def followers(self, task_id: TaskId, limit: int = 100) -> list[Follower]:
+        """The tasks that run after this one, by name; but for those that are deleted."""
 
     async def open_joins(self) -> int:
         """How many joins of all tasks are open."""

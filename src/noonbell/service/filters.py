@@ -146,7 +146,13 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[Word | None, meta("A part of the task's name or of the error message.", examples=["timeout"])] = (
         None
     )
-    parent_id: Annotated[int | None, meta("The parts of this fan-out.", ge=1, le=2**53 - 1)] = None
+    parent_id: Annotated[
+        int | None, meta("The parts of this fan-out, the steps of this flow, or what it spawned.", ge=1, le=2**53 - 1)
+    ] = None
+    step: Annotated[
+        Word | None,
+        meta("Of the flow that `parent_id` names, the runs of this step.", max_length=64, examples=["load"]),
+    ] = None
 
 
 class RunList(RunFilter, frozen=True, kw_only=True):
@@ -208,6 +214,8 @@ async def read_run_query(
 async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: TaskId | None = None) -> RunQuery:
     if found.since is not None and found.until is not None and found.until < found.since:
         at.wrong("to", "is before from")
+    if found.step is not None and found.parent_id is None:
+        at.wrong("step", "is of no use without parent_id, the run of the flow")
     return RunQuery(
         task_id=await _task_id(found.task, store) if task_id is None else task_id,
         status=found.status,
@@ -220,6 +228,7 @@ async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: Ta
         since=found.since,
         until=found.until,
         parent_id=None if found.parent_id is None else RunId(found.parent_id),
+        step_id=found.step,
         look=LOOKED_AT,
         count_to=COUNTED,
         **(_paging(found, at) if isinstance(found, RunList) else {}),

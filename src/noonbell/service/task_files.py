@@ -313,6 +313,15 @@ async def _upstream_problems(services: Services, declared: Sequence[Mapping[str,
     return problems
 
 
+def declared_cycle(declared: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A cycle among these tasks alone, by their names, the first again at the end; empty if there is none."""
+    before = {
+        str(fields.get("name")): [each for each in _upstreams_in(fields) if isinstance(each, str)]
+        for fields in declared
+    }
+    return closed_path(before, list(before))
+
+
 def _upstreams_in(fields: Mapping[str, Any]) -> list[str | int]:
     after = fields.get("after")
     listed = after.get("tasks") if isinstance(after, Mapping) else None

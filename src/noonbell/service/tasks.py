@@ -203,7 +203,7 @@ class Tasks:
         spec = msgspec.structs.replace(draft.spec, after=msgspec.structs.replace(after, tasks=upstreams))
         return replace(draft, spec=spec)
 
-    async def upstream_names(self, tasks: Iterable[Task]) -> dict[int, str]:
+    async def upstream_names(self, tasks: Iterable[Task | TaskVersion]) -> dict[int, str]:
         """Of the tasks that these run after, by id; but for those that are deleted."""
         ids = {id_ for task in tasks if task.spec.after is not None for id_ in task.spec.after.upstream_ids}
         found = await self._store.tasks_by_id([TaskId(id_) for id_ in sorted(ids)]) if ids else []
@@ -519,11 +519,17 @@ def written(spec: TaskSpec) -> dict[str, Any]:
     return fields
 
 
+def named_upstreams(after: dict[str, Any] | None, names: Mapping[int, str] | None) -> dict[str, Any] | None:
+    """`after` of a stored task, with the names of the tasks where they have one."""
+    if after is None or not names:
+        return after
+    return {**after, "tasks": [{**each, "task": names.get(each["task"], each["task"])} for each in after["tasks"]]}
+
+
 def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None) -> dict[str, Any]:
     """Every field of a task, for answers: times as RFC 3339, secrets masked. `names` of the tasks that it runs after."""
     fields = written(task.spec)
-    for upstream in (fields["after"] or {}).get("tasks", ()):
-        upstream["task"] = (names or {}).get(upstream["task"], upstream["task"])
+    fields["after"] = named_upstreams(fields["after"], names)
     fields["headers"] = masked(task.spec.headers)
     fields["secret"] = None if task.spec.secret is None else MASK
     fields["steps"] = masked_steps(fields["steps"])

@@ -76,6 +76,7 @@ RUN_GRAMMAR: Final = Grammar(
         "after": "from",
         "before": "to",
         "parent": "parent_id",
+        "step": "step",
     },
     rest="text",
 )

@@ -46,13 +46,14 @@ async def show(ctx: PageContext) -> Response:
         services.store.outages(yesterday, ctx.now),
     )
     is_sample = len(recent) == _SAMPLE
+    standing = await of_standing_tasks(services, recent)
     return ctx.page(
         "overview.html",
-        figures=figures(recent, ctx.now, is_whole=not is_sample),
+        figures=figures(standing, ctx.now, is_whole=not is_sample),
         aim_ms=AIM_MS,
         is_sample=is_sample and recent[-1].scheduled_time > yesterday,
         sample=_SAMPLE,
-        chart=charts.bars(charts.hours(recent, ctx.now)),
+        chart=charts.bars(charts.hours(standing, ctx.now)),
         unplanned=unplanned(outages, ctx.now),
         keys=_KEYS,
         clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",
@@ -80,6 +81,13 @@ async def _sample(services: Services, since: Instant) -> list[Run]:
         if page.next_cursor is None or len(found) >= _SAMPLE:
             return found[:_SAMPLE]
         query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+
+async def of_standing_tasks(services: Services, runs: Sequence[Run]) -> list[Run]:
+    """Without those of tasks that are deleted: how those went asks nothing of anybody any more."""
+    tasks = await services.store.tasks_by_id(sorted({run.task_id for run in runs})) if runs else []
+    standing = {task.id for task in tasks if task.deleted_at is None}
+    return [run for run in runs if run.task_id in standing]
 
 
 def unplanned(outages: Sequence[Outage], now: Instant) -> set[int]:

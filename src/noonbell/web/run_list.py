@@ -19,7 +19,20 @@ from noonbell.web import lists
 from noonbell.web.context import PageContext
 from noonbell.web.page import get, post
 
-FILTERS: Final = ("text", "status", "task", "label", "queue", "worker", "key", "origin", "from", "to", "parent_id")
+FILTERS: Final = (
+    "text",
+    "status",
+    "task",
+    "label",
+    "queue",
+    "worker",
+    "key",
+    "origin",
+    "from",
+    "to",
+    "parent_id",
+    "step",
+)
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "failed": ("FAILED", "TIMEOUT", "FAILED_TIMEOUT"),
     "active": ("RUNNING", "RETRYING"),
@@ -29,7 +42,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "skipped": ("SKIPPED", "CANCELED"),
 }
 """What people ask for, and the statuses that it stands for."""
-_FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until"}
+_FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until", "step": "step_id"}
 """What a filter is called in the query, where it is not the same."""
 _COUNTED: Final = 100
 """How far the rows without one of the filters are counted: a store may hold millions."""

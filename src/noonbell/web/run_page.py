@@ -25,7 +25,7 @@ from noonbell.model.task import FLOWS, HTTP, ExecType, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
-from noonbell.web import charts, explanation, flow_view, run_timeline
+from noonbell.web import charts, explanation, flow_view, following, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
 from noonbell.web.explanation import Refusal, advice, refusal
 from noonbell.web.flow_view import FlowView
@@ -94,6 +94,7 @@ async def show_run(ctx: PageContext) -> Response:
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
         curl=None if spec is None or spec.target_kind is not HTTP else curl(spec, kept),
         exact=exact,
+        around=await following.of_run(ctx, run),
         previous=await neighbours(ctx, run, "-id"),
         next=await neighbours(ctx, run, "id"),
     )

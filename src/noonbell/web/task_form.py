@@ -22,9 +22,10 @@ from noonbell.fields import StructField, table
 from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
 from noonbell.fields.problems import Problems
 from noonbell.model.account import Activity
+from noonbell.model.join import After, UpstreamOutcome
 from noonbell.model.task import HTTP, JOBS, TARGET_KINDS, RetryPolicy, Task, TaskSpec, TaskVersion
 from noonbell.service.secrets import MASK, is_secret, masked, masked_steps
-from noonbell.service.tasks import shown, written
+from noonbell.service.tasks import named_upstreams, shown, written
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
 from noonbell.web.forms import box_text, problems_by_box, read_box, read_json_box
@@ -165,15 +166,21 @@ _SHOWN_FOR: Final = {
     **{box.name: box.shown_for for box in TARGET_BOXES},
 }
 """Fields that the form shows only for some kinds of target."""
+AFTER: Final = "after_"
+"""Before the names of the boxes of `after`: one for each of its fields."""
+AFTER_BOXES: Final = tuple(f"{AFTER}{name}" for name in table(After))
 _MARKS: Final = {"labels": "=", "headers": ": "}
 _RETRY: Final = ("max_retries", "initial_delay", "strategy")
-_ELSEWHERE: Final = ("schedule", "exec_type", "managed_by", "retry_policy")
+_ELSEWHERE: Final = ("schedule", "after", "exec_type", "managed_by", "retry_policy")
 """Fields of a task that are looked after one by one."""
-_IN_FORM: Final = frozenset({*_BOXES, *(box.name for box in TARGET_BOXES), "schedule", "exec_type", "managed_by"})
-NAMES: Final = (_IN_FORM | {*_RETRY, *SCHEDULE, "when", "rest"}) - {*_ELSEWHERE}
+_IN_FORM: Final = frozenset(
+    {*_BOXES, *(box.name for box in TARGET_BOXES), "schedule", "after", "exec_type", "managed_by"}
+)
+NAMES: Final = (_IN_FORM | {*_RETRY, *SCHEDULE, *AFTER_BOXES, "when", "rest"}) - {*_ELSEWHERE}
 """Fields that the form has a box for, and that a problem can be shown at."""
 EMPTY: Final[dict[str, str]] = {
     **{box.name: box.initial for box in (*SCHEDULE_BOXES, *TARGET_BOXES)},
+    **{f"{AFTER}{name}": "" if field.is_required else _text(field.default) for name, field in table(After).items()},
     "kind": "http",
     "when": "cron",
     "http_method": "POST",
@@ -189,9 +196,10 @@ EMPTY: Final[dict[str, str]] = {
 # From a task
 
 
-def told(spec: TaskSpec) -> dict[str, Any]:
-    """The fields of a task as they are written, secrets masked."""
+def told(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """The fields of a task as they are written, secrets masked. `names` of the tasks that it runs after."""
     fields = written(spec)
+    fields["after"] = named_upstreams(fields["after"], names)
     fields["headers"] = masked(spec.headers)
     fields["secret"] = None if spec.secret is None else MASK
     fields["steps"] = masked_steps(fields["steps"])
@@ -212,7 +220,7 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
         "version": str(task["version"]),
         "rest": rest_of(task),
     }
-    return {**EMPTY, "dialect": dialect, **fields, **_schedule_fields(task["schedule"])}
+    return {**EMPTY, "dialect": dialect, **fields, **_schedule_fields(task["schedule"]), **_after_fields(task["after"])}
 
 
 def _kind_of(task: Mapping[str, Any]) -> str:
@@ -262,6 +270,27 @@ def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
     return {**said, "when": str(schedule["type"]), "cron_expr": cron_text(schedule)}
 
 
+def _after_fields(after: Mapping[str, Any] | None) -> dict[str, str]:
+    if after is None:
+        return {}
+    said = {f"{AFTER}{name}": _text(value) for name, value in after.items()}
+    return {**said, f"{AFTER}tasks": "\n".join(_upstream_line(each) for each in after["tasks"])}
+
+
+def _upstream_line(upstream: Mapping[str, Any]) -> str:
+    """`NAME`, or `NAME:failure`; of a name that ends like that itself, always with its outcome."""
+    name, on = str(upstream["task"]), str(upstream["on"])
+    return name if on == UpstreamOutcome.SUCCESS and _read_upstream(name)["task"] == name else f"{name}:{on}"
+
+
+def _read_upstream(line: str) -> dict[str, str]:
+    """A colon before anything but an outcome belongs to the name."""
+    name, colon, on = line.rpartition(":")
+    if not colon or on not in tuple(UpstreamOutcome):
+        name, on = line, UpstreamOutcome.SUCCESS
+    return {"task": name, "on": str(on)}
+
+
 # To a task
 
 
@@ -290,6 +319,9 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     schedule = schedule_of(fields, old, problems)
     if schedule is not None:
         given["schedule"] = schedule
+    after = after_of(fields, problems)
+    if after is not None:
+        given["after"] = after
     given["status"] = "ENABLED" if fields.get("enabled") else "DISABLED"
     _read_rest(fields, given, problems)
     _read_retry(fields, given, problems)
@@ -305,7 +337,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     stays as it is, for an installation may have set another default since.
     """
     kind = fields.get("kind") or _kind_of(old)
-    given = given_of({**fields, "kind": kind}, old["schedule"])
+    given = given_of({**_after_fields(old["after"]), **fields, "kind": kind}, old["schedule"])
     if old["exec_type"] != given["exec_type"]:
         return given
     seen = fields_of(old, fields.get("dialect", EMPTY["dialect"]))
@@ -321,6 +353,8 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
             given[name] = old[name]
     if all(map(is_same, ("when", *SCHEDULE))):
         given["schedule"] = old["schedule"]
+    if all(map(is_same, AFTER_BOXES)):
+        given["after"] = old["after"]
     retry: dict[str, Any] = dict(given.get("retry_policy") or {})
     for name, value in old["retry_policy"].items():
         is_usual = list_of(value) == list_of(plain["retry_policy"][name])
@@ -371,13 +405,30 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
     return found
 
 
+def after_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
+    """What the task runs after; None where no task is named."""
+    lines = [line.strip() for line in fields.get(f"{AFTER}tasks", "").splitlines() if line.strip()]
+    if not lines:
+        return None
+    found: dict[str, Any] = {"tasks": [_read_upstream(line) for line in lines]}
+    for name, field in table(After).items():
+        if name != "tasks":
+            _read_made(name, field, fields, found, problems, AFTER)
+    return found
+
+
 def _read_made(
-    name: str, field: StructField, fields: Mapping[str, str], found: dict[str, Any], problems: Problems
+    name: str,
+    field: StructField,
+    fields: Mapping[str, str],
+    found: dict[str, Any],
+    problems: Problems,
+    prefix: str = "",
 ) -> None:
-    """What a box of SCHEDULE_BOXES or TARGET_BOXES says. Where nothing is in it and the field must not be null, `found` keeps
-    what it has.
+    """What a box of SCHEDULE_BOXES, TARGET_BOXES or AFTER_BOXES says. Where nothing is in it and the field must not be null,
+    `found` keeps what it has.
     """
-    text = fields.get(_FORM_NAMES.get(name, name))
+    text = fields.get(f"{prefix}{_FORM_NAMES.get(name, name)}")
     if text is None:
         return
     value = text != "false" if isinstance(field.kind, BoolKind) else read_box(field, text, problems)
@@ -395,6 +446,10 @@ def problems_of(error: NoonbellError) -> dict[str, str]:
 def _box_of(name: str) -> str:
     if name in ("schedule", "schedule.type"):
         return "when"
+    if name == "after":
+        return f"{AFTER}tasks"
+    if name.startswith("after."):
+        return name.replace("after.", AFTER, 1)
     name = name.removeprefix("schedule.").removeprefix("retry_policy.")
     return _FORM_NAMES.get(name, name)
 
@@ -419,11 +474,11 @@ class VersionChange:
     """`created`, `paused`, `resumed`, `completed`, `error`, `deleted`, `changed`, `same`."""
 
 
-def changes(versions: Sequence[TaskVersion]) -> list[VersionChange]:
-    """Newest first; the first version has nothing before it. `versions` oldest first."""
+def changes(versions: Sequence[TaskVersion], names: Mapping[int, str] | None = None) -> list[VersionChange]:
+    """Newest first; the first version has nothing before it. `versions` oldest first; `names` of the tasks that they run after."""
     made = [VersionChange(versions[0], [], "created")] if versions else []
     for before, after in pairwise(versions):
-        fields = [*_differences(_told(before), _told(after)), *_secretly(before.spec, after.spec)]
+        fields = [*_differences(_told(before, names), _told(after, names)), *_secretly(before.spec, after.spec)]
         made.append(VersionChange(after, fields, _kind(before, after, fields)))
     return made[::-1]
 
@@ -468,8 +523,8 @@ def _kind(before: TaskVersion, after: TaskVersion, fields: Sequence[FieldChange]
     return "changed" if fields else "same"
 
 
-def _told(version: TaskVersion) -> dict[str, Any]:
-    return {"status": "DELETED" if version.deleted else str(version.status), **told(version.spec)}
+def _told(version: TaskVersion, names: Mapping[int, str] | None) -> dict[str, Any]:
+    return {"status": "DELETED" if version.deleted else str(version.status), **told(version.spec, names)}
 
 
 def _brief(value: Any) -> str:
@@ -509,12 +564,20 @@ class Difference:
         return self.base is None or self.base not in (self.mine, self.theirs)
 
 
-def fields_at(task: Task, versions: Sequence[TaskVersion], version: int | None, dialect: str) -> dict[str, str] | None:
-    """The form of the task as it was at that version. `dialect`: of a cron that it did not have yet."""
+def fields_at(
+    task: Task,
+    versions: Sequence[TaskVersion],
+    version: int | None,
+    dialect: str,
+    names: Mapping[int, str] | None = None,
+) -> dict[str, str] | None:
+    """The form of the task as it was at that version. `dialect`: of a cron that it did not have yet; `names` of the tasks that it
+    ran after.
+    """
     for each in versions:
         if each.version == version:
             then = msgspec.structs.replace(task, spec=each.spec, version=each.version, status=each.status)
-            return fields_of(shown(then, Activity()), dialect)
+            return fields_of(shown(then, Activity(), names), dialect)
     return None
 
 

@@ -21,6 +21,7 @@ from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
+from noonbell.model.join import After
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import HTTP, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus, target_kind
 from noonbell.policy.alerts import concerns
@@ -41,7 +42,8 @@ from noonbell.when.natural_language import from_quartz, propose
 @cache
 def choices() -> dict[str, list[str]]:
     """The words of each field of a task that has some."""
-    fields = {**table(RetryPolicy), **table(TaskSpec)}
+    after = {f"{task_form.AFTER}{name}": each for name, each in table(After).items()}
+    fields = {**table(RetryPolicy), **table(TaskSpec), **after}
     return {name: list(each.kind.options) for name, each in fields.items() if isinstance(each.kind, ChoiceKind)}
 
 
@@ -49,9 +51,10 @@ def choices() -> dict[str, list[str]]:
 def limits() -> dict[str, dict[str, float]]:
     """By field, the attributes of an input. Of two fields with the same name, the wider ones."""
     found: dict[str, dict[str, float]] = {}
-    for struct in (TaskSpec, RetryPolicy, *(kind.Spec for kind in when.KINDS.values())):
+    structs = (TaskSpec, RetryPolicy, *(kind.Spec for kind in when.KINDS.values()))
+    for prefix, struct in (*(("", each) for each in structs), (task_form.AFTER, After)):
         for name, each in table(struct).items():
-            there = found.setdefault(name, {})
+            there = found.setdefault(f"{prefix}{name}", {})
             for word, bound in bounds_of(each).items():
                 there[word] = (min if word == "min" else max)(there.get(word, bound), bound)
     found["repeat"]["min"] = 1  # an empty box says what -1 says
@@ -293,7 +296,9 @@ async def _conflict(
     problem = {"": ctx.words("form.conflict", version=task.version)}
     if "yaml" in fields:
         return yaml_page(ctx, fields["yaml"], fields, task, InvalidArgument(problem[""]))
-    base = fields_at(task, await ctx.services.tasks.versions(task), version, default_dialect(ctx))
+    versions = await ctx.services.tasks.versions(task)
+    names = await ctx.services.tasks.upstream_names(versions)
+    base = fields_at(task, versions, version, default_dialect(ctx), names)
     differing = differences(base, fields, theirs)
     shown = {**settled(fields, differing), "version": str(task.version)}
     return await form(ctx, shown, task, problem, status=412, differing=differing)
@@ -397,7 +402,7 @@ async def fields_from(ctx: PageContext, text: str, task: Task | None) -> dict[st
     tasks = ctx.services.tasks
     spec = await tasks.check(given) if task is None else (await tasks.draft_of_change(task, given)).spec
     whole = Task(id=TaskId(0), version=1, status=status, spec=spec, created_at=ctx.now, updated_at=ctx.now)
-    return fields_of(ctx, shown(whole, Activity()))
+    return fields_of(ctx, shown(whole, Activity(), await tasks.upstream_names([whole])))
 
 
 def yaml_page(

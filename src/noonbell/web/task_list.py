@@ -20,7 +20,7 @@ from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.service.bulk import TASK_ACTS, BulkStep, change_tasks, tasks_step
 from noonbell.service.filters import TaskList, read_task_query
 from noonbell.service.task_files import Applying, written
-from noonbell.web import charts, explanation, i18n, lists
+from noonbell.web import charts, explanation, following, i18n, lists
 from noonbell.web.context import PageContext, as_json
 from noonbell.web.forms import read_yaml, write_yaml
 from noonbell.web.page import get, post
@@ -133,6 +133,7 @@ def row(
         "success": strip.succeeded / (strip.succeeded + strip.failed) if strip.succeeded + strip.failed else None,
         "turn": turns.get(task["id"]),
         "sentence": explanation.sentence(task["schedule"], task["timezone"], ctx.words.lang),
+        "after": following.words_of(task["after"], ctx.words),
         "written": explanation.cron_text(task["schedule"]),
     }
 

@@ -25,7 +25,7 @@ from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
 from noonbell.service.filters import RunList, from_the_top, read_run_query
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
-from noonbell.web import charts, explanation, flow_view, task_form
+from noonbell.web import charts, explanation, flow_view, following, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
 from noonbell.web.flow_view import FlowView
@@ -34,7 +34,7 @@ from noonbell.web.lists import given_of, pager_by_cursor
 from noonbell.web.page import Handler, get, post
 from noonbell.web.queues import start_command
 from noonbell.web.recent import DAY, FAILURES, Health, health, newest_runs, reasons
-from noonbell.web.task_form import told
+from noonbell.web.task_form import VersionChange, told
 
 TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")
 SAMPLE: Final = 500
@@ -64,6 +64,7 @@ def tab(name: str, part: Part) -> Handler:
             is_deleted=task.deleted_at is not None,
             is_on=task.status == "ENABLED" and task.deleted_at is None,
             is_managed=task_form.is_managed(task),
+            after_words=following.words_of(shown["after"], ctx.words),
             **view,
         )
 
@@ -72,11 +73,12 @@ def tab(name: str, part: Part) -> Handler:
 
 async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
     services = ctx.services
-    runs, every, why, planned = await asyncio.gather(
+    runs, every, why, planned, around = await asyncio.gather(
         newest_runs(services, task.id, SAMPLE),
         services.tasks.versions(task),
         answer(ctx, task),
         plan(ctx, task, _SLOTS),
+        following.of_task(ctx, task),
     )
     lately = recent(runs, ctx.now)
     figures = health(lately)
@@ -91,6 +93,7 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
         "heat": charts.heat(lately, ctx.zone) if lately else [],
         "reasons": reasons(lately, every),
         "flow": steps_of(task.spec, ctx.now, ctx.number("step")),
+        "around": around,
         "icon_path": charts.PATHS.__getitem__,
         **why,
     }
@@ -206,8 +209,13 @@ async def configuration(ctx: PageContext, task: Task) -> dict[str, Any]:
     return {"definition": as_json(definition(shown)), "whole": as_json(shown)}
 
 
+async def changes_of(ctx: PageContext, task: Task) -> list[VersionChange]:
+    versions = await ctx.services.tasks.versions(task)
+    return task_form.changes(versions, await ctx.services.tasks.upstream_names(versions))
+
+
 async def history(ctx: PageContext, task: Task) -> dict[str, Any]:
-    every = task_form.changes(await ctx.services.tasks.versions(task))
+    every = await changes_of(ctx, task)
     before = ctx.number("before")
     shown = [change for change in every if before is None or change.version.version < before]
     return {
@@ -221,7 +229,7 @@ async def history(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
     """Who did what to the task: told by its versions; for admins also what the audit log has of it."""
-    every = task_form.changes(await ctx.services.tasks.versions(task))
+    every = await changes_of(ctx, task)
     access = ctx.deps.access
     entries: list[dict[str, Any]] = []
     if access is not None and ctx.may("admin"):

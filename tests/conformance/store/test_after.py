@@ -659,6 +659,18 @@ async def test_a_cycle_over_tasks_saved_one_by_one_is_named(store: Store):
     assert await edit(store, c, after=after(a, b))
 
 
+async def test_an_upstream_that_is_gone_may_stay_when_the_others_change(store: Store):
+    extract, gone, more = [await create(store, name) for name in ("extract", "gone", "more")]
+    load = await create(store, "load", extract, gone)
+    await store.delete_task(gone.id, force=True)
+    changed = await edit(store, load, after=after("extract", gone, more))
+    assert changed.spec.after is not None
+    assert changed.spec.after.upstream_ids == (extract.id, gone.id, more.id)
+    await end(store, extract)
+    error = await refused(edit(store, await create(store, "other"), after=after(gone)))
+    assert error.details == {"after.tasks[0].task": f"is {gone.id}; there is no such task"}
+
+
 async def test_a_cycle_inside_one_batch_is_named(store: Store, table_sizes: Sizes):
     before = await table_sizes()
     new = [NewTask(spec=job(name, after=after(other))) for name, other in (("a", "b"), ("b", "a"))]
@@ -671,7 +683,7 @@ async def test_a_cycle_inside_one_batch_is_named(store: Store, table_sizes: Size
         for task, other in ((a, b), (b, a))
     ]
     error = await refused(store.change_tasks(edits))
-    assert "makes a cycle" in error.message
+    assert error.details == {"tasks[0].after": "makes a cycle: a → b → a"}
     assert (await reread(store, a)).version == 1
 
 
@@ -783,3 +795,44 @@ async def test_an_audit_finds_a_broken_join(store: Store, sql: str, said: str):
             run=run_id,
             id=id_,
         )
+
+
+# ---- what is asked of it
+
+
+async def test_the_followers_of_a_task_are_told_by_name_with_what_they_follow_it_on(store: Store):
+    extract = await create(store, "extract")
+    load = await create(store, "load", extract)
+    alarm = await create(store, "alarm", extract, on="failure")
+    gone = await create(store, "gone", extract)
+    await store.delete_task(gone.id)
+    told = [(each.task_id, each.name, each.on) for each in await store.followers(extract.id)]
+    assert told == [(alarm.id, "alarm", "failure"), (load.id, "load", "success")]
+    assert [each.name for each in await store.followers(extract.id, 1)] == ["alarm"]
+    assert await store.followers(load.id) == []
+
+
+async def test_the_joins_of_a_run_are_those_that_it_has_arrived_at(store: Store):
+    a, b = [await create(store, name) for name in "ab"]
+    both = await create(store, "both", a, b)
+    one = await create(store, "one", a)
+    mine, yours = await slot(store, a, 60), await slot(store, b, 60)
+    await end_run(store, mine)
+    joins = {join.task_id: join for join in await store.joins_of_run(mine)}
+    (started,) = await runs_of(store, one)
+    assert {task_id: (join.state, join.run_id) for task_id, join in joins.items()} == {
+        both.id: ("open", None),
+        one.id: ("done", started.id),
+    }
+    assert await store.joins_of_run(yours) == []
+    await end_run(store, yours, S.FAILED)
+    (waits,) = await store.joins_of_run(yours)
+    assert [(each.run_id, each.fills) for each in waits.arrivals] == [(mine, True), (yours, False)]
+    assert len(await store.joins_of_run(mine, 1)) == 1
+
+
+async def test_runs_by_id_come_in_the_order_asked_for_each_once_and_without_those_that_are_not_there(store: Store):
+    extract = await create(store, "extract")
+    first, second = [await end(store, extract) for _ in range(2)]
+    assert [run.id for run in await store.runs_by_id([second, RunId(17), first, second])] == [second, first]
+    assert await store.runs_by_id([]) == []

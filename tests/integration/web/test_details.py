@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from integration.api.serving import Api, serving
+from integration.web.asking import get
 from noonbell.model.run import RunBodies
 from noonbell.settings import AuthSettings
 
@@ -245,3 +246,16 @@ async def test_a_run_that_is_split_lists_its_parts_and_each_part_leads_back(ever
     assert len(parts) == 2
     assert "Parts" in words(text)
     assert f'href="../runs/{run}"' in await page(api, f"/runs/{parts[0]}")
+
+
+async def test_the_success_of_the_overview_is_that_of_tasks_that_are_there(everywhere):
+    api = everywhere
+    for name, status in (("kept", "SUCCESS"), ("gone", "FAILED")):
+        task = await api.create(name=name)
+        await api.trigger(task)
+        await api.finish(await api.claim(), status)
+    assert "50.0 %" in await get(api, "/")
+    assert (await api.call("DELETE", f"/tasks/{task}")).status == 200
+    text = await get(api, "/")
+    assert "100.0 %" in text
+    assert "50.0 %" not in text

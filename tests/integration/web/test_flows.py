@@ -134,7 +134,7 @@ async def test_failed_items_lead_to_their_runs(api: Api):
         await step(api, status)
     text = await get(api, f"/runs/{run}")
     assert "2 of 2 items" in row(text, "parts")
-    assert f"parent_id={run}&status=FAILED%2CTIMEOUT%2CFAILED_TIMEOUT" in row(text, "parts")
+    assert f"parent_id={run}&step=parts&status=FAILED%2CTIMEOUT%2CFAILED_TIMEOUT" in row(text, "parts")
     assert "The steps before it did not end as it needs." in row(text, "load")
 
 

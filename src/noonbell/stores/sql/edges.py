@@ -15,7 +15,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidState
-from noonbell.model.join import After, Upstream
+from noonbell.model.join import After, Follower, Upstream, UpstreamOutcome
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.joins import closed_path
 from noonbell.stores.sql.active_runs import STARTED, RunFlag
@@ -33,7 +33,7 @@ def resolve(
     """Each spec with the ids of its upstreams, or what is wrong with them; each comes with the spec that it replaces.
 
     `own` are the names that tasks of the same call have or get. The cursors of the upstreams are held from here on, so that none
-    is deleted meanwhile. An `after` that stays as it is, is not checked again: an upstream may be gone since.
+    is deleted meanwhile. An upstream that stays is not checked again: it may be gone since.
     """
     changed = [new.after for new, old in wanted if new.after is not None and (old is None or new.after != old.after)]
     if not changed:
@@ -52,9 +52,15 @@ def resolve(
     rows = yield from q.fetch_by("select id from tasks", "id", ids, " and deleted_at is null")
     there = {row[0] for row in rows} | set(own.values())
     return [
-        _resolved(new, known, there) if new.after is not None and (old is None or new.after != old.after) else new
+        _resolved(new, known, there | _upstreams_of(old))
+        if new.after is not None and (old is None or new.after != old.after)
+        else new
         for new, old in wanted
     ]
+
+
+def _upstreams_of(spec: TaskSpec | None) -> set[int]:
+    return set() if spec is None or spec.after is None else set(spec.after.upstream_ids)
 
 
 def _hold(q: Dialect, task_ids: Iterable[int]) -> Work[None]:
@@ -101,14 +107,20 @@ def cycle(q: Dialect, saved: Mapping[int, After | None]) -> Work[list[int]]:
     return closed_path(before, saved)
 
 
-def refuse_cycles(q: Dialect, saved: Mapping[int, After | None], names: Mapping[int, str]) -> Work[None]:
-    """Raises InvalidArgument that names a cycle which these would close. `names` of tasks of the same call."""
+def refuse_cycles(
+    q: Dialect, saved: Mapping[int, After | None], names: Mapping[int, str], places: Mapping[int, str] | None = None
+) -> Work[None]:
+    """Raises InvalidArgument that names a cycle which these would close. `names` of tasks of the same call; `places`: where they are
+    in its list, if it has one.
+    """
     path = yield from cycle(q, saved)
     if not path:
         return
     rows = yield from q.fetch_by("select id, name from tasks", "id", path)
     known = {row[0]: row[1] for row in rows} | dict(names)
-    raise InvalidArgument.field("after", f"makes a cycle: {' → '.join(known.get(id_, str(id_)) for id_ in path)}")
+    place = next((f"{places[id_]}." for id_ in path if id_ in places), "") if places else ""
+    way = " → ".join(known.get(id_, str(id_)) for id_ in path)
+    raise InvalidArgument.field(f"{place}after", f"makes a cycle: {way}")
 
 
 def save(q: Dialect, now: Instant, turned: Sequence[tuple[Task | None, Task]]) -> Work[None]:
@@ -146,6 +158,15 @@ def _mark(q: Dialect, task_ids: Iterable[int]) -> Work[None]:
         f" where {q.ids('task_id', 'tasks')} and parent_id is null",
         {"tasks": q.pack(sorted(task_ids))},
     )
+
+
+def followers(task_id: TaskId, limit: int = 100) -> Work[list[Follower]]:
+    rows = yield Fetch(
+        "select e.task_id, t.name, e.outcome from edges e join tasks t on t.id = e.task_id"
+        " where e.upstream_id = :task and t.deleted_at is null order by t.name, t.id limit :limit",
+        {"task": task_id, "limit": limit},
+    )
+    return [Follower(task_id=id_, name=name, on=UpstreamOutcome(on)) for id_, name, on in rows]
 
 
 def refuse_followed(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, InvalidState]]:

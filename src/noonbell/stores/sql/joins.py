@@ -23,7 +23,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.model.join import After, Arrival, Join, JoinState
-from noonbell.model.run import Origin, RunStatus, trace_id_of
+from noonbell.model.run import Origin, RunId, RunStatus, trace_id_of
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy import joins as policy
 from noonbell.policy.account import DueRun, Facts, Skip, decide_slot
@@ -260,6 +260,17 @@ def joins(q: Dialect, task_id: TaskId, root: str | None = None, limit: int = 10)
     else:
         which, here = "root = :root order by edge_version desc, redrive desc", {"root": root}
     return (yield from load_joins(q, f"task_id = :task and {which} limit :limit", task=task_id, limit=limit, **here))
+
+
+def joins_of_run(q: Dialect, run_id: RunId, limit: int = 100) -> Work[list[Join]]:
+    rows = yield Fetch(
+        "select join_id from join_runs where run_id = :run order by join_id desc limit :limit",
+        {"run": run_id, "limit": limit},
+    )
+    ids = [row[0] for row in rows]
+    if not ids:
+        return []
+    return (yield from load_joins(q, f"{q.ids('id', 'ids')} order by id desc", ids=q.pack(ids)))
 
 
 def open_joins() -> Work[int]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from noonbell.clock import Instant
 from noonbell.model.request import Page, RunQuery
-from noonbell.model.run import Run, RunStatus
+from noonbell.model.run import Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.stores.migrations.m0005_stray import APART_MS, IS_STRAY
 from noonbell.stores.sql import reading
@@ -149,7 +149,7 @@ def search_for(q: Dialect, query: RunQuery, wanted: int | None) -> Work[Search]:
 def _filters(query: RunQuery, params: dict[str, Any]) -> tuple[str, ...]:
     """What is looked at in every run that is passed."""
     found = []
-    for name, column in (("queue", "r.queue"), ("key", 'r."key"'), ("origin", "r.origin")):
+    for name, column in (("queue", "r.queue"), ("key", 'r."key"'), ("origin", "r.origin"), ("step_id", "r.step_id")):
         value = getattr(query, name)
         if value is not None:
             found.append(f"{column} = :{name}")
@@ -302,6 +302,11 @@ def runs(q: Dialect, query: RunQuery) -> Work[Page[Run]]:
         cursor = search.order.cursor(edge, edge)
     looked_to = None if edge is None else Instant(instant_floor(edge))
     return Page(found, total, cursor, is_least=is_least, looked_to=looked_to)
+
+
+def runs_by_id(q: Dialect, run_ids: Sequence[RunId]) -> Work[list[Run]]:
+    ids = list(dict.fromkeys(run_ids))
+    return (yield from _read(q, ids)) if ids else []
 
 
 def newest_runs(q: Dialect, task_ids: Sequence[TaskId], count: int) -> Work[dict[TaskId, list[Run]]]:

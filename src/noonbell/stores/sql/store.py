@@ -27,6 +27,7 @@ from noonbell.stores.sql import (
     alerts,
     children,
     cleanup,
+    edges,
     fast_path,
     flows,
     ids,
@@ -275,6 +276,8 @@ class SqlStore(TransitionRunner):
 
     slot_runs = read(accounting.slot_runs)
     joins = read(following.joins)
+    joins_of_run = read(following.joins_of_run)
+    followers = read(edges.followers)
     open_joins = read(following.open_joins)
     slot_counts = read(accounting.slot_counts)
     cleaned = read(accounting.cleaned)
@@ -392,6 +395,7 @@ class SqlStore(TransitionRunner):
 
     run = read(reading.run)
     runs = read(run_search.runs)
+    runs_by_id = read(run_search.runs_by_id)
     newest_runs = read(run_search.newest_runs)
     attempts = read(reading.attempts)
     bodies = read(reading.bodies)

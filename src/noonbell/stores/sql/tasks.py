@@ -146,7 +146,8 @@ def _connected(q: Dialect, new: Sequence[NewTask], ids: Sequence[TaskId]) -> Wor
     _refuse({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
     made = [_with_spec(each, spec) for each, spec in zip(new, specs, strict=True)]
     saved: dict[int, After | None] = {id_: each.spec.after for id_, each in zip(ids, made, strict=True)}
-    yield from edges.refuse_cycles(q, saved, {id_: name for name, id_ in own.items()})
+    places: dict[int, str] = {id_: f"tasks[{index}]" for index, id_ in enumerate(ids)}
+    yield from edges.refuse_cycles(q, saved, {id_: name for name, id_ in own.items()}, places)
     return made
 
 
@@ -232,19 +233,22 @@ def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: st
         for (task, change), spec in zip(wanted, specs, strict=True)
         if isinstance(spec, TaskSpec)
     ]
-    yield from _refuse_cycles(q, wanted)
+    yield from _refuse_cycles(q, wanted, {task.id: f"tasks[{index}]" for index, (task, _) in enumerate(wanted)})
     changed: list[Task] = []
     for start in range(0, len(wanted), _AT_ONCE):
         changed += yield from _change(q, cache, now, wanted[start : start + _AT_ONCE], by)
     return changed
 
 
-def _refuse_cycles(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[None]:
+def _refuse_cycles(
+    q: Dialect, wanted: Sequence[tuple[Task, TaskChange]], places: Mapping[int, str] | None = None
+) -> Work[None]:
     saved: dict[int, After | None] = {
         task.id: change.spec.after for task, change in wanted if task.spec.after != change.spec.after
     }
     if any(after is not None for after in saved.values()):
-        yield from edges.refuse_cycles(q, saved, {task.id: change.spec.name for task, change in wanted})
+        names: dict[int, str] = {task.id: change.spec.name for task, change in wanted}
+        yield from edges.refuse_cycles(q, saved, names, places)
 
 
 def _refuse(refused: Mapping[int, NoonbellError]) -> None:
