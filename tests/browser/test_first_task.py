@@ -82,7 +82,7 @@ async def test_without_scripts_a_task_is_made_run_and_paused_all_the_same(node, 
     page = await open_page(address(node, "/tasks/new"), java_script_enabled=False)
     await page.get_by_label("Name", exact=True).fill("plain")
     await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
-    await page.get_by_label("Only by hand").check()
+    await page.get_by_label("No schedule").check()
     await page.get_by_role("button", name="Create").click()
     await expect(page.locator(".toast")).to_contain_text("plain is there")
     await page.get_by_role("button", name="Run now").click()

@@ -94,7 +94,7 @@ async def test_a_draft_survives_leaving_and_is_forgotten_when_it_is_saved(node, 
     page = await open_page(address(node, "/tasks/new"))
     await page.get_by_label("Name", exact=True).fill("drafted")
     await page.get_by_label("Headers").fill("Authorization: s3cret")
-    await page.get_by_label("Only by hand").check()
+    await page.get_by_label("No schedule").check()
     await page.evaluate(
         """() => new Promise((done) => {
             const look = () => JSON.stringify(localStorage).includes('drafted') ? done() : setTimeout(look, 50);
@@ -107,7 +107,7 @@ async def test_a_draft_survives_leaving_and_is_forgotten_when_it_is_saved(node, 
     await expect(page.get_by_label("Name", exact=True)).to_have_value("")
     await page.get_by_role("button", name="Restore it").click()
     await expect(page.get_by_label("Name", exact=True)).to_have_value("drafted")
-    await expect(page.get_by_label("Only by hand")).to_be_checked()
+    await expect(page.get_by_label("No schedule")).to_be_checked()
     await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
     await page.get_by_role("button", name="Create").click()
     await expect(page.get_by_role("heading", name="drafted")).to_be_visible()

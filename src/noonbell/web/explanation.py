@@ -267,8 +267,10 @@ _OFF = {TaskStatus.DISABLED: "paused", TaskStatus.ERROR: "error"}
 
 def upcoming(task: Task, now: Instant, count: int) -> Ahead:
     """The next `count` slots from the cursor on; for a task that is off, those that it would have had."""
-    if task.spec.schedule is None or task.deleted_at is not None:
-        return Ahead([], "demand" if task.deleted_at is None else "deleted")
+    if task.deleted_at is not None:
+        return Ahead([], "deleted")
+    if task.spec.schedule is None:
+        return Ahead([], "demand" if task.spec.after is None else "after")
     if task.status is TaskStatus.COMPLETED:
         return Ahead([], "completed")
     schedule, bounds = when.parse(task.spec.schedule, task.spec.timezone), bounds_of(task.spec)

@@ -142,6 +142,7 @@ async def test_the_page_of_a_task_links_what_it_follows_and_what_follows_it(ever
     assert re.search(rf'/tasks/{extract}">extract</a> <span class="muted">when it succeeds', found)
     assert re.search(rf'/tasks/{check}">check</a> <span class="muted">when it fails', found)
     assert "after extract and check (when it fails)" in text
+    assert "it runs when what it follows has ended" in text
     assert part(text, "data-waits") == part(text, "data-followers") == ""
     text = await get(api, f"/tasks/{check}")
     assert re.search(rf'/tasks/{load}">load</a> <span class="muted">when it fails', part(text, "data-followers"))
