@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from bench.rounds import progress
-from bench.speed import limits, pick_up, processes, tasks, throughput
+from bench.speed import calls, limits, pick_up, processes, tasks, throughput
 from bench.speed.rows import Found, Row
 from bench.speed.scale import Scale
 from bench.tables import NONE, line, markdown
@@ -24,6 +24,7 @@ STAGES: dict[str, Callable[[Scale, int], Found]] = {
     "one-shot": pick_up.one_shot,
     "once": tasks.once,
     "create": tasks.create,
+    "calls": calls.calls,
     "rate-limit": limits.keyed_rate,
     "processes": processes.curve,
 }

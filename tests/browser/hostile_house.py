@@ -269,6 +269,7 @@ class Life:
             "create_tasks": {**DAILY, "tasks.name": f"{self.plain} 6", "tasks.job_type": self.plain},
             "create_token": {"name": self.plain},
             "delete_tasks": {"tasks": [{"id": NOBODY}], "tasks.id": NOBODY},
+            "make_calls": {"calls.url": self.sink.url(f"/ok/{self.number}")},
             "patch_tasks": {**DAILY, "tasks.id": self.tasks[0], "tasks.name": f"{self.plain} 7"},
             "publish_plan": {"plan_id": f"{self.number:x}"},
             "publish_runs": {"runs.task": self.tasks[0]},

@@ -93,6 +93,8 @@ POST /api/v1/tasks/{id}/skip
 POST /api/v1/tasks/{id}/trigger
 POST /api/v1/tasks/{id}/backfill
 POST /api/v1/runs/batch
+POST /api/v1/calls
+POST /api/v1/calls/batch
 POST /api/v1/runs/cancel
 POST /api/v1/runs/retry
 POST /api/v1/runs/{run_id}/cancel

@@ -109,6 +109,9 @@ async def runs(story: Story) -> None:
     await does("POST /api/v1/runs/{run_id}/retry", run_id=run, told="retry_run")
     job = (await does("POST /api/v1/tasks", {**JOB, "name": "many"}, status=201, told="create_task"))["id"]
     await does("POST /api/v1/runs/batch", {"runs": [{"task": job}]}, told="publish_runs")
+    call = {"url": "http://127.0.0.1:9000/x", "delay_seconds": 3_600}
+    await does("POST /api/v1/calls", call, told="make_call")
+    await does("POST /api/v1/calls/batch", {"calls": [call]}, told="make_calls")
     chosen = {"filter": {"task": "many"}}
     await does("POST /api/v1/runs/cancel", chosen, told="cancel_runs")
     await does("POST /api/v1/runs/retry", chosen, told="retry_runs")

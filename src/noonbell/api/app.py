@@ -18,6 +18,7 @@ from starlette.responses import Response
 from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
 from noonbell.api import (
+    calls,
     events,
     jobs,
     openapi,
@@ -115,6 +116,7 @@ def all_endpoints(
         *tasks.endpoints(services),
         *reports.endpoints(services),
         *runs.endpoints(services),
+        *calls.endpoints(services),
         *queues.endpoints(services),
         *workers.endpoints(services),
         *jobs.endpoints(services),

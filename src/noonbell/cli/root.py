@@ -206,6 +206,7 @@ COMMANDS = {
     "next": CommandEntry("next", "Show the next slots of a schedule; needs no server."),
     "task": CommandEntry("task", "List, read, make and change tasks."),
     "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
+    "call": CommandEntry("run", "Call a URL, now or later, without a task; --wait tells how it went."),
     "run": CommandEntry("run", "List, read, cancel, retry and follow runs."),
     "queue": CommandEntry("queue", "List, pause, resume, drain and clean queues."),
     "pause": CommandEntry("pause", "Let nothing start, on any node."),

@@ -76,6 +76,68 @@ def trigger_command(
     return await_run(remote, answer["run_id"], timeout, output)
 
 
+_TEXTS = ("method", "body", "key", "queue", "priority", "success_url", "failure_url")
+
+
+@click.command("call")
+@click.argument("url")
+@click.option("--method", metavar="METHOD", help="GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS [POST].")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent along; may be repeated.")
+@click.option("--body", metavar="TEXT", help="Sent as it is.")
+@span_option("--delay", help="Not before so long from now: 30s, 5m.")
+@click.option("--at", metavar="TIME", help="Not before this time: 2026-11-15T02:30:00Z.")
+@click.option("--key", metavar="KEY", help="Ask for it only once: at most one call of the queue has it.")
+@click.option("--queue", metavar="NAME", help="The lane that it waits on [http].")
+@click.option("--priority", type=int, help="Higher goes first.")
+@span_option("--call-timeout", help="Of one attempt [10s].")
+@click.option("--retries", type=int, help="After the first attempt [3].")
+@click.option("--success-url", metavar="URL", help="Called with the outcome when it has succeeded.")
+@click.option("--failure-url", metavar="URL", help="Called with the outcome when it has failed or was canceled.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Shown with the call; may be repeated.")
+@click.option("--wait", is_flag=True, help="Wait until the call has ended; its outcome is the exit code.")
+@_wait_option
+@output_option
+def call_command(
+    url: str,
+    headers: tuple[str, ...],
+    delay: float | None,
+    at: str | None,
+    call_timeout: float | None,
+    retries: int | None,
+    labels: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+    output: str,
+    **texts: Any,
+) -> int:
+    """Call URL, now or later, without a task. Once this is answered, the call is stored and retried until it succeeds."""
+    given: dict[str, Any] = {name: texts[name] for name in _TEXTS} | {
+        "url": url,
+        "headers": _pairs(headers, ":", "--header", "NAME:VALUE") or None,
+        "labels": _pairs(labels, "=", "--label", "NAME=VALUE") or None,
+        "delay_seconds": delay,
+        "run_at": at,
+        "timeout_seconds": call_timeout,
+        "retry_policy": None if retries is None else {"max_retries": retries},
+    }
+    remote = Remote.of_environment()
+    answer = remote.post("/calls", {name: value for name, value in given.items() if value is not None})
+    if not wait:
+        show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
+        return 0
+    return await_run(remote, answer["run_id"], timeout, output)
+
+
+def _pairs(given: tuple[str, ...], mark: str, option: str, form: str) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, parted, value = text.partition(mark)
+        if not parted or not name.strip():
+            raise click.BadParameter(f"is {text!r}; takes {form}", param_hint=option)
+        found[name.strip()] = value.strip()
+    return found
+
+
 _SILENT = 2.0
 """Seconds that a run may wait for its start before the command says why."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from noonbell.client.transport import BASE, ClientRequest
@@ -69,7 +69,18 @@ def _plain(value: Any) -> Any:
 
 
 class ApiCalls:
-    """A method for each endpoint."""
+    """A method for each endpoint; and `call`, which takes the fields of a call as they are."""
+
+    def _carry_out(self, ask: ClientRequest) -> Any:
+        raise NotImplementedError
+
+    def call(self, url: str, **fields: Any) -> Any:
+        """One HTTP request, now or later, without a task: `call(url, body={…}, delay_seconds=30, key="mail-1")`."""
+        return self._carry_out(ClientRequest("POST", f"{BASE}/calls", {}, {"url": url, **fields}, {}))
+
+    def call_batch(self, calls: Sequence[Mapping[str, Any]]) -> Any:
+        """Up to 10,000 of them in one transaction, each with its `url`."""
+        return self._carry_out(ClientRequest("POST", f"{BASE}/calls/batch", {}, {"calls": list(calls)}, {}))
 
     # Endpoints: made by tools/reference.py
     # Tasks
@@ -124,6 +135,10 @@ class ApiCalls:
     callback = ApiCall("POST", "/callbacks/{callback_token}")
     callback_by_ids = ApiCall("POST", "/callbacks")
     list_rejected_callbacks = ApiCall("GET", "/callbacks")
+
+    # Calls
+    make_call = ApiCall("POST", "/calls")
+    make_calls = ApiCall("POST", "/calls/batch")
 
     # Queues
     list_queues = ApiCall("GET", "/queues")

@@ -56,7 +56,7 @@ class TaskCache:
     def get(self, lease: Lease) -> Task | None:
         """The task of a lease, if it is known here: after `load`, None means that it was purged.
 
-        Of a step of a flow, with the step's spec.
+        Of a step of a flow and of a call, with what that run itself does.
         """
         task = self._by_version.get((lease.task_id, lease.task_version))
         if task is None or lease.step is None:

@@ -66,6 +66,10 @@ class ClaimLoop:
         self._pause_check = pause_check or PauseCheck(store)
         self._clock = StoreClock(store)
 
+    def claim_from(self, queues: Sequence[str]) -> None:
+        """From the next trip on."""
+        self._request = msgspec.structs.replace(self._request, queues=tuple(queues))
+
     async def tick(self) -> float:
         """One trip: settle what has ended, claim what there is room for. Seconds to wait; 0 = there may be more."""
         in_flight = self._in_flight

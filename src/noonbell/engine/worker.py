@@ -40,6 +40,8 @@ ENFORCES_TIMEOUT = "enforces_timeout"
 
 _UNWINDING = 2.0
 """Seconds that an interrupted handler gets to release what it uses."""
+_LOOK_FOR_QUEUES = 1.0
+"""Seconds between two looks for queues that calls are made on."""
 _GOODBYE = 5.0
 """Seconds that a stopping worker tries to reach a store that does not answer."""
 
@@ -128,6 +130,12 @@ class Worker:
             concurrency=concurrency,
             meta={ENFORCES_TIMEOUT: True} | ({} if part_of is None else {model.PART_OF: part_of}),
         )
+
+    def take_calls_from(self, queues: Sequence[str]) -> None:
+        """Claim from these queues besides its own. It is registered for its own alone: `policy.workers` knows about calls."""
+        for loop in self.claim_loops:
+            loop.claim_from((*self.queues, *queues))
+        self.in_flight.changed.notify()
 
     # Life
 
@@ -225,3 +233,21 @@ class Worker:
             if not self.in_flight.leases:
                 return
             await self.in_flight.wait_until_idle(60.0)
+
+
+class CallQueues:
+    """Lets a worker that makes calls claim from every queue that calls were made on: the first call of a queue makes its task."""
+
+    def __init__(self, store: Store, worker: Worker) -> None:
+        self._store, self._worker = store, worker
+        self._known: list[str] = []
+
+    async def tick(self) -> float:
+        queues = await self._store.call_queues()
+        if queues != self._known:
+            self._known = queues
+            self._worker.take_calls_from(queues)
+        return _LOOK_FOR_QUEUES
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

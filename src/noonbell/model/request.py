@@ -144,7 +144,7 @@ class ExpiredRun(msgspec.Struct, frozen=True, kw_only=True):
     begun: bool
     """At most once: its attempt was marked as begun."""
     is_step: bool = False
-    """Of a flow: `Store.run_task` has what it carries out."""
+    """Of a flow, or a call: `Store.run_task` has what it carries out."""
 
 
 class UnservedTask(msgspec.Struct, frozen=True, kw_only=True):

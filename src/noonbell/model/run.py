@@ -23,7 +23,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
-from noonbell.model.task import Step, TaskId
+from noonbell.model.task import TaskId, TaskSpec
 
 RunId = NewType("RunId", int)
 
@@ -134,6 +134,8 @@ class Origin(enum.StrEnum):
     """A step of a flow."""
     SPAWN = "spawn"
     """A child of a running job, which asked for it."""
+    CALL = "call"
+    """An HTTP request without a task, or the telling of the outcome of one."""
 
 
 class SkipReason(enum.StrEnum):
@@ -309,8 +311,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: RunId | None = None
     shard_index: int | None = None
     shard_total: int | None = None
-    step: Step | None = None
-    """Of a flow: what it does, in place of what its task says."""
+    step: TaskSpec | None = None
+    """Of a step of a flow, and of a call: what it does, in place of what its task says."""
     item_index: int | None = None
     executed_us: int = 0
     """Microseconds that attempts before this one executed until they were parked: its timeout counts them too."""

@@ -62,7 +62,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def serves(self, queue: str, job_type: str | None) -> bool:
         """Whether it claims from the queue, and knows the type."""
-        return queue in self.queues and (self.job_types is None or job_type in self.job_types)
+        return queue in self.queues and (self.job_types is None or job_type is None or job_type in self.job_types)
 
 
 class WorkerDeclaration(msgspec.Struct, frozen=True, kw_only=True):

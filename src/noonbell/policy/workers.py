@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.task import Fanout
 from noonbell.model.worker import Lack, WorkerInfo, WorkerState
 
@@ -42,14 +43,20 @@ def lack(workers: Sequence[WorkerInfo], wanted: WorkerNeeds) -> Lack | None:
     return None
 
 
+def makes_calls(worker: WorkerInfo, wanted: WorkerNeeds) -> bool:
+    """Whether this is a call, which waits on any queue, and a worker that takes calls from every queue."""
+    return wanted.job_type == CALL_TYPE and CALL_TYPE in (worker.job_types or ())
+
+
+def _knows(worker: WorkerInfo, job_type: str | None) -> bool:
+    if job_type is None or worker.job_types is None:
+        return job_type != CALL_TYPE
+    return job_type in worker.job_types
+
+
 _CONDITIONS: Sequence[tuple[Lack, Callable[[WorkerInfo, WorkerNeeds], bool]]] = (
-    (Lack.QUEUE, lambda worker, wanted: wanted.queue in worker.queues),
-    (
-        Lack.JOB_TYPE,
-        lambda worker, wanted: (
-            worker.job_types is None or wanted.job_type is None or wanted.job_type in worker.job_types
-        ),
-    ),
+    (Lack.QUEUE, lambda worker, wanted: wanted.queue in worker.queues or makes_calls(worker, wanted)),
+    (Lack.JOB_TYPE, lambda worker, wanted: _knows(worker, wanted.job_type)),
     (Lack.VERSION, lambda worker, wanted: worker.version >= wanted.min_version),
     (Lack.NAMED, lambda worker, wanted: wanted.workers is None or worker.id in wanted.workers),
     (Lack.PART, lambda worker, wanted: worker.id not in wanted.had),

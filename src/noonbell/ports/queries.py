@@ -102,8 +102,11 @@ class Queries(Protocol):
 
     async def run_task(self, run_id: RunId) -> Task | None:
         """The task of a run, as its attempts see it: of a step of a flow, that step's spec, as of the version with which its
-        flow started. None if the run is gone.
+        flow started; of a call, what the call says. None if the run is gone.
         """
+
+    async def call_queues(self) -> list[str]:
+        """The queues other than `http` that calls were made on: each has its built-in task."""
 
     async def flow_states(self, run_id: RunId) -> list[StepState]:
         """The steps of a run of a flow, in the order in which its task names them; none before it has started."""

@@ -460,6 +460,9 @@ class Transitions(Protocol):
     async def reseal_channels(self, reseal: Reseal) -> int:
         """All channels of alerts; how many were written."""
 
+    async def reseal_calls(self, after: int, limit: int, reseal: Reseal) -> tuple[int | None, int]:
+        """The calls among the next `limit` runs after that id that brought something of their own: as `reseal_tasks`."""
+
     # Upkeep
 
     async def clean(

@@ -12,6 +12,7 @@ from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
 from noonbell.ports import Store, Wakeup
 from noonbell.service.account import Slots
 from noonbell.service.callbacks import Callbacks
+from noonbell.service.calls import Calls
 from noonbell.service.explain import Explain
 from noonbell.service.pauses import Pauses
 from noonbell.service.preview import Previews
@@ -35,6 +36,7 @@ class Services:
     tasks: Tasks
     runs: Runs
     publishing: Publishing
+    calls: Calls
     callbacks: Callbacks
     previews: Previews
     stats: Stats
@@ -63,6 +65,7 @@ def build(
         tasks=tasks,
         runs=runs,
         publishing=Publishing(store, wakeup, cache),
+        calls=Calls(store, wakeup, cache, rules),
         callbacks=Callbacks(store, wakeup, rules, cache),
         previews=previews,
         stats=Stats(store),

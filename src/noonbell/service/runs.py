@@ -32,8 +32,9 @@ from noonbell.model.run import (
     idempotency_key_of,
     trace_id_of,
 )
-from noonbell.model.task import Step, TaskId
+from noonbell.model.task import SYSTEM_TASK_IDS, Step, TaskId
 from noonbell.ports import Store, Wakeup, queue_topic
+from noonbell.service.calls import ShownCall
 from noonbell.service.filters import PageNumbers, RunFilter, from_the_top
 from noonbell.service.secrets import masked
 
@@ -166,7 +167,15 @@ class Runs:
             **shown(run),
             **shown_bodies(bodies),
             "payload": await self._store.payload(run_id),
+            "call": await self.call_of(run),
         }
+
+    async def call_of(self, run: Run) -> dict[str, Any] | None:
+        """What a call without a task calls, its secrets masked; None of any other run."""
+        if run.task_id <= SYSTEM_TASK_IDS:
+            return None
+        inputs = await self._store.inputs([run.id])
+        return ShownCall.of(inputs[run.id].overrides) if run.id in inputs else None
 
     async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies:
         """Of that attempt, or of the newest; as they are kept, secrets included."""
@@ -394,6 +403,7 @@ class WholeRun(RunInList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("omitted",)
 
     payload: Any = None
+    call: Annotated[ShownCall | None, meta("What a call without a task calls; null for any other run.")] = None
 
 
 class ShownAttempt(Attempt, frozen=True, kw_only=True):

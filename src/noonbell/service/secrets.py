@@ -11,7 +11,7 @@ undo it, so all of them have the new key first before it starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -225,10 +225,14 @@ class Rotated:
     tasks: int = 0
     versions: int = 0
     channels: int = 0
+    calls: int = 0
 
     @property
     def all(self) -> int:
-        return self.tasks + self.versions + self.channels
+        return self.tasks + self.versions + self.channels + self.calls
+
+    def __add__(self, other: Rotated) -> Rotated:
+        return Rotated(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
@@ -242,7 +246,7 @@ async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
     total = Rotated()
     for _ in range(_MOST_PASSES):
         done = await _pass(store, reseal, batch)
-        total = Rotated(total.tasks + done.tasks, total.versions + done.versions, total.channels + done.channels)
+        total += done
         if not done.all:
             return total
     raise InvalidState(
@@ -267,4 +271,8 @@ async def _pass(store: Store, reseal: Any, batch: int) -> Rotated:
     while place is not None:
         place, written = await store.reseal_versions(place, batch, reseal)
         versions += written
-    return Rotated(tasks, versions, await store.reseal_channels(reseal))
+    calls, after = 0, -1
+    while after is not None:
+        after, written = await store.reseal_calls(after, batch, reseal)
+        calls += written
+    return Rotated(tasks, versions, await store.reseal_channels(reseal), calls)

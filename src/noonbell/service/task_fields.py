@@ -487,6 +487,11 @@ def url_problem(url: str) -> str | None:
     return None
 
 
+def check_http_headers(headers: Mapping[str, Any], at: ReadContext) -> None:
+    """Of a request whose headers hold no placeholders."""
+    _check_headers(headers, at, _any_text)
+
+
 def _check_headers(headers: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:
     seen: set[str] = set()
     for name, value in headers.items():
@@ -527,6 +532,10 @@ JOB_RETRY: Final = RetryPolicy(max_retries=3)
 
 def _any_text(text: str) -> None:
     del text
+
+
+def _any_address(url: str) -> None:
+    del url
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,6 +580,8 @@ class Rules:
     """Checks a callback's signature. Targets know how to; wiring hands it in."""
     sealer: Sealer = Sealer()  # noqa: RUF009 - it has no key, and so no state
     """Seals the secrets of a task where it is saved."""
+    address_problem: Callable[[str], str | None] = _any_address
+    """Why a URL may not be called, where that is plain without a look at the network. Targets know; wiring hands it in."""
 
     def timeout(self, kind: TargetKind) -> float:
         """Of one attempt, where a task names none."""
@@ -587,6 +598,7 @@ class Rules:
         settings: Settings,
         check_template: Callable[[str], None] = _any_text,
         callback_objection: CallbackObjection = _no_objection,
+        address_problem: Callable[[str], str | None] = _any_address,
     ) -> Rules:
         return cls(
             seconds_field=settings.scheduler.enable_seconds_field,
@@ -602,5 +614,6 @@ class Rules:
             allow_id_mode=settings.callback.allow_id_mode,
             callback_token_ttl=settings.callback.token_ttl,
             callback_objection=callback_objection,
+            address_problem=address_problem,
             sealer=sealing.from_file(settings.secrets.key_file),
         )

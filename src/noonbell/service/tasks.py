@@ -19,6 +19,7 @@ from noonbell.fields import meta
 from noonbell.fields.problems import Problems
 from noonbell.fields.problems import shown as quoted
 from noonbell.model.account import Activity
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
 from noonbell.model.task import TARGET_KINDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion, target_kind
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
@@ -333,6 +334,10 @@ class Tasks:
 
     def _drafted(self, task: Task, fields: dict[str, Any], now: Instant) -> Draft:
         """The fields of a change, read. A built-in task keeps its name and stays built in."""
+        if task.spec.job_type == CALL_TYPE:
+            raise InvalidState(
+                f"task {task.name!r} is built in, for calls, and cannot be changed; pause its queue instead"
+            )
         if task.spec.managed_by != SYSTEM:
             return self._sealed(read_task(fields, now, self._rules, kept=task.spec.schedule), task.spec)
         for name, kept in (("managed_by", SYSTEM), ("name", task.name)):

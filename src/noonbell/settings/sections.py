@@ -226,6 +226,11 @@ class ExecutorSettings(Section):
     )
     default_retry: RetrySettings = field(default_factory=RetrySettings)
     global_headers: Mapping[str, str] = key({}, kinds.headers, "Sent with every HTTP run; a task's own headers win.")
+    call_secret: str | None = key(
+        None,
+        kinds.optional(kinds.text),
+        "Signs calls without a task, and what is told of their outcomes, as Standard Webhooks. Null: they are not signed.",
+    )
     allow_networks: tuple[str, ...] = key(
         (), kinds.networks, "Networks that targets may be in although they are denied otherwise."
     )

@@ -29,6 +29,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.attempt import Settlement
+from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import TaskId
@@ -51,6 +52,9 @@ OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any
                    where p.worker_id = $3 and l.place = 7 and l.queue = any($1::text[]))
         or exists (select 1 from queues where name = any($1::text[])
                    and (paused = 1 or concurrency is not null or rate_limit is not null))"""
+TYPE_FITS = f"""(r.job_type is null or case when $5::text[] is null then r.job_type <> '{CALL_TYPE}'
+               else r.job_type = any($5::text[]) end)"""
+"""Whether the worker can carry a run out; calls are for workers that name them."""
 _PICKED = f"""
 special as materialized (
     select case when {PAUSED} then {ALL_PAUSED} when {OTHERS_WAIT} then 2
@@ -61,7 +65,7 @@ picked as materialized (
     cross join lateral (
         select r.ctid as row, r.run_id, r.turn, r.run_at from live_ready r
         where r.queue = wanted.queue and (select what from special) = 0
-          and ($5::text[] is null or r.job_type is null or r.job_type = any($5::text[]))
+          and {TYPE_FITS}
         order by r.turn, r.run_at, r.run_id limit $2 for update skip locked
     ) l
     order by l.turn, l.run_at, l.run_id limit $2
@@ -287,6 +291,7 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) 
         _, run_id, task_id, version, token, attempt, retry_count, lost_count, queue, priority = row[:10]
         origin, scheduled_time, claimed_at, expires_at, deadline_at = row[10:15]
         key, payload, overrides, trace_id, gate, idempotency_key = row[15:21]
+        given = None if overrides is None else from_json(overrides)
         leases.append(
             Lease(
                 run_id=run_id,
@@ -306,7 +311,8 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) 
                 deadline_at=deadline_at,
                 key=key,
                 payload=_own_payload(cache, task_id, version) if payload is None else decode(payload),
-                overrides=None if overrides is None else from_json(overrides),
+                overrides=given,
+                step=None if given is None else spec_of(queue, given),
                 trace_id=trace_id,
                 idempotency_key=idempotency_key,
                 plain=gate is None,
@@ -382,7 +388,7 @@ special as materialized (
     select case when {PAUSED} then {ALL_PAUSED} when exists (select 1 from held where rated <> 0)
         or (select sum(least(free, waiting, $2::bigint)) from held) > {_MOST}
         or exists (select 1 from heads where flags & {STANDING} <> 0 or min_version > 0
-                   or not ($5::text[] is null or job_type is null or job_type = any($5::text[])))
+                   or not {TYPE_FITS.replace("r.", "")})
         or exists (select 1 from heads group by gate having min(turn) > min(top))
         or {OTHERS_WAIT} then 2 else 0 end as what
 ),
@@ -391,7 +397,7 @@ ready as materialized (
     cross join lateral (
         select r.ctid as row, r.run_id, r.turn, r.run_at from live_ready r
         where r.queue = wanted.queue and (select what from special) = 0
-          and ($5::text[] is null or r.job_type is null or r.job_type = any($5::text[]))
+          and {TYPE_FITS}
         order by r.turn, r.run_at, r.run_id limit $2::bigint for update skip locked
     ) l
 ),

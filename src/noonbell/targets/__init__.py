@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
     from noonbell.ports import Store
     from noonbell.settings import Settings
+    from noonbell.targets.http.guard import AddressGuard
     from noonbell.targets.http.target import HttpTarget
     from noonbell.targets.jobs.handler import Handlers
     from noonbell.targets.jobs.target import JobTarget
@@ -43,9 +44,15 @@ class TargetParts:
     abandoned: AbandonedThreads | None = None
 
 
+def guard_of(settings: Settings) -> AddressGuard:
+    """Which addresses may be dialled."""
+    from noonbell.targets.http.guard import AddressGuard
+
+    return AddressGuard(settings.executor.allow_networks, settings.executor.deny_networks)
+
+
 def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarget:
     from noonbell import sealing
-    from noonbell.targets.http.guard import AddressGuard
     from noonbell.targets.http.target import HttpTarget
 
     executor = settings.executor
@@ -53,9 +60,10 @@ def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarg
         connect_timeout=executor.connect_timeout,
         max_body_bytes=executor.max_body_bytes,
         global_headers=executor.global_headers,
-        guard=AddressGuard(executor.allow_networks, executor.deny_networks),
+        guard=guard_of(settings),
         sealer=sealing.from_file(settings.secrets.key_file),
         own_ports=own_ports,
+        call_secret=executor.call_secret,
     )
 
 

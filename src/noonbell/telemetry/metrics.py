@@ -414,7 +414,7 @@ class Ledger:
         self._metrics.executing.set(len(self._began))
 
     def _begin(self, lease: Lease, now: float) -> None:
-        if lease.step is not None:
+        if lease.step is not None and lease.parent_id is not None:
             self._steps[lease.run_id] = None
             while len(self._steps) > _REMEMBERED:
                 del self._steps[next(iter(self._steps))]

@@ -205,7 +205,10 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("create_task", "replace_task", "patch_task", "delete_task", "enable_task", "disable_task", "resume_task"),
         *("pause_task", "reset_task", "skip_slots", "create_job", "change_job", "delete_job"),
     ),
-    "starts": ("trigger_task", "backfill_task", "publish_runs", "retry_run", "promote_run", "cancel_run"),
+    "starts": (
+        *("trigger_task", "backfill_task", "publish_runs", "make_call", "make_calls", "retry_run", "promote_run"),
+        "cancel_run",
+    ),
     "bulk": (
         *("create_tasks", "patch_tasks", "delete_tasks", "apply_tasks", "enable_tasks", "disable_tasks"),
         *("cancel_runs", "retry_runs"),

@@ -21,7 +21,7 @@ from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, idempotency_key_of
-from noonbell.model.task import FLOWS, HTTP, ExecType, TaskSpec
+from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, ExecType, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
@@ -132,8 +132,8 @@ async def flow_of(ctx: PageContext, run: Run, parts: Sequence[Run]) -> FlowView 
 
 
 async def spec_of(ctx: PageContext, run: Run) -> TaskSpec | None:
-    """The task as it was when the run was planned; as it is now, where that version is gone. Of a step, what the step does."""
-    if run.step_id is not None:
+    """The task as it was when the run was planned; as it is now, where that version is gone. Of a step or a call, what it does."""
+    if run.step_id is not None or run.task_id > SYSTEM_TASK_IDS:
         found = await ctx.services.store.run_task(run.id)
         return None if found is None else found.spec
     task = await ctx.services.store.task(run.task_id)

@@ -32,10 +32,11 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import Hub, signal_events
 from noonbell.engine.loop_runner import Loop
 from noonbell.engine.node import AuditWatch, Node
-from noonbell.engine.worker import Worker
+from noonbell.engine.worker import CallQueues, Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
 from noonbell.masking import mask_addresses
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.task import OWN_QUEUES, ExecType, TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
@@ -49,7 +50,7 @@ from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
 from noonbell.stores import store_of, wakeup_of
 from noonbell.stores.sql.store import SqlStore
-from noonbell.targets import TargetParts, make_target
+from noonbell.targets import TargetParts, guard_of, make_target
 from noonbell.targets.http import signing, template
 from noonbell.targets.jobs import builtin
 from noonbell.targets.jobs.handler import Handlers
@@ -75,6 +76,7 @@ async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int |
         parts.wakeup,
         targets,
         queues=tuple(kind.queue for kind in kinds),
+        job_types=(CALL_TYPE,),
         concurrency=executor.worker_pool_size,
         poll=parts.settings.scheduler.poll_interval,
         callback_url=lambda token: f"{base}/{token}",
@@ -204,13 +206,15 @@ async def assembled(
         open_parts.push_async_callback(access.close)
         audit_watch = AuditWatch(access.audit_log, in_words)
         others: dict[str, Loop] = {"alerts": alert_loop, "audit watch": audit_watch}
+        if workers:
+            others["call queues"] = CallQueues(store, workers[0])
         node = planning_node(parts, workers, scheduler=is_scheduler, others=others)
         yield NodeParts(
             node=node,
             services=build(
                 store,
                 wakeup,
-                Rules.of(settings, template.check, Judge.of(settings).objection),
+                Rules.of(settings, template.check, Judge.of(settings).objection, guard_of(settings).url_problem),
                 tasks,
                 long_poll,
             ),

@@ -31,6 +31,7 @@ TUTORIAL = DOCS / "tutorial/first-task.md"
 PROTOCOL = DOCS / "how-to/worker-protocol.md"
 QUEUES = DOCS / "how-to/queues.md"
 AFTER = DOCS / "how-to/run-after-others.md"
+CALLS = DOCS / "how-to/call-a-url.md"
 
 HOST = "http://localhost:8080"
 
@@ -223,6 +224,12 @@ async def test_every_line_of_the_page_about_queues_works(quick_api: Api):
     names = set(re.findall(r"\$([A-Z_]+)", "".join(blocks(QUEUES, "bash"))))
     assert {name for name in names if f"`${name}` stands for" not in QUEUES.read_text()} == set()
     assert (await quick_api.good("GET", "/runs?origin=backfill"))["total"] == 7
+
+
+async def test_every_line_of_the_page_about_calls_works(quick_api: Api):
+    for line in curl_lines(CALLS):
+        assert (await run_line(quick_api, line)).status == 200, line
+    assert all(json.loads(block) for block in blocks(CALLS, "json"))
 
 
 async def test_every_line_of_the_page_about_tasks_after_others_works(quick_api: Api):

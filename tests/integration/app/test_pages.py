@@ -28,6 +28,7 @@ COMPOSE = DOCS / "how-to/compose-jobs.md"
 EVENTS = DOCS / "how-to/events.md"
 TESTING = DOCS / "how-to/testing.md"
 AFTER = DOCS / "how-to/run-after-others.md"
+CALLS = DOCS / "how-to/call-a-url.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -130,6 +131,13 @@ async def test_the_reference_is_true():
         names: dict[str, Any] = {"URL": api.root}
         for block in blocks(REFERENCE):
             await run(block, REFERENCE, names)
+
+
+async def test_the_page_about_calls_is_true():
+    async with serving("memory://") as api:
+        names: dict[str, Any] = {"URL": api.root, "TARGET": "http://127.0.0.1:9000", "AsyncClient": AsyncClient}
+        for block in blocks(CALLS):
+            await run(block, CALLS, names)
 
 
 def public(thing: type) -> set[str]:

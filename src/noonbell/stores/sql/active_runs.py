@@ -86,6 +86,8 @@ class RunFlag:
     """Spawned by a running job, which may wait for its end."""
     SPAWNER = 32768
     """It has spawned children."""
+    TELLS = 65536
+    """A call whose outcome is told to a URL when it ends."""
 
 
 STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)

@@ -19,11 +19,12 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
+from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
@@ -133,15 +134,21 @@ _NOT_HAD = f""" and (l.parent_id is null or (l.flags & {RunFlag.STEP | RunFlag.C
     or exists (select 1 from attempts a where a.run_id = l.run_id and a.worker_id = :worker and a.status = 'LOST')))"""
 
 
+def types_fit(q: Dialect, request: ClaimRequest, params: dict[str, Any]) -> str:
+    """The condition on the job types that the worker can carry out. Calls are for those that name them."""
+    if request.job_types is None:
+        params["call"] = CALL_TYPE
+        return " and (l.job_type is null or l.job_type <> :call)"
+    params["types"] = q.pack(list(request.job_types))
+    return f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
+
+
 def _candidates(
     q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special, parents: Sequence[int] = ()
 ) -> Work[list[Live]]:
     """What is due and behind no gate, the first of each kind and queue, held; with `parents`, only parts of those."""
-    params: dict[str, object] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
-    fits = ""
-    if request.job_types is not None:
-        params["types"] = q.pack(list(request.job_types))
-        fits = f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
+    params: dict[str, Any] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
+    fits = types_fit(q, request, params)
     if parents:
         params["parents"] = q.pack(list(parents))
         fits += f" and {q.ids('l.parent_id', 'parents')}"
@@ -261,7 +268,7 @@ def leases_of(
     for live in leased:
         task, step, item = steps.get(live.run_id, (tasks[live.task_id].task, None, None))
         run_id, origin, scheduled_time, priority, key, index, total, trace_id, idempotency_key = wide[live.run_id][:9]
-        payload, overrides = wide[live.run_id][9:]
+        payload, overrides = wide[live.run_id][9], from_json(wide[live.run_id][10])
         leases.append(
             Lease(
                 run_id=RunId(run_id),
@@ -281,12 +288,12 @@ def leases_of(
                 deadline_at=Instant(live.deadline_at or 0),
                 key=key,
                 payload=task.spec.payload if payload is None else from_json(payload),
-                overrides=from_json(overrides),
+                overrides=overrides,
                 callback_token=tokens.get(run_id),
                 parent_id=None if live.parent_id is None else RunId(live.parent_id),
                 shard_index=index,
                 shard_total=total,
-                step=step,
+                step=step or spec_of(live.queue, overrides),
                 item_index=item,
                 trace_id=trace_id,
                 idempotency_key=idempotency_key,

@@ -14,6 +14,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
+from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
 from noonbell.model.task import TaskStatus
@@ -78,6 +79,7 @@ def _is_plain_task(known: Known, origin: Origin) -> bool:
         and known.task.status is not TaskStatus.ERROR
         and gate_limit(spec) is None
         and spec.max_concurrency is None
+        and spec.job_type != CALL_TYPE
         and spec.min_worker_version == 0
         and not flags_for(spec, origin, pinned=bool(spec.specific_worker_ids))
     )
@@ -182,10 +184,7 @@ def claim_plain(q: Dialect, cache: TaskView, request: ClaimRequest) -> Work[Clai
     if any(special):
         return (yield from claim.claim(q, cache, request, special))
     params: dict[str, Any] = {"limit": request.max}
-    fits = ""
-    if request.job_types is not None:
-        params["types"] = q.pack(list(request.job_types))
-        fits = f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
+    fits = claim.types_fit(q, request, params)
     rows: list[Any] = []
     for queue in dict.fromkeys(request.queues):
         rows += yield Gather(
@@ -241,6 +240,7 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
     turn, _, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
     origin, scheduled_time, key, payload, overrides, trace_id, idempotency_key = row[9:]
     expires_at, deadline_at = times
+    given = None if overrides is None else from_json(overrides)
     return Lease(
         run_id=run_id,
         task_id=task_id,
@@ -259,7 +259,8 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
         deadline_at=deadline_at,
         key=key,
         payload=known.task.spec.payload if payload is None else decode(payload),
-        overrides=None if overrides is None else from_json(overrides),
+        overrides=given,
+        step=None if given is None else spec_of(queue, given),
         trace_id=trace_id,
         idempotency_key=idempotency_key,
         plain=True,

@@ -20,7 +20,7 @@ from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, Run
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
-from noonbell.stores.sql import children, flows, joins
+from noonbell.stores.sql import calls, children, flows, joins
 from noonbell.stores.sql.active_runs import (
     OF_TASK,
     Live,
@@ -139,8 +139,15 @@ def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending])
     yield from _cancel_children(q, cache, now, endings)
     yield from _close_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.FLOW])
     yield from _follow_up(q, cache, now, endings)
+    yield from calls.tell_outcomes(q, cache, now, _answers(endings))
     whole = [ending for ending in endings if ending.live.parent_id is None]
     yield from follow(q, cache, now, [JustEnded(e.live.run_id, e.live.task_id, e.replaced) for e in whole])
+
+
+def _answers(endings: Sequence[Ending]) -> dict[int, str | None]:
+    """Of the calls whose outcome is to be told: what the target said in the attempt that ended them."""
+    told = [ending for ending in endings if ending.live.flags & RunFlag.TELLS]
+    return {e.live.run_id: None if e.bodies is None else e.bodies.response_body for e in told}
 
 
 def follow(q: Dialect, cache: TaskView, now: Instant, finals: Sequence[JustEnded]) -> Work[None]:

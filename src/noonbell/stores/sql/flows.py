@@ -22,6 +22,7 @@ import msgspec
 
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
+from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import Origin, RunId, RunStatus, idempotency_key_of, trace_id_of
 from noonbell.model.task import ExecType, Step, Task, TaskId, TaskSpec
@@ -146,16 +147,26 @@ def named(task: Task, step: Step) -> Step:
 
 
 def run_task(q: Dialect, cache: TaskView, run_id: RunId) -> Work[Task | None]:
-    """The task of a run, as its attempts see it: of a step, with that step's spec."""
-    rows = yield Fetch("select task_id, step_id from runs where id = :id", {"id": run_id})
+    """The task of a run, as its attempts see it: of a step, with that step's spec, of a call with the call's."""
+    rows = yield Fetch("select task_id, step_id, queue from runs where id = :id", {"id": run_id})
     if not rows:
         return None
-    if rows[0][1] is None:
-        known = yield from known_tasks(q, cache, [rows[0][0]])
-        return known[rows[0][0]].task if known else None
+    task_id, step_id, queue = rows[0]
+    if step_id is None:
+        known = yield from known_tasks(q, cache, [task_id])
+        if not known:
+            return None
+        own = known[task_id].task
+        return own if own.spec.job_type != CALL_TYPE else (yield from _task_of_call(own, run_id, queue))
     found = yield from steps_of(q, cache, [run_id])
     task, step, _ = found.get(run_id, (None, None, None))
     return None if task is None or step is None else msgspec.structs.replace(task, spec=step)
+
+
+def _task_of_call(task: Task, run_id: RunId, queue: str) -> Work[Task]:
+    rows = yield Fetch("select overrides from inputs where run_id = :id", {"id": run_id})
+    spec = spec_of(queue, from_json(rows[0][0])) if rows else None
+    return task if spec is None else msgspec.structs.replace(task, spec=spec)
 
 
 # Start

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.call import CALL
 from noonbell.model.run import (
     Origin,
     RunId,
@@ -191,6 +192,9 @@ def _flags(new_run: NewRun) -> int:
     spec = new_run.task.spec
     force_async = bool((new_run.overrides or {}).get("force_async"))
     flags = flags_for(spec, new_run.origin, pinned=bool(_pinned(new_run)), force_async=force_async)
+    call = (new_run.overrides or {}).get(CALL)
+    if call is not None and ("success_url" in call or "failure_url" in call):
+        flags |= RunFlag.TELLS
     if new_run.child is not None:
         flags |= RunFlag.CHILD
     elif new_run.parent_id is not None:

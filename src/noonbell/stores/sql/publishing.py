@@ -9,6 +9,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidState, NotFound
+from noonbell.model.call import CALL, CALL_TYPE
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus
 from noonbell.model.task import TaskStatus
@@ -88,6 +89,8 @@ def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:
             raise NotFound(f"there is no task {publication.task_id}")
         if known.task.status is TaskStatus.ERROR:
             raise InvalidState(f"task {known.task.name!r} is in ERROR; reset it before it can run again")
+        if known.task.spec.job_type == CALL_TYPE and CALL not in (publication.overrides or {}):
+            raise InvalidState(f"task {known.task.name!r} is for calls: POST /api/v1/calls makes a run of it")
 
 
 def make(known: Known, now: Instant, publication: Publication, counts: dict[int, list[int]]) -> NewRun | PublishResult:

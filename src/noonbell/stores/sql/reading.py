@@ -14,6 +14,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.event import LogLine
 from noonbell.model.request import Page, RunInput, TaskQuery, share_of
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId, RunStatus
@@ -133,6 +134,9 @@ def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
         conditions.append("t.deleted_at is null")
     if not query.include_system:
         conditions.append(f"t.id <= {SYSTEM_TASK_IDS}")
+    elif query.job_type != CALL_TYPE:
+        conditions.append("(t.job_type is null or t.job_type <> :call_type)")
+        params["call_type"] = CALL_TYPE
     for name in ("status", "queue", "managed_by", "exec_type", "job_type"):
         value = getattr(query, name)
         if value is not None:

@@ -25,6 +25,7 @@ from noonbell.stores.sql import (
     access,
     accounting,
     alerts,
+    calls,
     children,
     cleanup,
     edges,
@@ -403,6 +404,7 @@ class SqlStore(TransitionRunner):
     inputs = read(reading.inputs)
     log_lines = read(reading.log_lines)
     run_task = write(flows.run_task)
+    call_queues = read(calls.call_queues)
     flow_states = read(flows.states)
     task_as_of = write(flows.task_as_of)
 
@@ -483,6 +485,7 @@ class SqlStore(TransitionRunner):
     reseal_tasks = write(access.reseal_tasks)
     reseal_versions = write(access.reseal_versions)
     reseal_channels = write(access.reseal_channels)
+    reseal_calls = write(calls.reseal_calls)
 
     # Upkeep
 

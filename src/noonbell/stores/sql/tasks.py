@@ -17,6 +17,7 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NoonbellError, NotFound, VersionConflict
 from noonbell.model.account import Label, StatusChange
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
@@ -269,6 +270,11 @@ def _change(
     q: Dialect, cache: TaskView, now: Instant, wanted: Sequence[tuple[Task, TaskChange]], by: str | None
 ) -> Work[list[Task]]:
     """Of tasks that are held and accounted for. What asks for nothing new writes nothing."""
+    for task, _ in wanted:
+        if task.spec.job_type == CALL_TYPE:
+            raise InvalidState(
+                f"task {task.name!r} is built in, for calls, and cannot be changed; pause its queue instead"
+            )
     changed: list[Task] = []
     turned: list[tuple[Task, Task]] = []
     for task, change in wanted:
@@ -428,7 +434,8 @@ def delete_all(
 
 def _check_deletable(task: Task) -> None:
     if task.id > SYSTEM_TASK_IDS:
-        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted; disable it instead")
+        more = "" if task.spec.job_type == CALL_TYPE else "; disable it instead"
+        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted{more}")
 
 
 def _delete(

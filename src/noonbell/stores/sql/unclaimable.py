@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from noonbell.clock import SECOND, Instant
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import UnclaimableRuns, UnservedTask
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
@@ -45,6 +46,11 @@ class _Crew:
 
     def on(self, queue: str) -> list[WorkerInfo]:
         return [worker for worker in self.workers if queue in worker.queues]
+
+    @property
+    def makes_calls(self) -> bool:
+        """One of them takes calls, from every queue. A worker of any job type takes none."""
+        return any(CALL_TYPE in (worker.job_types or ()) for worker in self.workers)
 
     def lacks(self, row: Live) -> Lack | None:
         """None: one of them could take it."""
@@ -154,7 +160,7 @@ def _heads(q: Dialect, crew: _Crew) -> Work[list[Live]]:
     for place in (Place.READY, Place.CAREFUL):
         queues = yield from _steps("live", "queue", f"place = {int(place)}")
         for queue in queues:
-            found += yield from _line(place, queue, crew.on(queue))
+            found += yield from _line(place, queue, crew)
     for queue in (yield from _steps("gates", "queue", "open = 1")):
         found += yield from _gated(q, queue)
     for worker_id in (yield from _steps("pins", "worker_id", "1 = 1")):
@@ -182,10 +188,10 @@ def _steps(table: str, column: str, condition: str) -> Work[list[str]]:
     return found
 
 
-def _line(place: Place, queue: str, workers: Sequence[WorkerInfo]) -> Work[list[Live]]:
+def _line(place: Place, queue: str, crew: _Crew) -> Work[list[Live]]:
     """The head of a line; of a READY one only what no worker of the queue knows how to do."""
-    plain = place is Place.READY
-    if plain and any(worker.job_types is None for worker in workers):
+    plain, workers = place is Place.READY, crew.on(queue)
+    if plain and crew.makes_calls and any(worker.job_types is None for worker in workers):
         return []
     rows = yield Fetch(
         f"select {COLUMNS} from live where place = {int(place)} and queue = :queue"

@@ -11,6 +11,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.account import Pause
 from noonbell.model.attempt import Precondition
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import ExpiredRun, HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.task import TaskId
@@ -280,11 +281,24 @@ def overdue(limit: int) -> Work[list[ExpiredRun]]:
     found = []
     for place in (Place.LEASED, Place.PARKED, Place.PARENT):
         rows = yield Fetch(
-            "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at from live"
+            "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at,"
+            " job_type from live"
             f" where place = {int(place)} and at <= :now order by at limit :limit",
             {"now": now, "limit": limit},
         )
-        for run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at in rows:
+        for (
+            run_id,
+            task_id,
+            token,
+            attempt,
+            retry_count,
+            lost_count,
+            worker_id,
+            flags,
+            deadline_at,
+            at,
+            job_type,
+        ) in rows:
             precondition = Precondition.UNANSWERED
             if place is not Place.PARKED:
                 precondition = Precondition.OVERTIME if deadline_at <= now else Precondition.EXPIRED
@@ -298,7 +312,7 @@ def overdue(limit: int) -> Work[list[ExpiredRun]]:
                 lost_count=lost_count,
                 worker_id=worker_id,
                 begun=bool(flags & RunFlag.BEGUN),
-                is_step=bool(flags & RunFlag.STEP),
+                is_step=bool(flags & RunFlag.STEP) or job_type == CALL_TYPE,
             )
             found.append((at, late))
     found.sort(key=lambda entry: entry[0])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
+from urllib.parse import urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -93,6 +94,18 @@ class AddressGuard:
                 inner = "" if candidate == dialled else f", which leads to {candidate}"
                 raise BlockedAddress(f"{address}{inner}: {reason}; executor.allow_networks can allow it")
 
+    def url_problem(self, url: str) -> str | None:
+        """Why this URL is denied for certain: by its port, or by a numeric address. A name is judged when it is dialled."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.port not in self._deny_ports and not _is_numeric(host):
+            return None
+        try:
+            self.check(host, parts.port)
+        except BlockedAddress as error:
+            return str(error)
+        return None
+
     def check_redirect(self, origin: str | None, address: str) -> None:
         """Raise BlockedAddress if the answer of a host at `origin` leads to an address that is further inside than it.
 
@@ -111,6 +124,14 @@ class AddressGuard:
             if address.version == network.version and address in network:
                 return reason
         return ""
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _depth(address: str) -> int:

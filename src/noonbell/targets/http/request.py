@@ -22,6 +22,7 @@ from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
 from noonbell.masking import is_named_for_a_secret
 from noonbell.model.attempt import Assignment
+from noonbell.model.call import CALL
 from noonbell.model.run import Lease, idempotency_key_of, trace_id_of
 from noonbell.model.task import Delivery, ExecType, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
@@ -205,8 +206,10 @@ def method_of(spec: TaskSpec) -> str:
     return spec.http_method.upper()
 
 
-def url_of(spec: TaskSpec, values: Mapping[str, Any]) -> URL:
-    url = URL(template.render(spec.target_url or "", values, escape="url", limit=LONGEST_URL).strip())
+def url_of(spec: TaskSpec, values: Mapping[str, Any] | None) -> URL:
+    """Without `values`, the URL as it stands."""
+    text = spec.target_url or ""
+    url = URL((text if values is None else template.render(text, values, escape="url", limit=LONGEST_URL)).strip())
     if not url.scheme or (url.scheme in SCHEMES and not url.host):
         raise InvalidArgument(f"target_url is {spec.target_url!r}; expected http://HOST/… or https://HOST/…")
     if url.user is not None or url.password is not None:
@@ -270,12 +273,12 @@ def callback_headers(assignment: Assignment) -> dict[str, str]:
 def _build(assignment: Assignment, headers: Headers, now: Instant, max_body: int) -> Request:
     spec, lease = assignment.task.spec, assignment.lease
     method = method_of(spec)
-    values = values_of(assignment)
+    values = None if is_call(lease) else values_of(assignment)
     url = url_of(spec, values)
     headers = headers.copy()
     for name, value in spec.headers.items():
-        headers.put(name, template.render(value, values))
-    body, is_json = _body(assignment, values, headers.get("content-type"), max_body)
+        headers.put(name, value if values is None else template.render(value, values))
+    body, is_json = _body(assignment, values or {}, headers.get("content-type"), max_body)
     if body is not None and "content-type" not in headers:
         headers.put("Content-Type", content_type(is_json=is_json))
     content = None if body is None else content_of(body, max_body)
@@ -309,6 +312,11 @@ def override_of(lease: Lease) -> Any:
     return None if lease.overrides is None else lease.overrides.get("override_body")
 
 
+def is_call(lease: Lease) -> bool:
+    """Whether it is a call, whose texts are sent as they are: a brace in them is a brace."""
+    return lease.overrides is not None and CALL in lease.overrides
+
+
 _MOST = 8192
 _LONGEST = 32 * 1024
 """A task with a longer template has no plan: plans are to stay small."""
@@ -329,14 +337,23 @@ class RequestTemplates:
     """Makes requests. `headers` come first in each; `now` is signed, where there is a secret."""
 
     def __init__(
-        self, headers: Headers, max_body: int, now: Callable[[], Instant], sealer: Sealer | None = None
+        self,
+        headers: Headers,
+        max_body: int,
+        now: Callable[[], Instant],
+        sealer: Sealer | None = None,
+        call_secret: str | None = None,
     ) -> None:
+        """`call_secret` signs calls, which belong to no task that could have a secret."""
+        self._call_secret = call_secret
         self._headers, self._max_body, self._now, self._sealer = headers, max_body, now, sealer or Sealer()
         self._plans: dict[tuple[TaskId, int], tuple[TaskSpec, RequestTemplate | None]] = {}
 
     def request(self, assignment: Assignment) -> Request:
         """Everything that goes over the wire, or Unsendable."""
         task = assignment.task
+        if is_call(assignment.lease):
+            return self._call(assignment)
         spec, plan = self._plans.get((task.id, task.version), (None, None))
         if spec is not task.spec and spec != task.spec:
             plan = self._planned(task)
@@ -348,6 +365,14 @@ class RequestTemplates:
         plain = self._opened(task)
         if plain is not task:
             assignment = msgspec.structs.replace(assignment, task=plain)
+        return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
+
+    def _call(self, assignment: Assignment) -> Request:
+        task = self._opened(assignment.task)
+        if self._call_secret is not None:
+            task = msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, secret=self._call_secret))
+        if task is not assignment.task:
+            assignment = msgspec.structs.replace(assignment, task=task)
         return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
 
     def _opened(self, task: Task) -> Task:

@@ -293,14 +293,17 @@ class HttpTarget:
         ssl_context: ssl.SSLContext | None = None,
         sealer: Sealer | None = None,
         own_ports: Collection[int] = (),
+        call_secret: str | None = None,
     ) -> None:
-        """`own_ports`: where this process listens; no redirect leads there."""
+        """`own_ports`: where this process listens; no redirect leads there. `call_secret` signs calls without a task."""
         self._own_ports = frozenset(own_ports)
         self._guard = guard or AddressGuard()
         self._connect_timeout = connect_timeout
         self._max_body_bytes = max_body_bytes
         self._now = (clock or SystemClock()).now
-        self._plans = RequestTemplates(default_headers(global_headers or {}), max_body_bytes, self._now, sealer)
+        self._plans = RequestTemplates(
+            default_headers(global_headers or {}), max_body_bytes, self._now, sealer, call_secret
+        )
         self._resolver = resolver
         self._own_resolver: ThreadResolver | None = None
         self._ssl_context = ssl_context

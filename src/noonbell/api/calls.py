@@ -1,0 +1,54 @@
+"""Endpoints of calls: HTTP requests without a task. The runs that they are have their own endpoints."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import json_response, request_id
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import Role
+from noonbell.service import Services
+from noonbell.service.calls import CallBatch, CallBatchAnswer, CallBody
+from noonbell.service.publishing import ShownPublished
+
+
+class CallCalls:
+    def __init__(self, services: Services) -> None:
+        self._calls = services.calls
+
+    @call(
+        "POST", "/calls", "make_call", "Call a URL, now or later, without a task", Role.OPERATOR,
+        body=CallBody, body_required=True, answer=ShownPublished, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def one(self, request: Request) -> Response:
+        """Once it is answered, the call is stored: it is made at least once, and retried as its policy says. It is a run of
+        a built-in task: `GET /runs/{run_id}` shows it, `POST /runs/{run_id}/cancel` cancels it, `GET /runs?origin=call` lists
+        all. `success_url` and `failure_url` are called with the outcome, as a call of its own.
+        """
+        given = await read_object(request, required=True)
+        made = await self._calls.call(given, trace_id=request_id(request.scope))
+        return json_response(ShownPublished(made.run_id, made.outcome))
+
+    @call(
+        "POST", "/calls/batch", "make_calls", "Make up to 10,000 calls in one transaction", Role.OPERATOR,
+        body=CallBatch, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def batch(self, request: Request) -> Response:
+        """All or none; answers in the order of the calls."""
+        given = await read_object(request, required=True)
+        problems = Problems()
+        wanted = given.get("calls")
+        for name in given.keys() - {"calls"}:
+            problems.add(str(name)[:60], "is not a field of a batch of calls")
+        if not isinstance(wanted, list):
+            ReadContext(problems).expected("calls", wanted, "a list of calls")
+        problems.finish()
+        made = await self._calls.call_batch(wanted or [], trace_id=request_id(request.scope))
+        return json_response({"calls": [ShownPublished(each.run_id, each.outcome) for each in made]})
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    return endpoints_of(CallCalls(services), "calls")

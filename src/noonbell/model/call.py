@@ -1,0 +1,128 @@
+"""A call: one HTTP request, now or later, that needs no task of its own.
+
+A call is a run of the built-in task of its queue. That task says nothing of the request: what is called is stored with the
+run, in its `overrides`, and takes the place of the task's spec wherever the run is carried out (`spec_of`). The task's
+`job_type` is CALL_TYPE, so only workers that can make HTTP requests claim its runs, whatever queue they wait on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.fields import meta
+from noonbell.model.task import ExecType, Method, RetryPolicy, TaskSpec
+
+CALL: Final = "call"
+"""The key of the call in a run's `overrides`; its body is `override_body`, as that of any run that brings one."""
+CALL_TYPE: Final = "noonbell.call"
+"""The job type of the built-in tasks of calls: what a worker advertises that can make HTTP requests."""
+MOST_SECONDS: Final = 3_600
+"""The longest timeout of a call. The built-in tasks have it, so the store waits that long for an attempt that hangs."""
+LONGEST_QUEUE: Final = 200
+
+Labels = dict[str, Annotated[str, meta(max_length=255)]]
+_Url = Annotated[str, meta(max_length=4_096)]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is called, as it is stored; the values of secret headers are sealed."""
+
+    noun: ClassVar[str] = "a call"
+
+    url: Annotated[
+        str,
+        meta(
+            "An http or https URL, sent as it is: {{ }} means nothing in it.",
+            max_length=4_096,
+            missing="the URL to call",
+            examples=["https://svc.internal/mails"],
+        ),
+    ]
+    method: Annotated[str, meta("Of the request.", choices=tuple(Method))] = "POST"
+    headers: Annotated[
+        dict[str, Annotated[str, meta(anything=True, max_length=8_192)]],
+        meta(
+            "Sent with the request. All but harmless ones are masked in answers.",
+            max_length=100,
+            expected="an object of at most 100 headers",
+            examples=[{"Content-Type": "application/json"}],
+        ),
+    ] = {}
+    timeout_seconds: Annotated[
+        float | None,
+        meta("Of one attempt. Default `executor.request_timeout`, 10.", ge=0.001, le=MOST_SECONDS, default=None),
+    ] = None
+    retry_policy: Annotated[
+        RetryPolicy | None,
+        meta(
+            "Retries after the first attempt; 3 by default, exponential.", default=None, examples=[{"max_retries": 5}]
+        ),
+    ] = None
+    success_url: Annotated[
+        _Url | None, meta("Called with the outcome when the call has succeeded.", examples=[None])
+    ] = None
+    failure_url: Annotated[
+        _Url | None, meta("Called with the outcome when the call has failed for good or was canceled.", examples=[None])
+    ] = None
+    labels: Annotated[Labels, meta("Names and values of your own; shown with the call.", max_length=50)] = {}
+
+    @property
+    def has_follow_up(self) -> bool:
+        return self.success_url is not None or self.failure_url is not None
+
+
+OUTCOME_RETRY: Final = RetryPolicy(max_retries=10)
+"""Of the call that tells of an outcome."""
+
+
+def name_of(queue: str) -> str:
+    """Of the built-in task of a queue's calls."""
+    return f"calls:{queue}"
+
+
+def task_spec(queue: str) -> TaskSpec:
+    """The built-in task of a queue's calls."""
+    return TaskSpec(
+        name=name_of(queue),
+        description="Calls without a task: what is called is stored with each run.",
+        managed_by="system",
+        job_type=CALL_TYPE,
+        queue=queue,
+        timeout_seconds=MOST_SECONDS,
+        max_concurrency=None,
+    )
+
+
+def stored(call: Call, body: str | None) -> dict[str, Any]:
+    """The `overrides` of the run that makes this call."""
+    kept: dict[str, Any] = {CALL: msgspec.to_builtins(call)}
+    return kept if body is None else {**kept, "override_body": body}
+
+
+def call_of(overrides: Mapping[str, Any] | None) -> Call | None:
+    """The call that a run makes; None for a run of any other task."""
+    found = None if overrides is None else overrides.get(CALL)
+    return None if found is None else msgspec.convert(found, Call)
+
+
+def spec_of(queue: str, overrides: Mapping[str, Any] | None) -> TaskSpec | None:
+    """What a run that is a call carries out, in place of its task's spec; None for any other run."""
+    call = call_of(overrides)
+    if call is None:
+        return None
+    return TaskSpec(
+        name=name_of(queue),
+        labels=call.labels,
+        managed_by="system",
+        exec_type=ExecType.SYNC,
+        http_method=call.method,
+        target_url=call.url,
+        headers=call.headers,
+        queue=queue,
+        timeout_seconds=call.timeout_seconds or 0,
+        retry_policy=call.retry_policy,
+        max_concurrency=None,
+    )

@@ -1,0 +1,212 @@
+"""Calls without a task: one, or up to 10,000 in one transaction. What is made is a run of the built-in task of its queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.engine.attempt_runner import TaskCache
+from noonbell.engine.publish import publish
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
+from noonbell.fields import Moment, meta, plain, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.call import CALL_TYPE, LONGEST_QUEUE, Call, call_of, name_of, stored, task_spec
+from noonbell.model.request import Publication, PublishOutcome, PublishResult
+from noonbell.model.run import Origin, RunId
+from noonbell.model.task import HTTP_QUEUE, RetryPolicy, Task
+from noonbell.ports import ANY_QUEUE, Store, Wakeup
+from noonbell.service.publishing import LONGEST_DELAY, Priority, ShownPublished
+from noonbell.service.secrets import is_secret, masked
+from noonbell.service.task_fields import MOST_BYTES, Rules, check_http_headers, url_problem
+
+MOST_CALLS: Final = 10_000
+"""In one batch."""
+_AT_ONCE: Final = 100
+"""Calls of a batch that are read in one turn of the event loop."""
+LONGEST_BODY: Final = 1_048_576
+USUAL_RETRIES: Final = 3
+
+
+class CallBody(Call, frozen=True, kw_only=True):
+    """A call as its caller writes it."""
+
+    component: ClassVar[str] = "CallWrite"
+    example: ClassVar[dict[str, Any]] = {
+        "url": "https://svc.internal/mails",
+        "body": {"to": "a@example.com"},
+        "delay_seconds": 30,
+        "key": "mail-4711",
+    }
+
+    body: Annotated[
+        Any, meta("A text is sent as it is, anything else as JSON.", examples=[{"to": "a@example.com"}])
+    ] = None
+    delay_seconds: Annotated[
+        float | msgspec.UnsetType, meta("Not before so many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+    ] = msgspec.UNSET
+    run_at: Annotated[Moment | None, meta("Not before this.", examples=[None])] = None
+    key: Annotated[str | None, meta("Ask for it only once; unique on its queue.", min_length=1)] = None
+    queue: Annotated[
+        str, meta("The lane that it waits on; it can be paused and limited.", min_length=1, max_length=LONGEST_QUEUE)
+    ] = HTTP_QUEUE
+    priority: Annotated[Priority, meta("Higher first.")] = 0
+
+
+class CallBatch(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CallBatchWrite"
+    noun: ClassVar[str] = "a batch of calls"
+    example: ClassVar[dict[str, Any]] = {
+        "calls": [
+            {"url": "https://svc.internal/mails", "body": "1"},
+            {"url": "https://svc.internal/mails", "body": "2"},
+        ]
+    }
+
+    calls: Annotated[list[CallBody], meta("All of them, or none.", min_length=1, max_length=MOST_CALLS)]
+
+
+class CallBatchAnswer(msgspec.Struct, frozen=True):
+    calls: list[ShownPublished]
+
+
+class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
+    """A call as answers show it: without its body, which the attempt's request has, and its secrets masked."""
+
+    component: ClassVar[str] = "Call"
+
+    @classmethod
+    def of(cls, overrides: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """From what a run carries; None where it is no call."""
+        call = call_of(overrides)
+        if call is None:
+            return None
+        fields = {name: getattr(call, name) for name in Call.__struct_fields__}
+        return plain(cls(**{**fields, "headers": masked(call.headers)}))
+
+
+class Calls:
+    def __init__(self, store: Store, wakeup: Wakeup, cache: TaskCache, rules: Rules) -> None:
+        self._store, self._wakeup, self._cache, self._rules = store, wakeup, cache, rules
+        self._tasks: dict[str, Task] = {}
+        """The built-in tasks by queue. They are never changed nor deleted."""
+
+    async def call(self, given: Mapping[str, Any], *, trace_id: str | None = None) -> PublishResult:
+        problems = Problems()
+        asked = self._read(given, ReadContext(problems))
+        problems.finish()
+        (made,) = await self._publish([asked], trace_id)
+        return made
+
+    async def call_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[PublishResult]:
+        """All in one transaction; answers in the order of the calls."""
+        if not 1 <= len(given) <= MOST_CALLS:
+            raise InvalidArgument.field("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
+        problems = Problems()
+        asked: list[CallBody] = []
+        for index, each in enumerate(given):
+            if problems.are_enough:
+                break
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
+            if isinstance(each, Mapping):
+                asked.append(self._read(each, ReadContext(problems, f"calls[{index}]")))
+            else:
+                problems.add(f"calls[{index}]", "is not an object")
+        problems.finish()
+        return await self._publish(asked, trace_id)
+
+    async def shown(self, run_ids: Sequence[RunId]) -> dict[RunId, dict[str, Any]]:
+        """What those of the runs that are calls call, their secrets masked."""
+        inputs = await self._store.inputs(run_ids)
+        found = {run_id: ShownCall.of(each.overrides) for run_id, each in inputs.items()}
+        return {run_id: call for run_id, call in found.items() if call is not None}
+
+    def _read(self, given: Mapping[str, Any], at: ReadContext) -> CallBody:
+        asked = read_into(CallBody, _over_defaults(given, self._rules), at)
+        for name in ("url", "success_url", "failure_url"):
+            url = getattr(asked, name)
+            if url is not None and at.name_of(name) not in at.problems.found:
+                self._check_url(name, url, at)
+        check_http_headers(asked.headers, ReadContext(at.problems, at.name_of("headers")))
+        if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
+            at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
+        if asked.body is not None and _size(asked.body) > LONGEST_BODY:
+            at.wrong("body", f"has more than {LONGEST_BODY} bytes")
+        if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
+            at.wrong("labels", f"are more than {MOST_BYTES} bytes")
+        return asked
+
+    def _check_url(self, name: str, url: str, at: ReadContext) -> None:
+        expected = url_problem(url)
+        if expected is not None:
+            at.expected(name, url, expected)
+        elif (denied := self._rules.address_problem(url)) is not None:
+            at.wrong(name, f"may not be called: {denied}")
+
+    async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:
+        tasks = {queue: await self._task_of(queue) for queue in {each.queue for each in asked}}
+        publications = [self._publication(each, tasks[each.queue], trace_id) for each in asked]
+        made = await publish(self._store, self._wakeup, publications, {task.id: task for task in tasks.values()})
+        if any(queue != HTTP_QUEUE for queue in tasks) and any(one.outcome is PublishOutcome.CREATED for one in made):
+            self._wakeup.signal(ANY_QUEUE)  # workers that make calls listen to the signals of their own queue alone
+        return made
+
+    def _publication(self, asked: CallBody, task: Task, trace_id: str | None) -> Publication:
+        call = Call(
+            url=asked.url,
+            method=asked.method,
+            headers=self._sealed(asked.headers),
+            timeout_seconds=asked.timeout_seconds,
+            retry_policy=asked.retry_policy,
+            success_url=asked.success_url,
+            failure_url=asked.failure_url,
+            labels=asked.labels,
+        )
+        return Publication(
+            task_id=task.id,
+            origin=Origin.CALL,
+            overrides=stored(call, asked.body),
+            key=asked.key,
+            delay_seconds=0 if asked.delay_seconds is msgspec.UNSET else asked.delay_seconds,
+            run_at=asked.run_at,
+            priority=asked.priority,
+            trace_id=trace_id,
+        )
+
+    def _sealed(self, headers: Mapping[str, str]) -> dict[str, str]:
+        seal = self._rules.sealer.seal
+        return {name: seal(value, None) if value and is_secret(name) else value for name, value in headers.items()}
+
+    async def _task_of(self, queue: str) -> Task:
+        """The built-in task of the queue's calls; nodes that need it at the same time make it once."""
+        task = self._tasks.get(queue) or await self._store.task_named(name_of(queue))
+        if task is None:
+            try:
+                task = await self._store.create_task(task_spec(queue), by="system", system=True)
+            except AlreadyExists:
+                task = await self._store.task_named(name_of(queue))
+        if task is None or task.spec.job_type != CALL_TYPE:
+            raise InvalidState(f"a task has the name {name_of(queue)!r}, which the calls of that queue need; rename it")
+        self._tasks[queue] = task
+        self._cache.note(task)
+        return task
+
+
+def _over_defaults(given: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """What is left out of a call, and of its retry policy, has the defaults of the installation."""
+    filled = dict(given)
+    if filled.get("timeout_seconds") is None:
+        filled["timeout_seconds"] = rules.http_timeout
+    policy = filled.get("retry_policy")
+    if policy is None or isinstance(policy, Mapping):
+        usual = rules.http_retry if rules.http_retry.max_retries else RetryPolicy(max_retries=USUAL_RETRIES)
+        said = {name: value for name, value in (policy or {}).items() if value is not None}
+        filled["retry_policy"] = {**msgspec.to_builtins(usual), **said}
+    return filled
+
+
+def _size(body: Any) -> int:
+    return len(body.encode("utf-8", "replace")) if isinstance(body, str) else len(msgspec.json.encode(body))

@@ -1,0 +1,172 @@
+"""Calls over HTTP: what is taken, what is refused, and what is shown of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.api.serving import Api
+from noonbell.model.call import CALL_TYPE
+from noonbell.model.request import ClaimRequest
+from noonbell.model.run import Lease, RunStatus
+
+URL = "http://127.0.0.1:9000/x"
+
+
+async def claim(api: Api, queue: str = "http") -> list[Lease]:
+    asked = ClaimRequest(worker_id="w1", queues=(queue,), max=100, job_types=(CALL_TYPE,))
+    return (await api.store.claim(asked)).leases
+
+
+async def made(api: Api, **fields: Any) -> int:
+    return int((await api.good("POST", "/calls", {"url": URL, **fields}))["run_id"])
+
+
+async def problems(api: Api, path: str, body: Any) -> dict[str, str]:
+    told = await api.call("POST", path, body)
+    assert (told.status, told.code) == (400, "INVALID_ARGUMENT"), told.text
+    return dict(told.body["details"])
+
+
+async def test_a_call_is_a_run_with_what_it_calls(api_everywhere: Api):
+    api = api_everywhere
+    fields = {
+        "method": "PUT",
+        "headers": {"Authorization": "Bearer hush-hush", "Accept": "text/plain"},
+        "body": {"to": "a@example.com"},
+        "priority": 5,
+        "timeout_seconds": 3,
+        "retry_policy": {"max_retries": 7},
+        "labels": {"team": "mail"},
+        "key": "mail-1",
+    }
+    answer = await api.good("POST", "/calls", {"url": URL, **fields})
+    assert answer["outcome"] == "created"
+    shown = await api.call("GET", f"/runs/{answer['run_id']}")
+    run = shown.body
+    assert (run["origin"], run["status"], run["queue"], run["priority"]) == ("call", "SCHEDULED", "http", 5)
+    assert (run["key"], run["task_name"]) == ("mail-1", "calls:http")
+    assert "hush-hush" not in shown.text
+    call = run["call"]
+    assert (call["url"], call["method"], call["timeout_seconds"], call["labels"]) == (URL, "PUT", 3, {"team": "mail"})
+    assert call["headers"] == {"Authorization": "***", "Accept": "text/plain"}
+    assert (call["retry_policy"]["max_retries"], call["retry_policy"]["strategy"]) == (7, "exponential")
+    (lease,) = await claim(api)
+    assert lease.overrides is not None
+    assert (lease.run_id, lease.overrides["override_body"]) == (answer["run_id"], {"to": "a@example.com"})
+    again = await api.good("POST", "/calls", {"url": URL, **fields})
+    assert again == {"run_id": answer["run_id"], "outcome": "running"}
+    listed = await api.good("GET", "/runs?origin=call&queue=http&key=mail-1&status=RUNNING")
+    assert [one["id"] for one in listed["items"]] == [answer["run_id"]]
+
+
+async def test_what_is_left_out_has_its_default(quick_api: Api):
+    run = await quick_api.good("GET", f"/runs/{await made(quick_api)}")
+    call = run["call"]
+    assert (call["method"], call["timeout_seconds"], call["retry_policy"]["max_retries"]) == ("POST", 10, 3)
+    assert (call["headers"], call["success_url"], call["failure_url"]) == ({}, None, None)
+
+
+async def test_a_task_has_no_call(quick_api: Api):
+    await quick_api.create()
+    assert (await quick_api.good("GET", f"/runs/{await quick_api.trigger(1)}"))["call"] is None
+
+
+async def test_a_call_may_be_for_later_and_be_canceled_before(quick_api: Api):
+    run_id = await made(quick_api, delay_seconds=3_600)
+    at = await made(quick_api, run_at="2099-01-01T00:00:00Z")
+    assert (await quick_api.good("GET", f"/runs/{at}"))["run_at"] == "2099-01-01T00:00:00Z"
+    assert await claim(quick_api) == []
+    answer = await quick_api.good("POST", f"/runs/{run_id}/cancel")
+    assert (answer["status"], answer["canceled"]) == ("CANCELED", True)
+
+
+async def test_a_call_that_has_ended_can_be_made_again(quick_api: Api):
+    run_id = await made(quick_api, body="the same")
+    (lease,) = await claim(quick_api)
+    await quick_api.finish(lease, RunStatus.FAILED)
+    again = await quick_api.good("POST", f"/runs/{run_id}/retry")
+    (second,) = await claim(quick_api)
+    assert second.run_id == again["run_id"]
+    assert (second.step, second.overrides) == (lease.step, lease.overrides)
+
+
+async def test_every_problem_of_a_call_is_named(quick_api: Api):
+    body = {
+        "url": "ftp://host/x",
+        "method": "CONNECT",
+        "headers": {"Host": "elsewhere"},
+        "timeout_seconds": 3_601,
+        "retry_policy": {"max_retries": -1},
+        "success_url": "nowhere",
+        "run_at": "2099-01-01T00:00:00Z",
+        "delay_seconds": 1,
+        "queue": "",
+        "when": "now",
+    }
+    expected = {"url", "method", "headers.Host", "timeout_seconds", "retry_policy.max_retries", "success_url", "run_at"}
+    assert set(await problems(quick_api, "/calls", body)) == expected | {"queue", "when"}
+    assert set(await problems(quick_api, "/calls", {})) == {"url"}
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/latest", "http://[fe80::1]/", "http://example.com:22/"])
+async def test_what_the_guard_denies_is_refused_where_the_call_is_made(quick_api: Api, url: str):
+    assert (
+        "denied" in (found := (await problems(quick_api, "/calls", {"url": url}))["url"])
+        or "metadata" in found
+        or "link-local" in found
+    )
+    assert set(await problems(quick_api, "/calls", {"url": URL, "failure_url": url})) == {"failure_url"}
+
+
+async def test_a_batch_is_made_as_a_whole_in_the_order_of_its_calls(api_everywhere: Api):
+    api = api_everywhere
+    calls = [{"url": URL, "body": str(n), "queue": "reports" if n % 2 else "http"} for n in range(40)]
+    answer = await api.good(
+        "POST", "/calls/batch", {"calls": [*calls, {"url": URL, "key": "k"}, {"url": URL, "key": "k"}]}
+    )
+    outcomes = [one["outcome"] for one in answer["calls"]]
+    assert outcomes == [*["created"] * 41, "exists"]
+    run_ids = [one["run_id"] for one in answer["calls"][:40]]
+    found = {lease.run_id: lease for queue in ("http", "reports") for lease in await claim(api, queue)}
+    assert [found[run_id].overrides["override_body"] for run_id in run_ids] == [str(n) for n in range(40)]  # type: ignore[index]
+
+
+async def test_a_batch_names_each_problem_with_its_place_and_makes_nothing(quick_api: Api):
+    calls = [{"url": URL}, {"url": "x"}, 7, {"url": URL, "priority": "high"}]
+    found = await problems(quick_api, "/calls/batch", {"calls": calls, "other": 1})
+    assert set(found) == {"other"}
+    found = await problems(quick_api, "/calls/batch", {"calls": calls})
+    assert set(found) == {"calls[1].url", "calls[2]", "calls[3].priority"}
+    assert "calls" in await problems(quick_api, "/calls/batch", {"calls": []})
+    assert "calls" in await problems(quick_api, "/calls/batch", {"calls": [{"url": URL}] * 10_001})
+    assert await claim(quick_api) == []
+
+
+async def test_the_task_of_calls_shows_nowhere_among_tasks_and_takes_no_trigger(quick_api: Api):
+    await made(quick_api)
+    assert (await quick_api.good("GET", "/tasks?include_system=true"))["items"] == []
+    assert (await quick_api.good("GET", "/tasks"))["total"] == 0
+    for method, path, body in (
+        ("POST", "/tasks/name:calls%3Ahttp/trigger", None),
+        ("PATCH", "/tasks/name:calls%3Ahttp", {"priority": 1}),
+        ("DELETE", "/tasks/name:calls%3Ahttp", None),
+        ("POST", "/tasks/name:calls%3Ahttp/disable", None),
+    ):
+        assert await quick_api.bad(method, path, body) == (409, "INVALID_STATE"), path
+
+
+async def test_a_task_that_took_the_name_is_named_in_the_refusal(quick_api: Api):
+    await quick_api.create(name="calls:mine")
+    told = await quick_api.call("POST", "/calls", {"url": URL, "queue": "mine"})
+    assert (told.status, told.code) == (409, "INVALID_STATE")
+    assert "calls:mine" in told.body["message"]
+
+
+async def test_a_call_explains_what_it_waits_for(quick_api: Api):
+    run_id = await made(quick_api, queue="reports")
+    said = await quick_api.good("GET", f"/runs/{run_id}/explain")
+    assert said["cause"] == "no_worker"
+    await quick_api.good("POST", "/queues/reports/pause")
+    assert (await quick_api.good("GET", f"/runs/{run_id}/explain"))["cause"] == "queue_paused"
