@@ -325,6 +325,7 @@ class AppConnection:
                 raise NotFound(
                     f"{noun} {job.name!r} has no task; it is declared when the app connects, unless declare=False says not to"
                 )
+            self._known.note(task)
             found = self._task_ids[job.name] = task.id
         return found
 

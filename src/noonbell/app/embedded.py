@@ -27,7 +27,7 @@ from noonbell.model.task import JOBS, OWN_QUEUES
 from noonbell.ports import Store, Wakeup
 from noonbell.service import Services
 from noonbell.settings import Settings
-from noonbell.stores import store_of
+from noonbell.stores import lanes_of, store_of
 from noonbell.targets import TargetParts, make_target
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.telemetry.logs import RunLogger
@@ -69,7 +69,7 @@ class WorkerOptions:
 
 async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOptions) -> Worker:
     """It claims the job types that it has handlers for, and no other, so that queues can be shared."""
-    jobs, abandoned = parts.settings.jobs, AbandonedThreads()
+    jobs, abandoned, lanes = parts.settings.jobs, AbandonedThreads(), lanes_of(parts.settings)
     target = make_target(JOBS, TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned))
     await open_part(target, parts.open_parts)
     return Worker(
@@ -82,7 +82,8 @@ async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOpti
         job_types=handlers.names(),
         concurrency=jobs.worker_concurrency if options.concurrency is None else options.concurrency,
         batch=_BATCH,
-        ahead=2 * _BATCH,
+        ahead=lanes * _BATCH,
+        claim_loops=lanes,
         poll=jobs.poll_interval if options.poll is None else options.poll,
         observe=RunLogger(parts.tasks.get).settled,
         tasks=parts.tasks,

@@ -214,19 +214,15 @@ class ClaimLoop:
             return await self._store.settle([unwritable(settlement, error)])
 
     def _settled(self, ended: Sequence[EndedAttempt], answers: Sequence[SettleResult]) -> None:
-        failpoint.hit("K7")
-        for state, made in ended:
-            if made.transition is Transition.GATHER:
-                failpoint.hit("K19")
-            if state.lease.origin is Origin.SPAWN:
-                failpoint.hit("K21")
+        if failpoint.is_armed:
+            _hit_after(ended)
         self._in_flight.remove(ended)
         if self._observe is not None:
             seen = zip(ended, answers, strict=True)
             self._observe([(state.lease, made, answer, state.latency_seconds) for (state, made), answer in seen])
         topics: set[str] = set()
         for (state, made), answer in zip(ended, answers, strict=True):
-            if answer is SettleResult.DONE and (not state.lease.plain or made.transition is not Transition.FINISH):
+            if not (made.plain and made.transition is Transition.FINISH) and answer is SettleResult.DONE:
                 topics |= self._topics_after(state.lease, made)
         for topic in sorted(topics):
             self._wakeup.signal(topic)
@@ -237,3 +233,12 @@ class ClaimLoop:
         schedule = None if task is None else task.spec.schedule
         is_planned = made.transition is Transition.RETRY or (schedule or {}).get("mode") == "fixed_delay"
         return {PLAN, queue_topic(lease.queue)} if is_planned else {queue_topic(lease.queue)}
+
+
+def _hit_after(ended: Sequence[EndedAttempt]) -> None:
+    failpoint.hit("K7")
+    for state, made in ended:
+        if made.transition is Transition.GATHER:
+            failpoint.hit("K19")
+        if state.lease.origin is Origin.SPAWN:
+            failpoint.hit("K21")

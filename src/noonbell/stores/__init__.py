@@ -23,6 +23,8 @@ class StoreKind(NamedTuple):
     """(url, clock, schema, connections, table_prefix, new) → a store, not opened yet. Imports its driver."""
     wakeup: Callable[[str, TableNames, str | None], Wakeup]
     """(url, names, `cluster.advertise`) → how its processes signal each other, not opened yet."""
+    lanes: int = 2
+    """Trips that a job worker has under way at a time: with fewer, it or the database waits for the other."""
 
 
 def _memory(_url: str, clock: Clock | None, **_options: Any) -> SqlStore:
@@ -59,7 +61,7 @@ def _mysql_wakeup(url: str, names: TableNames, advertise: str | None) -> Wakeup:
     return DatagramWakeup(ListenerTable(url, names, advertise))
 
 
-_POSTGRES = StoreKind(_postgres, lambda url, names, _advertise: PostgresWakeup(url, mark=names.mark))
+_POSTGRES = StoreKind(_postgres, lambda url, names, _advertise: PostgresWakeup(url, mark=names.mark), lanes=3)
 _MYSQL = StoreKind(_mysql, _mysql_wakeup)
 _KINDS = {
     "memory": StoreKind(_memory, lambda _url, _names, _advertise: LocalWakeup()),
@@ -114,6 +116,11 @@ def store_of(
         table_prefix=kept.table_prefix or "",
         new=new,
     )
+
+
+def lanes_of(settings: Settings) -> int:
+    """How many trips to the store that the settings name a job worker has under way at a time."""
+    return _kind_of(settings.store.url).lanes
 
 
 def wakeup_of(settings: Settings) -> Wakeup:

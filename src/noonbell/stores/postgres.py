@@ -213,6 +213,8 @@ _RESERVING = {"synchronous_commit": "off"}
 _KEEPING_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_sort": "off"}
 _KEEPS_PLANS_FROM = 4
 """Connections: with fewer, none is set apart; of this many and more, half."""
+_FIRST_CALLS = 3
+"""Calls of the fast path that take an ordinary connection which is open: a script may never make another one."""
 _PLANS_KEPT = 30.0
 """Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state for long."""
 _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
@@ -267,6 +269,10 @@ class PostgresStore(ServerStore):
         self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
         """Connections on which PostgreSQL plans a statement once."""
         self._keeping_free = 0
+        self._first_calls = _FIRST_CALLS
+        """How many calls of the fast path are still to go before connections are opened that keep plans."""
+        self._has_reserved = False
+        """Ids were asked for before."""
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
@@ -567,6 +573,9 @@ class PostgresStore(ServerStore):
 
     async def _with_kept_plan(self, use: Callable[[Connection], Awaitable[T]]) -> T:
         """As `_with_connection`, for a statement of the fast path: its plan is kept, if such a connection is free."""
+        if self._first_calls > 0 and self._has_idle():
+            self._first_calls -= 1
+            return await self._with_connection(use)
         if self._keeping_free <= 0:
             return await self._with_connection(use)
 
@@ -582,6 +591,10 @@ class PostgresStore(ServerStore):
             return await self._with_connection(planned, self._keeping_plans)
         finally:
             self._keeping_free += 1
+
+    def _has_idle(self) -> bool:
+        """Whether an ordinary connection is open and free."""
+        return self._pool is not None and self._pool.get_idle_size() > 0
 
     async def _blocker(self, pid: int, before: str) -> str:
         pool = self._spare
@@ -649,7 +662,9 @@ class PostgresStore(ServerStore):
             values = _values({"name": counter, "floor": floor, "size": size}, names)
             return int(await connection.fetchval(text, *values))
 
-        return await self._with_connection(reserve, spare=True)
+        # The first time on a connection that is open, if one is free: it is handed out without a wait.
+        is_first, self._has_reserved = not self._has_reserved, True
+        return await self._with_connection(reserve, spare=not (is_first and self._has_idle()))
 
 
 async def _as_it_is(_connection: object) -> None:
