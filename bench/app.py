@@ -5,6 +5,7 @@ BENCH_EXPECTED in the environment says how many jobs `noop` counts before it pri
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 
@@ -35,3 +36,9 @@ async def ping(at: float) -> None:
 @app.job(rate_limit={"max": 1, "per_seconds": 3, "key": "account"})
 async def limited(account: str) -> None:
     del account
+
+
+@app.job(concurrency_key="payload.tenant")
+async def slow_for(tenant: str, seconds: float) -> None:
+    del tenant
+    await asyncio.sleep(seconds)

@@ -19,7 +19,7 @@ from noonbell.model.attempt import Precondition, Settlement, SettleResult, Trans
 from noonbell.model.join import After, Upstream
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, Origin, RunStatus
-from noonbell.model.task import RateLimit
+from noonbell.model.task import RateLimit, Task
 from noonbell.stores.blocking import Blocker
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.sql.rows import SPEC
@@ -375,6 +375,86 @@ async def test_what_follows_a_run_is_found_by_indexes(plans_url: str, opened: Op
         found += [f"{scan}: {' '.join(sql.split())[:300]}" for scan in await full_scans(store, sql, args)]
     assert len(await store.joins(load.id, f"slot:{START}")) == 2
     assert found == []
+
+
+KEYED = {"run_keys", "keyed_runs"}
+
+
+async def fill_keys(store: SqlStore) -> tuple[Task, list[Lease]]:
+    """Thousands of keys with a run each, and thousands of runs behind one more."""
+    (task,) = await create_many(store, [job("keyed", queue="ours", concurrency_key="payload.tenant")])
+    tenants = ["heavy"] * FILL + [f"t{number}" for number in range(FILL)]
+    for start in range(0, len(tenants), 1_000):
+        part = tenants[start : start + 1_000]
+        await store.publish([Publication(task_id=task.id, payload={"tenant": tenant}) for tenant in part])
+    return task, (await store.claim(ClaimRequest(worker_id="w", queues=("ours",), max=5))).leases
+
+
+async def test_runs_with_keys_are_published_claimed_and_settled_by_indexes(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(f"{__name__}.BIG", BIG | KEYED | {"run", "keyed"})
+    monkeypatch.setattr(f"{__name__}.ALIASES", {**ALIASES, "k": "run_keys"})
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    await fill(store)
+    task, leases = await fill_keys(store)
+    await analyse(store)
+    later = Publication(task_id=task.id, payload={"tenant": "heavy"}, delay_seconds=1)
+    async with listening(store, monkeypatch) as heard:
+        await store.publish([Publication(task_id=task.id, payload={"tenant": "heavy"}, priority=1), later])
+        await store.settle([success(lease) for lease in leases[:3]])
+        await store.settle([retried(lease) for lease in leases[3:]])
+        await store.claim(ClaimRequest(worker_id="w", queues=("ours",), max=5))
+        clock.advance(2)
+        await store.promote(10)
+        await store.sweep_keys(10)
+        lines = await store.key_lines(task.id)
+    assert [line.key for line in lines] == ["heavy"]
+    found = []
+    for sql, args in heard:
+        found += [f"{scan}: {' '.join(sql.split())[:300]}" for scan in await full_scans(store, sql, args)]
+    assert found == []
+
+
+def retried(lease: Lease) -> Settlement:
+    return Settlement(
+        run_id=lease.run_id,
+        token=lease.token,
+        worker_id=lease.worker_id,
+        transition=Transition.RETRY,
+        status=RunStatus.FAILED,
+        delay_seconds=1,
+    )
+
+
+async def test_a_run_without_a_key_costs_no_statement_about_keys(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+    for _, step in await hot_steps(store, clock):
+        async with listening(store, monkeypatch) as heard:
+            await step()
+        assert not [sql for sql, _ in heard if any(table in sql for table in KEYED)]
+
+
+@pytest.mark.parametrize("behind", [5, 5_000])
+async def test_a_claim_is_as_many_statements_however_many_wait_behind_a_key(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, behind: int
+):
+    store = await opened(plans_url, clock=ManualClock(START))
+    (task,) = await create_many(store, [job("keyed", concurrency_key="payload.tenant")])
+    wanted = [Publication(task_id=task.id, payload={"tenant": "heavy"}) for _ in range(behind)]
+    for start in range(0, behind, 1_000):
+        await store.publish(wanted[start : start + 1_000])
+    await store.publish([Publication(task_id=task.id, payload={"tenant": f"t{number}"}) for number in range(20)])
+    await claim(store, "w", 1)
+    async with listening(store, monkeypatch) as heard:
+        leases = await claim(store, "w", 10)
+    assert len(leases) == 10
+    about_keys = [sql for sql, _ in heard if any(table in sql for table in KEYED)]
+    assert about_keys == []
 
 
 async def test_postgres_claims_and_settles_runs_behind_limits_by_one_statement_each(

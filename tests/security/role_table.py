@@ -31,6 +31,7 @@ GET /api/v1/tasks
 GET /api/v1/tasks/{id}
 GET /api/v1/tasks/{id}/next
 GET /api/v1/tasks/{id}/runs
+GET /api/v1/tasks/{id}/keys
 GET /api/v1/tasks/{id}/slots
 GET /api/v1/tasks/{id}/explain
 GET /api/v1/runs

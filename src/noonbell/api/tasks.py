@@ -17,6 +17,7 @@ from noonbell.errors import InvalidArgument
 from noonbell.fields import Moment, meta, read, read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.access import Role
+from noonbell.model.account import KeyLine
 from noonbell.model.request import PublishResult, TaskQuery
 from noonbell.model.task import TaskId, TaskStatus
 from noonbell.service import Services
@@ -101,6 +102,10 @@ class TasksDeleted(msgspec.Struct, frozen=True):
     deleted: Annotated[int, meta("How many.", examples=[2])]
 
 
+class KeyLines(msgspec.Struct, frozen=True):
+    items: Annotated[list[KeyLine], meta("The keys behind which runs wait, the longest line first.")]
+
+
 class TasksChanged(msgspec.Struct, frozen=True):
     status: TaskStatus
     changed: Annotated[int, meta(examples=[3])]
@@ -112,6 +117,13 @@ _TURNED: Final[Described] = {
     "errors": ("INVALID_STATE", "VERSION_CONFLICT"),
     "versioned": True,
 }
+
+
+_MOST_KEYS: Final = 100
+
+
+def shown_line(line: KeyLine) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(line), "oldest_at": _time(line.oldest_at)}
 
 
 class TaskCalls:
@@ -294,6 +306,16 @@ class TaskCalls:
         )
         page = await self._services.runs.page(query)
         return page_response([shown_run(run) for run in page.items], page, query.page, query.page_size)
+
+    @call(
+        "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task behind which runs wait", Role.VIEWER,
+        answer=KeyLines,
+    )  # fmt: skip
+    async def keys(self, request: Request) -> Response:
+        """At most 100. A key is there as long as runs wait for it (`concurrency_key`, `max_per_key`)."""
+        task = await self._tasks.get(params.task_ref(request))
+        lines = await self._services.store.key_lines(task.id, _MOST_KEYS)
+        return json_response({"items": [shown_line(line) for line in lines]})
 
     async def _change(self, request: Request, *, partial: bool) -> Response:
         ref, version = params.task_ref(request), params.expected_version(request)

@@ -82,6 +82,8 @@ class JobOptions(TypedDict, total=False):
     misfire_grace_seconds: int
     priority: int
     rate_limit: Mapping[str, Any]
+    concurrency_key: str
+    max_per_key: int
     worker_timeout_ms: int
     ping_interval_ms: int
     specific_worker_ids: Sequence[str]
@@ -257,7 +259,10 @@ def _seconds(value: Any) -> float | None:
 R = TypeVar("R")
 
 OPTIONS: Final = frozenset(
-    {"key", "delay", "run_at", "priority", "if_finished", "update_waiting", "specific_worker_ids", "transaction"}
+    {
+        *("key", "delay", "run_at", "priority", "if_finished", "update_waiting", "specific_worker_ids"),
+        *("concurrency_key", "transaction"),
+    }
 )
 """Given by keyword beside the payload's fields, so no field can have one of these names."""
 
@@ -419,6 +424,7 @@ class Publish(Protocol[P, X_co]):
         if_finished: Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"] = "keep",
         update_waiting: bool = False,
         specific_worker_ids: Sequence[str] | None = None,
+        concurrency_key: str | None = None,
         transaction: Any = None,
         *args: P.args,
         **kwargs: P.kwargs,

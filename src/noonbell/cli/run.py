@@ -47,6 +47,11 @@ _wait_option = span_option("--timeout", default="300s", show_default=True, help=
 @click.option("--key", metavar="KEY", help="Publish under this key: at most one run has it.")
 @span_option("--delay", help="Not before so long from now: 30s, 5m.")
 @click.option("--priority", type=int, help="Higher goes first.")
+@click.option(
+    "--concurrency-key",
+    metavar="KEY",
+    help="Of runs with this key, only max_per_key of the task are under way at once.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
 @_wait_option
 @output_option
@@ -58,6 +63,7 @@ def trigger_command(
     key: str | None,
     delay: float | None,
     priority: int | None,
+    concurrency_key: str | None,
     wait: bool,
     timeout: float,
     output: str,
@@ -65,6 +71,7 @@ def trigger_command(
     """Make one run of TASK now, independent of its schedule."""
     remote = Remote.of_environment()
     given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
+    given["concurrency_key"] = concurrency_key
     given = {name: value for name, value in given.items() if value is not None}
     payload = _payload(data, arguments)
     if payload is not None:

@@ -105,6 +105,7 @@ class ApiCalls:
     next_slots = ApiCall("GET", "/tasks/{id}/next")
     trigger_task = ApiCall("POST", "/tasks/{id}/trigger")
     list_runs_of_task = ApiCall("GET", "/tasks/{id}/runs")
+    list_keys_of_task = ApiCall("GET", "/tasks/{id}/keys")
     list_slots = ApiCall("GET", "/tasks/{id}/slots")
     explain_task = ApiCall("GET", "/tasks/{id}/explain")
     timeline = ApiCall("GET", "/timeline")

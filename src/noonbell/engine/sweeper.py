@@ -4,6 +4,7 @@
     past its deadline      `timeout`, and the retry policy decides
     no callback in time    `callback_timeout`, and the retry policy decides
     no worker for it       nothing is settled; the event `task.no_worker` tells of it
+    a key with room        the store lets in what it holds back; that is seldom left to the sweep
     a join out of time     the store ends it as a skip, `upstream_missing`, and goes on with what was too much for one transaction
 
 A worker that ends its own attempts at their deadline (ours do) and did not is probably gone, and what it held is then
@@ -91,6 +92,8 @@ class Sweeper:
             batch_done()
         swept = await self._store.sweep_joins(self._batch)
         batch_done()
+        opened = await self._store.sweep_keys(self._batch)
+        batch_done()
         if self._monotonic() >= self._look_at:
             self._look_at = self._monotonic() + self._look
             await self.look_for_workers()
@@ -99,6 +102,7 @@ class Sweeper:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
         is_full = (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
+        is_full = is_full or opened >= self._batch
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId, RunStatus, SkipReason
 from noonbell.model.task import TaskId
 
@@ -88,12 +90,32 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest run that has one of those places."""
     rated_until: Instant | None = None
     """A rate limit lets the next one go then."""
+    key: str | None = None
+    """Its own, where every place of that key is taken."""
+    key_limit: int = 0
+    key_running: int = 0
+    key_before: int = 0
+    """Runs of its key that come before it."""
     job_type: str | None = None
     min_version: int = 0
     workers: tuple[str, ...] = ()
     """Only these may have it; empty = any."""
     had: tuple[str, ...] = ()
     """A part of a fan-out: these have had another part of it, and may not have this one."""
+
+
+class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a task that wait because as many of their key as may be are let in."""
+
+    key: Annotated[
+        str, meta("What its runs have in common; empty where their payload has nothing there.", examples=["acme"])
+    ]
+    max_per_key: Annotated[int, meta("How many of them run side by side.", examples=[1])]
+    running: Annotated[int, meta("Runs that have a place: under way, or next in the hands of a worker.", examples=[1])]
+    waiting: Annotated[int, meta("Runs that wait for one.", examples=[12])]
+    next_run_id: Annotated[RunId | None, meta("The run that gets the next place.", examples=[7340034])] = None
+    oldest_at: Annotated[Moment | None, meta("Since when that run has been due.")] = None
+    blocking_run_id: Annotated[RunId | None, meta("The oldest run that has a place.", examples=[7340033])] = None
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -126,6 +148,8 @@ class InconsistencyKind(enum.StrEnum):
     """A join that made two runs or none, or is open although it is complete or its time has run out."""
     FLOW = "flow"
     """A flow that does not end although its steps have, or cannot go on; a step that was started twice."""
+    KEY = "key"
+    """A limit per key that lets too many in, or none although there is room."""
     LOG = "log"
     """An entry of the audit log was changed, or taken out."""
 

@@ -35,7 +35,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = msgspec.UNSET
     """UNSET: the task's own payload."""
     overrides: dict[str, Any] | None = None
-    """`override_body`, `force_async`: what a trigger changes for this run alone."""
+    """`override_body`, `force_async`, `concurrency_key`: what a publish changes for this run alone."""
     key: str | None = None
     if_finished: IfFinished = IfFinished.KEEP
     update_waiting: bool = False

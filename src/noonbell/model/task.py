@@ -442,6 +442,18 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     priority: Annotated[int, described("Higher first.", ge=-1_000_000_000, le=1_000_000_000)] = 0
     rate_limit: Annotated[RateLimit | None, described("At most `max` starts in any stretch of `per_seconds`.")] = None
+    concurrency_key: Annotated[
+        str | None,
+        described(
+            "The field of the payload whose values are the keys of runs: of one key, `max_per_key` run side by side.",
+            min_length=1,
+            examples=["payload.tenant"],
+        ),
+    ] = None
+    max_per_key: Annotated[
+        int,
+        described("Runs of one `concurrency_key` side by side, over all nodes; the others wait.", ge=1, le=1_000_000),
+    ] = 1
     worker_timeout_ms: Annotated[int, described("The lease.", ge=100, le=86_400_000)] = 15_000
     ping_interval_ms: Annotated[
         int, described("The heartbeat: 5000 by default, or a third of a shorter lease.", ge=10, le=28_800_000)
@@ -530,6 +542,7 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
             "overlap_action",
         ),
         *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
+        *("concurrency_key", "max_per_key"),
         *("fanout", "on_exhausted", "delete_on_complete", "steps"),
     )
 

@@ -12,6 +12,7 @@ from noonbell.model.account import (
     CleanedSlots,
     Inconsistency,
     InstallationPause,
+    KeyLine,
     Label,
     Outage,
     Pause,
@@ -148,6 +149,12 @@ class Queries(Protocol):
 
     async def open_joins(self) -> int:
         """How many joins of all tasks are open."""
+
+    async def key_lines(self, task_id: TaskId, limit: int = 20) -> list[KeyLine]:
+        """The keys of a task behind which runs wait, the longest line first."""
+
+    async def held_by_keys(self) -> tuple[int, int]:
+        """How many keys of all tasks hold runs back, and how many runs that are."""
 
     async def slot_counts(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
         """How many slots of all tasks became runs or skips, by stretches of `seconds` that begin at a multiple of it.

@@ -229,6 +229,13 @@ class Transitions(Protocol):
         of their run are written, again up to 1,000.
         """
 
+    async def sweep_keys(self, limit: int) -> int:
+        """Let runs in where a key has room and holds some back; how many keys were looked at.
+
+        Who frees a place lets the next run of its key in, in the same transaction. Here are those that it could not: the run
+        was held by another transaction at that moment, or a task's `max_per_key` was raised for more than 1,000 keys.
+        """
+
     async def begin(self, leases: Sequence[Lease]) -> set[RunId]:
         """Mark attempts of at-most-once runs as begun, before the first byte is sent. Returns those still held.
 

@@ -376,10 +376,10 @@ CAUSES: Final = (
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
     "paused",
-    *("operator", "cleaned", "missing", "upstream", "upstream_missing"),
+    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full"),
 )
 """Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
-that did not end as it had to, and a join whose time ran out.
+that did not end as it had to, a join whose time ran out, and a key of which as many runs as may be are under way.
 """
 
 
@@ -559,6 +559,10 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
     missing = lack(workers, _wanted(wait, run.queue))
     if missing is not None:
         return _no_worker(missing, wait, run.queue, workers)
+    if wait.key is not None:
+        held = {"key": wait.key, "limit": wait.key_limit, "count": wait.key_running, "ahead": wait.key_before}
+        sentence = "key_full" if wait.key else "key_full_empty"
+        return BlockedReason("key_full", sentence, blocking_run_id=wait.blocking_run_id, facts=held)
     if wait.limit is not None:
         key = "concurrency_wait" if wait.limit else "concurrency_shut"
         taken: dict[str, Any] = {"limit": wait.limit, "blocking": wait.blocking_run_id}
@@ -606,6 +610,7 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "concurrency": ("concurrency_policy", "max_concurrency"),
     "queue_full": ("concurrency_policy", "max_concurrency", "queue_depth"),
     "rate_limited": ("rate_limit",),
+    "key_full": ("concurrency_key", "max_per_key"),
     "misfire": ("misfire_policy", "misfire_grace_seconds"),
     "catchup_cap": ("misfire_policy",),
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),

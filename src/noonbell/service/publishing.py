@@ -60,6 +60,15 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     specific_worker_ids: Annotated[
         tuple[str, ...] | None, meta("Only these workers, in place of the task's.", max_length=1_000)
     ] = None
+    concurrency_key: Annotated[
+        str | None,
+        meta(
+            "The key itself, in place of what the task's `concurrency_key` finds in the payload: of one key,"
+            " `max_per_key` runs of the task are under way at once.",
+            min_length=1,
+            examples=["acme"],
+        ),
+    ] = None
 
 
 class TriggerOf(Trigger, frozen=True, kw_only=True):
@@ -186,10 +195,12 @@ class Publishing:
         for task_id in {publication.task_id for publication in publications if publication.overrides}:
             task = await self._store.task(task_id)
             if task is not None and not task.spec.target_kind.takes_overrides:
-                names = sorted({n for p in publications if p.task_id == task_id for n in p.overrides or ()})
-                raise InvalidArgument.fields(
-                    dict.fromkeys(names, f"is for HTTP targets, and this task is a {task.spec.exec_type}")
-                )
+                given = {n for p in publications if p.task_id == task_id for n in p.overrides or ()}
+                names = sorted(given - {"concurrency_key"})
+                if names:
+                    raise InvalidArgument.fields(
+                        dict.fromkeys(names, f"is for HTTP targets, and this task is a {task.spec.exec_type}")
+                    )
 
 
 def read_publication(
@@ -205,6 +216,8 @@ def read_publication(
     overrides: dict[str, Any] = {} if asked.override_body is None else {"override_body": asked.override_body}
     if asked.force_async:
         overrides["force_async"] = True
+    if asked.concurrency_key is not None:
+        overrides["concurrency_key"] = asked.concurrency_key
     return Publication(
         task_id=task_id,
         origin=origin,

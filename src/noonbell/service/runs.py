@@ -5,7 +5,7 @@ Answers show times as RFC 3339 and secrets masked; callback tokens are not shown
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Final
 
@@ -269,7 +269,9 @@ class Runs:
                     task_id=run.task_id,
                     origin=Origin.RETRY,
                     payload=inputs[run.id].payload,
-                    overrides=again(run, from_step) if run.task_id in flows else inputs[run.id].overrides,
+                    overrides=_again_with_key(run, from_step, inputs[run.id].overrides)
+                    if run.task_id in flows
+                    else inputs[run.id].overrides,
                     priority=run.priority,
                     scheduled_time=run.scheduled_time,
                     retry_of_run_id=run.id,
@@ -356,6 +358,11 @@ class Runs:
 def again(run: Run, from_step: str | None = None) -> dict[str, Any]:
     """What the run of a flow carries that is a retry of another."""
     return {"retry": {"run_id": run.id, **({} if from_step is None else {"from_step": from_step})}}
+
+
+def _again_with_key(run: Run, from_step: str | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    kept = {name: value for name, value in (overrides or {}).items() if name == "concurrency_key"}
+    return {**kept, **again(run, from_step)}
 
 
 def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> StepInGraph:

@@ -43,7 +43,7 @@ from noonbell.model.task import (
     TaskStatus,
     target_kind,
 )
-from noonbell.policy import flows
+from noonbell.policy import flows, value_path
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.retention import KeepFields
 from noonbell.service.secrets import MASK
@@ -191,6 +191,7 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Map
         _refuse_for_flow(values, at)
     values["schedule"] = _schedule_of(given, values, at, now, rules, kept)
     _check_policies(values, at, rules, kind)
+    _check_key(values, at)
     _check_flow(given, values, at, rules)
     at.problems.finish()
     return Draft(TaskSpec(**values), None if status is None else TaskStatus(status), skip_next)
@@ -303,6 +304,19 @@ def _refuse_for_flow(values: Mapping[str, Any], at: ReadContext) -> None:
         at.wrong("retry_policy", "is for what is carried out, and a flow is not; each of its steps has its own")
     if values.get("fanout") is not None:
         at.wrong("fanout", "is for what one worker can carry out, and a flow has steps; leave one of the two out")
+
+
+def _check_key(values: Mapping[str, Any], at: ReadContext) -> None:
+    """The key of runs is a path into the payload."""
+    text = values.get("concurrency_key")
+    if text is None:
+        return
+    found = value_path.read(text, dashes=True)
+    problem = None if found is None else value_path.shape_problem(found[0])
+    if found is None or found[1] != len(text) or found[0].root != "payload" or not found[0].segments:
+        at.expected("concurrency_key", text, "a field of the payload, such as payload.tenant")
+    elif problem is not None:
+        at.wrong("concurrency_key", problem)
 
 
 def _check_steps(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:

@@ -176,6 +176,10 @@ class Metrics:
         )
         self.paused = self._gauge("noonbell_paused", "1 while everything is paused: nothing starts, on any node.")
         self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
+        self.keys_full = self._gauge(
+            "noonbell_keys_full", "Keys of which as many runs as may be are under way, and more wait."
+        )
+        self.key_waiting = self._gauge("noonbell_key_waiting_runs", "Runs that wait because their key is full.")
 
     def _name_the_store(self, pool_size: int) -> None:
         self.store_latency = self._histogram(
@@ -287,6 +291,9 @@ class Readings:
         metrics.callback_pending.set(pending.total or 0)
         metrics.joins_open.set(await self._store.open_joins())
         metrics.paused.set(await self._store.installation_pause() is not None)
+        keys, runs = await self._store.held_by_keys()
+        metrics.keys_full.set(keys)
+        metrics.key_waiting.set(runs)
         await self._read_queues()
         states = [worker.state for worker in await store.workers()]
         for state in WorkerState:

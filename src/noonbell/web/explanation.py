@@ -121,6 +121,7 @@ BY_CAUSE: Final = {
     "concurrency": "concurrency",
     "queue_full": "queue_full",
     "rate_limited": "rate_limited",
+    "key_full": "key_full",
     "error": "task_error",
     "planner_late": "planner_late",
     "store_down": "store_down",
@@ -134,6 +135,7 @@ TASK: Final = frozenset(
         *("credentials", "not_there", "too_many", "timeout", "redirect", "no_callback", "circuit", "overlap"),
         *("concurrency", "queue_full", "rate_limited", "task_error", "refuses", "after_failure", "tls", "dns"),
         "no_worker_version",
+        "key_full",
     }
 )
 """What is set right in the task."""

@@ -154,6 +154,7 @@ _BOXES: Final = (
         "timeout_seconds",
         "priority",
     ),
+    *("concurrency_key", "max_per_key"),
     *("max_concurrency", "concurrency_policy", "overlap_action", "failure_action", "misfire_policy", "catchup_limit"),
 )
 """Fields of a task that the form lays out one by one; what each box shows and says is declared."""

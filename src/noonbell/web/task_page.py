@@ -44,6 +44,7 @@ _SHOWN: Final = 12
 _SLOTS: Final = 5
 _MORE_SLOTS: Final = 20
 _VERSIONS: Final = 50
+_KEYS: Final = 20
 _LINES: Final = 50
 """Of the audit log."""
 
@@ -73,12 +74,13 @@ def tab(name: str, part: Part) -> Handler:
 
 async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
     services = ctx.services
-    runs, every, why, planned, around = await asyncio.gather(
+    runs, every, why, planned, around, lines = await asyncio.gather(
         newest_runs(services, task.id, SAMPLE),
         services.tasks.versions(task),
         answer(ctx, task),
         plan(ctx, task, _SLOTS),
         following.of_task(ctx, task),
+        services.store.key_lines(task.id, _KEYS),
     )
     lately = recent(runs, ctx.now)
     figures = health(lately)
@@ -94,6 +96,7 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
         "reasons": reasons(lately, every),
         "flow": steps_of(task.spec, ctx.now, ctx.number("step")),
         "around": around,
+        "key_lines": lines,
         "icon_path": charts.PATHS.__getitem__,
         **why,
     }

@@ -64,6 +64,8 @@ class Walk:
             job("rated", schedule=every(3), rate_limit=RateLimit(max=2, per_seconds=5)),
             http("after each", schedule=after_each(5)),
             job("parts", schedule=every(11), max_concurrency=1, fanout=Fanout(workers=2, success="any")),
+            job("keyed", schedule=every(4), concurrency_key="payload.k", payload={"k": "x"}),
+            job("keyed and gated", schedule=every(6), concurrency_key="payload.k", max_per_key=2, max_concurrency=2),
             job("named", specific_worker_ids=("w1", "w2"), rate_limit=RateLimit(max=1, per_seconds=2, key="k")),
         ):
             self.tasks.append(await self.store.create_task(spec))

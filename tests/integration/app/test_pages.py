@@ -29,6 +29,7 @@ EVENTS = DOCS / "how-to/events.md"
 TESTING = DOCS / "how-to/testing.md"
 AFTER = DOCS / "how-to/run-after-others.md"
 CALLS = DOCS / "how-to/call-a-url.md"
+PER_KEY = DOCS / "how-to/limits-per-key.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -79,6 +80,13 @@ async def test_the_page_about_jobs_put_together_is_true(tmp_path: Path, monkeypa
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(COMPOSE):
         await run(block, COMPOSE, names)
+
+
+async def test_the_page_about_limits_per_key_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(PER_KEY):
+        await run(block, PER_KEY, names)
 
 
 def run_as_tests(page: Path, folder: Path) -> None:

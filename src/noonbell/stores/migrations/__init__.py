@@ -247,7 +247,7 @@ _MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?
 
 _OF_THE_STORE: Final = frozenset({"counters", "installation", "schema_log", "schema_steps"})
 """Tables that a store has rows in before anything happens on it. Only its counters are moved on."""
-_GENERATED: Final = {"gates": frozenset({"open"})}
+_GENERATED: Final = {"gates": frozenset({"open"}), "run_keys": frozenset({"open"})}
 """Columns that the database writes by itself."""
 _ROWS_AT_ONCE: Final = 500
 

@@ -21,6 +21,7 @@ from noonbell.model.run import FINAL, RunId, RunStatus, SkipReason
 from noonbell.model.task import RateLimit, TaskId
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
+from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import COLUMNS, HOLDING, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -121,8 +122,23 @@ def wait(run_id: RunId) -> Work[Wait | None]:
     )
     all_paused = yield from installation_pause()
     found = msgspec.structs.replace(found, all_paused=all_paused)
+    found = yield from _at_its_key(found, live)
     found = yield from _at_its_gate(found, live, now)
     return (yield from _at_its_queue(found, live, now))
+
+
+def _at_its_key(found: Wait, live: Live) -> Work[Wait]:
+    held = (yield from keys.wait_of(live.run_id)) if live.place == Place.HELD else None
+    if held is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        key=held.key,
+        key_limit=held.limit,
+        key_running=held.used,
+        key_before=held.before,
+        blocking_run_id=held.blocking_run_id,
+    )
 
 
 def _at_its_gate(found: Wait, live: Live, now: Instant) -> Work[Wait]:
@@ -255,6 +271,7 @@ def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
     found += yield from _flow_flaws(limit)
     found += yield from _gathering_flaws(limit)
     found += yield from _miscounted(limit)
+    found += yield from _key_flaws(limit)
     found += yield from _broken_joins(limit)
     return found[:limit]
 
@@ -357,6 +374,20 @@ def _gathering_flaws(limit: int) -> Work[list[Inconsistency]]:
     return [_place(f"run {run_id} {told}", task_id, run_id) for run_id, task_id in rows]
 
 
+def _key_flaws(limit: int) -> Work[list[Inconsistency]]:
+    """Keys whose lines are not what the rows of runs say, that stand still with room, or let in too many."""
+    found: list[Inconsistency] = []
+    seen = yield Fetch("select max(value) from counters where name = :name", {"name": SCHEDULER})
+    before = (seen[0][0] or 0) - _OVERDUE
+    for told, sql in keys.FLAWS.items():
+        params = {"limit": limit, "before": before} if ":before" in sql else {"limit": limit}
+        rows = yield Fetch(f"{sql} limit :limit", params)
+        for task_id, key, number in rows:
+            message = told.format(key=repr(key), number=number)
+            found.append(Inconsistency(kind=InconsistencyKind.KEY, message=message, task_id=task_id))
+    return found
+
+
 def _flow_flaw(message: str, task_id: int | None, run_id: int) -> Inconsistency:
     return Inconsistency(
         kind=InconsistencyKind.FLOW,
@@ -382,7 +413,7 @@ def _miscounted(limit: int) -> Work[list[Inconsistency]]:
         for condition in (
             f"l.{_HOLDING}",
             f"l.place = {int(Place.GATED)}",
-            f"l.place not in ({', '.join(str(int(p)) for p in (*STARTED, Place.GATED, Place.LATER))})",
+            f"l.place not in ({', '.join(str(int(p)) for p in (*STARTED, Place.GATED, Place.LATER, Place.HELD))})",
         )
     )
     rows = yield Fetch(

@@ -1,6 +1,7 @@
 """Active runs: the narrow row that a run has in `live` until it is final, its `place` and its `flags`.
 
     LATER ──promote──▶ READY | GATED | CAREFUL | PINNED ──claim──▶ LEASED ──settle──▶ final (the row is deleted)
+                 └▶ HELD ──let in──▲ (with a key)
       ▲                     ▲                               │ ├─park──▶ PARKED ──callback, sweep──▶ final or LATER
       └──────retry──────────┼───────────────────────────────┤ └─(fan-out, flow)──▶ PARENT
                             ├──release, lose────────────────┤
@@ -10,7 +11,8 @@ READY needs nothing but a worker of its queue: the hot claim walks these rows an
 gate of its task (a concurrency or rate limit). CAREFUL is due, but the claim must check it: a policy follows the run, it
 asks for a newer worker, or it is a part of a fan-out or a step of a flow. PINNED names its workers, and only they look for it.
 GATHERING waits for the children that it has spawned: RUNNING, but without a lease and without a place at its gate.
-Every function here that moves or deletes rows keeps the counts at the gates in step.
+HELD is due, but as many runs of its key as may be are let in already (`keys`): no claim looks at it.
+Rows change their place by `moves`, which keeps the counts at gates and keys in step.
 
 `rounds` has the last run of a task whose policies ask for it: its status, and the failures in a row.
 """
@@ -18,7 +20,6 @@ Every function here that moves or deletes rows keeps the counts at the gates in 
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -44,9 +45,13 @@ class Place(enum.IntEnum):
     PARENT = 6
     PINNED = 7
     GATHERING = 8
+    HELD = 9
 
 
 DUE = (Place.READY, Place.GATED, Place.CAREFUL, Place.PINNED)
+"""What a claim may take, if limits let it."""
+WAITING = (*DUE, Place.HELD)
+"""What has its time behind it."""
 STARTED = (Place.LEASED, Place.PARKED, Place.PARENT, Place.GATHERING)
 HOLDING = (Place.LEASED, Place.PARKED, Place.PARENT)
 """What has a place at its task's gate."""
@@ -88,6 +93,8 @@ class RunFlag:
     """It has spawned children."""
     TELLS = 65536
     """A call whose outcome is told to a URL when it ends."""
+    KEYED = 131072
+    """It has a row in `keyed_runs`: the limit of its key holds for it."""
 
 
 STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
@@ -118,7 +125,12 @@ def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool
 
 
 def due_place(flags: int, gate: int | None, min_version: int) -> Place:
-    """Where a run waits once its time has come."""
+    """Where a run waits once its time has come. One with a key is held until it is let in."""
+    return Place.HELD if flags & RunFlag.KEYED else claimable_place(flags, gate, min_version)
+
+
+def claimable_place(flags: int, gate: int | None, min_version: int) -> Place:
+    """Where a claim finds it."""
     if gate is not None and not flags & RunFlag.PASSED:
         return Place.GATED
     if flags & RunFlag.PINNED:
@@ -217,41 +229,6 @@ def waits(live: Live, *, at: Instant | None = None, flags: int = 0) -> Live:
         expires_at=None,
         deadline_at=None,
     )
-
-
-def move(pairs: Sequence[tuple[Live, Live]]) -> Work[None]:
-    """From each first row to its second. Places at gates are given up and taken accordingly."""
-    if not pairs:
-        return
-    rows = [(after.run_id, *(getattr(after, column) for column in MOVED)) for _, after in pairs]
-    yield UpdateMany("live", "run_id", MOVED, rows)
-    yield from _recount([before for before, _ in pairs], [after for _, after in pairs])
-
-
-def remove(q: Dialect, rows: Sequence[Live]) -> Work[None]:
-    """These runs are final: their rows go, their places are free, nothing pins them any longer."""
-    if not rows:
-        return
-    yield from q.delete_by("live", "run_id", [row.run_id for row in rows])
-    yield from q.delete_by("pins", "run_id", [row.run_id for row in rows if row.flags & RunFlag.PINNED])
-    yield from _recount(rows, ())
-
-
-def _recount(before: Sequence[Live], after: Sequence[Live]) -> Work[None]:
-    used: dict[int, int] = defaultdict(int)
-    waiting: dict[int, int] = defaultdict(int)
-    passed: dict[int, int] = defaultdict(int)
-    for rows, sign in ((before, -1), (after, 1)):
-        for row in rows:
-            if row.gate is None:
-                continue
-            if row.place in HOLDING:
-                used[row.gate] += sign
-            elif row.place == Place.GATED:
-                waiting[row.gate] += sign
-            elif row.place not in (Place.LATER, Place.GATHERING):
-                passed[row.gate] += sign
-    yield from count_at_gates(used=used, waiting=waiting, passed=passed)
 
 
 class Earlier(NamedTuple):

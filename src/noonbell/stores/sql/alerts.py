@@ -28,7 +28,7 @@ from noonbell.model.alert import (
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.stores.sql import events
-from noonbell.stores.sql.active_runs import DUE, Place
+from noonbell.stores.sql.active_runs import WAITING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.pausing import PAUSED
@@ -251,7 +251,7 @@ def forget_deliveries(q: Dialect, before: Instant, limit: int) -> Work[int]:
     return len(ids)
 
 
-_PLACES = ", ".join(str(int(place)) for place in sorted(DUE))
+_PLACES = ", ".join(str(int(place)) for place in sorted(WAITING))
 _ENOUGH = 5
 """Fewer runs than this do not say what is usual."""
 _LOOKED_AT = 20

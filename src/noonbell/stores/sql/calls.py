@@ -64,7 +64,7 @@ def tell_outcomes(q: Dialect, cache: TaskView, now: Instant, answers: Mapping[in
                 upstream_run_ids=(row[0],),
             )
         )
-    yield from insert_runs(cache, now, new_runs)
+    yield from insert_runs(q, cache, now, new_runs)
     yield from tell("run.scheduled", [(new.task.id, new.id, RunStatus.SCHEDULED) for new in new_runs])
     cache.step_queues |= {new.task.spec.queue for new in new_runs}
     if new_runs:

@@ -25,12 +25,12 @@ from noonbell.stores.sql.active_runs import (
     Place,
     RunFlag,
     load_active,
-    move,
     note_given_back,
     waits,
 )
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import TaskView, from_json
 from noonbell.stores.sql.statement import Fetch, UpdateMany, Work
 
@@ -70,7 +70,7 @@ def wake(q: Dialect, cache: TaskView, now: Instant, parents: Iterable[int]) -> W
     woken = [live for run_id, live in sorted(gathering.items()) if run_id not in still]
     if not woken:
         return
-    yield from move([(live, waits(live)) for live in woken])
+    yield from move(q, cache, [(live, waits(live)) for live in woken])
     states = [(live.run_id, RunStatus.SCHEDULED, now, live.attempt, live.lost_count) for live in woken]
     yield UpdateMany("runs", "id", ("status", "updated_at", "attempt", "lost_count"), states)
     yield from note_given_back([live for live in woken if live.flags & RunFlag.ROUND])

@@ -80,7 +80,7 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     now = yield Now()
     yield from queues.weigh(q, now)
     candidates = yield from _candidates(q, request, queues, special)
-    candidates += yield from gates.heads(q, now, request)
+    candidates += yield from gates.heads(q, cache, now, request)
     chosen = choose(candidates, request.max, queues, gates)
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
@@ -344,7 +344,7 @@ def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequ
         if payload is not None:
             part.payload = from_json(payload)
         parts.append(part)
-    yield from insert_runs(cache, now, parts)
+    yield from insert_runs(q, cache, now, parts)
     return [part.id for part in parts]
 
 

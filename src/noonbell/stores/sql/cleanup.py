@@ -8,6 +8,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
+from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
@@ -146,12 +147,12 @@ def recount(q: Dialect) -> Work[int]:
             counts[0] += count
         elif place == Place.GATED:
             counts[1] += count
-        elif place not in (Place.LATER, Place.GATHERING):
+        elif place not in (Place.LATER, Place.GATHERING, Place.HELD):
             counts[2] += count
     wrong = [(gate, *real[gate]) for gate, *counted in gates if list(counted) != real[gate]]
     if wrong:
         yield UpdateMany("gates", "task_id", ("used", "waiting", "passed"), wrong)
-    return len(wrong)
+    return len(wrong) + (yield from keys.recount(q))
 
 
 def counts(q: Dialect) -> Work[Mapping[str, int]]:

@@ -80,6 +80,7 @@ def _is_plain_task(known: Known, origin: Origin) -> bool:
         and gate_limit(spec) is None
         and spec.max_concurrency is None
         and spec.job_type != CALL_TYPE
+        and spec.concurrency_key is None
         and spec.min_worker_version == 0
         and not flags_for(spec, origin, pinned=bool(spec.specific_worker_ids))
     )

@@ -29,9 +29,7 @@ from noonbell.stores.sql.active_runs import (
     earlier,
     load_active,
     load_where,
-    move,
     note_ended,
-    remove,
     waits,
 )
 from noonbell.stores.sql.children import OPEN_CHILDREN
@@ -40,6 +38,7 @@ from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.flows import FlowEnd
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.joins import JustEnded
+from noonbell.stores.sql.moves import move, remove
 from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.rows import (
     Known,
@@ -129,7 +128,7 @@ def canceled(
 def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     if not endings:
         return
-    yield from remove(q, [ending.live for ending in endings])
+    yield from remove(q, cache, [ending.live for ending in endings])
     yield from _write_history(now, endings)
     yield from write_bodies([(ending.live, ending.bodies) for ending in endings if ending.bodies is not None])
     facts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
@@ -339,7 +338,7 @@ def _decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[_FanoutEnd | No
 def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[Ending], parent: Ending) -> Work[None]:
     """The parts first, without asking their parent again; then the parent."""
     if parts:
-        yield from remove(q, [part.live for part in parts])
+        yield from remove(q, cache, [part.live for part in parts])
         yield from _write_history(now, parts)
         yield from tell_all({"run.canceled": [_fact(part) for part in parts]})
         yield from _cancel_children(q, cache, now, parts)
@@ -489,7 +488,7 @@ def finish_event_only(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequen
     rows = yield from load_active(q, run_ids)
     paused = yield from installation_pause()
     if paused is not None:
-        yield from move([(row, waits(row, at=now)) for row in rows.values()])
+        yield from move(q, cache, [(row, waits(row, at=now)) for row in rows.values()])
         return
     endings = [
         Ending(live=row._replace(attempt=row.attempt + 1), status=RunStatus.SUCCESS, start_time=now, report=_DONE)

@@ -488,7 +488,7 @@ def _result(step: Step, row: Sequence[Any] | None) -> Any:
 
 
 def _write(q: Dialect, cache: TaskView, flow: _Flow, over: Sequence[str]) -> Work[FlowEnd | None]:
-    yield from insert_runs(cache, flow.now, flow.new_runs)
+    yield from insert_runs(q, cache, flow.now, flow.new_runs)
     cache.step_queues |= {new_run.task.spec.queue for new_run in flow.new_runs}
     for step_id, new_run in flow.alone.items():
         flow.put(msgspec.structs.replace(flow.states[step_id], step_run_id=new_run.id))

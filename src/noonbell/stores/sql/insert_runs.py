@@ -7,7 +7,6 @@ skip (`by`). A policy that looks at the last run names that run; for one that co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -31,21 +30,22 @@ from noonbell.model.run import (
 )
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.policy.account import Facts, needs
+from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import (
-    DUE,
     STARTED,
+    WAITING,
     Live,
     Place,
     RunFlag,
-    count_at_gates,
     due_place,
     flags_for,
     gate_counts,
     load_last_runs,
 )
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
-from noonbell.stores.sql.statement import Execute, InsertMany, NewIds, UpdateMany, Work
+from noonbell.stores.sql.statement import InsertMany, NewIds, UpdateMany, Work
 
 RUN_COLUMNS = (
     *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at"),
@@ -130,7 +130,7 @@ def load_facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
     )
     for task_id, place, count in rows:
         used, waiting = counts.get(task_id, (0, 0))
-        counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in DUE))
+        counts[task_id] = (used + count * (place in STARTED), waiting + count * (place in WAITING))
     facts = {}
     for task_id in {*previous, *counts}:
         used, waiting = counts.get(task_id, (0, 0))
@@ -138,7 +138,7 @@ def load_facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
     return facts
 
 
-def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
+def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
     """Write them all. Ids are given here, in order."""
     if not new_runs:
         return
@@ -147,9 +147,8 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
     live: list[tuple[Any, ...]] = []
     inputs: list[tuple[Any, ...]] = []
     pins: list[tuple[int, str]] = []
-    waiting: dict[int, int] = defaultdict(int)
-    passed: dict[int, int] = defaultdict(int)
-    urgent: dict[int, int] = {}
+    gates = GateChanges()
+    entries: list[keys.Entry] = []
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
         runs.append(_run_row(new_run, now, cache.installation))
@@ -161,10 +160,12 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
             inputs.append(_input_row(new_run))
         pins.extend((id_, worker) for worker in _pinned(new_run))
         place, turn, gate, flags = row[1], row[4], row[8], row[11]
-        if gate is not None and place != Place.LATER:
-            (passed if flags & RunFlag.PASSED else waiting)[gate] += 1
+        if flags & RunFlag.KEYED:
+            entries.append(_entry(new_run, turn, row[5], is_due=place == Place.HELD))
+        elif gate is not None and place != Place.LATER:
+            (gates.passed if flags & RunFlag.PASSED else gates.waiting)[gate] += 1
             if turn < -new_run.task.spec.priority:
-                urgent[gate] = min(turn, urgent.get(gate, turn))
+                gates.tops[gate] = min(turn, gates.tops.get(gate, turn))
     if any(new_run.step is not None for new_run in new_runs):
         steps = [new_run.step or (None, None) for new_run in new_runs]
         runs = [(*row, *step) for row, step in zip(runs, steps, strict=True)]
@@ -177,11 +178,23 @@ def insert_runs(cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Wo
         yield InsertMany("inputs", ("run_id", "payload", "overrides"), inputs)
     if pins:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
-    yield from count_at_gates(waiting=waiting, passed=passed)
-    for gate, turn in sorted(urgent.items()):
-        yield Execute(
-            "update gates set top = :turn where task_id = :gate and top > :turn", {"turn": turn, "gate": gate}
-        )
+    yield from keys.enter(q, cache, entries, gates)
+    yield from gates.write()
+
+
+def _entry(new_run: NewRun, turn: int, run_at: int, *, is_due: bool) -> keys.Entry:
+    spec = new_run.task.spec
+    key = _key(new_run) or ""
+    return keys.Entry(new_run.id, new_run.task.id, key, spec.max_per_key, turn, run_at, is_due)
+
+
+def _key(new_run: NewRun) -> str | None:
+    """Parts and steps have none: their parent has it."""
+    if new_run.parent_id is not None and new_run.child is None:
+        return None
+    spec = new_run.task.spec
+    payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
+    return keys.key_of(spec, payload, new_run.overrides)
 
 
 def _pinned(new_run: NewRun) -> tuple[str, ...]:
@@ -202,6 +215,8 @@ def _flags(new_run: NewRun) -> int:
         flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | own
     if not new_run.gated and (new_run.parent_id is None or new_run.child is not None) and gate_limit(spec) is not None:
         flags |= RunFlag.PASSED
+    if _key(new_run) is not None:
+        flags |= RunFlag.KEYED
     return flags
 
 

@@ -84,7 +84,7 @@ def _skip(q: Dialect, cache: TaskView, now: Instant, late: Sequence[tuple[Join, 
         )
         for join, task in late
     ]
-    yield from insert_runs(cache, now, new_runs)
+    yield from insert_runs(q, cache, now, new_runs)
     details = yield from _details(q, cache, late)
     rows = [(new_run.id, to_json(said)) for new_run, said in zip(new_runs, details, strict=True)]
     if rows:

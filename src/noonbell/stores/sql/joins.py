@@ -349,7 +349,7 @@ def _make_runs(q: Dialect, cache: TaskView, now: Instant, complete: Sequence[_Wa
                 answers[wait.task.id] = outcome.answers_run_id
         elif outcome.cancel_previous:
             followed.replacing.append(wait.task.id)
-    yield from insert_runs(cache, now, followed.new_runs)
+    yield from insert_runs(q, cache, now, followed.new_runs)
     yield from add_skip_reasons(q, followed.new_runs)
     yield from note_skip_answers(answers)
     yield from tell_births(followed.new_runs)

@@ -17,9 +17,10 @@ from noonbell.model.request import ClaimRequest
 from noonbell.model.task import RateLimit
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, move, waits
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, waits
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.rows import from_json, to_json
+from noonbell.stores.sql.moves import move
+from noonbell.stores.sql.rows import TaskView, from_json, to_json
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work, insert, update
 
 _UNLIMITED = 1 << 30
@@ -68,7 +69,7 @@ class Gates:
         """The gate that this row waits behind; None for one that passed."""
         return self._gates.get(row.task_id) if row.place == Place.GATED else None
 
-    def heads(self, q: Dialect, now: Instant, request: ClaimRequest) -> Work[list[Live]]:
+    def heads(self, q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest) -> Work[list[Live]]:
         """What may be taken from the open gates, in order within each."""
         if not self._gates:
             return []
@@ -78,22 +79,22 @@ class Gates:
         for gate in self._gates.values():
             rows = allowed.get(gate.task_id, [])
             if gate.rate_limit is not None:
-                rows = yield from self._rated_heads(q, now, gate, rows, request)
+                rows = yield from self._rated_heads(q, cache, now, gate, rows, request)
             found += rows[: min(gate.room, request.max)]
         return found
 
     def _rated_heads(
-        self, q: Dialect, now: Instant, gate: Gate, rows: list[Live], request: ClaimRequest
+        self, q: Dialect, cache: TaskView, now: Instant, gate: Gate, rows: list[Live], request: ClaimRequest
     ) -> Work[list[Live]]:
         """With a key: as long as whole heads of the line step aside, what stands behind them is looked at too."""
-        kept = yield from self._within_rate(q, now, gate, rows)
+        kept = yield from self._within_rate(q, cache, now, gate, rows)
         for _ in range(_LOOKS):
             if kept or not rows or gate.rate_limit is None or gate.rate_limit.key is None:
                 break
             listed = yield from self._listed(q, [gate], request.max)
             allowed = yield from _allowed(q, request, listed)
             rows = allowed.get(gate.task_id, [])
-            kept = yield from self._within_rate(q, now, gate, rows)
+            kept = yield from self._within_rate(q, cache, now, gate, rows)
         return kept
 
     def write(self, now: Instant, taken: Sequence[Live]) -> Work[None]:
@@ -139,7 +140,7 @@ class Gates:
                 listed[row.task_id].append(row)
         return listed
 
-    def _within_rate(self, q: Dialect, now: Instant, gate: Gate, rows: list[Live]) -> Work[list[Live]]:
+    def _within_rate(self, q: Dialect, cache: TaskView, now: Instant, gate: Gate, rows: list[Live]) -> Work[list[Live]]:
         """Those that the rate lets start now. With a key, the others step aside until their key has room again."""
         limit = gate.rate_limit
         if limit is None or not rows:
@@ -157,7 +158,7 @@ class Gates:
             if limit.key is not None and granted.next_at is not None:
                 self.next_at = min(self.next_at or granted.next_at, granted.next_at)
                 aside += [(row, waits(row, at=granted.next_at)) for row in line[granted.count :]]
-        yield from move(aside)
+        yield from move(q, cache, aside)
         gate.granted = len(kept)
         return sorted(kept, key=lambda row: (row.turn, row.run_at, row.run_id))
 

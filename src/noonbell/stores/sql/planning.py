@@ -130,7 +130,7 @@ def account_for(
         done.new_runs = yield from _not_born_yet(q, done.new_runs)
     for task_id in replacing:
         done.canceled.extend((yield from cancel_started(q, cache, now, task_id)))
-    yield from insert_runs(cache, now, done.new_runs)
+    yield from insert_runs(q, cache, now, done.new_runs)
     yield from add_skip_reasons(q, done.new_runs)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)

@@ -15,11 +15,13 @@ from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus
 from noonbell.model.task import TaskStatus
 from noonbell.policy.account import Refuse, admit, needs_counts
 from noonbell.policy.joins import root_of
-from noonbell.stores.sql import finish
-from noonbell.stores.sql.active_runs import Live, Place, gate_counts, load_active, move
+from noonbell.stores.sql import finish, keys
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, gate_counts, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs, rate_key
+from noonbell.stores.sql.keys import GateChanges
+from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, delete, insert, update
 
@@ -54,7 +56,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         name = (publication.task_id, publication.key)
         holder = holders.get(name) if publication.key is not None else None
         if holder is not None and not _reruns(publication, holder):
-            answers.append((yield from _existing(known, now, publication, holder)))
+            answers.append((yield from _existing(q, cache, known, now, publication, holder)))
             continue
         new_run = make(known, now, publication, counts)
         if isinstance(new_run, PublishResult):
@@ -69,7 +71,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         answers.append((new_run, PublishOutcome.CREATED))
     if freed:
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
-    yield from insert_runs(cache, now, new_runs)
+    yield from insert_runs(q, cache, now, new_runs)
     yield from tell("run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in new_runs])
     yield from finish.after_birth(q, cache, now, new_runs)
     return [a if isinstance(a, PublishResult) else PublishResult(a[0].id, a[1]) for a in answers]
@@ -157,7 +159,7 @@ def _reruns(publication: Publication, holder: _Holder) -> bool:
 
 
 def _existing(
-    known: Known, now: Instant, publication: Publication, holder: _Holder
+    q: Dialect, cache: TaskView, known: Known, now: Instant, publication: Publication, holder: _Holder
 ) -> Work[PublishResult | tuple[NewRun, PublishOutcome]]:
     if holder.new_run is not None:
         if not publication.update_waiting:
@@ -166,7 +168,7 @@ def _existing(
         return holder.new_run, PublishOutcome.UPDATED
     live = holder.live
     if publication.update_waiting and live is not None and not live.was_claimed:
-        holder.live = yield from _update_waiting(known, now, publication, live)
+        holder.live = yield from _update_waiting(q, cache, known, now, publication, live)
         return PublishResult(holder.run_id, PublishOutcome.UPDATED)
     return PublishResult(holder.run_id, holder.outcome)
 
@@ -179,18 +181,31 @@ def _update_new_run(new_run: NewRun, now: Instant, publication: Publication) -> 
         new_run.overrides = publication.overrides
 
 
-def _update_waiting(known: Known, now: Instant, publication: Publication, live: Live) -> Work[Live]:
+def _update_waiting(
+    q: Dialect, cache: TaskView, known: Known, now: Instant, publication: Publication, live: Live
+) -> Work[Live]:
+    """It leaves the line of its key and joins that of the one which it has now; they may be the same."""
     spec = known.task.spec
     run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
     priority = spec.priority if publication.priority is None else publication.priority
     is_later = run_at > now
-    after = live._replace(place=int(Place.LATER if is_later else live.due_place), at=run_at if is_later else None)
-    yield from move([(live, after)])
+    key = yield from keys.leave(q, cache, live)
     payload = spec.payload if publication.payload is msgspec.UNSET else publication.payload
+    if publication.payload is not msgspec.UNSET or publication.overrides is not None:
+        key = keys.key_of(spec, payload, publication.overrides)
+    after = live._replace(flags=live.flags & ~RunFlag.KEYED | (0 if key is None else RunFlag.KEYED))
+    after = after._replace(place=int(Place.LATER if is_later else after.due_place), at=run_at if is_later else None)
+    yield from move(q, cache, [(live._replace(flags=live.flags & ~RunFlag.KEYED), after)])
     yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rate_key(spec, payload))
     yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
     if publication.payload is not msgspec.UNSET:
         yield delete("inputs", run_id=live.run_id)
         given = {"payload": to_json(publication.payload), "overrides": json_or_null(publication.overrides)}
         yield insert("inputs", run_id=live.run_id, **given)
+    if key is not None:
+        gates = GateChanges()
+        entry = keys.Entry(live.run_id, live.task_id, key, spec.max_per_key, -priority, run_at, not is_later)
+        yield from keys.enter(q, cache, [entry], gates)
+        yield from gates.write()
+        after = (yield from load_active(q, [live.run_id]))[live.run_id]
     return after

@@ -250,7 +250,7 @@ class TaskView:
         self._fed: list[str] = []
         self._skipped = 0
         self.step_queues: set[str] = set()
-        """Where steps of flows, children and resumed jobs wait from now on."""
+        """Where steps of flows, children, resumed jobs and runs that their key has let in wait from now on."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)

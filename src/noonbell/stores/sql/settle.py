@@ -22,17 +22,15 @@ from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, Promoted, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import children
+from noonbell.stores.sql import children, keys
 from noonbell.stores.sql.active_runs import (
     Live,
     Place,
     RunFlag,
-    count_at_gates,
     due_place,
     earlier,
     load_active,
     load_where,
-    move,
     note_given_back,
     waits,
 )
@@ -48,6 +46,8 @@ from noonbell.stores.sql.finish import (
     report_of,
     write_bodies,
 )
+from noonbell.stores.sql.keys import GateChanges
+from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.pausing import PAUSED, installation_pause
 from noonbell.stores.sql.rows import Record, TaskView
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
@@ -254,7 +254,7 @@ def retry_held(q: Dialect, cache: TaskView, failed: Settlement, attempt: int, se
     after = live._replace(
         at=until, attempt=attempt + 1, retry_count=count, claimed_at=starts, expires_at=until, deadline_at=until
     )
-    yield from move([(live, after)])
+    yield from move(q, cache, [(live, after)])
     yield UpdateMany(
         "runs",
         "id",
@@ -292,7 +292,7 @@ def _attempt_row(live: Live, done: Settlement, status: str, now: Instant, start:
 
 
 def _write(q: Dialect, cache: TaskView, now: Instant, changes: _Changes) -> Work[None]:
-    yield from move(changes.moves)
+    yield from move(q, cache, changes.moves)
     if changes.retried:
         columns = ("status", "updated_at", "retry_count", "next_retry_time", "attempt", "start_time")
         report = ("response_code", "result", "error_message", "error_details")
@@ -509,17 +509,16 @@ def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
         {"now": now, "limit": limit},
     )
     moved = []
-    waiting: dict[int, int] = {}
-    passed: dict[int, int] = {}
+    gates = GateChanges()
     for run_id, flags, gate, min_version in rows:
         place = due_place(flags, gate, min_version)
         moved.append((run_id, int(place), None))
-        if gate is not None:
-            count = waiting if place is Place.GATED else passed
-            count[gate] = count.get(gate, 0) + 1
+        if gate is not None and place is not Place.HELD:
+            (gates.waiting if place is Place.GATED else gates.passed)[gate] += 1
     if moved:
         yield UpdateMany("live", "run_id", ("place", "at"), moved)
-        yield from count_at_gates(waiting=waiting, passed=passed)
+        yield from keys.come_due(q, cache, [row[0] for row in rows if row[1] & RunFlag.KEYED], gates)
+        yield from gates.write()
         yield from finish_event_only(q, cache, now, [row[0] for row in rows if row[1] & RunFlag.EVENT_ONLY])
     following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
     return Promoted(count=len(moved), next_at=following[0][0])
@@ -531,7 +530,7 @@ def promote_run(q: Dialect, cache: TaskView, run_id: RunId) -> Work[bool]:
     if live is None or live.place != Place.LATER:
         return False
     now = yield Now()
-    yield from move([(live, live._replace(place=int(live.due_place), at=None))])
+    yield from move(q, cache, [(live, live._replace(place=int(live.due_place), at=None))])
     yield UpdateMany("runs", "id", ("run_at", "updated_at"), [(run_id, now, now)])
     yield UpdateMany("live", "run_id", ("run_at",), [(run_id, now)])
     yield from tell("run.promoted", [(live.task_id, run_id, {})])

@@ -158,7 +158,7 @@ def _write(
         yield InsertMany("gathers", ("run_id", "executed"), [(live.run_id, 0)])
         yield UpdateMany("live", "run_id", ("flags",), [(live.run_id, live.flags | RunFlag.SPAWNER)])
     new_runs = list(made.values())
-    yield from insert_runs(cache, now, new_runs)
+    yield from insert_runs(q, cache, now, new_runs)
     if again:
         yield Execute(
             f"delete from children where run_id = :id and {q.ids('position', 'positions')}",

@@ -33,6 +33,7 @@ from noonbell.stores.sql import (
     flows,
     ids,
     join_sweep,
+    keys,
     pausing,
     planning,
     publishing,
@@ -280,6 +281,8 @@ class SqlStore(TransitionRunner):
     joins_of_run = read(following.joins_of_run)
     followers = read(edges.followers)
     open_joins = read(following.open_joins)
+    key_lines = read(keys.lines)
+    held_by_keys = read(keys.held)
     slot_counts = read(accounting.slot_counts)
     cleaned = read(accounting.cleaned)
     wait = read(accounting.wait)
@@ -384,6 +387,12 @@ class SqlStore(TransitionRunner):
         if not await self._read(join_sweep.is_due):
             return JoinsSwept()
         return await self._write(lambda cache: join_sweep.sweep_joins(self.dialect, cache, limit))
+
+    @observed()
+    async def sweep_keys(self, limit: int) -> int:
+        if not await self._read(keys.is_open):
+            return 0
+        return await self._write(lambda cache: keys.sweep(self.dialect, cache, limit))
 
     # Callbacks
 

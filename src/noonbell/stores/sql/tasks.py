@@ -23,8 +23,8 @@ from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
-from noonbell.stores.sql import edges, reading
-from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, due_place
+from noonbell.stores.sql import edges, keys, reading
+from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, claimable_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.finish import canceled, end_held, finish, record_versions
@@ -311,6 +311,8 @@ def _write_versions(
         if any(getattr(old.spec, name) != getattr(new.spec, name) for name in _LIMITS):
             yield from _write_gate(q, old, new)
         yield from _touch_live(q, old, new)
+        if old.spec.max_per_key != new.spec.max_per_key:
+            yield from keys.change_limit(q, cache, new.id, new.spec.max_per_key)
     yield from record_versions(after, now, by)
     yield from edges.save(q, now, turned)
     facts: dict[str, list[tuple[Any, ...]]] = {}
@@ -478,7 +480,7 @@ BELONGINGS = (
 
 _OF_A_TASK = (
     *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
-    *("edges", "joins", "cursors"),
+    *("edges", "joins", "cursors", "run_keys"),
 )
 
 
@@ -598,7 +600,7 @@ def _write_gate(q: Dialect, old: Task, new: Task) -> Work[None]:
     moved = []
     for row in rows:
         flags = row.flags & ~RunFlag.PASSED
-        place = due_place(flags, gate, row.min_version) if row.place in DUE else row.place
+        place = claimable_place(flags, gate, row.min_version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), gate, flags))
     if moved:
         yield UpdateMany("live", "run_id", ("place", "gate", "flags"), moved)
@@ -628,7 +630,7 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
     moved = []
     for row in rows:
         flags = _flags_under(row, allowed) if are_others else row.flags
-        place = due_place(flags, row.gate, version) if row.place in DUE else row.place
+        place = claimable_place(flags, row.gate, version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), flags, version))
     yield UpdateMany("live", "run_id", ("place", "flags", "min_version"), moved)
 

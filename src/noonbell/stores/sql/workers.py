@@ -16,7 +16,7 @@ from noonbell.model.request import ExpiredRun, HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.model.worker import Attendance, LeaseOrder, Order, Queue, WorkerInfo, WorkerState
-from noonbell.stores.sql.active_runs import DUE, Live, Place, RunFlag, load_active
+from noonbell.stores.sql.active_runs import WAITING, Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.rows import Record, to_json
@@ -144,7 +144,7 @@ def queues() -> Work[list[Queue]]:
     counted = yield Fetch("select queue, place, count(*), min(run_at) from live group by queue, place")
     for name, place, count, oldest in counted:
         queue = found.get(name, Queue(name=name))
-        if place in DUE:
+        if place in WAITING:
             oldest_at = oldest if queue.oldest_at is None else min(queue.oldest_at, oldest)
             queue = msgspec.structs.replace(queue, waiting=queue.waiting + count, oldest_at=oldest_at)
         elif place == Place.LATER:
