@@ -8,6 +8,7 @@ run, in its `overrides`, and takes the place of the task's spec wherever the run
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -109,10 +110,17 @@ def call_of(overrides: Mapping[str, Any] | None) -> Call | None:
 
 
 def spec_of(queue: str, overrides: Mapping[str, Any] | None) -> TaskSpec | None:
-    """What a run that is a call carries out, in place of its task's spec; None for any other run."""
-    call = call_of(overrides)
-    if call is None:
-        return None
+    """What a run that is a call carries out, in place of its task's spec; None for any other run.
+
+    Calls that differ in their bodies alone have the same spec, and get the same object: what is made of it need be made once.
+    """
+    found = None if overrides is None else overrides.get(CALL)
+    return None if found is None else _spec(queue, msgspec.json.encode(found))
+
+
+@lru_cache(maxsize=1_024)
+def _spec(queue: str, text: bytes) -> TaskSpec:
+    call = msgspec.json.decode(text, type=Call)
     return TaskSpec(
         name=name_of(queue),
         labels=call.labels,

@@ -1,7 +1,7 @@
 """The request of one attempt: what a task, its run and the settings make of it; and the request that follows a redirect.
 
-A `RequestTemplate` holds what the requests of a task have in common, made once. It covers tasks whose headers hold no
-placeholders, and runs that bring no body of their own; the others take the long way, `build`. Both come to the same request.
+A `RequestTemplate` holds what the requests of a task have in common, made once; or those of calls that differ in their bodies
+alone. It covers tasks whose headers hold no placeholders, and runs that bring no body of their own; the others take the long way, `build`. Both come to the same request.
 No network here.
 """
 
@@ -298,13 +298,17 @@ def _body(
     """The body, and whether it is JSON."""
     override = override_of(assignment.lease)
     if override is not None:
-        body = override if isinstance(override, str) else json.dumps(override, ensure_ascii=False)
-        return body, template.escape_for(body, named_type) == "json"
+        return _given_body(override, named_type)
     text = assignment.task.spec.body_template
     if text is None:
         return None, False
     escape = template.escape_for(text, named_type)
     return template.render(text, values, escape=escape, limit=limit), escape == "json"
+
+
+def _given_body(given: Any, named_type: str | None) -> tuple[str, bool]:
+    body = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return body, template.escape_for(body, named_type) == "json"
 
 
 def override_of(lease: Lease) -> Any:
@@ -318,6 +322,7 @@ def is_call(lease: Lease) -> bool:
 
 
 _MOST = 8192
+_MOST_CALLS = 1024
 _LONGEST = 32 * 1024
 """A task with a longer template has no plan: plans are to stay small."""
 
@@ -346,6 +351,8 @@ class RequestTemplates:
     ) -> None:
         """`call_secret` signs calls, which belong to no task that could have a secret."""
         self._call_secret = call_secret
+        self._calls: dict[int, tuple[TaskSpec, RequestTemplate | None]] = {}
+        """By the identity of their spec: `model.call.spec_of` gives calls that are alike the same one."""
         self._headers, self._max_body, self._now, self._sealer = headers, max_body, now, sealer or Sealer()
         self._plans: dict[tuple[TaskId, int], tuple[TaskSpec, RequestTemplate | None]] = {}
 
@@ -368,12 +375,33 @@ class RequestTemplates:
         return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
 
     def _call(self, assignment: Assignment) -> Request:
-        task = self._opened(assignment.task)
-        if self._call_secret is not None:
-            task = msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, secret=self._call_secret))
-        if task is not assignment.task:
-            assignment = msgspec.structs.replace(assignment, task=task)
+        task = assignment.task
+        spec, plan = self._calls.get(id(task.spec), (None, None))
+        if spec is not task.spec:
+            plan = self._call_template(task)
+        if plan is not None:
+            try:
+                return plan.request(assignment, self._now, override_of(assignment.lease))
+            except _PROBLEMS:
+                pass  # the long way finds the same one, and gives it its name
+        assignment = msgspec.structs.replace(assignment, task=self._opened_call(task))
         return build(assignment, self._headers, now=self._now(), max_body=self._max_body)
+
+    def _opened_call(self, task: Task) -> Task:
+        task = self._opened(task)
+        if self._call_secret is None:
+            return task
+        return msgspec.structs.replace(task, spec=msgspec.structs.replace(task.spec, secret=self._call_secret))
+
+    def _call_template(self, task: Task) -> RequestTemplate | None:
+        """None where its URL or a header would be read as a template."""
+        spec = task.spec
+        has_braces = any("{{" in text for text in (spec.target_url or "", *spec.headers.values()))
+        plan = None if has_braces else template_of(self._opened_call(task), self._headers, self._max_body)
+        if len(self._calls) >= _MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        self._calls[id(spec)] = (spec, plan)
+        return plan
 
     def _opened(self, task: Task) -> Task:
         """The task with its secrets as they are sent; here they are opened, and nowhere before."""
@@ -409,7 +437,7 @@ def template_of(task: Task, headers: Headers, max_body: int) -> RequestTemplate 
 class RequestTemplate:
     __slots__ = (
         *("_block", "_body", "_closes", "_content", "_end", "_escape", "_headers", "_hidden", "_keys", "_masked"),
-        *("_max_body", "_method", "_place", "_spec", "_start", "_url"),
+        *("_max_body", "_method", "_place", "_spec", "_start", "_type", "_url"),
     )
 
     def __init__(self, task: Task, headers: Headers, max_body: int) -> None:
@@ -435,6 +463,7 @@ class RequestTemplate:
         """None: the body is another for every run."""
 
         headers.put_own({TASK: str(task.id)})
+        self._type = headers.get("content-type")
         self._headers = headers.sent()
         self._block = "".join([f"{name}: {value}\r\n" for name, value in self._headers.items()])
         self._hidden: Sequence[str] = secret_values(self._headers)
@@ -448,7 +477,8 @@ class RequestTemplate:
             self._place = origin_of(self._url)
             self._start = first_lines(self._method, self._url) + self._block
 
-    def request(self, assignment: Assignment, now: Callable[[], Instant]) -> Request:
+    def request(self, assignment: Assignment, now: Callable[[], Instant], given: Any = None) -> Request:
+        """`given`: the body that the run brings, in place of the task's."""
         url, place, start, body, content, end = (
             self._url, self._place, self._start, self._body, self._content, self._end
         )  # fmt: skip
@@ -465,8 +495,15 @@ class RequestTemplate:
 
         lease = assignment.lease
         own = own_headers(assignment)
-        headers = self._headers | own
         run, attempt, slot, key, parent = own.values()
+        if given is not None:
+            body, is_json = _given_body(given, self._type)
+            content = content_of(body, self._max_body)
+            end = last_lines(self._method, content, closes=self._closes)
+            if self._type is None:
+                own["Content-Type"] = content_type(is_json=is_json)
+                end = f"Content-Type: {own['Content-Type']}\r\n{end}"
+        headers = self._headers | own
         head = (
             f"{start}X-Noonbell-Run: {run}\r\nX-Noonbell-Attempt: {attempt}\r\nX-Noonbell-Scheduled-Time: {slot}\r\n"
             f"Idempotency-Key: {key}\r\ntraceparent: {parent}\r\n"
