@@ -151,6 +151,7 @@ PAGES: Final = [
     *(Place(f"timeline-{view}", f"/timeline?view={view}") for view in ("calendar", "load", "table")),
     Place("timeline-week", "/timeline?span=7d"),
     Place("timeline-backfill", "/timeline/backfill?task={task[good]}"),
+    Place("calls", "/calls"),
     Place("queues", "/queues"),
     Place("queue", "/queues/pdf"),
     Place("queue-redrive", "/queues/pdf/redrive"),

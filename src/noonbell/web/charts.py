@@ -316,6 +316,7 @@ PATHS: Final[dict[str, str]] = {
     "tasks": "M2.500 3.500h2v2h-2zM7 4.500h7M2.500 10.500h2v2h-2zM7 11.500h7",
     "runs": "M5 3l8 5-8 5z",
     "timeline": "M2 3.500h6M5 8h7M9 12.500h5M2 1v14",
+    "calls": "M2 8h9M8 4.500 11.500 8 8 11.500M14 3v10",
     "queues": "M2 4h12M2 8h9M2 12h6",
     "workers": "M3 3h10v4H3zM3 9h10v4H3zM5.500 5h.2M5.500 11h.2",
     "activity": "M2 8h3l2-5 3 10 2-5h2",

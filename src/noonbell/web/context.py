@@ -45,7 +45,9 @@ from noonbell.when.zones import Zone
 FLASH: Final = "noonbell_flash"
 ROOMS: Final = {
     "overview": "/",
-    **{name: f"/{name}" for name in ("tasks", "runs", "timeline", "queues", "workers", "activity", "settings")},
+    **{
+        name: f"/{name}" for name in ("tasks", "runs", "timeline", "calls", "queues", "workers", "activity", "settings")
+    },
 }
 """The entries of the menu, and where they are."""
 THEMES: Final = ("auto", "light", "dark")

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 from noonbell.web import (
     activity,
     alerts,
+    calls,
     login,
     overview,
     pauses,
@@ -36,6 +37,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *run_list.PAGES,
     *run_page.PAGES,
     *run_compare.PAGES,
+    *calls.PAGES,
     *timeline.PAGES,
     *queues.PAGES,
     *activity.PAGES,

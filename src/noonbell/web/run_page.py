@@ -69,6 +69,7 @@ async def show_run(ctx: PageContext) -> Response:
         is_final=run.status in FINAL,
         is_failed=run.status in FAILURES,
         spec=spec,
+        call=await services.runs.call_of(run),
         explained=reason,
         advice=advice(run, spec, reason.cause, key=reason.key, refused=_newest_refusal(calls)),
         start_worker=start_command(ctx, run.queue),

@@ -51,7 +51,17 @@ async def test_every_page_answers_on_every_store(everywhere):
         ),
         *("/tasks/bulk?act=disable&name=a", "/runs", "/runs?status=FAILED,TIMEOUT&text=not+to+be", "/runs?from=x"),
         *(f"/runs?task={task}", f"/runs/{run}", f"/runs/{run}/replay", "/runs/bulk?act=retry", "/runs/bulk?act=cancel"),
-        *("/timeline", "/timeline?span=7d", "/queues", "/workers", "/activity", "/activity/check", "/settings"),
+        *(
+            "/timeline",
+            "/timeline?span=7d",
+            "/calls",
+            "/calls?status=FAILED&queue=q&key=k",
+            "/queues",
+            "/workers",
+            "/activity",
+            "/activity/check",
+            "/settings",
+        ),
     ]
     for lang in ("en", "zh"):
         for path in paths:
@@ -148,6 +158,7 @@ async def test_pages_have_a_strict_policy_and_no_script_or_style_of_their_own(ap
         "/tasks/new",
         "/runs",
         "/timeline",
+        "/calls",
         "/queues",
         "/workers",
         "/settings",

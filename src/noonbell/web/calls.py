@@ -1,0 +1,91 @@
+"""The page of calls: HTTP requests without a task, the newest first, with a form that makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from noonbell.errors import InvalidArgument
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.request import RunQuery
+from noonbell.model.run import Origin
+from noonbell.model.task import Method
+from noonbell.service.filters import RunList, from_the_top, read_run_query
+from noonbell.web import lists
+from noonbell.web.context import PageContext
+from noonbell.web.page import get, post
+from noonbell.web.run_list import GROUPS
+
+FILTERS: Final = ("status", "queue", "key")
+_BOXES: Final = ("url", "method", "headers", "body", "delay_seconds", "key", "queue", "success_url", "failure_url")
+
+
+async def show_calls(ctx: PageContext) -> Response:
+    return await _page(ctx, {}, {})
+
+
+async def make_call(ctx: PageContext) -> Response:
+    sent = await ctx.fields()
+    try:
+        made = await ctx.services.calls.call(_given(sent))
+    except InvalidArgument as error:
+        return await _page(ctx, sent, {name.partition(".")[0]: str(said) for name, said in error.details.items()}, 400)
+    ctx.subject = f"/runs/{made.run_id}"
+    return ctx.done(ctx.words("call.made", id=made.run_id), go=f"/runs/{made.run_id}")
+
+
+async def _page(ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str, str], status: int = 200) -> Response:
+    filters, query = await _read(ctx)
+    page = None if query is None else await ctx.services.runs.page(query)
+    runs = [] if page is None else page.items
+    return ctx.page(
+        "calls.html",
+        status,
+        runs=runs,
+        calls=await ctx.services.calls.shown([run.id for run in runs]),
+        filters=filters,
+        groups={name: ",".join(statuses) for name, statuses in GROUPS.items()},
+        group_words={",".join(statuses): ctx.words(f"group.{name}") for name, statuses in GROUPS.items()},
+        pager=lists.pager_by_cursor(filters.query, None if page is None else page.next_cursor),
+        is_first="cursor" not in ctx.query,
+        sent={name: sent.get(name, "") for name in _BOXES},
+        problems=problems,
+        methods=["POST", *(each for each in Method if each != Method.POST)],
+    )
+
+
+async def _read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
+    given = {name: value for name, value in ctx.query.items() if name in (*FILTERS, "cursor")}
+    try:
+        at = ReadContext(Problems())
+        wanted = lists.given_of(given, RunList, FILTERS, cursor=from_the_top("-id"))
+        query = await read_run_query({**wanted, "origin": str(Origin.CALL)}, ctx.services.store, at=at)
+        at.problems.finish()
+    except InvalidArgument as error:
+        return lists.Filters(given, FILTERS, error.message, lists.RUN_GRAMMAR), None
+    return lists.Filters(given, FILTERS, grammar=lists.RUN_GRAMMAR), query
+
+
+def _given(sent: Mapping[str, str]) -> dict[str, Any]:
+    """The boxes as the API would have them; an empty one is left out."""
+    given: dict[str, Any] = {name: sent[name].strip() for name in _BOXES if sent.get(name, "").strip()}
+    if "headers" in given:
+        given["headers"] = _headers(given["headers"])
+    if "body" in given:
+        given["body"] = sent["body"]
+    if "delay_seconds" in given:
+        with suppress(ValueError):  # the reader says what it expects
+            given["delay_seconds"] = float(given["delay_seconds"])
+    return given
+
+
+def _headers(text: str) -> dict[str, str]:
+    """A line for each, as `Name: value`."""
+    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+PAGES: Final = [get("/calls", show_calls), post("/calls", make_call, "make_call")]

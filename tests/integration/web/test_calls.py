@@ -1,0 +1,57 @@
+"""The page of calls: the list with its filters, the form that makes one, and the run that it leads to."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.api.serving import Api
+from integration.web.asking import field, get, post
+
+URL = "http://127.0.0.1:9000/mails"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_the_list_shows_what_is_called_and_can_be_narrowed(api: Api, lang: str):
+    empty = await get(api, "/calls", lang)
+    assert "<table" not in empty
+    one = await api.good("POST", "/calls", {"url": f"{URL}?one", "key": "k-1", "labels": {"team": "mail"}})
+    two = await api.good("POST", "/calls", {"url": f"{URL}?two", "queue": "reports", "method": "PUT"})
+    await api.create()
+    task_run = await api.trigger(1)
+    both = await get(api, "/calls", lang)
+    assert f"POST {URL}?one" in both
+    assert f"PUT {URL}?two" in both
+    assert "team=mail" in both
+    assert f"/runs/{task_run}" not in both
+    narrowed = {"/calls?queue=reports": two, "/calls?key=k-1": one, "/calls?status=SCHEDULED&queue=reports": two}
+    for path, expected in narrowed.items():
+        text = await get(api, path, lang)
+        assert [str(each["run_id"]) in text for each in (one, two)] == [expected is one, expected is two], path
+    assert "<table" not in await get(api, "/calls?key=nobody", lang)
+
+
+async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: Api):
+    sent = {"url": URL, "method": "PUT", "headers": "Authorization: Bearer hush-hush\nX-Mine: a:b", "body": "{{x}}\n"}
+    sent |= {"delay_seconds": "3600", "key": "k", "queue": "", "success_url": f"{URL}/good", "failure_url": ""}
+    status, place, _ = await post(api, "/calls", sent)
+    assert status == 303
+    run = await api.good("GET", f"{place}")
+    assert (run["origin"], run["key"], run["queue"], run["call"]["method"]) == ("call", "k", "http", "PUT")
+    assert set(run["call"]["headers"]) == {"Authorization", "X-Mine"}
+    page = await get(api, place)
+    assert f"PUT {URL}" in page
+    assert f"{URL}/good" in page
+    assert "hush-hush" not in page
+    assert "/replay" not in page
+    (line, *_) = (await api.good("GET", "/audit"))["items"]
+    assert (line["action"], line["subject"]) == ("make_call", place)
+
+
+async def test_what_is_wrong_stands_beside_its_box_and_the_rest_stays(api: Api):
+    status, _, text = await post(
+        api, "/calls", {"url": "http://169.254.169.254/", "body": "kept", "delay_seconds": "x"}
+    )
+    assert status == 400
+    assert "169.254.169.254" in field(text, "url")
+    assert 'role="alert"' in field(text, "delay_seconds")
+    assert "kept" in field(text, "body")
