@@ -86,6 +86,7 @@ class JobOptions(TypedDict, total=False):
     max_per_key: int
     worker_timeout_ms: int
     ping_interval_ms: int
+    expires_in_seconds: int | None
     specific_worker_ids: Sequence[str]
     min_worker_version: int
     fanout: Mapping[str, Any]
@@ -262,6 +263,7 @@ OPTIONS: Final = frozenset(
     {
         *("key", "delay", "run_at", "priority", "if_finished", "update_waiting", "specific_worker_ids"),
         *("concurrency_key", "transaction"),
+        "expires_in_seconds",
     }
 )
 """Given by keyword beside the payload's fields, so no field can have one of these names."""
@@ -426,6 +428,7 @@ class Publish(Protocol[P, X_co]):
         specific_worker_ids: Sequence[str] | None = None,
         concurrency_key: str | None = None,
         transaction: Any = None,
+        expires_in_seconds: int | None = None,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> X_co: ...

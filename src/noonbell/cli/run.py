@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,6 +47,7 @@ _wait_option = span_option("--timeout", default="300s", show_default=True, help=
 @click.option("--body", metavar="TEXT", help="HTTP tasks: this body instead of the task's.")
 @click.option("--key", metavar="KEY", help="Publish under this key: at most one run has it.")
 @span_option("--delay", help="Not before so long from now: 30s, 5m.")
+@span_option("--expires", help="Skip it if no worker has claimed it so long after it was due: 60s, 1h.")
 @click.option("--priority", type=int, help="Higher goes first.")
 @click.option(
     "--concurrency-key",
@@ -62,6 +64,7 @@ def trigger_command(
     body: str | None,
     key: str | None,
     delay: float | None,
+    expires: float | None,
     priority: int | None,
     concurrency_key: str | None,
     wait: bool,
@@ -72,6 +75,7 @@ def trigger_command(
     remote = Remote.of_environment()
     given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
     given["concurrency_key"] = concurrency_key
+    given["expires_in_seconds"] = None if expires is None else math.ceil(expires)
     given = {name: value for name, value in given.items() if value is not None}
     payload = _payload(data, arguments)
     if payload is not None:

@@ -5,6 +5,7 @@
     no callback in time    `callback_timeout`, and the retry policy decides
     no worker for it       nothing is settled; the event `task.no_worker` tells of it
     a key with room        the store lets in what it holds back; that is seldom left to the sweep
+    never claimed in time  the store ends it as a skip, `expired`
     a join out of time     the store ends it as a skip, `upstream_missing`, and goes on with what was too much for one transaction
 
 A worker that ends its own attempts at their deadline (ours do) and did not is probably gone, and what it held is then
@@ -28,6 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from noonbell.clock import SECOND, Instant
+from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.loop_runner import batch_done
 from noonbell.engine.settle import Subject, failed, failure
@@ -90,6 +92,11 @@ class Sweeper:
             answers = await self._store.settle([settlement for _, settlement in decided])
             self._tell(decided, answers)
             batch_done()
+        expired = await self._store.expire(self._batch)
+        if expired.tasks:
+            failpoint.hit("K25")
+            self._wakeup.signal(PLAN)  # a fixed delay goes on from here
+        batch_done()
         swept = await self._store.sweep_joins(self._batch)
         batch_done()
         opened = await self._store.sweep_keys(self._batch)
@@ -103,6 +110,7 @@ class Sweeper:
             await self.clean_up()
         is_full = (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
         is_full = is_full or opened >= self._batch
+        is_full = is_full or expired.looked_at >= self._batch
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:

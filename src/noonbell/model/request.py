@@ -43,6 +43,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     run_at: Instant | None = None
     priority: int | None = None
     specific_worker_ids: tuple[str, ...] | None = None
+    expires_in_seconds: int | None = None
+    """None: as its task says."""
     scheduled_time: Instant | None = None
     retry_of_run_id: RunId | None = None
     trace_id: str | None = None
@@ -105,6 +107,13 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Promoted(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     next_at: Instant | None = None
+
+
+class ExpiredSkips(msgspec.Struct, frozen=True, kw_only=True):
+    looked_at: int = 0
+    """Runs whose time had run out; a full batch means: come again at once."""
+    tasks: tuple[TaskId, ...] = ()
+    """The task of each run that was skipped."""
 
 
 class JoinsSwept(msgspec.Struct, frozen=True, kw_only=True):

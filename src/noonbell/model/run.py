@@ -45,7 +45,7 @@ class RunStatus(enum.StrEnum):
 _S = RunStatus
 
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
-    _S.SCHEDULED: frozenset({_S.RUNNING, _S.CALLBACK_SUCCESS, _S.CANCELED}),
+    _S.SCHEDULED: frozenset({_S.RUNNING, _S.CALLBACK_SUCCESS, _S.CANCELED, _S.SKIPPED}),
     _S.RUNNING: frozenset(
         {
             _S.SCHEDULED,
@@ -148,6 +148,8 @@ class SkipReason(enum.StrEnum):
     OPERATOR = "operator"
     UPSTREAM_MISSING = "upstream_missing"
     """The tasks that it follows did not all end as they had to, within the time that it waits for them."""
+    EXPIRED = "expired"
+    """No worker had claimed it by its `expires_at`."""
 
 
 class DropReason(enum.StrEnum):
@@ -191,6 +193,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     step_id: Annotated[str | None, meta("The step of the flow that it carries out.", examples=[None])] = None
     item_index: Annotated[int | None, meta("Of a step with `foreach`: which item, from 0 on.")] = None
     skip_reason: Annotated[SkipReason | None, meta("Why a policy decided against it.")] = None
+    expires_at: Annotated[
+        Moment | None, meta("If no worker has claimed it by then, it is skipped, `expired`.", examples=[None])
+    ] = None
     start_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.004Z"])] = None
     end_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.184Z"])] = None
     next_retry_time: Moment | None = None

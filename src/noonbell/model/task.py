@@ -458,6 +458,14 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ping_interval_ms: Annotated[
         int, described("The heartbeat: 5000 by default, or a third of a shorter lease.", ge=10, le=28_800_000)
     ] = 5_000
+    expires_in_seconds: Annotated[
+        int | None,
+        described(
+            "A run that no worker has claimed this long after it was due is skipped, `expired`; null: it waits for ever.",
+            ge=1,
+            le=YEAR,
+        ),
+    ] = None
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
     min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
     fanout: Annotated[Fanout | None, described("Carried out by several workers.")] = None

@@ -16,6 +16,7 @@ from noonbell.model.request import (
     Canceled,
     Claimed,
     ClaimRequest,
+    ExpiredSkips,
     HeartbeatAnswer,
     IncomingCallback,
     JoinsSwept,
@@ -221,6 +222,14 @@ class Transitions(Protocol):
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[SettleResult], Claimed]:
         """The settlements, then a claim: what a busy worker calls. In one transaction where nothing stands in the way."""
+
+    async def expire(self, limit: int) -> ExpiredSkips:
+        """Up to `limit` runs that no worker had claimed by their `expires_at` end as SKIPPED, `expired`, the oldest first.
+
+        From SCHEDULED, due or not, behind whatever limit or pause; what follows a run that ends follows these as well. No claim
+        gives out a run from its `expires_at` on, whether it has been ended yet or not. A run that was claimed once never
+        expires. The work grows with what has expired.
+        """
 
     async def sweep_joins(self, limit: int) -> JoinsSwept:
         """End joins whose time has run out: each as a SKIPPED run, `upstream_missing`, which names what was missing.

@@ -376,10 +376,11 @@ CAUSES: Final = (
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
     "paused",
-    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full"),
+    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired"),
 )
 """Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
-that did not end as it had to, a join whose time ran out, and a key of which as many runs as may be are under way.
+that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, and a run that no
+worker had claimed by its time.
 """
 
 
@@ -477,6 +478,9 @@ def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotF
         "span": float(spec.circuit.cool_down_seconds),
         "limit": spec.queue_depth if cause == "queue_full" else spec.max_concurrency,
     }
+    if run.skip_reason is SkipReason.EXPIRED:
+        found.since = run.end_time
+        found.facts |= {"span": ((run.expires_at or run.run_at) - run.run_at) / SECOND, "until": run.expires_at}
     if run.skip_reason is SkipReason.UPSTREAM_MISSING:
         found.facts |= {"missing": _named(details.get("missing") or {}), "span": _waited(run, details)}
     return found
@@ -615,6 +619,7 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "catchup_cap": ("misfire_policy",),
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
+    "expired": ("expires_in_seconds",),
     "canceled_replaced": ("overlap_action",),
 }
 """The fields of a task that decided, by cause or by the key of the sentence."""

@@ -69,6 +69,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             examples=["acme"],
         ),
     ] = None
+    expires_in_seconds: Annotated[
+        int | None,
+        meta(
+            "In place of the task's: skipped, `expired`, where no worker has claimed it this long after it was due.",
+            ge=1,
+            le=int(LONGEST_DELAY),
+        ),
+    ] = None
 
 
 class TriggerOf(Trigger, frozen=True, kw_only=True):
@@ -230,6 +238,7 @@ def read_publication(
         run_at=asked.run_at,
         priority=asked.priority,
         specific_worker_ids=asked.specific_worker_ids,
+        expires_in_seconds=asked.expires_in_seconds,
         trace_id=trace_id,
     )
 

@@ -32,6 +32,7 @@ from noonbell.model.request import (
     Claimed,
     ClaimRequest,
     ExpiredRun,
+    ExpiredSkips,
     HeartbeatAnswer,
     JoinsSwept,
     Planned,
@@ -390,6 +391,10 @@ class Ledger:
         if swept.missing:
             self._metrics.followed.labels("missing").inc(len(swept.missing))
             self._metrics.ended(RunStatus.SKIPPED, len(swept.missing))
+
+    def expire(self, expired: ExpiredSkips, *_: Any) -> None:
+        if expired.tasks:
+            self._metrics.ended(RunStatus.SKIPPED, len(expired.tasks))
 
     def plan(self, planned: Planned, *_: Any) -> None:
         metrics = self._metrics

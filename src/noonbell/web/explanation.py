@@ -120,6 +120,7 @@ BY_CAUSE: Final = {
     "backoff": "after_failure",
     "concurrency": "concurrency",
     "queue_full": "queue_full",
+    "expired": "expired",
     "rate_limited": "rate_limited",
     "key_full": "key_full",
     "error": "task_error",
@@ -140,7 +141,9 @@ TASK: Final = frozenset(
 )
 """What is set right in the task."""
 PLACES: Final = {
-    **dict.fromkeys(("no_worker", "no_worker_type", "no_worker_named", "no_worker_part", "lost"), "/workers"),
+    **dict.fromkeys(
+        ("expired", "no_worker", "no_worker_type", "no_worker_named", "no_worker_part", "lost"), "/workers"
+    ),
     "paused": "/",
     "queue_paused": "/queues",
     "store_down": "/settings",

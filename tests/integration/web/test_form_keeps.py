@@ -195,6 +195,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "max_concurrency": None,
         "queue_depth": 5,
         "misfire_grace_seconds": 12,
+        "expires_in_seconds": 90,
         "misfire_policy": "CATCH_UP_LIMITED",
         "catchup_limit": 4,
         "start_at": "2030-01-01T00:00:00Z",

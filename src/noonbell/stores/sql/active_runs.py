@@ -95,6 +95,8 @@ class RunFlag:
     """A call whose outcome is told to a URL when it ends."""
     KEYED = 131072
     """It has a row in `keyed_runs`: the limit of its key holds for it."""
+    EXPIRES = 262144
+    """It has a row in `expiries`: no worker has claimed it yet, and by then one must."""
 
 
 STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)

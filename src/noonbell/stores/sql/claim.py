@@ -29,10 +29,11 @@ from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.model.worker import WorkerState
-from noonbell.stores.sql import children, flows
+from noonbell.stores.sql import children, expiry, flows
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.expiry import NOT_EXPIRED
 from noonbell.stores.sql.finish import Ending, finish, flow_ending
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues
@@ -79,16 +80,17 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     gates = (yield from open_gates(q, queues.names, request.max)) if special.gates else Gates([], None)
     now = yield Now()
     yield from queues.weigh(q, now)
-    candidates = yield from _candidates(q, request, queues, special)
+    candidates = yield from _candidates(q, request, queues, special, now)
     candidates += yield from gates.heads(q, cache, now, request)
     chosen = choose(candidates, request.max, queues, gates)
+    yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
     yield from queues.write(now, chosen.rows)
     woken: set[str] = set()
     if chosen.parents:
         woken = yield from start_parents(q, cache, now, request, chosen.parents)
-        parts = yield from _candidates(q, request, queues, EVERYTHING, [row.run_id for row in chosen.parents])
+        parts = yield from _candidates(q, request, queues, EVERYTHING, now, [row.run_id for row in chosen.parents])
         picked = choose(parts, request.max - len(taken), queues, gates)
         taken += yield from _lease(q, cache, now, request, picked.rows)
     next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
@@ -144,10 +146,20 @@ def types_fit(q: Dialect, request: ClaimRequest, params: dict[str, Any]) -> str:
 
 
 def _candidates(
-    q: Dialect, request: ClaimRequest, queues: OpenQueues, special: Special, parents: Sequence[int] = ()
+    q: Dialect,
+    request: ClaimRequest,
+    queues: OpenQueues,
+    special: Special,
+    now: Instant,
+    parents: Sequence[int] = (),
 ) -> Work[list[Live]]:
     """What is due and behind no gate, the first of each kind and queue, held; with `parents`, only parts of those."""
-    params: dict[str, Any] = {"limit": request.max, "version": request.version, "worker": request.worker_id}
+    params: dict[str, Any] = {
+        "limit": request.max,
+        "version": request.version,
+        "worker": request.worker_id,
+        "now": now,
+    }
     fits = types_fit(q, request, params)
     if parents:
         params["parents"] = q.pack(list(parents))
@@ -159,7 +171,7 @@ def _candidates(
         here = {**params, "queue": name}
         places = {Place.READY: ""}
         if special.careful:
-            places[Place.CAREFUL] = f" and l.min_version <= :version{_NOT_HAD}"
+            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{_NOT_HAD}"
         for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
@@ -171,7 +183,7 @@ def _candidates(
             continue
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
-            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{_NOT_HAD}{fits}"
+            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{NOT_EXPIRED}{_NOT_HAD}{fits}"
             f" {order}{q.skip_locked_l}",
             here,
         )
@@ -202,7 +214,7 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
                 expires_at=expires,
                 deadline_at=deadline,
                 attempt=row.attempt + 1,
-                flags=row.flags & ~(RunFlag.RETRIED | RunFlag.STOP | RunFlag.BEGUN),
+                flags=row.flags & ~(RunFlag.RETRIED | RunFlag.STOP | RunFlag.BEGUN | RunFlag.EXPIRES),
             )
         )
     yield UpdateMany(

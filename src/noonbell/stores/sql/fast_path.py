@@ -67,6 +67,7 @@ def _is_plain_publication(publication: Publication) -> bool:
         and publication.delay_seconds <= 0
         and publication.overrides is None
         and publication.specific_worker_ids is None
+        and publication.expires_in_seconds is None
         and publication.scheduled_time is None
         and publication.retry_of_run_id is None
     )
@@ -82,6 +83,7 @@ def _is_plain_task(known: Known, origin: Origin) -> bool:
         and spec.job_type != CALL_TYPE
         and spec.concurrency_key is None
         and spec.min_worker_version == 0
+        and spec.expires_in_seconds is None
         and not flags_for(spec, origin, pinned=bool(spec.specific_worker_ids))
     )
 

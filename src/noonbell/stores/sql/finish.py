@@ -59,6 +59,7 @@ EVENT_OF = {
     RunStatus.TIMEOUT: "run.failed",
     RunStatus.FAILED_TIMEOUT: "run.failed",
     RunStatus.CANCELED: "run.canceled",
+    RunStatus.SKIPPED: "run.skipped",
 }
 _PLAIN_END = (RunStatus.SUCCESS, RunStatus.CALLBACK_SUCCESS)
 FINISHED = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
 from noonbell.model.call import CALL
 from noonbell.model.run import (
     Origin,
@@ -51,7 +51,7 @@ RUN_COLUMNS = (
     *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at"),
     *("created_at", "updated_at", "queue", "priority", '"key"', "live_key", "attempt", "retry_count", "lost_count"),
     *("retry_of_run_id", "parent_id", "shard_index", "shard_total", "skip_reason", "trouble", "end_time"),
-    *("trace_id", "idempotency_key", "root", "upstream_run_ids"),
+    *("trace_id", "idempotency_key", "root", "upstream_run_ids", "expires_at"),
 )
 _STEP_COLUMNS = ("step_id", "item_index")
 """What a step of a flow has besides."""
@@ -82,6 +82,8 @@ class NewRun:
     parent_id: int | None = None
     shard: tuple[int, int] | None = None
     trace_id: str | None = None
+    expires_in_seconds: int | None = None
+    """None: as its task says."""
     parent_key: str = ""
     """The idempotency key of the parent, where it is a part or a step."""
     root: str | None = None
@@ -94,6 +96,16 @@ class NewRun:
     child: tuple[int, int] | None = None
     """Of a child that a job spawns: its position, and the job's retry count."""
     id: RunId = RunId(0)
+
+    @property
+    def expires_at(self) -> Instant | None:
+        """Parts and steps do not expire: what they belong to has started."""
+        given = self.expires_in_seconds
+        seconds = self.task.spec.expires_in_seconds if given is None else given
+        is_inner = self.parent_id is not None and self.child is None
+        if seconds is None or is_inner or self.skip_reason is not None:
+            return None
+        return Instant(self.run_at + seconds * SECOND)
 
 
 def gate_limit(spec: TaskSpec) -> tuple[int | None, bool] | None:
@@ -149,6 +161,7 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     pins: list[tuple[int, str]] = []
     gates = GateChanges()
     entries: list[keys.Entry] = []
+    expiries: list[tuple[int, int]] = []
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
         runs.append(_run_row(new_run, now, cache.installation))
@@ -159,6 +172,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         if new_run.payload is not msgspec.UNSET or new_run.overrides is not None:
             inputs.append(_input_row(new_run))
         pins.extend((id_, worker) for worker in _pinned(new_run))
+        if new_run.expires_at is not None:
+            expiries.append((id_, new_run.expires_at))
         place, turn, gate, flags = row[1], row[4], row[8], row[11]
         if flags & RunFlag.KEYED:
             entries.append(_entry(new_run, turn, row[5], is_due=place == Place.HELD))
@@ -178,6 +193,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         yield InsertMany("inputs", ("run_id", "payload", "overrides"), inputs)
     if pins:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
+    if expiries:
+        yield InsertMany("expiries", ("run_id", "at"), expiries)
     yield from keys.enter(q, cache, entries, gates)
     yield from gates.write()
 
@@ -208,6 +225,8 @@ def _flags(new_run: NewRun) -> int:
     call = (new_run.overrides or {}).get(CALL)
     if call is not None and ("success_url" in call or "failure_url" in call):
         flags |= RunFlag.TELLS
+    if new_run.expires_at is not None:
+        flags |= RunFlag.EXPIRES
     if new_run.child is not None:
         flags |= RunFlag.CHILD
     elif new_run.parent_id is not None:
@@ -266,6 +285,7 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
         _idempotency_key(new_run, installation),
         new_run.root,
         json_or_null(new_run.upstream_run_ids),
+        new_run.expires_at,
     )
 
 

@@ -19,6 +19,7 @@ from noonbell.policy import rate
 from noonbell.policy.rate import RateState
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, waits
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.expiry import NOT_EXPIRED
 from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import TaskView, from_json, to_json
 from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work, insert, update
@@ -73,7 +74,7 @@ class Gates:
         """What may be taken from the open gates, in order within each."""
         if not self._gates:
             return []
-        listed = yield from self._listed(q, list(self._gates.values()), request.max)
+        listed = yield from self._listed(q, now, list(self._gates.values()), request.max)
         allowed = yield from _allowed(q, request, listed)
         found: list[Live] = []
         for gate in self._gates.values():
@@ -91,7 +92,7 @@ class Gates:
         for _ in range(_LOOKS):
             if kept or not rows or gate.rate_limit is None or gate.rate_limit.key is None:
                 break
-            listed = yield from self._listed(q, [gate], request.max)
+            listed = yield from self._listed(q, now, [gate], request.max)
             allowed = yield from _allowed(q, request, listed)
             rows = allowed.get(gate.task_id, [])
             kept = yield from self._within_rate(q, cache, now, gate, rows)
@@ -113,24 +114,24 @@ class Gates:
             yield UpdateMany("gates", "task_id", ("blocked_until",), blocked)
         yield from self._write_tops(taken)
 
-    def _listed(self, q: Dialect, gates: Sequence[Gate], limit: int) -> Work[dict[int, list[Live]]]:
-        """The heads of each line, held, so that a cancel waits for us or we for it."""
+    def _listed(self, q: Dialect, now: Instant, gates: Sequence[Gate], limit: int) -> Work[dict[int, list[Live]]]:
+        """The heads of each line without what has expired, held, so that a cancel waits for us or we for it."""
         short = [gate.task_id for gate in gates if gate.waiting <= _SHORT]
         ids: list[int] = []
         if short:
             rows = yield Fetch(
                 "select run_id from (select run_id, row_number() over (partition by gate order by turn, run_at, run_id)"
-                f" as line from live where place = {int(Place.GATED)} and {q.ids('gate', 'gates')}) heads"
+                f" as line from live l where place = {int(Place.GATED)} and {q.ids('gate', 'gates')}{NOT_EXPIRED}) heads"
                 " where line <= :limit",
-                {"gates": q.pack(sorted(short)), "limit": min(limit, _SHORT)},
+                {"gates": q.pack(sorted(short)), "limit": min(limit, _SHORT), "now": now},
             )
             ids += [row[0] for row in rows]
         for gate in gates:
             if gate.waiting > _SHORT:
                 rows = yield Fetch(
-                    f"select run_id from live where place = {int(Place.GATED)} and gate = :gate"
+                    f"select run_id from live l where place = {int(Place.GATED)} and gate = :gate{NOT_EXPIRED}"
                     " order by turn, run_at, run_id limit :limit",
-                    {"gate": gate.task_id, "limit": min(limit, gate.room) + _LOOK_PAST},
+                    {"gate": gate.task_id, "limit": min(limit, gate.room) + _LOOK_PAST, "now": now},
                 )
                 ids += [row[0] for row in rows]
         rows_by_id = yield from load_active(q, ids)

@@ -31,6 +31,7 @@ def remove(q: Dialect, cache: TaskView, rows: Sequence[Live]) -> Work[None]:
         return
     yield from q.delete_by("live", "run_id", [row.run_id for row in rows])
     yield from q.delete_by("pins", "run_id", [row.run_id for row in rows if row.flags & RunFlag.PINNED])
+    yield from q.delete_by("expiries", "run_id", [row.run_id for row in rows if row.flags & RunFlag.EXPIRES])
     yield from _recount(q, cache, rows, ())
 
 

@@ -118,6 +118,7 @@ def make(known: Known, now: Instant, publication: Publication, counts: dict[int,
         workers=publication.specific_worker_ids,
         retry_of_run_id=publication.retry_of_run_id,
         trace_id=publication.trace_id,
+        expires_in_seconds=publication.expires_in_seconds,
     )
 
 
@@ -176,9 +177,22 @@ def _existing(
 def _update_new_run(new_run: NewRun, now: Instant, publication: Publication) -> None:
     new_run.run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
     new_run.priority = publication.priority
+    new_run.expires_in_seconds = publication.expires_in_seconds
     if publication.payload is not msgspec.UNSET:
         new_run.payload = publication.payload
         new_run.overrides = publication.overrides
+
+
+def _expire_anew(q: Dialect, known: Known, publication: Publication, run_at: Instant, live: Live) -> Work[Live]:
+    """The run is due at another time, and so expires at another."""
+    given = publication.expires_in_seconds
+    seconds = known.task.spec.expires_in_seconds if given is None else given
+    at = None if seconds is None else Instant(run_at + seconds * SECOND)
+    yield from q.delete_by("expiries", "run_id", [live.run_id])
+    if at is not None:
+        yield insert("expiries", run_id=live.run_id, at=at)
+    yield update("runs", {"id": live.run_id}, expires_at=at)
+    return live._replace(flags=live.flags & ~RunFlag.EXPIRES | (0 if at is None else RunFlag.EXPIRES))
 
 
 def _update_waiting(
@@ -189,7 +203,8 @@ def _update_waiting(
     run_at = publication.run_at or Instant(now + round(publication.delay_seconds * SECOND))
     priority = spec.priority if publication.priority is None else publication.priority
     is_later = run_at > now
-    key = yield from keys.leave(q, cache, live)
+    before, live = live, (yield from _expire_anew(q, known, publication, run_at, live))
+    key = yield from keys.leave(q, cache, before)
     payload = spec.payload if publication.payload is msgspec.UNSET else publication.payload
     if publication.payload is not msgspec.UNSET or publication.overrides is not None:
         key = keys.key_of(spec, payload, publication.overrides)

@@ -16,7 +16,16 @@ from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
-from noonbell.model.request import Claimed, ClaimRequest, JoinsSwept, NewTask, Planned, Publication, PublishResult
+from noonbell.model.request import (
+    Claimed,
+    ClaimRequest,
+    ExpiredSkips,
+    JoinsSwept,
+    NewTask,
+    Planned,
+    Publication,
+    PublishResult,
+)
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
 from noonbell.stores import blocking, migrations
@@ -29,6 +38,7 @@ from noonbell.stores.sql import (
     children,
     cleanup,
     edges,
+    expiry,
     fast_path,
     flows,
     ids,
@@ -393,6 +403,12 @@ class SqlStore(TransitionRunner):
         if not await self._read(keys.is_open):
             return 0
         return await self._write(lambda cache: keys.sweep(self.dialect, cache, limit))
+
+    @observed(lambda skips: skips.tasks)
+    async def expire(self, limit: int) -> ExpiredSkips:
+        if not await self._read(expiry.is_due):
+            return ExpiredSkips()
+        return await self._write(lambda cache: expiry.expire(self.dialect, cache, limit))
 
     # Callbacks
 

@@ -473,7 +473,7 @@ def _delete(
 
 
 BELONGINGS = (
-    *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins"),
+    *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins", "expiries"),
     *("flow_items", "flow_steps", "flows", "children", "gathers"),
 )
 
