@@ -34,18 +34,25 @@ class Armed(WorkerProcess):
             self.process = forked.start("worker", *arguments, cwd=folder, env=env, stdout=log, stderr=log)
 
 
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Start]:
+@contextlib.contextmanager
+def starting_in(folder: Path) -> Iterator[Start]:
+    """Starts workers that note in the folder what they do, and leaves none behind."""
     with contextlib.ExitStack() as started:
 
         def start(store: str, name: str, *queues: str, point: str | None = None) -> WorkerProcess:
             arguments = ("--app", f"{APP}:app", "--store", store, "--worker-id", name, "--concurrency", "1")
             arguments += ("--queues", ",".join(queues))
-            worker = WorkerProcess(tmp_path, *arguments) if point is None else Armed(tmp_path, point, *arguments)
+            worker = WorkerProcess(folder, *arguments) if point is None else Armed(folder, point, *arguments)
             started.callback(worker.process.wait, PATIENCE)
             started.callback(lambda: worker.process.poll() is None and worker.process.kill())
             return worker
 
+        yield start
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Start]:
+    with starting_in(tmp_path) as start:
         yield start
 
 
@@ -82,20 +89,34 @@ def _parked(node: ServerNode, run_id: int) -> dict[str, object] | None:
     return run if len(waiting) == 100 and run["status"] == "RUNNING" and run["worker_id"] is None else None
 
 
-@pytest.mark.parametrize("point", ["K19", "K19:2", "K20", f"K21:{COUNT}"])
-def test_a_worker_that_dies_around_a_park_or_a_wake_loses_nothing(
+POINTS = {
+    "K31": "before the commit of the children",
+    "K31:2": "after it",
+    "K19": "before the commit of the park",
+    "K19:2": "after it",
+    "K20": "before the commit that wakes the job",
+    f"K21:{COUNT}": "after it",
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_that_dies_around_children_a_park_or_a_wake_loses_nothing(
     point: str, nodes: Nodes, store_url: str, workers: Start, tmp_path: Path
 ):
-    """K19: before the commit of the park; K19:2 after it. K20: before the commit that wakes the job; K21 after it."""
+    dies_and_loses_nothing(point, nodes, store_url, workers, tmp_path)
+
+
+def dies_and_loses_nothing(point: str, nodes: Nodes, store_url: str, start: Start, folder: Path) -> None:
+    """The worker dies at the point, and another one, started after that, carries the job to its end."""
     node = nodes.start(store_url)
-    armed = workers(store_url, "armed", "parents", "children", point=point)
+    armed = start(store_url, "armed", "parents", "children", point=point)
     armed.wait_for("is ready")
-    run_id = node.trigger("name:sum_of_squares", payload={"folder": str(tmp_path), "count": COUNT})  # type: ignore[arg-type]
+    run_id = node.trigger("name:sum_of_squares", payload={"folder": str(folder), "count": COUNT})  # type: ignore[arg-type]
     assert armed.process.wait(PATIENCE) == failpoint.STATUS
-    workers(store_url, "heir", "parents", "children")
+    start(store_url, "heir", "parents", "children")
     run = node.wait_for_run(run_id, "SUCCESS")
     assert (run["result"], run["retry_count"]) == (sum(n * n for n in range(COUNT)), 0)
-    seen = notes(tmp_path)
+    seen = notes(folder)
     assert seen[f"gathered {COUNT}"] == 1
     children = [seen[f"child {n}"] for n in range(COUNT)]
     if point == "K20":  # what was to be settled with the last child has done its work, and does it again

@@ -4,6 +4,11 @@
     /accept         202 at once           /hold          200 when `release` was called
     /once/503       that status to a run's first request, 200 to the rest
 
+Four count, and answer with JSON after COUNTING seconds, so that a later step of a flow can be given what an earlier one got:
+
+    /range/3        {"n": 0, "items": [0, 1, 2]}      /plus/3        {"n": 4}
+    /sum            {"n": the sum of the n of the objects in the list that is the body}      /add/3/4       {"n": 7}
+
 A query (`/ok?task-7`) only tells requests apart. The log is written a line for each request before it is answered.
 """
 
@@ -18,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
+COUNTING = 0.02
+"""Seconds: long enough for kills to hit requests that are open."""
 REASONS = {200: "OK", 202: "Accepted", 503: "Service Unavailable"}
 
 
@@ -87,11 +94,15 @@ class Sink:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-                await reader.readexactly(int(headers.get("content-length") or 0))
+                body = await reader.readexactly(int(headers.get("content-length") or 0))
                 path = head[0].split(" ")[1]
                 first = self._note(path, headers)
-                status = await self._status(path.partition("?")[0], first)
-                writer.write(f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Length: 2\r\n\r\nok".encode())
+                asked = path.partition("?")[0]
+                status, content = await self._status(asked, first), _counted(asked, body)
+                if content != "ok":
+                    await asyncio.sleep(COUNTING)
+                sent = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Length: {len(content)}\r\n\r\n{content}"
+                writer.write(sent.encode())
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the node was killed, or has closed the connection
@@ -127,3 +138,19 @@ class Sink:
         elif kind == "once":
             return int(rest) if first else 200
         return 202 if kind == "accept" else 200
+
+
+def _counted(path: str, body: bytes) -> str:
+    """What the paths that count answer; `ok` for the others."""
+    kind, *words = path.lstrip("/").split("/")
+    match kind:
+        case "range":
+            return json.dumps({"n": 0, "items": list(range(int(words[0])))})
+        case "plus":
+            return json.dumps({"n": int(words[0]) + 1})
+        case "add":
+            return json.dumps({"n": sum(map(int, words))})
+        case "sum":
+            return json.dumps({"n": sum(each["n"] for each in json.loads(body))})
+        case _:
+            return "ok"

@@ -4,8 +4,8 @@ The position says which child it is: the n-th that the attempt asks for. An atte
 worker was lost, gets the child that is there. A retry of the job keeps the children that succeeded or are under way; one that
 failed is made anew.
 
-    died before the commit   no child was made; the next attempt asks again
-    died after it            the next attempt gets the children that were made
+    K31  died before the commit   no child was made; the next attempt asks again
+    K31  died after it            the next attempt gets the children that were made
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.engine import failpoint
 from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
 from noonbell.model.request import Publication, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus, idempotency_key_of
@@ -170,3 +171,4 @@ def _write(
     told = {"status": RunStatus.SCHEDULED, "parent_id": live.run_id}
     yield from tell("run.scheduled", [(new_run.task.id, new_run.id, told) for new_run in new_runs])
     yield from after_birth(q, cache, now, new_runs)
+    failpoint.hit("K31")

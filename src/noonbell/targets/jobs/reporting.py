@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadline
 from noonbell.engine.loop_runner import Backoff
 from noonbell.errors import Fail, InvalidState, LeaseLost, StoreUnavailable
@@ -102,9 +103,11 @@ class AttemptReports:
         """Fail where the store has other children than the handler asks for now."""
         lease, scribe = self._lease, self.scribe
         try:
-            return [*await scribe.insist(lambda: scribe.store.spawn(lease.run_id, lease.token, requests))]
+            run_ids = await scribe.insist(lambda: scribe.store.spawn(lease.run_id, lease.token, requests))
         except InvalidState as error:
             raise Fail(error.message) from None
+        failpoint.hit("K31")
+        return [*run_ids]
 
     # Put down
 

@@ -1,0 +1,34 @@
+"""A worker dies where a job spawns children, is parked for them, or is woken by the last of them; on each store, again and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceptance.harness import Nodes
+from acceptance.test_children import COUNT, POINTS, dies_and_loses_nothing, starting_in
+from faults.report import TIMES, Report
+from faults.test_three_nodes import audited
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
+def test_a_job_gathers_its_children_once_although_its_worker_dies(
+    store: str, point: str, store_urls, tmp_path: Path, faults_report: Report
+):
+    for number, url in enumerate(store_urls(store, TIMES)):
+        folder = tmp_path / f"trial-{number}"
+        folder.mkdir()
+        nodes = Nodes(folder)
+        try:
+            with starting_in(folder) as start:
+                dies_and_loses_nothing(point, nodes, url, start, folder)
+        finally:
+            nodes.end()
+        assert audited(url).splitlines()[-1] == "0 holes, 0 doubles"
+    faults_report.chapters.append(
+        f"### Children, {point} on {store}\n\n{TIMES} deaths {POINTS[point]}: {COUNT} children gathered once after each.\n"
+    )
