@@ -58,6 +58,11 @@ class PlannedStep:
         """What each of its runs is given."""
         return frozenset(_named(self.step.payload)) | frozenset(self.http_texts)
 
+    @cached_property
+    def reads_payload(self) -> bool:
+        """Whether its turn cannot be taken without the payload of the flow's run, which may be long."""
+        return self.step.payload is None or any(path.root == "payload" for path in self.decides_by | self.given)
+
     @property
     def at_once(self) -> int:
         return min(self.step.max_parallel or MOST_AT_ONCE, MOST_AT_ONCE)

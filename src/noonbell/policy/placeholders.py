@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -150,6 +151,8 @@ def gather(paths: Iterable[ValuePath], scope: Scope, *, most_bytes: int = MOST_B
     """
     kept: dict[str, Any] = {}
     wanted = {path for path in paths if path.root in _OF_THE_FLOW}
+    if not wanted:
+        return kept
     for path in sorted(wanted, key=lambda path: len(path.segments)):
         value_path.look_up(path, scope)
         _keep(kept, scope, [path.root, *path.segments])
@@ -182,6 +185,16 @@ def size_of(value: Any) -> int:
     return len(text)
 
 
+_REMEMBERED = 4 * 1024
+"""Characters. Longer texts are cut anew each time, so that those which are remembered stay few bytes."""
+
+
+@lru_cache(maxsize=1024)
+def _known_pieces(text: str) -> Pieces:
+    """The same text is rendered for each item of a `foreach`, and in each run of a flow."""
+    return cut(text, ROOTS)
+
+
 class _Rendering:
     """One value being rendered; `_left` counts down from the bytes that the values put in may have together."""
 
@@ -200,7 +213,7 @@ class _Rendering:
         return value
 
     def _filled(self, text: str) -> Any:
-        pieces = cut(text, ROOTS)
+        pieces = _known_pieces(text) if len(text) <= _REMEMBERED else cut(text, ROOTS)
         if len(pieces) == 1 and isinstance(pieces[0], ValuePath):
             return self._value(pieces[0])
         return "".join([piece if isinstance(piece, str) else self._text(piece) for piece in pieces])
@@ -208,7 +221,8 @@ class _Rendering:
     def _value(self, path: ValuePath) -> Any:
         if path not in self._found:
             value = value_path.look_up(path, self._scope)
-            self._found[path] = (value, size_of(value))
+            # Of a text, about as many: all that was put in is measured once more, as it is written.
+            self._found[path] = (value, len(value) if isinstance(value, str) else size_of(value))
         value, size = self._found[path]
         self._use(size)
         return value

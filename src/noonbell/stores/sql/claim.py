@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from noonbell.stores.sql.finish import Ending, finish, flow_ending
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues
 from noonbell.stores.sql.rows import Known, TaskView, from_json, known_tasks
-from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.stores.sql.workers import is_alive, load_workers
 
 LEASED_COLUMNS = (
@@ -214,15 +214,10 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
                 expires_at=expires,
                 deadline_at=deadline,
                 attempt=row.attempt + 1,
-                flags=row.flags & ~(RunFlag.RETRIED | RunFlag.STOP | RunFlag.BEGUN | RunFlag.EXPIRES),
+                flags=row.flags & _STAYS_LEASED,
             )
         )
-    yield UpdateMany(
-        "live",
-        "run_id",
-        LEASED_COLUMNS,
-        [(row.run_id, *(getattr(row, column) for column in LEASED_COLUMNS)) for row in leased],
-    )
+    yield from _write_leases(q, now, request.worker_id, leased)
     tracked = [row for row in leased if row.flags & RunFlag.ROUND]
     if tracked:
         yield from note_started(q, sorted(tracked, key=lambda row: row.run_id))
@@ -232,6 +227,44 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
     if not executed:
         return leases
     return [msgspec.structs.replace(lease, executed_us=executed.get(lease.run_id, 0)) for lease in leases]
+
+
+def _write_leases(q: Dialect, now: Instant, worker_id: str, leased: Sequence[Live]) -> Work[None]:
+    """By sets of rows where many have the same times; else row by row."""
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in leased:
+        alike[row.expires_at or 0, row.deadline_at or 0].append(row.run_id)
+    if len(alike) > 1 and len(alike) * _WORTH_A_STATEMENT > len(leased):
+        rows = [(row.run_id, *(getattr(row, column) for column in LEASED_COLUMNS)) for row in leased]
+        yield UpdateMany("live", "run_id", LEASED_COLUMNS, rows)
+        return
+    for (expires_at, deadline_at), run_ids in alike.items():
+        yield lease_alike(q, now, worker_id, expires_at, deadline_at, run_ids, f", flags = flags & {_STAYS_LEASED}")
+
+
+_WORTH_A_STATEMENT = 8
+"""Rows with the same times that are leased by a statement of their own."""
+_STAYS_LEASED = 0x7FFFFFFF & ~(RunFlag.RETRIED | RunFlag.STOP | RunFlag.BEGUN | RunFlag.EXPIRES)
+"""Bits of `flags` that a claim leaves as they are; positive, because MySQL counts bits without a sign."""
+
+
+def lease_alike(
+    q: Dialect, now: Instant, worker_id: str, expires_at: int, deadline_at: int, run_ids: Sequence[int], more: str = ""
+) -> Execute:
+    """Lease rows that get the same times. `more`: further columns, each after a comma."""
+    return Execute(
+        f"update live{q.by_key} set place = {int(Place.LEASED)}, at = :at,"
+        " token = case when token < :now then :now else token + 1 end, worker_id = :worker, claimed_at = :now,"
+        f" expires_at = :expires, deadline_at = :deadline, attempt = attempt + 1{more} where {q.ids('run_id', 'ids')}",
+        {
+            "at": min(expires_at, deadline_at),
+            "now": now,
+            "worker": worker_id,
+            "expires": expires_at,
+            "deadline": deadline_at,
+            "ids": q.pack(run_ids),
+        },
+    )
 
 
 _SELECT = (

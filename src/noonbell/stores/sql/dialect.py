@@ -173,6 +173,11 @@ class Dialect:
         """Stands after a table. SQLite keeps no statistics, and guesses wrong where one index is small and another is not."""
         return f" indexed by {index}" if self.name == "sqlite" else ""
 
+    @property
+    def by_key(self) -> str:
+        """Stands after a table of which rows are changed that a list of primary keys names."""
+        return BY_KEY if self.name == "mysql" else ""
+
     def size(self, column: str) -> str:
         """The bytes of a text; those that PostgreSQL keeps apart are not read for it."""
         return f"length(cast({column} as blob))" if self.name == "sqlite" else f"octet_length({column})"
@@ -191,6 +196,12 @@ class Dialect:
     def delete_by(self, table: str, column: str, ids: Sequence[int]) -> Work[None]:
         if ids:
             yield Execute(f"delete from {table} where {self.ids(column, 'ids')}", {"ids": self.pack(ids)})
+
+    def delete_active(self, run_ids: Any) -> Execute:
+        """Delete these rows of `live`; `run_ids` are packed."""
+        # MySQL takes a hint only in a delete that names what it deletes from.
+        rows = f"delete l from live l{BY_KEY}" if self.name == "mysql" else "delete from live"
+        return Execute(f"{rows} where {self.ids('run_id', 'ids')}", {"ids": run_ids})
 
     def ids(self, column: str, parameter: str) -> str:
         return self.isin(column, parameter, "bigint")
@@ -232,9 +243,13 @@ def update_from(columns: Mapping[str, str], condition: str) -> str:
     return f"update runs set {sets} from live l where l.run_id = runs.id and {condition}"
 
 
+BY_KEY = " force index (primary)"
+"""MySQL reads a small table from end to end otherwise, and waits for the rows of others on the way."""
+
+
 def update_join(columns: Mapping[str, str], condition: str) -> str:
     sets = ", ".join(f"r.{column} = {expression}" for column, expression in columns.items())
-    return f"update live l straight_join runs r on r.id = l.run_id set {sets} where {condition}"
+    return f"update live l{BY_KEY} straight_join runs r{BY_KEY} on r.id = l.run_id set {sets} where {condition}"
 
 
 def on_conflict(key: str, columns: Sequence[str]) -> str:

@@ -16,13 +16,21 @@ from noonbell.clock import SECOND, Instant
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
-from noonbell.model.run import FINAL, SUCCEEDED, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
+from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
 from noonbell.model.task import TaskStatus
 from noonbell.stores.sql import claim, settle
 from noonbell.stores.sql.active_runs import Place, count_at_gates, flags_for
 from noonbell.stores.sql.claim import Special
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.finish import BODIES_AT_ONCE, EVENT_OF, REPORTED, report_of, texts_of, write_texts
+from noonbell.stores.sql.finish import (
+    BODIES_AT_ONCE,
+    EVENT_OF,
+    REPORTED,
+    report_of,
+    texts_of,
+    write_alike,
+    write_texts,
+)
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import Known, KnownTasks, TaskView, from_json, known_tasks, to_json
@@ -224,19 +232,7 @@ def _lease(q: Dialect, now: Instant, worker_id: str, times: dict[int, _Times], r
     for row in rows:
         alike[times[row[3]]].append(row[2])
     for (expires_at, deadline_at), run_ids in alike.items():
-        yield Execute(
-            f"update live set place = {int(Place.LEASED)}, at = :at,"
-            " token = case when token < :now then :now else token + 1 end, worker_id = :worker, claimed_at = :now,"
-            f" expires_at = :expires, deadline_at = :deadline, attempt = attempt + 1 where {q.ids('run_id', 'ids')}",
-            {
-                "at": min(expires_at, deadline_at),
-                "now": now,
-                "worker": worker_id,
-                "expires": expires_at,
-                "deadline": deadline_at,
-                "ids": q.pack(run_ids),
-            },
-        )
+        yield claim.lease_alike(q, now, worker_id, expires_at, deadline_at, run_ids)
 
 
 def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instant) -> Lease:
@@ -379,34 +375,8 @@ def _finish_alike(
 ) -> Work[None]:
     """Runs that ended with the same status and code under the same version, by sets; then what else each has to report."""
     ids = q.pack([settlement.run_id for settlement in ended])
-    yield Execute(
-        q.from_live(
-            {
-                "status": ":status",
-                "trouble": ":trouble",
-                "task_version": ":version",
-                "start_time": "l.claimed_at",
-                "end_time": ":now",
-                "updated_at": ":now",
-                "attempt": "l.attempt",
-                "lost_count": "l.lost_count",
-                "worker_id": "l.worker_id",
-                "next_retry_time": "null",
-                **dict.fromkeys(REPORTED, "null"),
-                "response_code": ":code",
-            },
-            q.ids("l.run_id", "ids"),
-        ),
-        {
-            "status": status,
-            "trouble": None if status in SUCCEEDED else status,
-            "version": version,
-            "code": code,
-            "now": now,
-            "ids": ids,
-        },
-    )
-    yield Execute(f"delete from live where {q.ids('run_id', 'ids')}", {"ids": ids})
+    yield write_alike(q, now, status, version, code, ids)
+    yield q.delete_active(ids)
     reports = [
         (s.run_id, *report_of(s.response_code, s.result, s.error_message, s.error_details))
         for s in ended

@@ -99,6 +99,8 @@ class Ending:
     """Values of REPORTED; None keeps what the wide row has."""
     task_version: int | None = None
     bodies: RunBodies | None = None
+    is_as_leased: bool = False
+    """When it started, its attempt, its losses and its worker are as its row in `live` says, and it names its version."""
     replaced: bool = False
     """Canceled by the next round of its own task."""
     note: dict[str, Any] | None = None
@@ -129,8 +131,8 @@ def canceled(
 def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
     if not endings:
         return
+    yield from _write_history(q, now, endings)
     yield from remove(q, cache, [ending.live for ending in endings])
-    yield from _write_history(now, endings)
     yield from write_bodies([(ending.live, ending.bodies) for ending in endings if ending.bodies is not None])
     facts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for ending in endings:
@@ -210,17 +212,68 @@ def weight_of(row: Sequence[Any]) -> int:
     return sum([len(text) for text in row[-5:-1] if text is not None])
 
 
-def _write_history(now: Instant, endings: Sequence[Ending]) -> Work[None]:
-    reported = [ending for ending in endings if ending.report is not None]
-    silent = [ending for ending in endings if ending.report is None]
+def _write_history(q: Dialect, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    """Before their rows in `live` are removed: what they say is taken from there where it can be."""
+    yield from _write_leased(q, now, [ending for ending in endings if ending.is_as_leased])
+    others = [ending for ending in endings if not ending.is_as_leased]
+    reported = [ending for ending in others if ending.report is not None]
+    silent = [ending for ending in others if ending.report is None]
     if reported:
         rows = [(*_finished(ending, now), *(ending.report or ())) for ending in reported]
         yield UpdateMany("runs", "id", (*FINISHED, *REPORTED), rows)
     if silent:
         yield UpdateMany("runs", "id", FINISHED, [_finished(ending, now) for ending in silent])
-    versions = [(e.live.run_id, e.task_version) for e in endings if e.task_version is not None]
+    versions = [(e.live.run_id, e.task_version) for e in others if e.task_version is not None]
     if versions:
         yield UpdateMany("runs", "id", ("task_version",), versions)
+
+
+def _write_leased(q: Dialect, now: Instant, endings: Sequence[Ending]) -> Work[None]:
+    """Those that ended alike by one statement; then what else each has to report."""
+    alike: dict[tuple[RunStatus, int | None, int | None], list[int]] = defaultdict(list)
+    reports: list[tuple[Any, ...]] = []
+    for ending in endings:
+        report = ending.report or (None,) * len(REPORTED)
+        alike[ending.status, ending.task_version, report[0]].append(ending.live.run_id)
+        if report[1:] != (None, None, None):
+            reports.append((ending.live.run_id, *report))
+    for (status, version, code), run_ids in alike.items():
+        yield write_alike(q, now, status, version, code, q.pack(run_ids))
+    if reports:
+        yield UpdateMany("runs", "id", REPORTED, reports)
+
+
+def write_alike(
+    q: Dialect, now: Instant, status: RunStatus, version: int | None, code: int | None, ids: Any
+) -> Execute:
+    """The history of leased runs that end with the same status and code under the same version. `ids` are packed."""
+    return Execute(
+        q.from_live(
+            {
+                "status": ":status",
+                "trouble": ":trouble",
+                "task_version": ":version",
+                "start_time": "l.claimed_at",
+                "end_time": ":now",
+                "updated_at": ":now",
+                "attempt": "l.attempt",
+                "lost_count": "l.lost_count",
+                "worker_id": "l.worker_id",
+                "next_retry_time": "null",
+                **dict.fromkeys(REPORTED, "null"),
+                "response_code": ":code",
+            },
+            q.ids("l.run_id", "ids"),
+        ),
+        {
+            "status": status,
+            "trouble": None if status in _PLAIN_END else status,
+            "version": version,
+            "code": code,
+            "now": now,
+            "ids": ids,
+        },
+    )
 
 
 def _finished(ending: Ending, now: Instant) -> tuple[Any, ...]:
@@ -339,8 +392,8 @@ def _decide(q: Dialect, cache: TaskView, parent_id: int) -> Work[_FanoutEnd | No
 def finish_family(q: Dialect, cache: TaskView, now: Instant, parts: Sequence[Ending], parent: Ending) -> Work[None]:
     """The parts first, without asking their parent again; then the parent."""
     if parts:
+        yield from _write_history(q, now, parts)
         yield from remove(q, cache, [part.live for part in parts])
-        yield from _write_history(now, parts)
         yield from tell_all({"run.canceled": [_fact(part) for part in parts]})
         yield from _cancel_children(q, cache, now, parts)
     yield from finish(q, cache, now, [parent])

@@ -64,14 +64,14 @@ class _Flow:
     """A run of a flow, as far as a transaction has looked at it."""
 
     parent: Live
-    task: Task
-    plan: FlowPlan
+    version: FlowVersion
     now: Instant
     scheduled_time: Instant
     priority: int
     key: str
     trace_id: str
-    payload: Any
+    payload: Any = msgspec.UNSET
+    """Of the flow's run, once a step has come that needs it."""
     states: dict[str, StepState] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -83,6 +83,14 @@ class _Flow:
     new_runs: list[NewRun] = field(default_factory=list)
     alone: dict[str, NewRun] = field(default_factory=dict)
     """By step: the one run of a step without `foreach`, until it has its id."""
+
+    @property
+    def task(self) -> Task:
+        return self.version.task
+
+    @property
+    def plan(self) -> FlowPlan:
+        return self.version.plan
 
     def put(self, state: StepState) -> None:
         self.states[state.step_id] = state
@@ -132,18 +140,16 @@ def steps_of(
 ) -> Work[dict[int, tuple[Task, Step | None, int | None]]]:
     """Of runs that are steps: the task as of its flow's version, the step, and which item."""
     rows = yield from q.fetch_by("select id, task_id, task_version, step_id, item_index from runs", "id", run_ids)
+    known: dict[tuple[int, int], FlowVersion | None] = {}
     found: dict[int, tuple[Task, Step | None, int | None]] = {}
     for run_id, task_id, version, step_id, item in rows:
-        flow = yield from version_of(q, cache, task_id, version)
+        if (task_id, version) not in known:
+            known[task_id, version] = yield from version_of(q, cache, task_id, version)
+        flow = known[task_id, version]
         if flow is not None:
             planned = flow.plan.steps.get(step_id)
-            found[run_id] = (flow.task, None if planned is None else named(flow.task, planned.step), item)
+            found[run_id] = (flow.task, None if planned is None else flow.task_of(planned)[1], item)
     return found
-
-
-def named(task: Task, step: Step) -> Step:
-    """The step as the spec of its runs: known by the name of its task."""
-    return msgspec.structs.replace(step, name=task.name) if step.name != task.name else step
 
 
 def run_task(q: Dialect, cache: TaskView, run_id: RunId) -> Work[Task | None]:
@@ -205,25 +211,30 @@ def start(q: Dialect, cache: TaskView, now: Instant, parent: Live) -> Work[tuple
 
 def _flow(q: Dialect, cache: TaskView, now: Instant, parent: Live) -> Work[_Flow | None]:
     rows = yield Fetch(
-        "select r.task_version, r.scheduled_time, r.priority, r.idempotency_key, r.trace_id, i.payload from runs r"
-        " left join inputs i on i.run_id = r.id where r.id = :id",
+        "select task_version, scheduled_time, priority, idempotency_key, trace_id from runs where id = :id",
         {"id": parent.run_id},
     )
-    version, scheduled_time, priority, stored_key, trace_id, payload = rows[0]
+    version, scheduled_time, priority, stored_key, trace_id = rows[0]
     found = yield from version_of(q, cache, parent.task_id, version)
     if found is None:
         return None
     return _Flow(
         parent=parent,
-        task=found.task,
-        plan=found.plan,
+        version=found,
         now=now,
         scheduled_time=Instant(scheduled_time),
         priority=priority,
         key=idempotency_key_of(parent.run_id, scheduled_time, stored_key),
         trace_id=trace_id_of(parent.run_id, scheduled_time, trace_id),
-        payload=found.task.spec.payload if payload is None else from_json(payload),
     )
+
+
+def _read_payload(flow: _Flow, steps: Iterable[PlannedStep]) -> Work[None]:
+    """Not for each batch of items that ends: the list that they come from may be in it."""
+    if flow.payload is msgspec.UNSET and any(planned.reads_payload for planned in steps):
+        rows = yield Fetch("select payload from inputs where run_id = :id", {"id": flow.parent.run_id})
+        stored = rows[0][0] if rows else None
+        flow.payload = flow.task.spec.payload if stored is None else from_json(stored)
 
 
 def _kept(flow: _Flow) -> Work[tuple[dict[str, StepState], set[str]]]:
@@ -323,6 +334,7 @@ def _take_turns(q: Dialect, flow: _Flow, ready: Sequence[str]) -> Work[list[str]
         else:
             flow.put(flows.skipped(state, StepReason.UPSTREAM, flow.now))
             over.append(step_id)
+    yield from _read_payload(flow, wanted)
     yield from _read_results(q, flow, [path for planned in wanted for path in planned.decides_by | planned.given])
     for planned in wanted:
         yield from _take_turn(q, flow, planned)
@@ -370,11 +382,14 @@ def _start_items(q: Dialect, flow: _Flow, planned: PlannedStep, items: Sequence[
         first = state.next_item
         given = (yield from _read_items(flow, step_id, first, count)) if items is None else items[first : first + count]
         if items is None:
+            yield from _read_payload(flow, [planned])
             yield from _read_results(q, flow, planned.given)
         flow.put(msgspec.structs.replace(state, next_item=first + count))
+        scope: dict[str, Any] | None = None
         for index, item in enumerate(given, first):
             try:
-                _new_run(flow, planned, {**flow.scope(planned.given), "item": item}, index)
+                scope = scope or flow.scope(planned.given)
+                _new_run(flow, planned, {**scope, "item": item}, index)
             except InputError as error:
                 told = msgspec.structs.replace(
                     flow.states[step_id], reason=error.kind, message=f"item {index}: {error.message}"
@@ -396,11 +411,11 @@ def _read_items(flow: _Flow, step_id: str, first: int, count: int) -> Work[list[
 
 def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: int | None) -> NewRun:
     """One run of a step, its input rendered. InputError where that cannot be done."""
-    step = named(flow.task, planned.step)
+    task, step = flow.version.task_of(planned)
     payload = flow.payload if step.payload is None else placeholders.render(step.payload, scope)
     values = placeholders.gather(planned.http_texts, scope)
     new_run = NewRun(
-        task=msgspec.structs.replace(flow.task, spec=step),
+        task=task,
         origin=Origin.FLOW,
         scheduled_time=flow.scheduled_time,
         run_at=flow.now,

@@ -162,9 +162,11 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     gates = GateChanges()
     entries: list[keys.Entry] = []
     expiries: list[tuple[int, int]] = []
+    has_steps = any(new_run.step is not None for new_run in new_runs)
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
-        runs.append(_run_row(new_run, now, cache.installation))
+        row = _run_row(new_run, now, cache.installation)
+        runs.append((*row, *(new_run.step or (None, None))) if has_steps else row)
         if new_run.skip_reason is not None:
             continue
         row = _live_row(new_run, now)
@@ -181,16 +183,11 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
             (gates.passed if flags & RunFlag.PASSED else gates.waiting)[gate] += 1
             if turn < -new_run.task.spec.priority:
                 gates.tops[gate] = min(turn, gates.tops.get(gate, turn))
-    if any(new_run.step is not None for new_run in new_runs):
-        steps = [new_run.step or (None, None) for new_run in new_runs]
-        runs = [(*row, *step) for row, step in zip(runs, steps, strict=True)]
-        yield InsertMany("runs", (*RUN_COLUMNS, *_STEP_COLUMNS), runs)
-    else:
-        yield InsertMany("runs", RUN_COLUMNS, runs)
+    yield _insert("runs", (*RUN_COLUMNS, *_STEP_COLUMNS) if has_steps else RUN_COLUMNS, runs)
     if live:
-        yield InsertMany("live", LIVE_COLUMNS, live)
+        yield _insert("live", LIVE_COLUMNS, live)
     if inputs:
-        yield InsertMany("inputs", ("run_id", "payload", "overrides"), inputs)
+        yield _insert("inputs", ("run_id", "payload", "overrides"), inputs)
     if pins:
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     if expiries:
@@ -212,6 +209,24 @@ def _key(new_run: NewRun) -> str | None:
     spec = new_run.task.spec
     payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
     return keys.key_of(spec, payload, new_run.overrides)
+
+
+_MANY = 50
+"""Rows from which on it pays to look which columns they need."""
+
+
+def _insert(table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> InsertMany:
+    """Of many rows, without the columns that all of them leave null: databases pay for each value."""
+    if len(rows) < _MANY:
+        return InsertMany(table, columns, rows)
+    filled = [
+        (name, values)
+        for name, values in zip(columns, zip(*rows, strict=True), strict=True)
+        if any(value is not None for value in values)
+    ]
+    return InsertMany(
+        table, tuple(name for name, _ in filled), list(zip(*(values for _, values in filled), strict=True))
+    )
 
 
 def _pinned(new_run: NewRun) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def remove(q: Dialect, cache: TaskView, rows: Sequence[Live]) -> Work[None]:
     """These runs are final: their rows go, their places are free, nothing pins them any longer."""
     if not rows:
         return
-    yield from q.delete_by("live", "run_id", [row.run_id for row in rows])
+    yield q.delete_active(q.pack([row.run_id for row in rows]))
     yield from q.delete_by("pins", "run_id", [row.run_id for row in rows if row.flags & RunFlag.PINNED])
     yield from q.delete_by("expiries", "run_id", [row.run_id for row in rows if row.flags & RunFlag.EXPIRES])
     yield from _recount(q, cache, rows, ())

@@ -20,9 +20,9 @@ from msgspec import inspect
 from noonbell import when
 from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
-from noonbell.model.task import Task, TaskId, TaskSpec
+from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
-from noonbell.policy.flows import FlowPlan
+from noonbell.policy.flows import FlowPlan, PlannedStep
 from noonbell.stores.migrations.m0007_keys import EARLIER_UID
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Fetch, Row, Work
@@ -194,12 +194,24 @@ class Known:
                 self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
 
 
-class FlowVersion(NamedTuple):
+class FlowVersion:
     """One version of a flow, as its runs need it."""
 
-    task: Task
-    """With the spec of that version."""
-    plan: FlowPlan
+    __slots__ = ("_tasks", "plan", "task")
+
+    def __init__(self, task: Task, plan: FlowPlan) -> None:
+        self.task = task
+        """With the spec of that version."""
+        self.plan = plan
+        self._tasks: dict[str, tuple[Task, Step]] = {}
+
+    def task_of(self, planned: PlannedStep) -> tuple[Task, Step]:
+        """The task as the runs of a step see it, and its spec, which is the step, known by the name of the task."""
+        found = self._tasks.get(planned.step.id)
+        if found is None:
+            step = msgspec.structs.replace(planned.step, name=self.task.name)
+            found = self._tasks[step.id] = (msgspec.structs.replace(self.task, spec=step), step)
+        return found
 
 
 class KnownTasks:

@@ -180,6 +180,12 @@ def _change(
                 report=report_of(done.response_code, done.result, done.error_message, done.error_details),
                 task_version=done.task_version,
                 bodies=done.bodies,
+                is_as_leased=(
+                    live.place == Place.LEASED
+                    and done.precondition is Precondition.HELD
+                    and done.task_version is not None
+                    and start == live.claimed_at
+                ),
             )
             changes.endings.append(ending)
         case Transition.RETRY:
