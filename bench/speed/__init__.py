@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from bench.rounds import progress
-from bench.speed import calls, keys, limits, pick_up, processes, tasks, throughput
+from bench.speed import calls, flows, keys, limits, pick_up, processes, tasks, throughput
 from bench.speed.rows import Found, Row
 from bench.speed.scale import Scale
 from bench.tables import NONE, line, markdown
@@ -28,6 +28,7 @@ STAGES: dict[str, Callable[[Scale, int], Found]] = {
     "rate-limit": limits.keyed_rate,
     "keys": keys.fair,
     "processes": processes.curve,
+    "flows": flows.flows,
 }
 """By name: what measures it, given how much of it and the rounds. Each takes three minutes at most."""
 

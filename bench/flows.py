@@ -1,0 +1,115 @@
+"""The no-op jobs of a drain as the steps of flows, carried out by `noonbell worker`; and the plain drain beside edges.
+
+python -m bench.flows STORE --url … --one 0 --drain … --shape foreach --size 10000    one Sample: flows of so many items or steps
+python -m bench.flows STORE --url … --one 0 --drain … --edges 1000                    a drain without flows, and its statements
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from typing import Any
+
+import asyncpg
+
+from bench import databases, ours
+from bench.app import app
+from bench.jobs import DATA
+from bench.peers.sample import BATCH, Sample, parser
+from bench.rounds import Failed
+from bench.workers import QUIET, address, working
+from noonbell.model.join import After, Upstream
+from noonbell.model.request import NewTask, Publication
+from noonbell.model.task import ExecType, Step, TaskSpec
+from noonbell.version import __version__
+
+
+def flow(shape: str, size: int) -> TaskSpec:
+    """Its steps are `size` runs of the job `noop`: side by side (`foreach`), or one after the other (`chain`)."""
+    steps: tuple[Step, ...]
+    if shape == "foreach":
+        steps = (Step(id="each", job_type="noop", foreach="{{ payload.items }}", payload={"data": "{{ item }}"}),)
+    else:
+        needs: list[tuple[str, ...]] = [(), *((f"s{number}",) for number in range(size - 1))]
+        steps = tuple(
+            Step(id=f"s{number}", needs=need, job_type="noop", payload={"data": DATA})
+            for number, need in enumerate(needs)
+        )
+    return TaskSpec(name="flow", exec_type=ExecType.FLOW, queue="default", steps=steps, max_concurrency=None)
+
+
+async def publish(args: argparse.Namespace) -> int:
+    """How many flows wait then."""
+    async with app.connected(address(args.store, args.url)):
+        pass  # declares the job
+    store = ours.build(args.store, args.url)
+    await store.open()
+    task = await store.create_task(flow(args.shape, args.size))
+    flows = max(1, args.drain // args.size)
+    payload = {"items": [DATA] * args.size} if args.shape == "foreach" else {}
+    for _ in range(flows):
+        await store.publish([Publication(task_id=task.id, payload=payload)])
+    await store.close()
+    await ours.tidy(args.store, args.url)
+    return flows
+
+
+def throughput(args: argparse.Namespace) -> Sample:
+    flows = ours.run(publish(args))
+    jobs = flows * args.size
+    with working(args.store, args.url, *QUIET, expected=jobs) as printed:
+        drained = json.loads(printed.readline() or "{}").get("drain")
+    kept = ours.run(ours.scalar(args.store, args.url, "select count(*) from runs where status = 'SUCCESS'"))
+    if drained is None or kept != jobs + flows:
+        raise Failed(f"{kept} of {jobs} steps and {flows} flows succeeded")
+    said = f"`noonbell worker {' '.join(QUIET)}`, default concurrency, {flows} flow(s) of {args.size:,}"
+    return Sample("Noonbell", __version__, None, None, drained, jobs, said)
+
+
+async def beside_edges(args: argparse.Namespace) -> dict[str, Any]:
+    """The store's own drain of a task that nothing follows, and the statements that it sends, commits included."""
+    sent = [0]
+
+    async def count(connection: Any) -> None:
+        connection.add_query_logger(lambda _: sent.__setitem__(0, sent[0] + 1))
+
+    asyncpg.create_pool = functools.partial(asyncpg.create_pool, init=count)  # type: ignore[assignment]
+    store = ours.build(args.store, args.url)
+    await store.open()
+    elsewhere = await store.create_task(TaskSpec(name="elsewhere", job_type="elsewhere", queue="elsewhere"))
+    follows = After(tasks=(Upstream(task=elsewhere.id),))
+    await store.create_tasks(
+        [
+            NewTask(spec=TaskSpec(name=f"after-{number}", job_type="elsewhere", queue="elsewhere", after=follows))
+            for number in range(args.edges)
+        ]
+    )
+    noop = (await store.create_task(TaskSpec(name="noop", job_type="noop"))).id
+    for done in range(0, args.drain, BATCH):
+        size = min(BATCH, args.drain - done)
+        await store.publish([Publication(task_id=noop, payload=ours.PAYLOAD)] * size)
+    await ours.tidy(args.store, args.url)
+    sent[0] = 0
+    drained = await ours.drain(store, args.drain, ours.CLAIM[args.store])
+    statements = sent[0]
+    await store.close()
+    return {"drain": drained, "statements": statements}
+
+
+def main() -> None:
+    arguments = parser()
+    arguments.prog = "python -m bench.flows"
+    arguments.add_argument("store", choices=databases.STORES)
+    arguments.add_argument("--shape", choices=["foreach", "chain"], default="foreach")
+    arguments.add_argument("--size", type=int, default=1_000, help="items of a foreach, or steps of a chain")
+    arguments.add_argument("--edges", type=int, help="drain without flows, while other tasks have so many edges")
+    args = arguments.parse_args()
+    if args.edges is not None:
+        print(json.dumps(ours.run(beside_edges(args))), flush=True)
+    else:
+        throughput(args).print()
+
+
+if __name__ == "__main__":
+    main()
