@@ -510,6 +510,8 @@ def under_way(run: Run) -> SlotFinding:
     if run.status is RunStatus.RETRYING:
         facts |= {"until": run.next_retry_time, "error": run.error_message}
         return SlotFinding("running", "running_retry", since=run.start_time, facts=facts)
+    if run.worker_id is None:  # a flow or a fan-out: its parts have workers
+        return SlotFinding("running", "running_parts", since=run.start_time, facts={"started": run.start_time})
     return SlotFinding("running", since=run.start_time, facts=facts)
 
 

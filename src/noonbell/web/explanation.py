@@ -17,7 +17,7 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus
-from noonbell.model.task import HTTP, Task, TaskSpec, TaskStatus
+from noonbell.model.task import FLOWS, HTTP, Task, TaskSpec, TaskStatus
 from noonbell.policy.account import bounds_of
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain import TIMES, SlotFinding
@@ -198,6 +198,8 @@ def _key(run: Run, spec: TaskSpec | None, cause: str, refused: str) -> str | Non
         if kind == "error" and spec is not None and spec.target_kind is HTTP:
             return "protocol"
         return BY_KIND.get(kind) or ("no_callback" if run.status is RunStatus.FAILED_TIMEOUT else "other")
+    if cause == "canceled" and spec is not None and spec.target_kind is FLOWS:
+        return "canceled_flow"
     return BY_CAUSE.get(cause)
 
 

@@ -40,9 +40,13 @@ class StepBox:
     is_critical: bool
 
     @property
-    def done(self) -> float:
-        """How much of a `foreach` has ended, from 0 to 1."""
-        return min(1.0, (self.step.succeeded + self.step.failed) / self.step.total) if self.step.total else 0.0
+    def succeeded(self) -> float:
+        """Which part of a `foreach` has succeeded, from 0 to 1."""
+        return self.step.succeeded / self.step.total if self.step.total else 0.0
+
+    @property
+    def failed(self) -> float:
+        return self.step.failed / self.step.total if self.step.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ async def show_run(ctx: PageContext) -> Response:
         pane=pane_of(ctx, exchange, spec, has_log=bool(log.lines)),
         fan_out=parts if parts.items and not is_flow else None,
         flow=await flow_of(ctx, run, parts.items) if is_flow else None,
+        newest_version=await newer_version(ctx, run) if is_flow else None,
         errors={part.id: part.error_message for part in parts.items if part.error_message},
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
@@ -130,6 +131,12 @@ async def flow_of(ctx: PageContext, run: Run, parts: Sequence[Run]) -> FlowView 
         return None
     begun = {part.id: part.start_time for part in parts if part.start_time is not None}
     return flow_view.view(graph.steps, run.start_time, run.end_time, ctx.now, begun, ctx.number("step"))
+
+
+async def newer_version(ctx: PageContext, run: Run) -> int | None:
+    """Of its task, where that has been changed since the run was planned."""
+    task = await ctx.services.store.task(run.task_id)
+    return None if task is None or task.version == run.task_version else task.version
 
 
 async def spec_of(ctx: PageContext, run: Run) -> TaskSpec | None:

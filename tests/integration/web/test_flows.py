@@ -176,3 +176,34 @@ async def test_a_wrong_step_is_said_at_its_box_and_what_was_typed_is_still_there
         assert (await post(api, "/tasks/new", {**sent, "steps": unreadable}))[0] == 400
     right = '[{"id": "a", "job_type": "j", "when": "1 < 2"}]'
     assert (await post(api, "/tasks/new", {**sent, "steps": right}))[0] == 303
+
+
+async def test_a_flow_that_runs_says_that_its_task_was_changed_meanwhile(api: Api):
+    task, run = await flow(api)
+    await step(api)
+    text = await get(api, f"/runs/{run}")
+    assert "It is running: run" in text
+    assert "on worker" not in text
+    assert "by now" not in text
+    await api.good("PATCH", f"/tasks/{task}", {"steps": STEPS[:2]})
+    text = await get(api, f"/runs/{run}")
+    assert "These are the steps of v1, with which it started. The task is at v2 by now." in text
+    assert set(graph(text)) == {each["id"] for each in STEPS}
+
+
+async def test_a_flow_that_was_canceled_says_what_a_retry_keeps(api: Api):
+    _, run = await flow(api)
+    await step(api)
+    await api.good("POST", f"/runs/{run}/cancel")
+    assert "keeps the results of the others" in await get(api, f"/runs/{run}")
+
+
+async def test_items_that_failed_where_they_may_are_told_of(api: Api):
+    steps = [{"id": "parts", "foreach": [1, 2], "target_url": "http://127.0.0.1:9/{{ item }}", "allow_failure": True}]
+    _, run = await flow(api, steps)
+    for status in ("SUCCESS", "FAILED"):
+        await step(api, status)
+    text = await get(api, f"/runs/{run}")
+    assert "The items that failed are allowed to." in row(text, "parts")
+    assert re.search(r'class="mark-ok"[^>]*height="2"', text)
+    assert re.search(r'class="mark-bad"[^>]*height="2"', text)
