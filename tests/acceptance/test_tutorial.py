@@ -91,6 +91,7 @@ def test_a_reader_of_the_tutorial_of_flows_sees_what_it_says(tmp_path: Path):
                 assert after == "text" or done.returncode == 0, done.stderr
                 assert after != "text" or without_numbers(done.stdout) == without_numbers(said), done.stderr
         assert re.search(r"nightly of \S+: load FAILED", reader.printed)
+        assert re.search(r"^  \S+  nightly/parts\[1\] +SUCCESS ", reader.printed, re.MULTILINE)
     assert sum(language == "text" for language, _ in told) == 4
 
 

@@ -122,7 +122,13 @@ async def _line(store: Store, event: Event) -> str:
         return f"  {event.type} of a run that is gone"
     at = to_datetime(event.at).astimezone().strftime("%H:%M:%S")
     took = "" if run.duration_ms is None else f"{run.duration_ms} ms"
-    return f"  {at}  {run.task_name:<20}  {_status(event, run):<16}  {took:>8}  {_said(run)}".rstrip()
+    return f"  {at}  {_name(run):<20}  {_status(event, run):<16}  {took:>8}  {_said(run)}".rstrip()
+
+
+def _name(run: Run) -> str:
+    """`nightly`, or of a step of that flow `nightly/parts[1]`."""
+    item = "" if run.item_index is None else f"[{run.item_index}]"
+    return run.task_name if run.step_id is None else f"{run.task_name}/{run.step_id}{item}"
 
 
 def _status(event: Event, run: Run) -> str:

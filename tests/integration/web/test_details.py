@@ -259,3 +259,11 @@ async def test_the_success_of_the_overview_is_that_of_tasks_that_are_there(every
     text = await get(api, "/")
     assert "100.0 %" in text
     assert "50.0 %" not in text
+
+
+async def test_the_page_of_a_run_that_a_pause_holds_back_leads_to_where_it_is_ended(api: Api):
+    run = await api.trigger(await api.create(name="held"))
+    await api.good("POST", "/pause", {})
+    text = await get(api, f"/runs/{run}")
+    assert 'data-advice="paused"' in text
+    assert re.search(r'data-advice="paused">.*?<a href="[./]*">Overview</a>', text)
