@@ -289,7 +289,7 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-KINDS = ("task", "run", "worker", "queue", "alert")
+KINDS = ("task", "run", "worker", "queue", "alert", "installation")
 """The first words of all types."""
 
 _TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from noonbell.clock import Instant
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
+from noonbell.service.filters import read_filter
 from noonbell.service.timeline import Load
 from noonbell.stores import open_store
+from noonbell.web import __file__ as web_file
 from noonbell.web import charts, lists, recent, timeline_rows
 from noonbell.web import run_timeline as run_time
 from noonbell.web.context import merged, pretty
@@ -140,3 +144,13 @@ async def test_the_size_of_a_store_is_that_of_the_file_which_the_store_opens(tmp
     assert (tmp_path / name).stat().st_size > 0
     assert file_size(url) == (tmp_path / name).stat().st_size
     assert file_size("postgresql://127.0.0.1/noonbell") is None
+
+
+def test_the_events_that_each_page_listens_to_are_ones_that_the_stream_takes():
+    pages = {path.name: path.read_text() for path in (Path(web_file).parent / "templates").glob("*.html")}
+    asked = {name: re.findall(r"\btype=([\w.,]+)", text) for name, text in pages.items() if "block events" in text}
+    wanted = {name: types for name, types in asked.items() if types}
+    assert len(wanted) > 8
+    for name, types in wanted.items():
+        for each in types:
+            assert read_filter({"type": each}).types == tuple(each.split(",")), name
