@@ -15,6 +15,11 @@ from acceptance.harness import ServerNode
 from browser.hostile import HOSTILE
 from browser.sowing import Sower, schema_of
 from integration.targets.sink import Asked, Line, Sink, listening
+from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost
+from noonbell.model.run import RunId
+from noonbell.model.spawn import ChildRequest
+from noonbell.ports import Store
+from noonbell.stores import open_store
 
 PATIENCE = 60.0
 TEXTS = list(HOSTILE.items())
@@ -31,8 +36,11 @@ class House:
     node: ServerNode
     sower: Sower
     sink: Sink
+    store: Store
     tasks: dict[str, list[int]] = field(default_factory=dict)
     runs: dict[str, list[int]] = field(default_factory=dict)
+    children: int = 0
+    """Runs that were spawned by runs."""
     rooms: list[dict[str, Any]] = field(default_factory=list)
     """What its pages about everything answered, once they were asked."""
 
@@ -41,15 +49,24 @@ class House:
 
 
 @asynccontextmanager
-async def house(node: ServerNode, headers: dict[str, str] | None = None) -> AsyncIterator[House]:
+async def house(node: ServerNode, store_url: str, headers: dict[str, str] | None = None) -> AsyncIterator[House]:
+    """`store_url`: of the node's store, which other processes can open too."""
     root = f"http://127.0.0.1:{node.port}"
     async with aiohttp.ClientSession() as session, listening(answer) as sink:
         async with session.get(f"{root}/openapi.json", headers=headers or {}) as told:
             document = await told.json()
-        made = House(node, Sower(session, root, document, headers or {}), sink)
-        few = asyncio.Semaphore(8)
-        await asyncio.gather(*(Life(made, sink, few, number).lived() for number in range(len(TEXTS))))
-        yield made
+        store = open_store(store_url)
+        await store.open()
+        try:
+            made = House(node, Sower(session, root, document, headers or {}), sink, store)
+            few = asyncio.Semaphore(8)
+            lives = [Life(made, sink, few, number) for number in range(len(TEXTS))]
+            await asyncio.gather(*(life.lived() for life in lives))
+            # Only then, as a pause of everything is among it.
+            await asyncio.gather(*(life.went_on() for life in lives))
+            yield made
+        finally:
+            await store.close()
 
 
 async def answer(asked: Asked, line: Line) -> None:
@@ -83,6 +100,9 @@ class Life:
             await self.alerts()
             for part in (self.failing, self.calling_back, self.working, self.flowing, self.following):
                 await part()
+
+    async def went_on(self) -> None:
+        async with self.few:
             if self.tasks:
                 await self.everything_else()
 
@@ -163,6 +183,18 @@ class Life:
             await self.sow("report_progress", {**self.held, "current": 1, "total": 2}, run_id=run)
             if ending is not None:
                 await self.sow("settle_run", {**self.held, "outcome": ending}, run_id=run)
+            else:
+                await self.spawn(run, held["token"], held["task_name"])
+
+    async def spawn(self, run: int, token: int, task: str) -> None:
+        """A child of the run, with the text in its payload. Only a worker with the SDK can ask for one, so the store is asked."""
+        child = ChildRequest(position=0, task=task, payload={self.text: self.text})
+        try:
+            (made,) = await self.house.store.spawn(RunId(run), token, [child])
+        except (InvalidState, ConcurrencyLimit, LeaseLost):  # what the text has made of the task allows none
+            return
+        self.house.children += 1
+        self.runs.append(made)
 
     async def flowing(self) -> None:
         """A flow whose steps hold the text, answer with it, fail with it and are given it."""
