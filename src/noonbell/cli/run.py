@@ -87,7 +87,10 @@ def trigger_command(
     return await_run(remote, answer["run_id"], timeout, output)
 
 
-_TEXTS = ("method", "body", "key", "queue", "priority", "success_url", "failure_url")
+_TEXTS = (
+    *("method", "body", "key", "queue", "priority", "success_url", "failure_url"),
+    *("concurrency_key", "max_per_key"),
+)
 
 
 @click.command("call")
@@ -100,6 +103,8 @@ _TEXTS = ("method", "body", "key", "queue", "priority", "success_url", "failure_
 @click.option("--key", metavar="KEY", help="Ask for it only once: at most one call of the queue has it.")
 @click.option("--queue", metavar="NAME", help="The lane that it waits on [http].")
 @click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--concurrency-key", metavar="KEY", help="Of one key, --max-per-key calls of the queue run at once.")
+@click.option("--max-per-key", type=int, help="With --concurrency-key [1].")
 @span_option("--call-timeout", help="Of one attempt [10s].")
 @click.option("--retries", type=int, help="After the first attempt [3].")
 @click.option("--success-url", metavar="URL", help="Called with the outcome when it has succeeded.")

@@ -18,6 +18,9 @@ from noonbell.model.task import ExecType, Method, RetryPolicy, TaskSpec
 
 CALL: Final = "call"
 """The key of the call in a run's `overrides`; its body is `override_body`, as that of any run that brings one."""
+CONCURRENCY_KEY: Final = "concurrency_key"
+MAX_PER_KEY: Final = "max_per_key"
+"""Beside it: the key that limits the call, and how many of that key the queue lets in. The first call of a key decides."""
 CALL_TYPE: Final = "noonbell.call"
 """The job type of the built-in tasks of calls: what a worker advertises that can make HTTP requests."""
 MOST_SECONDS: Final = 3_600
@@ -97,9 +100,11 @@ def task_spec(queue: str) -> TaskSpec:
     )
 
 
-def stored(call: Call, body: str | None) -> dict[str, Any]:
+def stored(call: Call, body: Any, concurrency_key: str | None = None, max_per_key: int = 1) -> dict[str, Any]:
     """The `overrides` of the run that makes this call."""
     kept: dict[str, Any] = {CALL: msgspec.to_builtins(call)}
+    if concurrency_key is not None:
+        kept |= {CONCURRENCY_KEY: concurrency_key, MAX_PER_KEY: max_per_key}
     return kept if body is None else {**kept, "override_body": body}
 
 

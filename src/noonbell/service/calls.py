@@ -13,7 +13,17 @@ from noonbell.engine.publish import publish
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
 from noonbell.fields import Moment, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
-from noonbell.model.call import CALL_TYPE, LONGEST_QUEUE, Call, call_of, name_of, stored, task_spec
+from noonbell.model.call import (
+    CALL_TYPE,
+    CONCURRENCY_KEY,
+    LONGEST_QUEUE,
+    MAX_PER_KEY,
+    Call,
+    call_of,
+    name_of,
+    stored,
+    task_spec,
+)
 from noonbell.model.request import Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import HTTP_QUEUE, RetryPolicy, Task
@@ -28,6 +38,11 @@ _AT_ONCE: Final = 100
 """Calls of a batch that are read in one turn of the event loop."""
 LONGEST_BODY: Final = 1_048_576
 USUAL_RETRIES: Final = 3
+
+
+_ConcurrencyKey = Annotated[
+    str, meta("Of one key, `max_per_key` calls of the queue are under way at once.", min_length=1, examples=["acme"])
+]
 
 
 class CallBody(Call, frozen=True, kw_only=True):
@@ -53,6 +68,15 @@ class CallBody(Call, frozen=True, kw_only=True):
         str, meta("The lane that it waits on; it can be paused and limited.", min_length=1, max_length=LONGEST_QUEUE)
     ] = HTTP_QUEUE
     priority: Annotated[Priority, meta("Higher first.")] = 0
+    concurrency_key: _ConcurrencyKey | None = None
+    max_per_key: Annotated[
+        int,
+        meta(
+            "Calls of one `concurrency_key` side by side, over all nodes; the first call of an idle key decides.",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 1
 
 
 class CallBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +101,9 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
 
     component: ClassVar[str] = "Call"
 
+    concurrency_key: _ConcurrencyKey | None = None
+    max_per_key: Annotated[int | None, meta("Null without a `concurrency_key`.", examples=[1])] = None
+
     @classmethod
     def of(cls, overrides: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """From what a run carries; None where it is no call."""
@@ -84,7 +111,8 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
         if call is None:
             return None
         fields = {name: getattr(call, name) for name in Call.__struct_fields__}
-        return plain(cls(**{**fields, "headers": masked(call.headers)}))
+        limits = {name: (overrides or {}).get(name) for name in (CONCURRENCY_KEY, MAX_PER_KEY)}
+        return plain(cls(**{**fields, **limits, "headers": masked(call.headers)}))
 
 
 class Calls:
@@ -133,6 +161,8 @@ class Calls:
         check_http_headers(asked.headers, ReadContext(at.problems, at.name_of("headers")))
         if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
             at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
+        if asked.concurrency_key is None and given.get("max_per_key") is not None:
+            at.wrong("max_per_key", "needs a concurrency_key: it is about the calls that share one")
         if asked.body is not None and _size(asked.body) > LONGEST_BODY:
             at.wrong("body", f"has more than {LONGEST_BODY} bytes")
         if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
@@ -168,7 +198,7 @@ class Calls:
         return Publication(
             task_id=task.id,
             origin=Origin.CALL,
-            overrides=stored(call, asked.body),
+            overrides=stored(call, asked.body, asked.concurrency_key, asked.max_per_key),
             key=asked.key,
             delay_seconds=0 if asked.delay_seconds is msgspec.UNSET else asked.delay_seconds,
             run_at=asked.run_at,

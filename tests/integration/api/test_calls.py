@@ -10,6 +10,7 @@ from integration.api.serving import Api
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import Lease, RunStatus
+from noonbell.model.worker import WorkerInfo
 
 URL = "http://127.0.0.1:9000/x"
 
@@ -170,3 +171,21 @@ async def test_a_call_explains_what_it_waits_for(quick_api: Api):
     assert said["cause"] == "no_worker"
     await quick_api.good("POST", "/queues/reports/pause")
     assert (await quick_api.good("GET", f"/runs/{run_id}/explain"))["cause"] == "queue_paused"
+
+
+async def test_calls_of_one_key_are_made_one_after_the_other(api_everywhere: Api):
+    api = api_everywhere
+    made_so = [await made(api, concurrency_key="acme", body=str(n)) for n in range(3)]
+    other = await made(api, concurrency_key="umbrella")
+    pair = [await made(api, concurrency_key="wide", max_per_key=2) for _ in range(3)]
+    first = {lease.run_id: lease for lease in await claim(api)}
+    assert set(first) == {made_so[0], other, *pair[:2]}
+    await api.store.register_worker(WorkerInfo(id="w1", incarnation="a", queues=("http",), job_types=(CALL_TYPE,)))
+    said = await api.good("GET", f"/runs/{made_so[1]}/explain")
+    assert (said["cause"], said["blocking_run_id"]) == ("key_full", made_so[0])
+    call = (await api.good("GET", f"/runs/{pair[0]}"))["call"]
+    assert (call["concurrency_key"], call["max_per_key"]) == ("wide", 2)
+    await api.finish(first[made_so[0]], RunStatus.SUCCESS)
+    await api.finish(first[pair[1]], RunStatus.FAILED)
+    assert {lease.run_id for lease in await claim(api)} == {made_so[1], pair[2]}
+    assert await problems(api, "/calls", {"url": URL, "max_per_key": 2}) != {}

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.call import CALL
+from noonbell.model.call import CALL, MAX_PER_KEY
 from noonbell.model.run import (
     Origin,
     RunId,
@@ -197,9 +197,9 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
 
 
 def _entry(new_run: NewRun, turn: int, run_at: int, *, is_due: bool) -> keys.Entry:
-    spec = new_run.task.spec
     key = _key(new_run) or ""
-    return keys.Entry(new_run.id, new_run.task.id, key, spec.max_per_key, turn, run_at, is_due)
+    limit = (new_run.overrides or {}).get(MAX_PER_KEY, new_run.task.spec.max_per_key)
+    return keys.Entry(new_run.id, new_run.task.id, key, limit, turn, run_at, is_due)
 
 
 def _key(new_run: NewRun) -> str | None:
