@@ -292,7 +292,9 @@ class TaskCalls:
         ref = params.task_ref(request)
         given = await read_object(request)
         published = await self._services.publishing.trigger(ref, given, trace_id=request_id(request.scope))
-        return json_response(_published(published, with_outcome=given.get("key") is not None))
+        return json_response(
+            _published(published, with_outcome=any(given.get(name) is not None for name in ("key", "dedupe")))
+        )
 
     @call(
         "GET", "/tasks/{id}/runs", "list_runs_of_task", "The runs of a task", Role.VIEWER,

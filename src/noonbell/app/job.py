@@ -262,8 +262,7 @@ R = TypeVar("R")
 OPTIONS: Final = frozenset(
     {
         *("key", "delay", "run_at", "priority", "if_finished", "update_waiting", "specific_worker_ids"),
-        *("concurrency_key", "transaction"),
-        "expires_in_seconds",
+        *("dedupe", "concurrency_key", "expires_in_seconds", "transaction"),
     }
 )
 """Given by keyword beside the payload's fields, so no field can have one of these names."""
@@ -426,6 +425,7 @@ class Publish(Protocol[P, X_co]):
         if_finished: Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"] = "keep",
         update_waiting: bool = False,
         specific_worker_ids: Sequence[str] | None = None,
+        dedupe: Mapping[str, Any] | None = None,
         concurrency_key: str | None = None,
         transaction: Any = None,
         expires_in_seconds: int | None = None,

@@ -54,6 +54,12 @@ _wait_option = span_option("--timeout", default="300s", show_default=True, help=
     metavar="KEY",
     help="Of runs with this key, only max_per_key of the task are under way at once.",
 )
+@click.option(
+    "--dedupe-key", metavar="KEY", help="No second run while one of this key is not final; or as the next two say."
+)
+@span_option("--throttle", help="With --dedupe-key: at most one run in so long.")
+@span_option("--debounce", help="With --dedupe-key: one run, when none was asked for in so long.")
+@span_option("--max-wait", help="With --debounce: after so long at the latest.")
 @click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
 @_wait_option
 @output_option
@@ -67,6 +73,10 @@ def trigger_command(
     expires: float | None,
     priority: int | None,
     concurrency_key: str | None,
+    dedupe_key: str | None,
+    throttle: float | None,
+    debounce: float | None,
+    max_wait: float | None,
     wait: bool,
     timeout: float,
     output: str,
@@ -74,7 +84,7 @@ def trigger_command(
     """Make one run of TASK now, independent of its schedule."""
     remote = Remote.of_environment()
     given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
-    given["concurrency_key"] = concurrency_key
+    given |= {"concurrency_key": concurrency_key, "dedupe": _dedupe(dedupe_key, throttle, debounce, max_wait)}
     given["expires_in_seconds"] = None if expires is None else math.ceil(expires)
     given = {name: value for name, value in given.items() if value is not None}
     payload = _payload(data, arguments)
@@ -152,6 +162,20 @@ def _pairs(given: tuple[str, ...], mark: str, option: str, form: str) -> dict[st
             raise click.BadParameter(f"is {text!r}; takes {form}", param_hint=option)
         found[name.strip()] = value.strip()
     return found
+
+
+def _dedupe(
+    key: str | None, throttle: float | None, debounce: float | None, max_wait: float | None
+) -> dict[str, Any] | None:
+    if throttle is not None and debounce is not None:
+        raise click.UsageError("--throttle and --debounce exclude each other")
+    if key is None:
+        if throttle is not None or debounce is not None or max_wait is not None:
+            raise click.UsageError("--throttle, --debounce and --max-wait need --dedupe-key")
+        return None
+    mode = "throttle" if throttle is not None else "debounce" if debounce is not None else "key"
+    asked = {"mode": mode, "key": key, "seconds": throttle or debounce, "max_wait_seconds": max_wait}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 _SILENT = 2.0

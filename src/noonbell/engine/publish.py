@@ -51,7 +51,8 @@ async def topics_of(publications: Sequence[Publication], tasks: TaskCache | Mapp
     topics: set[str] = set()
     queued: set[TaskId] = set()
     for publication in publications:
-        if publication.delay_seconds > 0 or publication.run_at is not None:
+        is_debounced = publication.dedupe is not None and publication.dedupe.is_for_later
+        if publication.delay_seconds > 0 or publication.run_at is not None or is_debounced:
             topics.add(PLAN)
         else:
             queued.add(publication.task_id)

@@ -11,6 +11,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.attempt import Precondition, Settlement
+from noonbell.model.dedupe import Dedupe
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
@@ -48,6 +49,13 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_time: Instant | None = None
     retry_of_run_id: RunId | None = None
     trace_id: str | None = None
+    dedupe: Dedupe | None = None
+    """Instead of a key: which of several publishes make a run."""
+
+    @property
+    def unique_key(self) -> str | None:
+        """At most one run of the task has it at a time."""
+        return self.key if self.dedupe is None else self.dedupe.stored_key
 
 
 class PublishOutcome(enum.StrEnum):

@@ -15,6 +15,7 @@ from noonbell.engine.publish import publish
 from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.dedupe import Dedupe, DedupeMode
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import Task, TaskId
@@ -59,6 +60,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None
     specific_worker_ids: Annotated[
         tuple[str, ...] | None, meta("Only these workers, in place of the task's.", max_length=1_000)
+    ] = None
+    dedupe: Annotated[
+        Dedupe | None, meta("Instead of a `key`: which of several publishes make a run, and when it starts.")
     ] = None
     concurrency_key: Annotated[
         str | None,
@@ -105,7 +109,9 @@ class PublishBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Triggered(msgspec.Struct, frozen=True):
     run_id: Annotated[RunId, meta(examples=[7340033])]
-    outcome: Annotated[PublishOutcome | msgspec.UnsetType, meta("With a `key`: what became of it.")] = msgspec.UNSET
+    outcome: Annotated[PublishOutcome | msgspec.UnsetType, meta("With a `key` or `dedupe`: what became of it.")] = (
+        msgspec.UNSET
+    )
 
 
 class ShownPublished(msgspec.Struct, frozen=True):
@@ -221,6 +227,8 @@ def read_publication(
         at.wrong("update_waiting", "needs a key: it changes the waiting run of that key")
     if asked.key is None and asked.if_finished is not msgspec.UNSET:
         at.wrong("if_finished", "needs a key: it is about the finished run of that key")
+    if asked.dedupe is not None and not any(name.startswith(at.name_of("dedupe")) for name in at.problems.found):
+        _check_dedupe(asked, asked.dedupe, at)
     overrides: dict[str, Any] = {} if asked.override_body is None else {"override_body": asked.override_body}
     if asked.force_async:
         overrides["force_async"] = True
@@ -240,7 +248,25 @@ def read_publication(
         specific_worker_ids=asked.specific_worker_ids,
         expires_in_seconds=asked.expires_in_seconds,
         trace_id=trace_id,
+        dedupe=asked.dedupe,
     )
+
+
+def _check_dedupe(asked: Trigger, rule: Dedupe, at: ReadContext) -> None:
+    is_key, within = rule.mode is DedupeMode.KEY, ReadContext(at.problems, at.name_of("dedupe"))
+    if asked.key is not None:
+        at.wrong("dedupe", "has a key of its own, and there is a key beside it; expected one of the two")
+    if is_key and rule.seconds is not None:
+        within.wrong("seconds", "is for throttle and debounce; a key counts until its run is final")
+    if not is_key and rule.seconds is None:
+        within.wrong("seconds", f"is missing; {rule.mode} needs the length of its stretch")
+    if rule.max_wait_seconds is not None and rule.mode is not DedupeMode.DEBOUNCE:
+        within.wrong("max_wait_seconds", "is for debounce")
+    elif rule.max_wait_seconds is not None and rule.seconds is not None and rule.max_wait_seconds < rule.seconds:
+        within.wrong("max_wait_seconds", "is less than seconds; expected as much or more")
+    if not is_key and (asked.run_at is not None or asked.delay_seconds is not msgspec.UNSET):
+        name = "run_at" if asked.run_at is not None else "delay_seconds"
+        at.wrong(name, f"says when, and so does a {rule.mode}; expected one of the two")
 
 
 MOST_SLOTS: Final = 10_000

@@ -32,6 +32,7 @@ PROTOCOL = DOCS / "how-to/worker-protocol.md"
 QUEUES = DOCS / "how-to/queues.md"
 AFTER = DOCS / "how-to/run-after-others.md"
 CALLS = DOCS / "how-to/call-a-url.md"
+KEYS = [DOCS / "how-to/limits-per-key.md", DOCS / "how-to/debounce-and-throttle.md"]
 
 HOST = "http://localhost:8080"
 
@@ -230,6 +231,15 @@ async def test_every_line_of_the_page_about_calls_works(quick_api: Api):
     for line in curl_lines(CALLS):
         assert (await run_line(quick_api, line)).status == 200, line
     assert all(json.loads(block) for block in blocks(CALLS, "json"))
+
+
+@pytest.mark.parametrize("page", KEYS, ids=lambda page: page.stem)
+async def test_the_lines_about_keys_of_runs_work(quick_api: Api, page: Path):
+    lines = curl_lines(page)
+    assert len(lines) >= 3
+    for line in lines:
+        told = await run_line(quick_api, line)
+        assert told.status < 300, (line, told.text)
 
 
 async def test_every_line_of_the_page_about_tasks_after_others_works(quick_api: Api):

@@ -30,6 +30,7 @@ TESTING = DOCS / "how-to/testing.md"
 AFTER = DOCS / "how-to/run-after-others.md"
 CALLS = DOCS / "how-to/call-a-url.md"
 PER_KEY = DOCS / "how-to/limits-per-key.md"
+DEDUPE = DOCS / "how-to/debounce-and-throttle.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -82,11 +83,12 @@ async def test_the_page_about_jobs_put_together_is_true(tmp_path: Path, monkeypa
         await run(block, COMPOSE, names)
 
 
-async def test_the_page_about_limits_per_key_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("page", [PER_KEY, DEDUPE], ids=lambda page: page.stem)
+async def test_the_pages_about_keys_of_runs_are_true(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
-    for block in blocks(PER_KEY):
-        await run(block, PER_KEY, names)
+    for block in blocks(page):
+        await run(block, page, names)
 
 
 def run_as_tests(page: Path, folder: Path) -> None:

@@ -70,7 +70,7 @@ def plain_tasks(publications: Sequence[Publication], cache: KnownTasks) -> dict[
 
 def _is_plain_publication(publication: Publication) -> bool:
     return (
-        publication.key is None
+        publication.unique_key is None
         and publication.run_at is None
         and publication.delay_seconds <= 0
         and publication.overrides is None

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidState, NotFound
 from noonbell.model.call import CALL, CALL_TYPE
+from noonbell.model.dedupe import Dedupe
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus
-from noonbell.model.task import TaskStatus
+from noonbell.model.task import NEVER, TaskStatus
+from noonbell.policy import dedupe
 from noonbell.policy.account import Refuse, admit, needs_counts
+from noonbell.policy.dedupe import Standing
 from noonbell.policy.joins import root_of
 from noonbell.stores.sql import finish, keys
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, gate_counts, load_active
@@ -23,7 +27,7 @@ from noonbell.stores.sql.insert_runs import NewRun, insert_runs, rate_key
 from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, delete, insert, update
+from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert, update
 
 
 @dataclass(slots=True)
@@ -35,6 +39,21 @@ class _Holder:
     live: Live | None
     new_run: NewRun | None = None
     """Born in this very batch: its id comes with its birth."""
+    created_at: Instant = NEVER
+    until: Instant | None = None
+    """How long it holds off others: see `policy.dedupe`."""
+
+    @property
+    def standing(self) -> Standing:
+        is_final = self.new_run is None and self.live is None and self.status in FINAL
+        was_claimed = self.live is not None and self.live.was_claimed
+        return Standing(self.created_at, is_final, was_claimed, self.until)
+
+    @property
+    def run_at(self) -> Instant | None:
+        if self.new_run is not None:
+            return self.new_run.run_at
+        return None if self.live is None else Instant(self.live.run_at)
 
     @property
     def outcome(self) -> PublishOutcome:
@@ -51,11 +70,17 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
     new_runs: list[NewRun] = []
     answers: list[PublishResult | tuple[NewRun, PublishOutcome]] = []
     freed: list[int] = []
-    for publication in publications:
-        known = tasks[publication.task_id]
-        name = (publication.task_id, publication.key)
-        holder = holders.get(name) if publication.key is not None else None
-        if holder is not None and not _reruns(publication, holder):
+    holding: list[tuple[NewRun, Instant]] = []
+    for asked in publications:
+        known = tasks[asked.task_id]
+        name = (asked.task_id, asked.unique_key)
+        holder = holders.get(name) if asked.unique_key is not None else None
+        publication, until = asked, None
+        if asked.dedupe is not None:
+            publication, until, is_new = yield from _deduplicated(asked, asked.dedupe, holder, now)
+        else:
+            is_new = holder is None or _reruns(asked, holder)
+        if holder is not None and not is_new:
             answers.append((yield from _existing(q, cache, known, now, publication, holder)))
             continue
         new_run = make(known, now, publication, counts)
@@ -63,18 +88,43 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
             answers.append(new_run)
             continue
         new_run.root = roots.get(publication.retry_of_run_id)
-        if publication.key is not None:
+        if name[1] is not None:
             if holder is not None:
                 freed.append(holder.run_id)
-            holders[name] = _Holder(RunId(0), RunStatus.SCHEDULED, None, new_run)
+            holders[name] = _Holder(RunId(0), RunStatus.SCHEDULED, None, new_run, now, until)
+        if until is not None:
+            holding.append((new_run, until))
         new_runs.append(new_run)
         answers.append((new_run, PublishOutcome.CREATED))
     if freed:
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
     yield from insert_runs(q, cache, now, new_runs)
+    if holding:
+        yield UpdateMany("runs", "id", ("dedupe_until",), [(new_run.id, until) for new_run, until in holding])
     yield from tell("run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in new_runs])
     yield from finish.after_birth(q, cache, now, new_runs)
     return [a if isinstance(a, PublishResult) else PublishResult(a[0].id, a[1]) for a in answers]
+
+
+def _deduplicated(
+    asked: Publication, rule: Dedupe, holder: _Holder | None, now: Instant
+) -> Work[tuple[Publication, Instant | None, bool]]:
+    """The publication as `dedupe` has it done, how long its run holds others off, and whether it makes one."""
+    verdict = dedupe.decide(rule, None if holder is None else holder.standing, now)
+    match verdict:
+        case dedupe.Make(run_at, until):
+            return msgspec.structs.replace(asked, run_at=run_at or asked.run_at), until, True
+        case dedupe.Stand(until):
+            if until is not None and holder is not None:
+                holder.until = until
+                if holder.new_run is None:
+                    yield update("runs", {"id": holder.run_id}, dedupe_until=until)
+            return asked, None, False
+        case dedupe.Replace(run_at):
+            at = run_at or (None if holder is None else holder.run_at)
+            return msgspec.structs.replace(asked, run_at=at, update_waiting=True), None, False
+        case _:
+            assert_never(verdict)
 
 
 def _roots(q: Dialect, publications: Sequence[Publication]) -> Work[dict[int | None, str]]:
@@ -111,7 +161,7 @@ def make(known: Known, now: Instant, publication: Publication, counts: dict[int,
         scheduled_time=publication.scheduled_time or now,
         run_at=max(run_at, now) if publication.run_at is None else run_at,
         gated=admitted.gated or spec.rate_limit is not None,
-        key=publication.key,
+        key=publication.unique_key,
         priority=publication.priority,
         payload=publication.payload,
         overrides=publication.overrides,
@@ -130,21 +180,21 @@ def counts_of(q: Dialect, tasks: dict[int, Known]) -> Work[dict[int, list[int]]]
 
 
 def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple[int, str | None], _Holder]]:
-    keyed = [publication for publication in publications if publication.key is not None]
+    keyed = [publication for publication in publications if publication.unique_key is not None]
     if not keyed:
         return {}
     rows = yield Fetch(
-        f"select id, task_id, live_key, status from runs where {q.ids('task_id', 'tasks')}"
+        f"select id, task_id, live_key, status, created_at, dedupe_until from runs where {q.ids('task_id', 'tasks')}"
         f" and {q.names('live_key', 'keys')}{q.lock}",
         {
             "tasks": q.pack(sorted({publication.task_id for publication in keyed})),
-            "keys": q.pack(sorted({str(publication.key) for publication in keyed})),
+            "keys": q.pack(sorted({str(publication.unique_key) for publication in keyed})),
         },
     )
     living = yield from load_active(q, [row[0] for row in rows if row[3] not in FINAL])
     return {
-        (task_id, key): _Holder(RunId(run_id), RunStatus(status), living.get(run_id))
-        for run_id, task_id, key, status in rows
+        (task_id, key): _Holder(RunId(run_id), RunStatus(status), living.get(run_id), None, created_at, until)
+        for run_id, task_id, key, status, created_at, until in rows
     }
 
 

@@ -1,0 +1,60 @@
+"""`dedupe` over HTTP: what is refused, and what a trigger and a batch are answered with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.api.serving import JOB, Api
+
+THROTTLE = {"mode": "throttle", "key": "k", "seconds": 60}
+DEBOUNCE = {"mode": "debounce", "key": "k", "seconds": 60}
+
+
+async def task_of(api: Api) -> int:
+    return int((await api.good("POST", "/tasks", {**JOB, "name": "work"}, 201))["id"])
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"dedupe": THROTTLE, "key": "k"}, "dedupe"),
+        ({"dedupe": {"mode": "throttle", "key": "k"}}, "dedupe.seconds"),
+        ({"dedupe": {"mode": "debounce", "key": "k"}}, "dedupe.seconds"),
+        ({"dedupe": {"mode": "key", "key": "k", "seconds": 5}}, "dedupe.seconds"),
+        ({"dedupe": {"mode": "key"}}, "dedupe.key"),
+        ({"dedupe": {"key": "k"}}, "dedupe.mode"),
+        ({"dedupe": {"mode": "often", "key": "k"}}, "dedupe.mode"),
+        ({"dedupe": {"mode": "key", "key": ""}}, "dedupe.key"),
+        ({"dedupe": {"mode": "key", "key": "k" * 201}}, "dedupe.key"),
+        ({"dedupe": {**THROTTLE, "seconds": 0}}, "dedupe.seconds"),
+        ({"dedupe": {**THROTTLE, "keep": "all"}}, "dedupe.keep"),
+        ({"dedupe": {**THROTTLE, "max_wait_seconds": 90}}, "dedupe.max_wait_seconds"),
+        ({"dedupe": {**DEBOUNCE, "max_wait_seconds": 5}}, "dedupe.max_wait_seconds"),
+        ({"dedupe": DEBOUNCE, "delay_seconds": 5}, "delay_seconds"),
+        ({"dedupe": THROTTLE, "run_at": "2030-01-01T00:00:00Z"}, "run_at"),
+        ({"dedupe": {**THROTTLE, "odd": 1}}, "dedupe.odd"),
+    ],
+)
+async def test_what_contradicts_itself_is_refused_by_the_name_of_the_field(
+    quick_api: Api, given: dict[str, Any], field: str
+):
+    task = await task_of(quick_api)
+    answer = await quick_api.call("POST", f"/tasks/{task}/trigger", given)
+    assert answer.status == 400
+    assert list(answer.body["details"]) == [field]
+    batch = await quick_api.call("POST", "/runs/batch", {"runs": [{"task": task, **given}]})
+    assert list(batch.body["details"]) == [f"runs[0].{field}"]
+
+
+async def test_a_throttled_trigger_makes_no_run_and_is_answered_with_the_standing_one(api_everywhere: Api):
+    api = api_everywhere
+    task = await task_of(api)
+    first = await api.good("POST", f"/tasks/{task}/trigger", {"dedupe": THROTTLE})
+    second = await api.good("POST", f"/tasks/{task}/trigger", {"dedupe": THROTTLE})
+    assert (first["outcome"], second) == ("created", {"run_id": first["run_id"], "outcome": "exists"})
+    runs = [{"task": task, "dedupe": THROTTLE}, {"task": task, "dedupe": DEBOUNCE}, {"task": task}]
+    answers = (await api.good("POST", "/runs/batch", {"runs": runs}))["runs"]
+    assert [answer["outcome"] for answer in answers] == ["exists", "created", "created"]
+    assert (await api.good("GET", f"/tasks/{task}/runs"))["total"] == 3
