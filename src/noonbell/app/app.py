@@ -256,6 +256,7 @@ class App:
         concurrency: int | None = None,
         worker_id: str | None = None,
         worker_version: int = 0,
+        worker_labels: Mapping[str, str] | None = None,
         scheduler: bool = True,
         graceful_timeout: float = 10.0,
         declare: bool = True,
@@ -278,6 +279,7 @@ class App:
                 options = embedded.WorkerOptions(
                     worker_id=worker_id,
                     version=worker_version,
+                    labels=worker_labels,
                     queues=(self.handlers.queues() if queues is None else queues) or (embedded.DEFAULT_QUEUE,),
                     concurrency=concurrency,
                     poll=settings.scheduler.poll_interval,

@@ -65,6 +65,8 @@ class WorkerOptions:
     """The longest that it waits while no wake-up comes, in seconds. None: `jobs.poll_interval`."""
     part_of: str | None = None
     """The command that it cannot be stopped without."""
+    labels: Mapping[str, str] | None = None
+    """What it says of itself. None: `jobs.worker_labels`."""
 
 
 async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOptions) -> Worker:
@@ -90,6 +92,7 @@ async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOpti
         abandoned=abandoned,
         heartbeat_thread=parts.heartbeat_thread,
         part_of=options.part_of,
+        labels=jobs.worker_labels if options.labels is None else options.labels,
     )
 
 

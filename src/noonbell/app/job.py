@@ -89,6 +89,7 @@ class JobOptions(TypedDict, total=False):
     expires_in_seconds: int | None
     specific_worker_ids: Sequence[str]
     min_worker_version: int
+    worker_labels: Mapping[str, str]
     fanout: Mapping[str, Any]
     delivery: Literal["at_least_once", "at_most_once"]
     on_lost: Literal["RETRY", "FAIL"]

@@ -136,6 +136,25 @@ expect_head_option: Callable[[F], F] = click.option(
 )
 
 
+label_option = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What its workers say of themselves, for `worker_labels` of tasks; may be repeated.",
+)
+
+
+def label_flags(labels: tuple[str, ...]) -> dict[str, Any]:
+    """The setting that `--label` gives; none, where it was not given."""
+    if not labels:
+        return {}
+    wrong = next((label for label in labels if not label.partition("=")[0] or "=" not in label), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is no NAME=VALUE", param_hint="--label")
+    return {"jobs__worker_labels": {name: value for name, _, value in (label.partition("=") for label in labels)}}
+
+
 def load_settings(files: tuple[str, ...], **flags: Any) -> Loaded:
     """Flags are named `section__key`; None is one that was not given."""
     from noonbell.settings import load

@@ -10,7 +10,15 @@ from typing import Self
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, log_level_option, new_option, store_option
+from noonbell.cli.options import (
+    config_option,
+    label_flags,
+    label_option,
+    load_settings,
+    log_level_option,
+    new_option,
+    store_option,
+)
 from noonbell.cli.output import talk
 from noonbell.fields import counted
 
@@ -26,6 +34,7 @@ from noonbell.fields import counted
 @click.option("--no-scheduler", is_flag=True, help="Do not plan: other nodes turn slots into runs.")
 @click.option("--no-worker", is_flag=True, help="Do not execute: other nodes carry the runs out.")
 @click.option("--no-api", is_flag=True, help="Do not listen: only plan and execute.")
+@label_option
 @log_level_option
 @new_option
 def serve_command(
@@ -37,11 +46,12 @@ def serve_command(
     no_scheduler: bool,
     no_worker: bool,
     no_api: bool,
+    labels: tuple[str, ...],
     log_level: str | None,
     new: bool,
 ) -> int:
     """Start scheduler, worker and API in one process; SIGTERM or Ctrl-C stops them gracefully."""
-    flags = {"server__host": host, "server__port": port, "logging__level": log_level}
+    flags = {"server__host": host, "server__port": port, "logging__level": log_level, **label_flags(labels)}
     settings = load_settings(files, store__url=store, **flags).settings
     from noonbell.wiring import run
 

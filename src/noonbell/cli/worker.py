@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
-from noonbell.cli.options import config_option, load_settings, log_level_option, store_option
+from noonbell.cli.options import config_option, label_flags, label_option, load_settings, log_level_option, store_option
 from noonbell.cli.output import ago, cut, output_option, show_list, talk
 from noonbell.cli.root import NounGroup
 
@@ -16,6 +16,7 @@ COLUMNS = {
     "state": lambda worker: worker["state"],
     "version": lambda worker: str(worker["version"]),
     "queues": lambda worker: ",".join(worker["queues"]),
+    "labels": lambda worker: cut(",".join(f"{name}={value}" for name, value in worker["labels"].items()), _WIDEST),
     "job types": lambda worker: _types(worker["job_types"]),
     "running": lambda worker: f"{worker['running']}/{worker['concurrency']}",
     "heartbeat": lambda worker: ago(worker["last_heartbeat_at"]),
@@ -39,6 +40,7 @@ def _types(job_types: list[str] | None) -> str:
 @click.option("--concurrency", metavar="N", help="How many jobs to execute side by side [4].")
 @click.option("--worker-id", metavar="ID", help="Its name; no two may have the same [host-pid-random].")
 @click.option("--version", "version", type=click.IntRange(0), default=0, help="What `min_worker_version` asks for [0].")
+@label_option
 @log_level_option
 @store_option
 @config_option
@@ -50,6 +52,7 @@ def worker_command(
     concurrency: str | None,
     worker_id: str | None,
     version: int,
+    labels: tuple[str, ...],
     log_level: str | None,
     store: str | None,
     files: tuple[str, ...],
@@ -63,7 +66,7 @@ def worker_command(
         return None
     if location is None:
         raise click.UsageError("a worker needs --app MODULE:APP", context)
-    flags = {"jobs__worker_concurrency": concurrency, "logging__level": log_level}
+    flags = {"jobs__worker_concurrency": concurrency, "logging__level": log_level, **label_flags(labels)}
     settings = load_settings(files, store__url=store, **flags).settings
     from noonbell.wiring import WorkerOptions, run_worker
 

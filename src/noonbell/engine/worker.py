@@ -72,11 +72,13 @@ class Worker:
         abandoned: AbandonedThreads | None = None,
         heartbeat_thread: HeartbeatThread | None = None,
         part_of: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`.
 
         `abandoned` is shared with the job target, so that its threads count in `concurrency`. `heartbeat_thread` renews the
-        leases; None: the worker's loop does. `part_of`: the command that the worker cannot be stopped without.
+        leases; None: the worker's loop does. `part_of`: the command that the worker cannot be stopped without. `labels`: what it says
+        of itself, for tasks with `worker_labels`.
         """
         self.id = worker_id or new_worker_id()
         self.incarnation = secrets.token_hex(8)
@@ -86,8 +88,15 @@ class Worker:
         self.stop_wanted = asyncio.Event()
         """Set when an operator wants this worker to stop; its owner then calls `stop`."""
         types = None if job_types is None else tuple(job_types)
-        registered = self._registration(version, types, concurrency, part_of)
-        request = ClaimRequest(worker_id=self.id, queues=self.queues, max=batch, job_types=types, version=version)
+        registered = self._registration(version, types, concurrency, part_of, dict(labels or {}))
+        request = ClaimRequest(
+            worker_id=self.id,
+            queues=self.queues,
+            max=batch,
+            job_types=types,
+            version=version,
+            labels=model.label_pairs(labels or {}),
+        )
         tasks = tasks or TaskCache(store)
         pauses = PauseCheck(store)
         runner = AttemptRunner(store, tasks, targets, callback_url, pause_check=pauses)
@@ -119,7 +128,12 @@ class Worker:
         self._listener_runners: list[LoopRunner] = []
 
     def _registration(
-        self, version: int, types: tuple[str, ...] | None, concurrency: int, part_of: str | None
+        self,
+        version: int,
+        types: tuple[str, ...] | None,
+        concurrency: int,
+        part_of: str | None,
+        labels: dict[str, str],
     ) -> model.WorkerInfo:
         return model.WorkerInfo(
             id=self.id,
@@ -129,6 +143,7 @@ class Worker:
             job_types=types,
             concurrency=concurrency,
             meta={ENFORCES_TIMEOUT: True} | ({} if part_of is None else {model.PART_OF: part_of}),
+            labels=labels,
         )
 
     def take_calls_from(self, queues: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from noonbell.model.attempt import Assignment, Outcome, Settlement, SettleResult
 from noonbell.model.request import Claimed, ClaimRequest, HeartbeatAnswer
 from noonbell.model.run import Lease, Run, RunId, RunStatus
 from noonbell.model.task import Delivery, Task
-from noonbell.model.worker import Attendance, LeaseOrder, Order, WorkerDeclaration, WorkerInfo, WorkerState
+from noonbell.model.worker import Attendance, LeaseOrder, Order, WorkerDeclaration, WorkerInfo, WorkerState, label_pairs
 from noonbell.ports import ANY_QUEUE, ORDERS, PAUSE, PLAN, Store, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.engine")
@@ -78,10 +78,11 @@ class ClaimKind(NamedTuple):
     queues: tuple[str, ...]
     job_types: tuple[str, ...] | None
     version: int
+    labels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, request: ClaimRequest) -> ClaimKind:
-        return cls(request.queues, request.job_types, request.version)
+        return cls(request.queues, request.job_types, request.version, request.labels)
 
 
 class LongPoll:
@@ -368,7 +369,12 @@ class WorkerBackend:
         """Runs for this worker, and what an operator wants of it. Canceled, it gives back what it had got."""
         attendance = await self._attendance(worker_id, said)
         request = ClaimRequest(
-            worker_id=worker_id, queues=said.queues, max=most, job_types=said.job_types, version=said.version
+            worker_id=worker_id,
+            queues=said.queues,
+            max=most,
+            job_types=said.job_types,
+            version=said.version,
+            labels=label_pairs(dict(said.labels)),
         )
         leases = await self._long_poll.claim(request, attendance, wait_seconds)
         try:
@@ -424,6 +430,7 @@ class WorkerBackend:
                 job_types=said.job_types,
                 concurrency=concurrency,
                 meta=meta,
+                labels=dict(said.labels),
             )
         )
 

@@ -100,6 +100,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     min_version: int = 0
     workers: tuple[str, ...] = ()
     """Only these may have it; empty = any."""
+    labels: tuple[str, ...] = ()
+    """Only workers that have all of these, each as `name=value`."""
     had: tuple[str, ...] = ()
     """A part of a fan-out: these have had another part of it, and may not have this one."""
 

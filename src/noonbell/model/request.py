@@ -80,6 +80,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     job_types: tuple[str, ...] | None = None
     """None: any."""
     version: int = 0
+    labels: tuple[str, ...] = ()
+    """What the worker says of itself, each as `name=value`: see `model.worker.label_pairs`."""
 
 
 class Claimed(msgspec.Struct, frozen=True):

@@ -468,6 +468,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
     min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
+    worker_labels: Annotated[
+        dict[str, Annotated[str, described(max_length=255)]],
+        described("Only workers that have all of these labels (`--label NAME=VALUE`); empty: any.", max_length=50),
+    ] = {}
     fanout: Annotated[Fanout | None, described("Carried out by several workers.")] = None
     delivery: Annotated[Delivery, described("at_most_once: an attempt that may have begun is never repeated.")] = (
         Delivery.AT_LEAST_ONCE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -30,6 +31,8 @@ class Lack(enum.StrEnum):
     """Those that know the job type are too old."""
     NAMED = "named"
     """It names workers, and none of them could take it."""
+    LABELS = "labels"
+    """None has all the labels that the task asks for."""
     PART = "part"
     """A part of a fan-out: each worker has had another part of it."""
 
@@ -47,6 +50,11 @@ def is_scheduler_alive(seen_at: Instant | None, now: Instant) -> bool:
     return seen_at is not None and seen_at > now - SCHEDULER_SILENCE
 
 
+def label_pairs(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Each label as `name=value`: how claims compare them. A name has no `=`."""
+    return tuple(sorted(f"{name}={value}" for name, value in labels.items()))
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     incarnation: str
@@ -59,6 +67,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Instant = Instant(0)
     heartbeat_at: Instant = Instant(0)
     meta: dict[str, Any] = {}
+    labels: dict[str, str] = {}
 
     def serves(self, queue: str, job_type: str | None) -> bool:
         """Whether it claims from the queue, and knows the type."""
@@ -73,6 +82,7 @@ class WorkerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     concurrency: int | None = None
     """None: it does not say."""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Attendance(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.task import Fanout
-from noonbell.model.worker import Lack, WorkerInfo, WorkerState
+from noonbell.model.worker import Lack, WorkerInfo, WorkerState, label_pairs
 
 
 class WorkerNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +21,8 @@ class WorkerNeeds(msgspec.Struct, frozen=True, kw_only=True):
     min_version: int = 0
     workers: frozenset[str] | None = None
     """Only these; None: any."""
+    labels: frozenset[str] = frozenset()
+    """All of these, each as `name=value`."""
     had: frozenset[str] = frozenset()
     """For a part of a fan-out: these have had another part of it, and may not have this one."""
 
@@ -58,6 +60,7 @@ _CONDITIONS: Sequence[tuple[Lack, Callable[[WorkerInfo, WorkerNeeds], bool]]] = 
     (Lack.QUEUE, lambda worker, wanted: wanted.queue in worker.queues or makes_calls(worker, wanted)),
     (Lack.JOB_TYPE, lambda worker, wanted: _knows(worker, wanted.job_type)),
     (Lack.VERSION, lambda worker, wanted: worker.version >= wanted.min_version),
+    (Lack.LABELS, lambda worker, wanted: wanted.labels <= set(label_pairs(worker.labels))),
     (Lack.NAMED, lambda worker, wanted: wanted.workers is None or worker.id in wanted.workers),
     (Lack.PART, lambda worker, wanted: worker.id not in wanted.had),
 )

@@ -32,7 +32,7 @@ from noonbell.model.run import (
     SkipReason,
 )
 from noonbell.model.task import Task, TaskSpec
-from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive
+from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive, label_pairs
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.ports import Store
@@ -544,6 +544,7 @@ _SENTENCES: Final = {
     Lack.QUEUE: "no_worker",
     Lack.JOB_TYPE: "no_worker_type",
     Lack.VERSION: "no_worker_version",
+    Lack.LABELS: "no_worker_labels",
     Lack.NAMED: "no_worker_named",
     Lack.PART: "no_worker_part",
 }
@@ -584,6 +585,7 @@ def _wanted(wait: Wait, queue: str) -> WorkerNeeds:
         job_type=wait.job_type,
         min_version=wait.min_version,
         workers=frozenset(wait.workers) if wait.workers else None,
+        labels=frozenset(wait.labels),
         had=frozenset(wait.had),
     )
 
@@ -596,10 +598,18 @@ def _no_worker(missing: Lack, wait: Wait, queue: str, workers: Sequence[WorkerIn
         "names": named(wait.workers),
     }
     found = BlockedReason("no_worker", _SENTENCES[missing], facts=facts)
+    if missing is Lack.LABELS:
+        found.facts["names"] = named(_missing_labels(wait.labels, queue, workers))
     if missing is Lack.JOB_TYPE:
         known = {name for one in workers if takes_runs(one) and queue in one.queues for name in one.job_types or ()}
         found.more.append(("and_known", {"types": named(sorted(known))}))
     return found
+
+
+def _missing_labels(wanted: Sequence[str], queue: str, workers: Sequence[WorkerInfo]) -> list[str]:
+    """Those that no worker of the queue has; all, where each is there and no worker has them together."""
+    there = {pair for one in workers if takes_runs(one) and queue in one.queues for pair in label_pairs(one.labels)}
+    return [pair for pair in wanted if pair not in there] or list(wanted)
 
 
 def named(names: Sequence[str]) -> str | None:

@@ -41,8 +41,8 @@ class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
     lack: Annotated[
         Lack,
         meta(
-            "What no living worker has: it listens to no such queue, knows no such job type, is too old, is not one that the"
-            " run names, or has had another part of the same fan-out.",
+            "What no living worker has: it listens to no such queue, knows no such job type, is too old, lacks a label that the"
+            " task asks for, is not one that the run names, or has had another part of the same fan-out.",
             examples=["job_type"],
         ),
     ]

@@ -223,6 +223,10 @@ def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: Rea
         at.wrong("name", "is missing; expected a text of 1 to 255 characters")
     elif name != name.strip():
         at.expected("name", name, "a name without a blank at its ends")
+    if any(not 1 <= len(label) <= 255 or "=" in label for label in values.get("worker_labels", {})):
+        at.wrong(
+            "worker_labels", "has a name that is empty, too long or has a '='; expected names of 1 to 255 characters"
+        )
     for field in ("labels", "specific_worker_ids"):
         if len(msgspec.json.encode(values.get(field, ()))) > MOST_BYTES:
             at.wrong(field, f"are more than {MOST_BYTES} bytes")

@@ -39,6 +39,7 @@ class ShownWorker(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, meta(examples=["resizer-1"])]
     state: WorkerState
     version: Annotated[int, meta(examples=[3])]
+    labels: Annotated[dict[str, str], meta("What it says of itself, for `worker_labels`.", examples=[{"gpu": "a100"}])]
     queues: Annotated[tuple[str, ...], meta(examples=[["default"]])]
     job_types: Annotated[tuple[str, ...] | None, meta("Null: any.", examples=[["resize"]])]
     concurrency: Annotated[int, meta("The most runs that it holds.", examples=[10])]
@@ -248,6 +249,10 @@ class ClaimBody(msgspec.Struct, frozen=True, kw_only=True):
     max: Annotated[int, meta("The most runs that are wanted.", ge=1, le=MOST_RUNS)] = 1
     wait_seconds: Annotated[float, meta("How long to wait for a run.", ge=0, le=LONGEST_WAIT)] = 20
     version: Annotated[int, meta("The worker's own, for `min_worker_version`.", ge=0, le=2**31 - 1)] = 0
+    labels: Annotated[
+        dict[str, Annotated[str, meta(max_length=255)]],
+        meta("What the worker says of itself, for `worker_labels`.", max_length=50, examples=[{"gpu": "a100"}]),
+    ] = {}
     concurrency: Annotated[
         int | None,
         meta(
@@ -416,9 +421,15 @@ class WorkerProtocol:
         asked = read_into(ClaimBody, given, at)
         for name in OWN_QUEUES.keys() & set(asked.queues):
             at.wrong("queues", f"names {name!r}; only built-in workers call {OWN_QUEUES[name].name} targets")
+        if any(not 1 <= len(label) <= 255 or "=" in label for label in asked.labels):
+            at.wrong("labels", "has a name that is empty, too long or has a '='; expected names of 1 to 255 characters")
         at.problems.finish()
         said = WorkerDeclaration(
-            queues=asked.queues, job_types=asked.job_types, version=asked.version, concurrency=asked.concurrency
+            queues=asked.queues,
+            job_types=asked.job_types,
+            version=asked.version,
+            concurrency=asked.concurrency,
+            labels=tuple(sorted(asked.labels.items())),
         )
         return Claim(self._backend, *await self._backend.claim(worker_id, said, asked.max, asked.wait_seconds))
 

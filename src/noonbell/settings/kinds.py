@@ -298,6 +298,24 @@ headers = SettingKind(
 mapping = SettingKind("a mapping", _as_mapping, dict)
 
 
+def _read_labels(value: Any) -> Mapping[str, str]:
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        value = {name.strip(): text.strip() if equals else _refuse() for name, equals, text in pairs}
+    found: dict[str, str] = {}
+    for name, given in _as_mapping(value).items():
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
+        text = str(given)
+        if not 1 <= len(name) <= 255 or "=" in name or len(text) > 255 or not f"{name}{text}".isprintable():
+            raise ValueError
+        found[name] = text
+    return found
+
+
+labels = SettingKind("a mapping of names to texts, or NAME=VALUE,NAME=VALUE", _read_labels, dict)
+
+
 def _read_mappings(value: Any) -> tuple[dict[str, Any], ...]:
     return tuple(_as_mapping(item) if isinstance(item, Mapping) else _refuse() for item in _as_items(value))
 

@@ -282,6 +282,9 @@ class JobSettings(Section):
     worker_concurrency: int = key(
         4, kinds.number(0, 10_000), "Jobs that this node executes side by side; 0 takes none, and needs `enabled` off."
     )
+    worker_labels: Mapping[str, str] = key(
+        {}, kinds.labels, "What the workers of this process say of themselves, for `worker_labels` of tasks."
+    )
     poll_interval: float = key(
         1.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
     )

@@ -18,6 +18,7 @@ from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus
 from noonbell.model.task import FLOWS, HTTP, Task, TaskSpec, TaskStatus
+from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain import TIMES, SlotFinding
@@ -107,7 +108,9 @@ BY_KIND: Final = {
 }
 """By `error_details.kind` of a run that failed."""
 
-BY_SENTENCE: Final = frozenset({"no_worker_type", "no_worker_version", "no_worker_named", "no_worker_part"})
+BY_SENTENCE: Final = frozenset(
+    {"no_worker_type", "no_worker_version", "no_worker_labels", "no_worker_named", "no_worker_part"}
+)
 """Sentences of a cause that ask for something else than the cause alone."""
 
 BY_CAUSE: Final = {
@@ -142,7 +145,8 @@ TASK: Final = frozenset(
 """What is set right in the task."""
 PLACES: Final = {
     **dict.fromkeys(
-        ("expired", "no_worker", "no_worker_type", "no_worker_named", "no_worker_part", "lost"), "/workers"
+        ("expired", "no_worker", "no_worker_type", "no_worker_labels", "no_worker_named", "no_worker_part", "lost"),
+        "/workers",
     ),
     "paused": "/",
     "queue_paused": "/queues",
@@ -181,6 +185,7 @@ def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refuse
         "worker": run.worker_id or "–",
         "job_type": spec.job_type if spec is not None and spec.job_type else "–",
         "version": spec.min_worker_version if spec is not None else "–",
+        "labels": ", ".join(label_pairs(spec.worker_labels)) if spec is not None else "–",
     }
     place = f"/tasks/{run.task_id}/edit" if key in TASK else PLACES.get(key, "")
     return Advice(key, facts, place)

@@ -84,6 +84,7 @@ async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int |
         tasks=parts.tasks,
         heartbeat_thread=parts.heartbeat_thread,
         part_of=SERVE,
+        labels=parts.settings.jobs.worker_labels,
     )
 
 

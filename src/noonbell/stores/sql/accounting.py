@@ -112,12 +112,18 @@ def wait(run_id: RunId) -> Work[Wait | None]:
             " select worker_id from live where parent_id = :parent and worker_id is not null",
             {"parent": live.parent_id},
         )
+    needed = []
+    if live.flags & RunFlag.LABELED:
+        needed = yield Fetch(
+            "select pair from needed_labels where task_id = :task order by pair", {"task": live.task_id}
+        )
     found = Wait(
         run_id=run_id,
         until=Instant(live.at) if live.at is not None and live.at > now else None,
         job_type=live.job_type,
         min_version=live.min_version,
         workers=tuple(row[0] for row in pins),
+        labels=tuple(row[0] for row in needed),
         had=tuple(sorted(row[0] for row in had)),
     )
     all_paused = yield from installation_pause()

@@ -95,6 +95,8 @@ class RunFlag:
     """A call whose outcome is told to a URL when it ends."""
     KEYED = 131072
     """It has a row in `keyed_runs`: the limit of its key holds for it."""
+    LABELED = 524288
+    """Only a worker that has the labels of its task may have it."""
     EXPIRES = 262144
     """It has a row in `expiries`: no worker has claimed it yet, and by then one must."""
 
@@ -115,6 +117,8 @@ def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool
         flags |= RunFlag.ROUND
     if pinned:
         flags |= RunFlag.PINNED
+    if spec.worker_labels:
+        flags |= RunFlag.LABELED
     if spec.fanout is not None:
         flags |= RunFlag.FANOUT
     if spec.exec_type is ExecType.FLOW:

@@ -28,7 +28,7 @@ from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
-from noonbell.model.worker import WorkerState
+from noonbell.model.worker import WorkerState, label_pairs
 from noonbell.stores.sql import children, expiry, flows
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
 from noonbell.stores.sql.dialect import Dialect
@@ -145,6 +145,14 @@ def types_fit(q: Dialect, request: ClaimRequest, params: dict[str, Any]) -> str:
     return f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
 
 
+def labels_fit(q: Dialect) -> str:
+    """For a claim: of runs `l`, those whose task asks for no label that is not in `:labels`."""
+    return (
+        f" and ((l.flags & {RunFlag.LABELED}) = 0 or not exists (select 1 from needed_labels n"
+        f" where n.task_id = l.task_id and not ({q.names('n.pair', 'labels')})))"
+    )
+
+
 def _candidates(
     q: Dialect,
     request: ClaimRequest,
@@ -159,6 +167,7 @@ def _candidates(
         "version": request.version,
         "worker": request.worker_id,
         "now": now,
+        "labels": q.pack(list(request.labels)),
     }
     fits = types_fit(q, request, params)
     if parents:
@@ -171,7 +180,7 @@ def _candidates(
         here = {**params, "queue": name}
         places = {Place.READY: ""}
         if special.careful:
-            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{_NOT_HAD}"
+            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{labels_fit(q)}{_NOT_HAD}"
         for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
@@ -183,7 +192,7 @@ def _candidates(
             continue
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
-            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{NOT_EXPIRED}{_NOT_HAD}{fits}"
+            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{NOT_EXPIRED}{labels_fit(q)}{_NOT_HAD}{fits}"
             f" {order}{q.skip_locked_l}",
             here,
         )
@@ -427,6 +436,7 @@ def start_parents(
             and parent.queue in worker.queues
             and (worker.job_types is None or parent.job_type is None or parent.job_type in worker.job_types)
             and worker.version >= spec.min_worker_version
+            and set(label_pairs(spec.worker_labels)) <= set(label_pairs(worker.labels))
         } | {request.worker_id}
         if spec.specific_worker_ids:
             alive &= set(spec.specific_worker_ids)

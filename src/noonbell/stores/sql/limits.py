@@ -7,7 +7,7 @@ reads only open gates, so a task with a million waiting runs and no room costs a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -236,15 +236,25 @@ def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -
     more = " and worker_id = :worker"
     found = yield from q.fetch_by("select run_id from pins", "run_id", pinned, more, worker=request.worker_id)
     mine = {row[0] for row in found}
+    lacking = yield from _lacking_labels(q, request, listed)
 
     def fits(row: Live) -> bool:
         if row.flags & RunFlag.PINNED and row.run_id not in mine:
+            return False
+        if row.flags & RunFlag.LABELED and row.task_id in lacking:
             return False
         if request.job_types is not None and row.job_type is not None and row.job_type not in request.job_types:
             return False
         return row.min_version <= request.version
 
     return {task_id: [row for row in rows if fits(row)] for task_id, rows in listed.items()}
+
+
+def _lacking_labels(q: Dialect, request: ClaimRequest, listed: Mapping[int, Sequence[Live]]) -> Work[set[int]]:
+    """The tasks that ask for a label which this worker does not have."""
+    tasks = {row.task_id for rows in listed.values() for row in rows if row.flags & RunFlag.LABELED}
+    found = yield from q.fetch_by("select task_id, pair from needed_labels", "task_id", tasks)
+    return {task_id for task_id, pair in found if pair not in request.labels}
 
 
 class OpenQueues:

@@ -21,6 +21,7 @@ from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.stores.sql import active_runs as narrow
 from noonbell.stores.sql import edges, keys, reading
@@ -180,6 +181,7 @@ def insert_new(tasks: Sequence[Task], now: Instant) -> Work[None]:
     yield InsertMany("tasks", _TASK_COLUMNS, rows)
     yield InsertMany("cursors", CURSOR_COLUMNS, [(task.id, 1, task.next_fire_at, 0, 0, NEVER) for task in tasks])
     yield from _insert_labels(tasks)
+    yield from _insert_needed_labels(tasks)
     gates = [(task, limit) for task in tasks if (limit := gate_limit(task.spec)) is not None]
     if gates:
         yield InsertMany("gates", _GATE_COLUMNS, [_gate_row(task, limit) for task, limit in gates])
@@ -307,6 +309,9 @@ def _write_versions(
     labelled = [new for old, new in edited if old.spec.labels != new.spec.labels]
     yield from q.delete_by("task_labels", "task_id", [task.id for task in labelled])
     yield from _insert_labels(labelled)
+    asking = [new for old, new in edited if old.spec.worker_labels != new.spec.worker_labels]
+    yield from q.delete_by("needed_labels", "task_id", [task.id for task in asking])
+    yield from _insert_needed_labels(asking)
     for old, new in edited:
         if any(getattr(old.spec, name) != getattr(new.spec, name) for name in _LIMITS):
             yield from _write_gate(q, old, new)
@@ -480,7 +485,7 @@ BELONGINGS = (
 
 _OF_A_TASK = (
     *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
-    *("edges", "joins", "cursors", "run_keys"),
+    *("edges", "joins", "cursors", "run_keys", "needed_labels"),
 )
 
 
@@ -580,6 +585,12 @@ def _write_labels(task: Task) -> Work[None]:
     yield from _insert_labels([task])
 
 
+def _insert_needed_labels(tasks: Sequence[Task]) -> Work[None]:
+    rows = [(task.id, pair) for task in tasks for pair in label_pairs(task.spec.worker_labels)]
+    if rows:
+        yield InsertMany("needed_labels", ("task_id", "pair"), rows)
+
+
 def _insert_labels(tasks: Sequence[Task]) -> Work[None]:
     rows = [(task.id, name, value) for task in tasks for name, value in sorted(task.spec.labels.items())]
     if rows:
@@ -620,7 +631,8 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
     """A change of who may carry runs out acts on those that wait, and stops those under way in the wrong hands."""
     allowed, version = new.spec.specific_worker_ids, new.spec.min_worker_version
     are_others = old.spec.specific_worker_ids != allowed
-    if not are_others and old.spec.min_worker_version == version:
+    is_labeled = bool(new.spec.worker_labels)
+    if not are_others and old.spec.min_worker_version == version and bool(old.spec.worker_labels) == is_labeled:
         return
     rows = yield from narrow.load_where(q, narrow.OF_TASK, task=new.id)
     if not rows:
@@ -630,6 +642,7 @@ def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
     moved = []
     for row in rows:
         flags = _flags_under(row, allowed) if are_others else row.flags
+        flags = flags & ~RunFlag.LABELED | (RunFlag.LABELED if is_labeled else 0)
         place = claimable_place(flags, row.gate, version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), flags, version))
     yield UpdateMany("live", "run_id", ("place", "flags", "min_version"), moved)

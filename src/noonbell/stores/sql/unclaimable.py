@@ -41,6 +41,8 @@ class _Crew:
 
     workers: Sequence[WorkerInfo]
     pins: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    labels: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By task: what it asks for."""
     had: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By parent: who has had a part of it."""
 
@@ -59,6 +61,7 @@ class _Crew:
             job_type=row.job_type,
             min_version=row.min_version,
             workers=frozenset(self.pins[row.run_id]) if row.flags & RunFlag.PINNED else None,
+            labels=frozenset(self.labels[row.task_id]) if row.flags & RunFlag.LABELED else frozenset(),
             had=frozenset(self.had[row.parent_id]) if row.parent_id and row.flags & RunFlag.PART else frozenset(),
         )
         return lack(self.workers, wanted)
@@ -230,6 +233,9 @@ def _learn(q: Dialect, crew: _Crew, rows: Iterable[Live]) -> Work[None]:
     pinned = [row.run_id for row in listed if row.flags & RunFlag.PINNED]
     for run_id, worker_id in (yield from q.fetch_by("select run_id, worker_id from pins", "run_id", pinned)):
         crew.pins[run_id].add(worker_id)
+    labeled = {row.task_id for row in listed if row.flags & RunFlag.LABELED}
+    for task_id, pair in (yield from q.fetch_by("select task_id, pair from needed_labels", "task_id", labeled)):
+        crew.labels[task_id].add(pair)
     parents = {row.parent_id for row in listed if row.parent_id is not None and row.flags & RunFlag.PART}
     for table in ("runs", "live"):
         select = f"select parent_id, worker_id from {table}"
