@@ -153,6 +153,20 @@ async def test_it_expires_although_everything_is_paused(store: Store, clock: Man
     assert await is_expired(store, run_id)
 
 
+async def test_what_the_limit_of_its_key_holds_back_expires_too(store: Store, clock: ManualClock):
+    spec = job(concurrency_key="payload.k", max_per_key=1, expires_in_seconds=10)
+    task = await store.create_task(spec)
+    first, second, third = [await publish(store, task, payload={"k": "a"}) for _ in range(3)]
+    (lease,) = await claim(store)
+    assert lease.run_id == first
+    clock.set(at(20))
+    await store.expire(100)
+    assert [await is_expired(store, run_id) for run_id in (second, third)] == [True, True]
+    await done(store, finish(lease))
+    fresh = await publish(store, task, payload={"k": "a"})
+    assert claimed_ids(await claim(store)) == [fresh]
+
+
 async def test_tasks_that_follow_hear_of_it(store: Store, clock: ManualClock):
     first = await store.create_task(job("first", expires_in_seconds=10))
     after = After(tasks=(Upstream(task=first.id, on=UpstreamOutcome.SKIPPED),))

@@ -145,11 +145,17 @@ def types_fit(q: Dialect, request: ClaimRequest, params: dict[str, Any]) -> str:
     return f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
 
 
-def labels_fit(q: Dialect) -> str:
-    """For a claim: of runs `l`, those whose task asks for no label that is not in `:labels`."""
+def labels_fit(request: ClaimRequest, params: dict[str, Any]) -> str:
+    """For a claim: of runs `l`, those whose task asks for no label that the worker does not have.
+
+    Each label is a value of its own: MariaDB finds nothing at all where a list of them, as a table, is empty.
+    """
+    names = [f"label_{number}" for number in range(len(request.labels))]
+    params |= dict(zip(names, request.labels, strict=True))
+    lacks = f" and n.pair not in ({', '.join(f':{name}' for name in names)})" if names else ""
     return (
-        f" and ((l.flags & {RunFlag.LABELED}) = 0 or not exists (select 1 from needed_labels n"
-        f" where n.task_id = l.task_id and not ({q.names('n.pair', 'labels')})))"
+        f" and ((l.flags & {RunFlag.LABELED}) = 0"
+        f" or not exists (select 1 from needed_labels n where n.task_id = l.task_id{lacks}))"
     )
 
 
@@ -167,8 +173,8 @@ def _candidates(
         "version": request.version,
         "worker": request.worker_id,
         "now": now,
-        "labels": q.pack(list(request.labels)),
     }
+    labels = labels_fit(request, params)
     fits = types_fit(q, request, params)
     if parents:
         params["parents"] = q.pack(list(parents))
@@ -180,7 +186,7 @@ def _candidates(
         here = {**params, "queue": name}
         places = {Place.READY: ""}
         if special.careful:
-            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{labels_fit(q)}{_NOT_HAD}"
+            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{labels}{_NOT_HAD}"
         for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"
@@ -192,7 +198,7 @@ def _candidates(
             continue
         rows = yield Fetch(
             f"select {columns} from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
-            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{NOT_EXPIRED}{labels_fit(q)}{_NOT_HAD}{fits}"
+            f" and l.place = {int(Place.PINNED)} and l.queue = :queue and l.min_version <= :version{NOT_EXPIRED}{labels}{_NOT_HAD}{fits}"
             f" {order}{q.skip_locked_l}",
             here,
         )
