@@ -129,7 +129,7 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
 def test_workers_are_listed_with_the_job_types_that_they_know(noonbell):
     http, jobs = sorted(line.split() for line in noonbell("worker", "list").out.splitlines()[1:])
     known = {line[3]: line[4] for line in (http, jobs)}
-    assert known == {"http": "any", "default,system": "data_cleanup"}
+    assert known == {"http": "noonbell.call", "default,system": "data_cleanup"}
 
 
 def test_tasks_are_listed_for_people_and_for_programs(noonbell, target):

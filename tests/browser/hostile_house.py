@@ -113,6 +113,7 @@ class Life:
     async def task(self, place: str, *, base: dict[str, Any], **plain: Any) -> int | None:
         """A task of that text; where its name has to be another, of a plain one."""
         plain = {**DAILY, "name": f"{self.plain}{place}", **plain}
+        base = {**base, "worker_labels": {}}  # no worker has a label: the run would wait for ever
         made = await self.sow("create_task", base, plain=plain, text=f"{self.text}{place}")
         if made is None:
             return None
@@ -135,7 +136,7 @@ class Life:
             await self.run(task)
             base, plain = {"exec_type": "SYNC"}, {**DAILY, "name": self.plain, "target_url": url}
             await self.sow("patch_task", base, plain=plain, text=f"{self.text} changed", id=task)
-            await self.sow("replace_task", base, plain=plain, id=task)
+            await self.sow("replace_task", {**base, "worker_labels": {}}, plain=plain, id=task)
 
     async def calling_back(self) -> None:
         url = self.sink.url(f"/accept/{self.number}")

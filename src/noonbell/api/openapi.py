@@ -67,6 +67,7 @@ _PATH_ERRORS: Final = {
 _TAGS: Final = {
     "tasks": "What to do, when, and under which policies.",
     "runs": "One piece of work, born from a slot or a trigger.",
+    "calls": "One HTTP request, now or later, without a task.",
     "callbacks": "How a target says that it is done.",
     "schedules": "When a schedule fires.",
     "jobs": "Tasks whose target is a handler, in the words of a jobs table.",

@@ -38,7 +38,6 @@ class PauseCalls:
     @call("POST", "/resume", "resume_all", "Let everything start again", Role.OPERATOR, answer=PauseChanged)
     async def resume(self, request: Request) -> Response:
         """What became due meanwhile is late, as after a downtime: the misfire policy of each task decides about it."""
-        await read_object(request)
         return json_response(plain(await self._pauses.resume(by=params.actor(request))))
 
 

@@ -13,7 +13,7 @@ from noonbell.stores.sql.statement import Execute
 
 FIELDS = {
     *("id", "state", "version", "queues", "job_types", "concurrency", "running", "part_of", "started_at"),
-    "last_heartbeat_at",
+    *("last_heartbeat_at", "labels"),
 }
 
 

@@ -123,7 +123,6 @@ def test_looking_at_tokens_makes_no_store(noonbell, tmp_path, monkeypatch, words
         ("explain", "did you mean task explain or run explain?"),
         ("drain", "did you mean worker drain or queue drain?"),
         ("tusk", "did you mean task?"),
-        ("pause", "did you mean task disable or queue pause?"),
     ],
 )
 def test_a_command_of_a_group_is_found_by_its_own_name(noonbell, given, told):
