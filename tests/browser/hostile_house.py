@@ -113,12 +113,16 @@ class Life:
     async def task(self, place: str, *, base: dict[str, Any], **plain: Any) -> int | None:
         """A task of that text; where its name has to be another, of a plain one."""
         plain = {**DAILY, "name": f"{self.plain}{place}", **plain}
-        base = {**base, "worker_labels": {}}  # no worker has a label: the run would wait for ever
         made = await self.sow("create_task", base, plain=plain, text=f"{self.text}{place}")
         if made is None:
             return None
         self.tasks.append(made["id"])
+        await self.anywhere(made["id"])
         return int(made["id"])
+
+    async def anywhere(self, task: int) -> None:
+        """Let every worker have its runs: none has a label of that text."""
+        await self.house.sower.call("PATCH", "/api/v1/tasks/{id}", {"worker_labels": {}}, {"id": task})
 
     async def alerts(self) -> None:
         name, url = {"name": self.plain}, self.sink.url(f"/ok/{self.number}")
@@ -136,7 +140,8 @@ class Life:
             await self.run(task)
             base, plain = {"exec_type": "SYNC"}, {**DAILY, "name": self.plain, "target_url": url}
             await self.sow("patch_task", base, plain=plain, text=f"{self.text} changed", id=task)
-            await self.sow("replace_task", {**base, "worker_labels": {}}, plain=plain, id=task)
+            await self.sow("replace_task", base, plain=plain, id=task)
+            await self.anywhere(task)
 
     async def calling_back(self) -> None:
         url = self.sink.url(f"/accept/{self.number}")
