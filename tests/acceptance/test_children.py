@@ -117,7 +117,9 @@ def dies_and_loses_nothing(point: str, nodes: Nodes, store_url: str, start: Star
     run = node.wait_for_run(run_id, "SUCCESS")
     assert (run["result"], run["retry_count"]) == (sum(n * n for n in range(COUNT)), 0)
     seen = notes(folder)
-    assert seen[f"gathered {COUNT}"] == 1
+    # With K21 the job is awake, and the worker may have begun to resume it before it died: that attempt is lost, and made again.
+    most = 1 + run["lost_count"] if point.startswith("K21") else 1
+    assert 1 <= seen[f"gathered {COUNT}"] <= most
     children = [seen[f"child {n}"] for n in range(COUNT)]
     if point == "K20":  # what was to be settled with the last child has done its work, and does it again
         assert set(children) <= {1, 2}
