@@ -2,6 +2,8 @@
 
 python -m bench.flows STORE --url … --one 0 --drain … --shape foreach --size 10000    one Sample: flows of so many items or steps
 python -m bench.flows STORE --url … --one 0 --drain … --edges 1000                    a drain without flows, and its statements
+python -m bench.flows STORE --url … --one 0 --drain … --cost --shape chain --size 1000   what a step costs: statements, round trips,
+                                                                                      commits; and what a commit costs there
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -67,14 +72,80 @@ def throughput(args: argparse.Namespace) -> Sample:
     return Sample("Noonbell", __version__, None, None, drained, jobs, said)
 
 
+class Sent:
+    """What a store sends to PostgreSQL, as asyncpg logs it: each is a round trip."""
+
+    def __init__(self) -> None:
+        self.round_trips = self.commits = self.around = 0
+        asyncpg.create_pool = functools.partial(asyncpg.create_pool, init=self._watch)  # type: ignore[assignment]
+
+    async def _watch(self, connection: Any) -> None:
+        connection.add_query_logger(lambda record: self._count(record.query.strip().rstrip(";").lower()))
+
+    def _count(self, query: str) -> None:
+        self.round_trips += 1
+        self.commits += query == "commit"
+        self.around += query.startswith(("begin", "commit", "rollback"))
+
+    def forget(self) -> None:
+        self.round_trips = self.commits = self.around = 0
+
+
+COMMITS = 300
+
+
+async def latencies(url: str) -> tuple[float, float]:
+    """Seconds that a commit of one row takes on this database, and a round trip: medians of COMMITS, one after the other."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("create table one_row (n integer)")
+        await connection.execute("insert into one_row values (0)")
+        commit = await _median_seconds(lambda: connection.execute("update one_row set n = n + 1"))
+        round_trip = await _median_seconds(lambda: connection.fetchval("select 1"))
+        await connection.execute("drop table one_row")
+        return commit, round_trip
+    finally:
+        await connection.close()
+
+
+async def _median_seconds(do: Callable[[], Awaitable[Any]]) -> float:
+    taken = []
+    for _ in range(COMMITS):
+        start = time.perf_counter()
+        await do()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+async def cost(args: argparse.Namespace) -> dict[str, float]:
+    """Flows carried out by the store alone, in one process: what each step sends. `commit` and `round_trip` are in seconds."""
+    commit, round_trip = await latencies(args.url)
+    sent = Sent()
+    store = ours.build(args.store, args.url)
+    await store.open()
+    flows = max(1, args.drain // args.size)
+    task = await store.create_task(flow(args.shape, args.size))
+    payload = {"items": [DATA] * args.size} if args.shape == "foreach" else {}
+    await store.publish([Publication(task_id=task.id, payload=payload)] * flows)
+    await ours.tidy(args.store, args.url)
+    sent.forget()
+    drained = await ours.drain(store, flows * args.size, ours.CLAIM[args.store])
+    steps = flows * args.size
+    found = {
+        "drain": drained,
+        "statements": (sent.round_trips - sent.around) / steps,
+        "round_trips": sent.round_trips / steps,
+        "commits": sent.commits / steps,
+        "commit": commit,
+        "round_trip": round_trip,
+    }
+    await store.close()
+    return found
+
+
 async def beside_edges(args: argparse.Namespace) -> dict[str, Any]:
     """The store's own drain of a task that nothing follows, and the statements that it sends, commits included."""
-    sent = [0]
-
-    async def count(connection: Any) -> None:
-        connection.add_query_logger(lambda _: sent.__setitem__(0, sent[0] + 1))
-
-    asyncpg.create_pool = functools.partial(asyncpg.create_pool, init=count)  # type: ignore[assignment]
+    sent = Sent()
     store = ours.build(args.store, args.url)
     await store.open()
     elsewhere = await store.create_task(TaskSpec(name="elsewhere", job_type="elsewhere", queue="elsewhere"))
@@ -90,9 +161,9 @@ async def beside_edges(args: argparse.Namespace) -> dict[str, Any]:
         size = min(BATCH, args.drain - done)
         await store.publish([Publication(task_id=noop, payload=ours.PAYLOAD)] * size)
     await ours.tidy(args.store, args.url)
-    sent[0] = 0
+    sent.forget()
     drained = await ours.drain(store, args.drain, ours.CLAIM[args.store])
-    statements = sent[0]
+    statements = sent.round_trips
     await store.close()
     return {"drain": drained, "statements": statements}
 
@@ -104,8 +175,11 @@ def main() -> None:
     arguments.add_argument("--shape", choices=["foreach", "chain"], default="foreach")
     arguments.add_argument("--size", type=int, default=1_000, help="items of a foreach, or steps of a chain")
     arguments.add_argument("--edges", type=int, help="drain without flows, while other tasks have so many edges")
+    arguments.add_argument("--cost", action="store_true", help="what a step costs, carried out by the store alone")
     args = arguments.parse_args()
-    if args.edges is not None:
+    if args.cost:
+        print(json.dumps(ours.run(cost(args))), flush=True)
+    elif args.edges is not None:
         print(json.dumps(ours.run(beside_edges(args))), flush=True)
     else:
         throughput(args).print()

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from services import KINDS, Services, bytecode, new_folder
+from services.brokers import Broker
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
 from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
 from services.probe import Kind
@@ -209,6 +210,25 @@ def lent(request: pytest.FixtureRequest, kind: Kind) -> Iterator[str]:
 def redis_url(pytestconfig: pytest.Config) -> Iterator[str]:
     with redis_database(url_of(pytestconfig, "redis")) as url:
         yield url
+
+
+@pytest.fixture(params=["amqp", "nats", "redis", "mqtt"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each kind of broker in its turn; a test may name those that it is for (`indirect=True`)."""
+    return named_broker(request, request.param)
+
+
+@pytest.fixture
+def broker_named(request: pytest.FixtureRequest) -> Callable[[str], Broker]:
+    """By the name of the task's field."""
+    return lambda name: named_broker(request, name)
+
+
+def named_broker(request: pytest.FixtureRequest, name: str) -> Broker:
+    kinds: dict[str, Kind] = {"amqp": "rabbitmq", "nats": "nats", "mqtt": "mosquitto"}
+    if name == "redis":
+        return Broker("redis", request.getfixturevalue("redis_url"))
+    return Broker(name, url_of(request.config, kinds[name]))
 
 
 @pytest.fixture

@@ -145,6 +145,8 @@ def _takes(field: StructField) -> str:
             said = _takes(replace(field, kind=of, takes_null=False))
         case AnyKind(of=TaggedKind()):
             said = "[schedule](schedules.md)"
+        case AnyKind(of=ListKind(of=TaggedKind(), most=most)):
+            said = f"list of at most {most} [schedules](schedules.md)"
         case _:
             said = "any JSON"
     return f"{said}; null" if field.takes_null else said
@@ -204,6 +206,8 @@ def _annotation(field: StructField) -> str:
             said = "bool"
         case TimeKind():
             said = "datetime | str"
+        case ListKind(of=TaggedKind()):
+            said = "Sequence[Mapping[str, Any]]"
         case ListKind():
             said = "Sequence[str]"
         case MapKind(of=TextKind()):
@@ -246,7 +250,7 @@ def client_calls() -> str:
     nothing: Any = object()
     services = build(nothing, nothing, Rules.of(Settings()), nothing, nothing)
     by_tag: dict[str, list[str]] = {}
-    for each in all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing):
+    for each in all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing, webhooks=nothing):
         method = "POST" if "POST" in each.methods else each.methods[0]
         base = "" if each.base == BASE else f", base={json.dumps(each.base)}"
         if each.name != "events":

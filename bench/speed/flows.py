@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from statistics import median
 
 from bench import databases
 from bench.rounds import Contender, Samples, interleaved, progress, run, values
@@ -61,6 +62,7 @@ def flows(scale: Scale, rounds: int) -> Found:
             None,
         ),
         cost_row(samples, sizes),
+        *sent_rows(samples, alone, steps, items, rounds),
         *edge_rows(scale.of(30_000, 1_000), rounds),
     ]
     return Found(rows, settings(samples))
@@ -95,6 +97,49 @@ def cost_row(samples: Samples, sizes: list[int]) -> Row:
         f"≤ {FLATTEST:g} × the shortest",
         None if share is None else share.median <= FLATTEST,
     )
+
+
+def sent_rows(samples: Samples, alone: str, steps: int, items: int, rounds: int) -> list[Row]:
+    """What a step sends, carried out by the store alone; and how near a chain alone comes to what the commits of the database allow."""
+    shapes = {f"a chain of {steps:,}": ("chain", steps, steps), f"`foreach` of {items:,}": ("foreach", items, items)}
+    found: dict[str, list[dict[str, float]]] = {what: [] for what in shapes}
+    for number in range(1, rounds + 1):
+        for what, (shape, size, count) in shapes.items():
+            progress(f"PostgreSQL, round {number} of {rounds}: what a step of {what} sends")
+            os.sync()
+            with databases.fresh("postgres") as url:
+                command = [sys.executable, "-m", "bench.flows", "postgres", "--cost", "--shape", shape]
+                found[what].append(run([*command, "--size", str(size), "--url", url, "--drain", str(count)]))
+    rows = [
+        Row(
+            f"a step of {what}: statements / round trips / commits, PostgreSQL",
+            " / ".join(
+                f"{median(each[name] for each in listed):.2f}" for name in ("statements", "round_trips", "commits")
+            ),
+            NONE,
+            NONE,
+            "stated",
+            None,
+        )
+        for what, listed in found.items()
+    ]
+    of_chain = found[f"a chain of {steps:,}"]
+    commit, round_trip = (median(each[name] for each in of_chain) for name in ("commit", "round_trip"))
+    commits, trips = (median(each[name] for each in of_chain) for name in ("commits", "round_trips"))
+    most = 1 / (commits * commit + (trips - commits) * round_trip)
+    paced = Spread.of(values(samples, alone, "drain"))
+    rows.append(
+        Row(
+            f"one chain of {steps:,} alone beside its limit: {commits:.2f} commits of {commit * 1e3:.2f} ms and {trips - commits:.1f} round"
+            f" trips of {round_trip * 1e3:.2f} ms a step",
+            rates(paced),
+            f"at most {most:,.0f} steps a second, if nothing else took time",
+            NONE if paced is None else f"{paced.median / most:.2f} of the limit",
+            "stated",
+            None,
+        )
+    )
+    return rows
 
 
 def edge_rows(count: int, rounds: int) -> list[Row]:

@@ -34,7 +34,7 @@ _HARMLESS_HEADERS = frozenset(
     sunset te timing-allow-origin traceparent tracestate trailer transfer-encoding upgrade upgrade-insecure-requests
     user-agent vary via warning webhook-id webhook-timestamp www-authenticate x-amz-request-id x-amzn-requestid
     x-cache x-content-type-options x-correlation-id x-dns-prefetch-control x-download-options x-frame-options
-    x-noonbell-attempt x-noonbell-run x-noonbell-scheduled-time x-noonbell-task x-permitted-cross-domain-policies
+    x-noonbell-attempt x-noonbell-run x-noonbell-scheduled-time x-noonbell-task x-noonbell-task-name x-permitted-cross-domain-policies
     x-powered-by x-real-ip x-request-id x-requested-with x-response-time x-robots-tag x-runtime x-trace-id
     x-ua-compatible x-xss-protection
     """.split()  # noqa: SIM905 - ninety names read better as a text
@@ -49,6 +49,28 @@ _HARMLESS_PREFIXES = (
     "x-ratelimit-",
 )
 """Of headers that are harmless unless the rest of the name is that of a secret: `X-Forwarded-Access-Token` is one."""
+_HARMLESS_VARIABLES = frozenset(
+    [
+        "columns",
+        "debug",
+        "home",
+        "lang",
+        "language",
+        "lines",
+        "log_level",
+        "logname",
+        "no_color",
+        "path",
+        "pwd",
+        "pythonunbuffered",
+        "shell",
+        "term",
+        "tmpdir",
+        "tz",
+        "user",
+        "verbose",
+    ]
+)
 _HARMLESS_NAME = re.compile(r"^(token_ttl|.*_id)$", re.IGNORECASE)
 _USERINFO = re.compile(r"(?P<before>(?<=[A-Za-z0-9+.-])://[^/\s:@?#]*:)[^/\s?#]*@")
 """Begins where the scheme ends: a search for its first letter would try each letter of a long word."""
@@ -80,10 +102,37 @@ def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value if not value or is_harmless_header(name) else MASK for name, value in headers.items()}
 
 
+def is_harmless_variable(name: str) -> bool:
+    """Whether the values of such variables of a command's environment may be shown, and stored as they are."""
+    return name.lower() in _HARMLESS_VARIABLES or name.startswith("LC_")
+
+
+def masked_env(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value if not value or is_harmless_variable(name) else MASK for name, value in env.items()}
+
+
 def mask_addresses(text: str) -> str:
     """`postgresql://me:pw@host/db?token=x` → `postgresql://me:***@host/db?token=***`, anywhere in a text."""
     text = _USERINFO.sub(rf"\g<before>{MASK}@", text)
     return _SECRET_QUERY.sub(rf"\g<before>{MASK}", text)
+
+
+def split_credentials(url: str) -> tuple[str, str, str] | None:
+    """`amqp://me:pw@host/` → `amqp://`, `me:pw`, `host/`; None where there are none."""
+    scheme, parted, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    info, at, host = authority.rpartition("@")
+    return (f"{scheme}{parted}", info, f"{host}{slash}{path}") if at else None
+
+
+def mask_credentials(url: str) -> str:
+    """`amqp://me:pw@host/` → `amqp://me:***@host/`; a user without a password is a token: `nats://***@host`."""
+    found = split_credentials(url)
+    if found is None:
+        return url
+    before, info, after = found
+    user, colon, _ = info.partition(":")
+    return f"{before}{f'{user}:{MASK}' if colon else MASK}@{after}"
 
 
 def origin_alone(url: str) -> str:

@@ -84,7 +84,14 @@ def test_waiting_no_longer_than_asked_is_exit_7(noonbell, target):
 def test_who_stops_waiting_hears_that_the_run_goes_on(noonbell, server, target):
     noonbell("task", "create", "slow", "--url", target.url("/hold/on"), "--timeout", "10m")
     env = dict(os.environ) | {"NOONBELL_URL": f"http://127.0.0.1:{server.port}"}
-    waiting = subprocess.Popen([COMMAND, "trigger", "slow", "--wait"], env=env, stderr=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen(
+        [COMMAND, "trigger", "slow", "--wait"],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs these tests in the background of a shell ignores Ctrl-C, and so would the command.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+    )
     target.wait_for("/hold/on")
     (run,) = server.ask("GET", "/runs")["items"]
     waiting.send_signal(signal.SIGINT)
@@ -129,7 +136,8 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
 def test_workers_are_listed_with_the_job_types_that_they_know(noonbell):
     http, jobs = sorted(line.split() for line in noonbell("worker", "list").out.splitlines()[1:])
     known = {line[3]: line[4] for line in (http, jobs)}
-    assert known == {"http": "noonbell.call", "default,system": "data_cleanup"}
+    called = "target:amqp,target:nats,target:redis,target:mqtt,target:grpc,http"
+    assert known == {called: "–", "default,system": "data_cleanup"}
 
 
 def test_tasks_are_listed_for_people_and_for_programs(noonbell, target):
@@ -416,6 +424,38 @@ def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
     assert noonbell("queue", "pause", "http").err == "paused http\n"
 
 
+def test_calendars_come_from_files_and_say_what_they_move(noonbell, target, tmp_path):
+    file = tmp_path / "days.yaml"
+    file.write_text(
+        "calendars:\n  - {name: c, closed_weekdays: [0, 6], closed: ['2030-10-01/2030-10-07']}\n"
+        f"tasks:\n  - {{name: t, cron_expr: '0 9 * * *', target_url: '{target.url('/ok')}',\n"
+        "      calendar: {name: c, when_closed: next_open_day}}\n"
+    )
+    assert noonbell("validate", str(file)).code == 0
+    assert noonbell("diff", str(file)).code == 1
+    assert noonbell("apply", str(file)).code == 0
+    assert noonbell("diff", str(file)).code == 0
+    assert noonbell("calendar", "list", "-o", "name").out.split() == ["c"]
+    assert "closed  weekday" in noonbell("calendar", "show", "c", "--days", "31").out
+    holidays = tmp_path / "holidays.ics"
+    day = json.loads(noonbell("task", "list", "-o", "json").out)[0]["next_fire_at"][:10].replace("-", "")
+    holidays.write_text(
+        "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:t\nBEGIN:VEVENT\nUID:1\nDTSTAMP:20260101T000000Z\n"
+        f"DTSTART;VALUE=DATE:{day}\nEND:VEVENT\nEND:VCALENDAR\n"
+    )
+    found = noonbell("calendar", "diff", str(holidays), "--name", "c")
+    assert found.code == 1
+    assert "t: slot " in found.out
+    assert noonbell("calendar", "import", str(holidays), "--name", "c").code == 2
+    assert (
+        noonbell("calendar", "import", str(holidays), "--name", "c", "--yes").out
+        == "c: saved, revision 2; 1 task changed\n"
+    )
+    assert noonbell("calendar", "delete", "c", "--yes").code == 5
+    assert noonbell("task", "delete", "t", "--yes").code == 0
+    assert noonbell("calendar", "delete", "c", "--yes").code == 0
+
+
 def test_the_payload_is_also_called_payload(noonbell, target):
     noonbell("task", "create", "t", "--url", target.url("/ok"), "--method", "POST", "--data", "{{payload.who}}")
     assert noonbell("trigger", "t", "--payload", '{"who": "Ada"}', "--wait").code == 0
@@ -470,3 +510,81 @@ def test_a_run_that_ran_is_explained_without_saying_so_twice(noonbell, target):
 
 def test_a_server_on_another_port_says_how_commands_find_it(server):
     assert f"NOONBELL_URL=http://127.0.0.1:{server.port}" in server.log
+
+
+def test_a_subscription_from_its_making_to_its_removal(noonbell, server, target):
+    made = noonbell("subscription", "create", "billing", target.url("/hook"), "--type", "task.created", "-o", "json")
+    assert (made.code, made.json["secret"][:6], made.json["types"]) == (0, "whsec_", ["task.created"])
+    assert "never again" in made.err
+    assert "billing" in noonbell("subscription", "create", "billing", target.url("/hook")).err
+    head, line = noonbell("subscription", "list").out.splitlines()
+    assert head.split() == ["NAME", "STATE", "URL", "TYPES", "BEHIND", "WAITING", "DELIVERED"]
+    assert line.split()[:2] == ["billing", "active"]
+    assert "hook" not in line, "an address may hold a secret"
+
+    def arrived(task_id: int) -> list[dict]:
+        bodies = [json.loads(arrival.body) for arrival in target.at("/hook")]
+        return [body for body in bodies if body["data"]["task_id"] == task_id]
+
+    assert noonbell("subscription", "test", "billing").code == 0
+    assert [json.loads(arrival.body)["type"] for arrival in target.at("/hook")] == ["subscription.test"]
+    first = server.create(name="first", target_url=target.url("/ok"))
+    (created,) = until(lambda: arrived(first), "the event")
+    assert created["type"] == "task.created"
+
+    def noted() -> list[dict]:
+        listed = noonbell("subscription", "deliveries", "billing", "--status", "DELIVERED", "-o", "json").json
+        return [one for one in listed if one["event_id"] == created["id"]]
+
+    (once,) = until(noted, "the delivery to be noted")
+    assert once["response_code"] == 200
+    shown = noonbell("subscription", "delivery", "billing", str(once["id"]), "-o", "json").json
+    assert shown["id"] == once["id"]
+    assert noonbell("subscription", "replay", "billing", str(once["id"])).code == 0
+    until(lambda: len(arrived(first)) == 2, "the replay of one delivery")
+    assert noonbell("subscription", "replay", "billing", "--from", "oldest").code == 0
+    until(lambda: len(arrived(first)) == 3, "everything from the oldest event on")
+    assert {body["id"] for body in arrived(first)} == {created["id"]}
+    assert noonbell("subscription", "replay", "billing").code == 2
+
+    assert noonbell("subscription", "disable", "billing").err.splitlines() == ["disabled billing"]
+    assert noonbell("subscription", "list").out.splitlines()[1].split()[1] == "off"
+    second = server.create(name="second", target_url=target.url("/ok"))
+    assert noonbell("subscription", "enable", "billing").err.splitlines() == ["enabled billing"]
+    until(lambda: arrived(second), "the event of the time in which it was off")
+
+    assert noonbell("subscription", "remove", "billing", "--yes").err.splitlines() == ["removed billing"]
+    assert noonbell("subscription", "show", "billing").code == 3
+    assert noonbell("subscription", "list", "-o", "json").json == []
+
+
+def test_a_subscription_whose_receiver_refuses_is_named(noonbell, server, target):
+    noonbell("subscription", "create", "broken", target.url("/status/500"), "--type", "task")
+    tried = noonbell("subscription", "test", "broken", "-o", "json")
+    assert (tried.code, tried.json["delivered"]) == (1, False)
+    server.create(name="first", target_url=target.url("/ok"))
+    until(lambda: noonbell("subscription", "list").out.splitlines()[1].split()[1] == "failing", "it to be failing")
+    (waits, *_) = noonbell("subscription", "deliveries", "broken", "--status", "PENDING", "-o", "json").json
+    assert (waits["type"], waits["response_code"]) == ("task.created", 500)
+
+
+def test_a_queue_gets_quiet_hours_and_keeps_its_limits(noonbell, server):
+    server.ask("PUT", "/queues/mail", {"concurrency": 3, "rate_limit": {"max": 10, "per_seconds": 60}})
+    before = server.ask("GET", "/queues/mail")
+    given = ("--quiet", "22:00-06:00", "--quiet", "sat,sun 06:00-12:00", "--tz", "Europe/Berlin", "--spread", "5m")
+    told = noonbell("queue", "quiet", "mail", *given)
+    assert (told.code, told.err.splitlines()[-1]) == (0, "mail has quiet hours")
+    night = {"from": "22:00", "to": "06:00", "days": [], "timezone": "Europe/Berlin", "what": "hold"}
+    morning = {**night, "from": "06:00", "to": "12:00", "days": ["sat", "sun"]}
+    there = server.ask("GET", "/queues/mail")
+    assert there == {**before, "quiet": [night, morning], "spread_seconds": 300}
+    assert noonbell("queue", "quiet", "mail", "--quiet", "22:00-06:00", "--skip").code == 0
+    there = server.ask("GET", "/queues/mail")
+    assert there["quiet"] == [{**night, "timezone": None, "what": "skip"}]
+    assert (there["concurrency"], there["spread_seconds"]) == (3, 300)
+    wrong = noonbell("queue", "quiet", "mail", "--quiet", "22:00-25:00")
+    assert (wrong.code != 0, "quiet[0].to" in wrong.err) == (True, True)
+    assert noonbell("queue", "quiet", "mail").code == 2
+    assert server.ask("GET", "/queues/mail") == there
+    assert noonbell("queue", "quiet", "mail", "--none").err.splitlines()[-1] == "mail has no quiet hours"
+    assert server.ask("GET", "/queues/mail")["quiet"] == []

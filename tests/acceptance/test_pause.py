@@ -24,9 +24,13 @@ POLICIES = {
 }
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def server_url(request):
-    return str(request.getfixturevalue({"postgres": "postgres_url", "mariadb": "mysql_url"}[request.param]))
+    return str(
+        request.getfixturevalue(
+            {"sqlite": "sqlite_url", "postgres": "postgres_url", "mariadb": "mysql_url"}[request.param]
+        )
+    )
 
 
 def test_no_start_on_three_nodes_two_seconds_after_the_answer_and_every_slot_is_accounted_for(

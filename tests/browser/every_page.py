@@ -12,7 +12,7 @@ from acceptance.harness import ServerNode, Target, until
 
 WORKER: Final = "pdf-1"
 TABS: Final = ("runs", "schedule", "configuration", "versions", "activity")
-PARTS: Final = ("tokens", "alerts", "secrets", "retention", "diagnostics", "about")
+PARTS: Final = ("tokens", "alerts", "subscriptions", "secrets", "retention", "diagnostics", "about")
 LONG_NAME: Final = "a-name-that-nobody-would-type-twice-" + "and-that-goes-on-" * 6 + "until-here"
 
 
@@ -30,13 +30,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Furnished:
-    """The ids of what was made: tasks by what they are, runs by how they ended."""
+    """The ids of what was made: tasks by what they are, runs by how they ended, and a delivery of a webhook among them."""
 
     tasks: dict[str, int]
     runs: dict[str, int]
 
 
 def furnish(node: ServerNode, target: Target) -> Furnished:
+    closed = {"closed_weekdays": [0, 6], "closed": ["2026-10-01/2026-10-07"], "open": ["2026-10-10"]}
+    node.ask("PUT", "/calendars/china", {"timezone": "Asia/Shanghai", **closed})
     tasks = {
         "good": node.create(
             name="price-pull",
@@ -61,6 +63,9 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
     flow = node.trigger(tasks["flow"])
     node.ask("PATCH", f"/tasks/{tasks['good']}", {"timeout_seconds": 7})
     node.ask("POST", "/alerts/channels", {"name": "hook", "url": target.url("/ok")}, expect=201)
+    hook = {"name": "hook", "url": target.url("/ok"), "types": ["run"], "labels": {"team": "billing"}}
+    node.ask("POST", "/subscriptions", hook, expect=201)
+    delivery = node.ask("POST", "/subscriptions/hook/test")["delivery_id"]
     node.ask("POST", "/alerts/rules", {"name": "failures", "kind": "failed", "channels": ["hook"]}, expect=201)
     runs = {name: node.trigger(tasks[name]) for name in ("good", "bad", "late")}
     for name in ("good", "bad"):
@@ -73,9 +78,20 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
     runs |= {"done": _job(node, tasks["job"], done=True), "job": _job(node, tasks["job"], done=False)}
     node.trigger(tasks["job"])
     node.wait_for_run(flow, "FAILED")
+    runs |= _calls(node, target)
     steps = {step["id"]: step["run_id"] for step in node.ask("GET", f"/runs/{flow}/graph")["steps"]}
-    runs |= {"flow": flow, "step": steps["load"]}
+    runs |= {"flow": flow, "step": steps["load"], "delivery": delivery}
     return Furnished(tasks, runs)
+
+
+def _calls(node: ServerNode, target: Target) -> dict[str, int]:
+    """One that was made and told, one that waits, and one behind its key."""
+    asked = {"url": target.url("/ok"), "headers": {"Authorization": "Bearer hush"}, "labels": {"team": "billing"}}
+    made = node.ask("POST", "/calls", {**asked, "body": {"to": "ada"}, "success_url": target.url("/ok")})["run_id"]
+    later = {**asked, "delay_seconds": 3_600, "concurrency_key": "acme"}
+    (first, *_) = node.ask("POST", "/calls/batch", {"calls": [later, later]})["calls"]
+    node.wait_for_run(made, "SUCCESS")
+    return {"call": made, "call-later": first["run_id"]}
 
 
 def _steps(target: Target) -> list[dict[str, Any]]:
@@ -152,6 +168,10 @@ PAGES: Final = [
     Place("timeline-week", "/timeline?span=7d"),
     Place("timeline-backfill", "/timeline/backfill?task={task[good]}"),
     Place("calls", "/calls"),
+    Place("call", "/runs/{run[call]}"),
+    Place("call-later", "/runs/{run[call-later]}"),
+    Place("calendars", "/calendars"),
+    Place("calendar", "/calendars/china?from=2026-09-01"),
     Place("queues", "/queues"),
     Place("queue", "/queues/pdf"),
     Place("queue-redrive", "/queues/pdf/redrive"),
@@ -167,6 +187,11 @@ PAGES: Final = [
     Place("settings-new-rule", "/settings/new/rule"),
     Place("settings-channel", "/settings/channels/hook"),
     Place("settings-channel-remove", "/settings/channels/hook/remove"),
+    Place("settings-new-subscription", "/settings/new/subscription"),
+    Place("settings-subscription", "/settings/subscriptions/hook"),
+    Place("settings-subscription-delivery", "/settings/subscriptions/hook/deliveries/{run[delivery]}"),
+    Place("settings-subscription-edit", "/settings/subscriptions/hook/edit"),
+    Place("settings-subscription-remove", "/settings/subscriptions/hook/remove"),
     Place("settings-rule", "/settings/rules/failures"),
     Place("settings-rule-remove", "/settings/rules/failures/remove"),
     Place("nowhere", "/nowhere"),

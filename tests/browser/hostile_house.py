@@ -23,7 +23,13 @@ from noonbell.stores import open_store
 
 PATIENCE = 60.0
 TEXTS = list(HOSTILE.items())
-DAILY = {"schedule.expr": "0 3 * * *", "tasks.schedule.expr": "0 3 * * *"}
+_NEEDED = {
+    **dict.fromkeys(("schedule.expr", "schedules.expr", "exclude.expr"), "0 3 * * *"),
+    "grpc.address": "127.0.0.1:9",
+    "grpc.method": "shop.Orders/Close",
+}
+"""What an object cannot do without, and no text fits into: without it, none would be put into the rest of the object."""
+DAILY = {f"{place}{name}": value for place in ("", "tasks.") for name, value in _NEEDED.items()}
 NOBODY = 1 << 40
 """The id of no task."""
 ONCE = {"max_retries": 0}
@@ -278,7 +284,8 @@ class Life:
             "plan_id": f"{self.number:x}",
             "callback_token": "x" * 43,
         }
-        parts |= dict.fromkeys(("name", "worker_id"), self.worker) | dict.fromkeys(("rule", "channel"), self.plain)
+        parts |= dict.fromkeys(("name", "worker_id"), self.worker)
+        parts |= dict.fromkeys(("rule", "channel", "subscription", "calendar"), self.plain) | {"delivery_id": 1}
         seen = {sower.operation(name)[2] for name in LIVED}
         for operation in [each for item in sower.document["paths"].values() for each in item.values()]:
             schema = schema_of(operation)
@@ -302,6 +309,9 @@ class Life:
                 "tasks.name": f"{self.plain} 4",
                 "tasks.job_type": self.plain,
             },
+            "create_subscription": {"name": self.plain, "url": self.sink.url(f"/ok/{self.number}")},
+            "change_subscription": {"url": self.sink.url(f"/ok/{self.number}"), "from": "now"},
+            "replay_subscription": {"from": "now"},
             "change_alert_channel": {"url": self.sink.url(f"/ok/{self.number}")},
             "create_job": {"job_name": f"{self.plain} 5"},
             "create_tasks": {**DAILY, "tasks.name": f"{self.plain} 6", "tasks.job_type": self.plain},

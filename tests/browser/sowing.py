@@ -23,6 +23,8 @@ ALSO: Final = {
     "after.tasks.task": "tasks.after.tasks.task",
 }
 """What is said of the long form where the short one was given; and of a cycle in a file of tasks, without the file's part."""
+ONLY_FOR_A_TEXT: Final = ("schedules", "exclude", "grpc")
+"""Objects that a task has instead of others: they are left out as soon as no text goes into them."""
 _MOST_TRIES: Final = 12
 _ENOUGH: Final = 6
 
@@ -190,10 +192,10 @@ class Filled:
         if (self._skip - self._plain.keys()) & {f"{at}.{name}" for name in needed}:
             self._touched += 1
             return NOTHING
-        parts = schema["properties"].items()
+        parts, before = schema["properties"].items(), len(self.leaves)
         found = {name: self.of(part, f"{at}.{name}" if at else name) for name, part in parts}
         found = {name: value for name, value in found.items() if value is not NOTHING}
-        if not found:
+        if not found or (at.rpartition(".")[2] in ONLY_FOR_A_TEXT and len(self.leaves) == before):
             return NOTHING
         given = {name: self._plain.get(f"{at}.{name}", least(schema["properties"][name])) for name in needed}
         return given | found

@@ -35,25 +35,25 @@ async def boxes(page: Page) -> list[bool]:
 async def test_rows_are_ticked_by_range_and_by_page(node, target, open_page):
     made(node, target, "range", 6)
     page = await open_page(address(node, "/tasks?name=range-"))
-    await page.get_by_label("Tick range-001").click()
-    await page.get_by_label("Tick range-004").click(modifiers=["Shift"])
+    await page.get_by_label("Select range-001").click()
+    await page.get_by_label("Select range-004").click(modifiers=["Shift"])
     assert await boxes(page) == [False, True, True, True, True, False]
-    await expect(page.locator("[data-ticked]")).to_have_text("4 ticked:")
-    await page.get_by_label("Tick all on this page").check()
+    await expect(page.locator("[data-ticked]")).to_have_text("4 selected:")
+    await page.get_by_label("Select all on this page").check()
     assert await boxes(page) == [True] * 6
-    await page.get_by_label("Tick all on this page").uncheck()
+    await page.get_by_label("Select all on this page").uncheck()
     assert await boxes(page) == [False] * 6
 
 
 async def test_ticked_tasks_are_paused_and_that_is_taken_back_at_once(node, target, open_page):
     made(node, target, "back", 3)
     page = await open_page(address(node, "/tasks?name=back-"))
-    await page.get_by_label("Tick all on this page").check()
+    await page.get_by_label("Select all on this page").check()
     await page.locator("[data-bulk]").get_by_role("button", name="Pause", exact=True).click()
-    await expect(page.locator(".toast")).to_contain_text("3 tasks are paused.")
+    await expect(page.locator(".toast")).to_contain_text("3 tasks paused.")
     assert statuses(node, "back-") == {"DISABLED"}
     await page.get_by_role("button", name="Undo").click()
-    await expect(page.locator(".toast").last).to_contain_text("3 tasks are on again.")
+    await expect(page.locator(".toast").last).to_contain_text("3 tasks resumed.")
     assert statuses(node, "back-") == {"ENABLED"}
 
 
@@ -64,7 +64,7 @@ async def test_a_change_of_many_is_told_with_what_was_left_out_and_taken_back(no
     await ready(page)
     await page.get_by_role("button", name="Pause 210").click()
     said = page.locator("[data-said]")
-    await expect(said).to_have_text("209 of 210 paused, 1 left out: as it should be already (1)")
+    await expect(said).to_have_text("209 of 210 paused, 1 skipped: already in that state (1)")
     await expect(page.locator("[data-whys]")).to_contain_text("many-007")
     async with page.expect_download() as download:
         await page.get_by_role("link", name="Download the list").click()
@@ -72,7 +72,7 @@ async def test_a_change_of_many_is_told_with_what_was_left_out_and_taken_back(no
     assert listed.splitlines()[1].split(",")[:2] == [str(ids[7]), '"many-007"']
     assert statuses(node, "many-") == {"DISABLED"}
     await page.get_by_role("button", name="Undo").click()
-    await expect(page.locator(".toast")).to_contain_text("209 tasks are on again.")
+    await expect(page.locator(".toast")).to_contain_text("209 tasks resumed.")
     assert node.ask("GET", "/tasks?name=many-&status=DISABLED")["total"] == 1
     assert node.ask("GET", f"/tasks/{ids[7]}")["version"] == 2, "the one that was paused before stays as it was"
 
@@ -81,7 +81,7 @@ async def test_deleting_asks_for_the_number_and_deletes_no_other(node, target, o
     made(node, target, "doomed", 3)
     page = await open_page(address(node, "/tasks?name=doomed-"))
     for number in (0, 2):
-        await page.get_by_label(f"Tick doomed-00{number}").check()
+        await page.get_by_label(f"Select doomed-00{number}").check()
     await page.locator("[data-bulk]").get_by_role("button", name="Delete …", exact=True).click()
     await expect(page.get_by_role("heading", name="Delete 2 tasks?")).to_be_visible()
     await ready(page)
@@ -108,19 +108,17 @@ async def test_dead_runs_are_run_once_more_and_only_once(node, target, open_page
     for _ in range(2):
         node.wait_for_run(node.trigger(task))
     page = await open_page(address(node, f"/runs?task={task}"))
-    await page.get_by_role("link", name="Run dead ones once more").click()
-    await expect(page.get_by_role("heading", name="Run 2 dead runs once more?")).to_be_visible()
+    await page.get_by_role("link", name="Retry dead-lettered runs").click()
+    await expect(page.get_by_role("heading", name="Retry 2 dead-lettered runs?")).to_be_visible()
     await ready(page)
-    await page.get_by_role("button", name="Run 2 once more").click()
-    await expect(page.locator("[data-said]")).to_have_text("2 of 2 run once more")
+    await page.get_by_role("button", name="Retry 2").click()
+    await expect(page.locator("[data-said]")).to_have_text("2 of 2 retried")
     for run in node.ask("GET", f"/runs?task={task}")["items"]:
         node.wait_for_run(run["id"])
     await page.goto(address(node, f"/runs/bulk?act=redrive&task={task}"))
     await ready(page)
-    await page.get_by_role("button", name="Run 4 once more").click()
-    await expect(page.locator("[data-said]")).to_have_text(
-        "2 of 4 run once more, 2 left out: run once more already (2)"
-    )
+    await page.get_by_role("button", name="Retry 4").click()
+    await expect(page.locator("[data-said]")).to_have_text("2 of 4 retried, 2 skipped: already retried (2)")
 
 
 async def test_ticked_runs_are_retried_and_what_is_not_over_is_left_out(node, target, open_page):
@@ -130,13 +128,13 @@ async def test_ticked_runs_are_retried_and_what_is_not_over_is_left_out(node, ta
     other = node.create(name="over", target_url=target.url("/ok"))
     node.wait_for_run(node.trigger(other))
     page = await open_page(address(node, "/runs?text=over"))
-    await page.get_by_label("Tick all on this page").check()
+    await page.get_by_label("Select all on this page").check()
     await page.locator("[data-bulk]").get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator(".toast").last).to_contain_text("1 of 1 retried.")
     await page.goto(address(node, f"/runs?task={task}"))
-    await page.get_by_label("Tick all on this page").check()
+    await page.get_by_label("Select all on this page").check()
     await page.locator("[data-bulk]").get_by_role("button", name="Retry", exact=True).click()
-    await expect(page.locator(".toast").last).to_contain_text("0 of 1 retried. 1 left out: not ended yet (1)")
+    await expect(page.locator(".toast").last).to_contain_text("0 of 1 retried. 1 skipped: not ended yet (1)")
     target.release("bulk")
 
 
@@ -149,7 +147,7 @@ async def test_what_failed_says_what_did_not_happen_and_stays_until_it_is_tried_
     await expect(note).to_contain_text("Not done: Pause gone-soon – the server cannot be reached")
     await page.unroute("**/disable")
     await note.get_by_role("button", name="Try again").click()
-    await expect(page.locator(".toast")).to_contain_text("gone-soon is paused")
+    await expect(page.locator(".toast")).to_contain_text("gone-soon paused")
     await expect(note).to_have_count(0)
     node.ask("DELETE", f"/tasks/{task}")
     await page.locator("[data-key=r]").first.click()
@@ -161,15 +159,15 @@ async def test_what_failed_says_what_did_not_happen_and_stays_until_it_is_tried_
 async def test_the_first_task_lights_the_page_up(nodes: Nodes, target, open_page, sqlite_url):
     node = nodes.start(sqlite_url)
     page = await open_page(address(node, "/tasks"))
-    await expect(page.get_by_role("link", name="Make one with the form")).to_be_visible()
+    await expect(page.get_by_role("link", name="Create one with the form")).to_be_visible()
     await page.get_by_label("curl").check()
     await expect(page.locator("[data-way=curl]")).to_contain_text(address(node, "/api/v1/tasks"))
-    await expect(page.get_by_role("link", name="Make one with the form")).to_be_hidden()
+    await expect(page.get_by_role("link", name="Create one with the form")).to_be_hidden()
     await expect(page.locator("#live")).to_have_attribute("data-state", "on")
     node.create(name="the-first", target_url=target.url("/ok"))
     await expect(page.get_by_role("link", name="the-first")).to_be_visible()
     await page.get_by_role("button", name="Run now").first.click()
-    await expect(page.locator(".toast")).to_contain_text("the-first was started")
+    await expect(page.locator(".toast")).to_contain_text("the-first started")
 
 
 async def test_tasks_go_out_as_yaml_and_come_in_after_a_look_at_what_changes(node, target, open_page):
@@ -180,16 +178,16 @@ async def test_tasks_go_out_as_yaml_and_come_in_after_a_look_at_what_changes(nod
     text = text_in(await (await download.value).path())
     assert text.startswith("tasks:\n- name: filed\n")
     await page.get_by_role("link", name="Import").click()
-    field, look = page.get_by_label("YAML"), page.get_by_role("button", name="Look at what it changes")
+    field, look = page.get_by_label("YAML"), page.get_by_role("button", name="Preview")
     await field.fill(text)
     await look.click()
-    await expect(page.get_by_text("Everything is as the text says already.")).to_be_visible()
+    await expect(page.get_by_text("Nothing to change.")).to_be_visible()
     await field.fill(text.replace("0 2 * * *", "0 5 * * *") + "- name: filed-too\n  target_url: http://127.0.0.1:9/x\n")
     await look.click()
     await expect(page.locator(".diff")).to_contain_text("0 0 5 * * *")
     assert node.ask("GET", "/tasks?name=filed")["total"] == 1
     await page.get_by_role("button", name="Apply 2 changes").click()
-    await expect(page.locator(".toast")).to_have_text("1 made, 1 changed.")
+    await expect(page.locator(".toast")).to_have_text("1 created, 1 changed.")
     found = {task["name"]: task for task in node.ask("GET", "/tasks?name=filed")["items"]}
     assert found["filed"]["cron_expr"] == "0 0 5 * * *"
     assert found["filed-too"]["managed_by"] == "api"

@@ -113,7 +113,7 @@ async def test_order_and_density_are_remembered_and_said(node, stocked, open_pag
     await expect(page.locator("th", has_text="Task").first).to_have_attribute("aria-sort", "ascending")
     await page.get_by_role("link", name="Task", exact=True).click()
     await expect(page.locator("th", has_text="Task").first).to_have_attribute("aria-sort", "descending")
-    await page.get_by_label("Density of lists").select_option("compact")
+    await page.get_by_label("Density").select_option("compact")
     await expect(page.locator("table.tasks")).to_have_class(re.compile("compact"))
     await page.goto(address(node, "/tasks"))
     await expect(page.locator("table.tasks")).to_have_class(re.compile("compact"))

@@ -25,9 +25,9 @@ async def test_all_that_a_filter_finds_are_paused_after_a_look_and_no_other(crow
 
 async def test_a_filter_without_a_match_says_how_many_there_are_without_it(crowded, open_page):
     page = await open_page(address(crowded, "/tasks?name=nothing-like-it"))
-    await expect(page.get_by_text("Without nothing-like-it there are 5000.")).to_be_visible()
+    await expect(page.get_by_text("Without nothing-like-it there are 5,000.")).to_be_visible()
     await page.get_by_role("link", name="Clear nothing-like-it").click()
-    await expect(page.locator("h1 .count")).to_have_text("5000")
+    await expect(page.locator("h1 .count")).to_have_text("5,000")
 
 
 async def test_no_page_is_wider_than_a_phone(node, target, open_page):
@@ -41,3 +41,31 @@ async def test_no_page_is_wider_than_a_phone(node, target, open_page):
     ):
         await page.goto(address(node, path))
         assert await page.evaluate("document.documentElement.scrollWidth") == 390, path
+
+
+async def test_compact_rows_are_36_pixels_high(node, target, open_page):
+    for number in range(3):
+        labels = {"team": "billing", "owner": f"person-{number}"}
+        task = node.create(
+            name=f"dense-{number}", cron_expr="30 2 * * 1-5", labels=labels, target_url=target.url("/ok")
+        )
+        node.wait_for_run(node.trigger(task))
+    page = await open_page(address(node, "/tasks?name=dense-"), width=1440)
+    for path in ("/tasks?name=dense-", "/runs"):
+        await page.goto(address(node, path))
+        async with page.expect_navigation():
+            await page.get_by_label("Density").select_option("compact")
+        heights = await page.evaluate(
+            "[...document.querySelectorAll('tbody tr[data-href]')].map((row) => row.getBoundingClientRect().height)"
+        )
+        assert len(heights) >= 3
+        assert max(heights) <= 37, (path, heights)
+        cut = await page.evaluate(
+            "[...document.querySelectorAll('tbody tr[data-href] button, tbody tr[data-href] .badge')]"
+            ".filter((each) => { const a = each.getBoundingClientRect(), b = each.closest('td').getBoundingClientRect();"
+            " return a.right > b.right + 1 || a.bottom > b.bottom + 1 }).map((each) => each.textContent)"
+        )
+        assert cut == [], path
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        async with page.expect_navigation():
+            await page.get_by_label("Density").select_option("comfortable")

@@ -14,8 +14,8 @@ from browser.conftest import address
 async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(store, nodes, target, open_page, request):
     node = nodes.start(str(request.getfixturevalue(f"{store}_url")))
     page = await open_page(address(node))
-    await page.get_by_role("link", name="Make the first task").click()
-    await page.get_by_role("link", name="Make one with the form").click()
+    await page.get_by_role("link", name="Create your first task").click()
+    await page.get_by_role("link", name="Create one with the form").click()
     await page.get_by_label("Name", exact=True).fill("hello")
     await page.get_by_label("URL", exact=True).fill(target.url(f"/hold/{store}"))
     await page.get_by_label("Cron expression").fill("0 2 * * *")
@@ -25,7 +25,7 @@ async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(sto
     await mark(page)
 
     await page.get_by_role("button", name="Run now").click()
-    await expect(page.locator(".toast").last).to_contain_text("hello was started")
+    await expect(page.locator(".toast").last).to_contain_text("hello started")
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "RUNNING")
     target.release(store)
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS")
@@ -84,9 +84,9 @@ async def test_without_scripts_a_task_is_made_run_and_paused_all_the_same(node, 
     await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
     await page.get_by_label("No schedule").check()
     await page.get_by_role("button", name="Create").click()
-    await expect(page.locator(".toast")).to_contain_text("plain is there")
+    await expect(page.locator(".toast")).to_contain_text("plain created")
     await page.get_by_role("button", name="Run now").click()
-    await expect(page.locator(".toast")).to_contain_text("plain was started")
+    await expect(page.locator(".toast")).to_contain_text("plain started")
     (run,) = node.ask("GET", "/runs?task=name:plain")["items"]
     node.wait_for_run(run["id"])
     await page.reload()

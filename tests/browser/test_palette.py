@@ -17,7 +17,7 @@ async def ready(page: Page) -> None:
 async def opened(page: Page, text: str) -> None:
     await ready(page)
     await page.keyboard.press("Control+k")
-    field = page.get_by_role("combobox", name="Palette")
+    field = page.get_by_role("combobox", name="Command palette")
     await expect(field).to_be_focused()
     await field.fill(text)
 
@@ -49,8 +49,8 @@ async def test_a_task_is_run_paused_and_resumed_from_any_page(node, target, open
     page = await open_page(address(node, "/queues"))
     await opened(page, "run palette-a")
     await offered(page, name="Run now: palette-acts").click()
-    await expect(page.locator(".toast")).to_contain_text("palette-acts was started")
-    for verb, said, status in (("pause", "is paused", "DISABLED"), ("resume", "is on", "ENABLED")):
+    await expect(page.locator(".toast")).to_contain_text("palette-acts started")
+    for verb, said, status in (("pause", "paused", "DISABLED"), ("resume", "enabled", "ENABLED")):
         await opened(page, f"{verb} palette-a")
         await expect(offered(page).first).to_contain_text("palette-acts")
         await page.keyboard.press("Enter")
@@ -78,7 +78,7 @@ async def test_the_focus_stays_inside_moves_with_the_arrows_and_comes_back(node,
     await ready(page)
     await page.get_by_label("Text", exact=True).focus()
     await page.keyboard.press("Control+k")
-    field = page.get_by_role("combobox", name="Palette")
+    field = page.get_by_role("combobox", name="Command palette")
     await expect(offered(page).nth(1)).to_be_visible()
     for _ in range(4):
         await page.keyboard.press("Tab")
@@ -98,7 +98,7 @@ async def test_the_focus_stays_inside_moves_with_the_arrows_and_comes_back(node,
 async def test_a_text_that_nothing_has_says_so(node, open_page):
     page = await open_page(address(node))
     await opened(page, "zzzz-nothing-like-it")
-    await expect(page.locator("#palette")).to_contain_text("Nothing fits.")
+    await expect(page.locator("#palette")).to_contain_text("No matches.")
 
 
 async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_page):
@@ -109,17 +109,24 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
     await page.keyboard.press("j")
     await expect(page.locator("tr.here .name")).to_contain_text("key-2")
     await page.keyboard.press("x")
-    await expect(page.get_by_label("Tick key-2")).to_be_checked()
-    await expect(page.locator("[data-ticked]")).to_have_text("1 ticked:")
+    await expect(page.get_by_label("Select key-2")).to_be_checked()
+    await expect(page.locator("[data-ticked]")).to_have_text("1 selected:")
     await page.keyboard.press("p")
-    await expect(page.locator(".toast").last).to_contain_text("key-2 is paused")
+    await expect(page.locator(".toast").last).to_contain_text("key-2 paused")
     assert node.ask("GET", f"/tasks/{tasks['key-2']}")["status"] == "DISABLED"
     await expect(page.locator("tr.here")).to_contain_text(
         "Resume"
     )  # the page was laid anew: the keys stay at their row
     await page.keyboard.press("k")
     await page.keyboard.press("r")
-    await expect(page.locator(".toast").last).to_contain_text("key-1 was started")
+    confirm = page.locator("#confirm")
+    await expect(confirm).to_contain_text("Run key-1 now?")
+    await page.keyboard.press("Escape")
+    await expect(confirm).to_be_hidden()
+    await page.keyboard.press("r")
+    await confirm.get_by_role("button", name="Yes").click()
+    await expect(page.locator(".toast").last).to_contain_text("key-1 started")
+    assert node.ask("GET", f"/runs?task={tasks['key-1']}")["total"] == 1, "what was not confirmed was run"
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(address(node, f"/tasks/{tasks['key-1']}"))
     for key, path in (("t", "/tasks"), ("r", "/runs"), ("l", "/timeline"), ("q", "/queues"), ("w", "/workers")):
@@ -127,6 +134,26 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
         await page.keyboard.press("g")
         await page.keyboard.press(key)
         await expect(page).to_have_url(re.compile(f"{path}$"))
+
+
+async def test_the_row_of_the_keys_stays_while_runs_come_and_a_late_letter_runs_nothing(node, target, open_page):
+    names = [f"live-{number}" for number in range(1, 5)]
+    tasks = {name: node.create(name=name, target_url=target.url("/ok")) for name in names}
+    page = await open_page(address(node, "/tasks?name=live-"))
+    await ready(page)
+    for name in names:
+        await page.keyboard.press("j")
+        await expect(page.locator("tr.here .name")).to_contain_text(name)
+        run = node.ask("POST", f"/tasks/{tasks[name]}/trigger")["run_id"]
+        await expect(page.locator(f"tr[data-row='{tasks[name]}'] a[href*='{run}']").first).to_be_attached()
+        await expect(page.locator("tr.here .name")).to_contain_text(name)
+    await page.keyboard.press("g")
+    await expect(page.locator("html")).to_have_attribute("data-going", "")
+    await expect(page.locator("html")).not_to_have_attribute("data-going", "")  # it waits no longer for a second letter
+    await page.keyboard.press("r")
+    await expect(page.locator("#confirm")).to_contain_text("Run live-4 now?")
+    await page.keyboard.press("Escape")
+    assert node.ask("GET", f"/runs?task={tasks['live-4']}")["total"] == 1
 
 
 async def test_keys_are_letters_while_somebody_types_and_off_for_who_wants_them_off(node, open_page):
@@ -138,7 +165,7 @@ async def test_keys_are_letters_while_somebody_types_and_off_for_who_wants_them_
     await expect(page.locator("#help")).to_be_hidden()
     await page.locator("h1").click()
     await page.keyboard.press("?")
-    await page.get_by_label("Keys are on").uncheck()
+    await page.get_by_label("Keyboard shortcuts enabled").uncheck()
     await page.get_by_role("button", name="Close").click()
     await page.reload()
     await ready(page)

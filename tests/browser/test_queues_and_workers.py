@@ -46,21 +46,21 @@ async def test_what_failed_is_run_again_and_removed_after_its_number_was_shown(n
     for run in [node.trigger(failed) for _ in range(3)]:
         node.wait_for_run(run, "FAILED")
     page = await open_page(address(node, "/queues/http"))
-    await page.get_by_role("link", name="Run all again").click()
-    await expect(page.get_by_role("heading", name="Run 3 runs again?")).to_be_visible()
+    await page.get_by_role("link", name="Retry all").click()
+    await expect(page.get_by_role("heading", name="Retry 3 runs?")).to_be_visible()
     await page.get_by_role("button", name="Retry 3").click()
-    await expect(page.locator(".toast")).to_contain_text("3 of 3 run again")
+    await expect(page.locator(".toast")).to_contain_text("3 of 3 retried")
     for run in node.runs_of(failed):
         node.wait_for_run(run["id"], "FAILED")
     await page.goto(address(node, "/queues/http/clean"))
-    await page.get_by_label("That ended").select_option("0")
+    await page.get_by_label("Ended").select_option("0")
     await expect(page).to_have_url(address(node, "/queues/http/clean?kind=all&days=0"))
     await page.get_by_label("Type http to confirm").fill("no")
-    await page.get_by_role("button", name="Remove 6").click()
+    await page.get_by_role("button", name="Delete 6").click()
     await expect(page.get_by_role("alert")).to_contain_text("That is not http")
     await page.get_by_label("Type http to confirm").fill("http")
-    await page.get_by_role("button", name="Remove 6").click()
-    await expect(page.locator(".toast")).to_contain_text("6 runs of http are removed")
+    await page.get_by_role("button", name="Delete 6").click()
+    await expect(page.locator(".toast")).to_contain_text("6 runs of http deleted")
     assert node.runs_of(failed) == []
 
 
@@ -71,13 +71,13 @@ async def test_places_are_changed_while_it_works_and_several_are_drained_at_once
     page = await open_page(address(node, "/workers"))
     row = page.locator("tr[data-row=crew-1]")
     await row.locator("summary").click()
-    await row.get_by_label("Places").last.fill("9")
+    await row.get_by_label("Capacity").last.fill("9")
     await row.get_by_role("button", name="Save").click()
     await expect(row.locator("summary")).to_contain_text("0 / 9")
     for name in ("crew-1", "crew-2"):
-        await page.get_by_label(f"Tick {name}").check()
+        await page.get_by_label(f"Select {name}").check()
     await page.locator("#ticked").get_by_role("button", name="Drain").click()
-    await expect(page.locator(".toast").last).to_contain_text("2 workers take no more runs")
+    await expect(page.locator(".toast").last).to_contain_text("2 workers draining")
     for name in ("crew-1", "crew-2"):
         await expect(page.locator(f"tr[data-row={name}] .badge")).to_have_attribute("data-status", "draining")
 
@@ -98,4 +98,4 @@ async def test_the_log_narrows_by_its_address_and_leads_to_what_changed(node, ta
     await rows.first.get_by_role("link", name="What changed").click()
     await expect(page.locator(".diff")).to_contain_text("33")
     await page.goto(address(node, "/activity?view=system&kind=worker"))
-    await expect(page.locator("[data-live=events]")).to_contain_text("a worker came")
+    await expect(page.locator("[data-live=events]")).to_contain_text("worker connected")

@@ -147,7 +147,7 @@ async def test_a_failure_is_compared_with_the_last_success(node, target, open_pa
     await page.get_by_role("link", name="Compare with the last success").click()
     heads = page.locator("table.compare thead a")
     await expect(heads).to_have_text([str(good), str(bad)])
-    await expect(page.get_by_role("row", name="Answer (differs) 200 500")).to_be_visible()
+    await expect(page.get_by_role("row", name="Response code (differs) 200 500")).to_be_visible()
     await expect(page.locator('[data-text="compare.request_headers"]')).to_contain_text(str(bad))
 
 
@@ -186,3 +186,26 @@ async def test_a_run_fits_on_a_phone(node, target, open_page, lang):
     for more in ("", "?show=request", "?show=raw", "/compare", "/replay"):
         await page.goto(address(node, f"/runs/{run}{more}"))
         assert await page.evaluate("document.documentElement.scrollWidth") == 390, more
+
+
+async def test_a_long_log_opens_at_its_newest_line_and_leaves_no_blank_page(node, open_page):
+    task = node.create(name="talks", job_type="talk", queue="talking")
+    run = node.trigger(task)
+    said = {"queues": ["talking"], "job_types": ["talk"], "max": 1, "wait_seconds": 5}
+    claimed = node.ask("POST", "/workers/w-talks/claim", said)["runs"][0]
+    held = {"worker_id": "w-talks", "token": claimed["token"]}
+    for begin in (1, 101):
+        lines = [{"level": "info", "message": f"line {number}"} for number in range(begin, begin + 100)]
+        node.ask("POST", f"/runs/{run}/log", {**held, "lines": lines})
+    page = await open_page(address(node, f"/runs/{run}?show=log"))
+    last = page.locator(".log li").last
+    await expect(last).to_contain_text("line 200")
+    below = "document.documentElement.scrollHeight - scrollY - document.querySelector('footer').getBoundingClientRect().bottom"
+    assert await page.evaluate(below) < 100, "blank space below the footer"
+    inside = await page.evaluate(
+        "(() => { const b = document.querySelector('.log-box').getBoundingClientRect();"
+        " const l = document.querySelector('.log li:last-child').getBoundingClientRect();"
+        " return l.bottom <= b.bottom + 1 && l.top >= b.top })()"
+    )
+    assert inside, "the newest line is not in view"
+    node.ask("POST", f"/runs/{run}/settle", {**held, "outcome": "success"})

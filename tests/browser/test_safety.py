@@ -42,7 +42,7 @@ async def test_whoever_comes_without_a_token_is_asked_for_one_and_led_back(guard
     page = await open_page(address(node, "/runs?status=FAILED"))
     await expect(page).to_have_url(re.compile(r"/login\?next="))
     await sign_in(page, "nb_wrong")
-    await expect(page.get_by_role("alert")).to_contain_text("not known")
+    await expect(page.get_by_role("alert")).to_contain_text("unknown")
     await sign_in(page, tokens["viewer"])
     await expect(page).to_have_url(address(node, "/runs?status=FAILED"))
     await expect(page.locator("#live")).to_have_attribute("data-state", "on")
@@ -65,7 +65,7 @@ async def test_each_role_sees_what_it_may_do_and_no_more(guarded, open_page):
         new = await page.get_by_role("link", name="New task").count() > 0
         log = await page.get_by_role("link", name="Activity").count() > 0
         await page.goto(address(node, "/settings/tokens"))
-        makes = await page.get_by_role("button", name="Make a token").count() > 0
+        makes = await page.get_by_role("button", name="Create token").count() > 0
         seen[role] = (new, log, makes)
     assert seen == {
         "viewer": (False, False, False),
@@ -79,7 +79,7 @@ async def test_a_revoked_token_ends_its_sessions(guarded, open_page):
     page = await open_page(address(node, "/settings/tokens"))
     await sign_in(page, tokens["admin"])
     await page.get_by_label("Name").last.fill("short-lived")
-    await page.get_by_role("button", name="Make a token").click()
+    await page.get_by_role("button", name="Create token").click()
     secret = await page.locator(".secret").inner_text()
     other = await open_page(address(node, "/"))
     await sign_in(other, secret)

@@ -28,7 +28,7 @@ async def test_a_token_is_shown_once_copied_and_revoked_after_a_question(nodes, 
     await sign_in(page, tokens["admin"])
     await page.get_by_label("Name", exact=True).fill("ci runner")
     await page.get_by_label("Role", exact=True).select_option("operator")
-    await page.get_by_role("button", name="Make a token").click()
+    await page.get_by_role("button", name="Create token").click()
     secret = await page.locator(".secret").inner_text()
     await page.locator("[role=alert]").get_by_role("button", name="Copy").click()
     await expect(page.locator(".toast")).to_contain_text("Copied")
@@ -59,21 +59,21 @@ async def test_a_channel_is_made_tried_for_real_and_deleted_by_its_name(node, ta
     await expect(page).to_have_url(address(node, "/settings/alerts"))
     row = page.locator("tr", has_text="ops")
     await row.get_by_role("button", name="Send a test").click()
-    await expect(page.locator(".toast").last).to_contain_text(re.compile("reached ops. HTTP 2"))
+    await expect(page.locator(".toast").last).to_contain_text(re.compile("delivered to ops. HTTP 2"))
     (arrived,) = target.at("/hook")
     assert "webhook-signature" in {name.lower() for name in arrived.headers}
     await expect(page.locator("[data-live=deliveries]")).to_contain_text("Noonbell: a test")
     await row.get_by_role("link", name="Delete").click()
     await page.get_by_label("Type ops to confirm").fill("ops")
     await page.get_by_role("button", name="Delete").click()
-    await expect(page.get_by_text("nobody is told when something goes wrong")).to_be_visible()
+    await expect(page.get_by_text("no one is notified")).to_be_visible()
 
 
 async def test_a_test_that_does_not_arrive_says_why_and_stays(node, target, open_page):
     node.ask("POST", "/alerts/channels", {"name": "broken", "url": target.url("/status/500")}, expect=201)
     page = await open_page(address(node, "/settings/alerts"))
     await page.locator("tr", has_text="broken").get_by_role("button", name="Send a test").click()
-    await expect(page.locator(".toast.bad")).to_contain_text("did not reach broken")
+    await expect(page.locator(".toast.bad")).to_contain_text("not delivered to broken")
     await expect(page.locator(".toast.bad")).to_contain_text("500")
 
 
@@ -92,9 +92,9 @@ async def test_diagnostics_are_live_in_chinese_and_their_report_is_copied(node, 
 
 async def test_the_page_to_begin_with_is_chosen_and_the_overview_stays_a_click_away(node, open_page):
     page = await open_page(address(node, "/settings"))
-    await page.get_by_label("Begin with").select_option("tasks")
+    await page.get_by_label("Start page").select_option("tasks")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_label("Begin with")).to_have_value("tasks")
+    await expect(page.get_by_label("Start page")).to_have_value("tasks")
     fresh = await page.context.new_page()
     await fresh.goto(address(node))
     await expect(fresh).to_have_url(address(node, "/tasks"))

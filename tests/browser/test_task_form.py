@@ -105,7 +105,7 @@ async def test_a_draft_survives_leaving_and_is_forgotten_when_it_is_saved(node, 
     await page.goto(address(node, "/tasks"))
     await page.goto(address(node, "/tasks/new"))
     await expect(page.get_by_label("Name", exact=True)).to_have_value("")
-    await page.get_by_role("button", name="Restore it").click()
+    await page.get_by_role("button", name="Restore").click()
     await expect(page.get_by_label("Name", exact=True)).to_have_value("drafted")
     await expect(page.get_by_label("No schedule")).to_be_checked()
     await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
@@ -124,7 +124,7 @@ async def conflict(node, target, page: Page, name: str) -> int:
     await page.get_by_label("Description").fill("mine")
     node.ask("PATCH", f"/tasks/{task}", {"description": "theirs", "timeout_seconds": 44})
     await page.get_by_role("button", name="Save", exact=True).click()
-    await expect(page.get_by_role("alert").first).to_contain_text("Somebody changed it")
+    await expect(page.get_by_role("alert").first).to_contain_text("Someone else changed this task")
     return task
 
 
@@ -184,3 +184,15 @@ async def test_no_field_that_has_the_focus_lies_under_the_bar_of_buttons(node, t
                 }"""
             )
         assert covered == []
+
+
+async def test_a_refused_form_moves_the_focus_to_what_is_wrong_and_from_there_to_the_field(node, target, open_page):
+    page = await open_page(address(node, "/tasks/new"))
+    await page.get_by_label("Name", exact=True).fill("refused")
+    await page.get_by_label("URL", exact=True).fill(target.url("/ok"))
+    await page.get_by_label("Cron expression").fill("99 * * * *")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.locator("#problems")).to_be_focused()
+    await expect(page.locator("#problems")).to_be_in_viewport()
+    await page.locator("#problems").get_by_role("link", name="Cron expression").click()
+    await expect(page.get_by_label("Cron expression")).to_be_focused()

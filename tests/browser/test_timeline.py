@@ -97,7 +97,7 @@ async def test_tasks_that_start_together_are_spread_in_three_clicks(nodes, targe
     await expect(crowds).to_contain_text("5 tasks in one minute")
     await crowds.get_by_text("Spread them?").click()
     await crowds.get_by_role("link", name="crowd-3").click()
-    await expect(page.get_by_label("Jitter, seconds")).to_have_value("30")
+    await expect(page.get_by_label("Jitter (seconds)")).to_have_value("30")
     await page.get_by_role("button", name="Save", exact=True).click()
     await expect(page.get_by_role("heading", name="crowd-3")).to_be_visible()
     (task,) = node.ask("GET", "/tasks?name=crowd-3")["items"]
@@ -111,12 +111,12 @@ async def test_a_stretch_of_the_past_is_filled_after_it_was_looked_at(node, targ
     await expect(page).to_have_url(re.compile("from="))
     await page.goto(address(node, "/timeline/backfill?from=2026-11-14T00:00:00Z&to=2026-11-14T05:30:00Z"))
     await page.get_by_label("Task", exact=True).fill("filled")
-    await page.get_by_role("button", name="Look what it would do").click()
-    await expect(page.get_by_role("heading", name="filled: 6 slots of the past")).to_be_visible()
+    await page.get_by_role("button", name="Preview").click()
+    await expect(page.get_by_role("heading", name="filled: 6 past slots")).to_be_visible()
     assert node.ask("GET", "/runs?task=name:filled")["total"] == 0
-    await page.get_by_role("button", name="Make 6 runs").click()
+    await page.get_by_role("button", name="Create 6 runs").click()
     await expect(page).to_have_url(re.compile("origin=backfill"))
-    await expect(page.locator(".toast")).to_contain_text("6 runs are on their way")
+    await expect(page.locator(".toast")).to_contain_text("6 runs created")
     assert node.ask("GET", "/runs?task=name:filled&origin=backfill")["total"] == 6
 
 

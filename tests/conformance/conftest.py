@@ -50,9 +50,11 @@ ON_A_FILE = (
     "test_plan",
     "test_publish",
     "test_publish_within",
+    "test_dedupe",
+    "test_installation_pause",
     "test_histories",
 )
-"""What `make test` runs on SQLite too: life, locks, what commits. The rest goes the same way as in memory: `make test-full`."""
+"""What `make test` runs on SQLite too: life, locks, what commits, what races. The rest goes the same way as in memory: `make test-full`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ from noonbell.clock import ManualClock
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.model.alert import Channel, DeliveryStatus, Rule, RuleKind
 from noonbell.model.attempt import Settlement, Transition
+from noonbell.model.quiet import QuietAction, QuietHours
 from noonbell.model.run import RunStatus
 from noonbell.model.task import Task
 from noonbell.settings import ServerSettings, Settings
@@ -176,6 +177,40 @@ async def test_a_notice_is_signed_and_has_an_id_of_its_own(store: MemoryStore, s
     assert Webhook(SECRET).verify(hook.raw[0], hook.headers[0]) == {"type": "alert.test"}
     assert (hook.headers[0]["webhook-id"], hook.headers[0]["x-team"]) == ("alert_7", "ops")
     assert hook.headers[0]["content-type"] == "application/json"
+
+
+NOW_QUIET = QuietHours(from_="09:00", to="10:10")
+"""Until 600 seconds after the start."""
+
+
+async def test_messages_of_quiet_hours_are_held_until_they_end_and_sent_in_order(
+    store: MemoryStore, night: Night, hook: Hook
+):
+    await watched(store, hook, RuleKind.FAILED)
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, quiet=(NOW_QUIET,), spread_seconds=70))
+    for name in ("first", "second", "third"):
+        await end(store, await store.create_task(job(name)))
+        await night.pass_(60)
+    await night.pass_(419)
+    assert hook.types == []
+    assert {one.attempts for one in await store.alert_deliveries()} == {0}
+    for _ in range(71):
+        await night.pass_(1)
+    assert [body["title"] for body in hook.bodies] == ["first failed", "second failed", "third failed"]
+    assert {one.status for one in await store.alert_deliveries()} == {DeliveryStatus.DELIVERED}
+
+
+async def test_messages_of_quiet_hours_that_skip_are_not_sent(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    skips = QuietHours(from_="09:00", to="10:10", what=QuietAction.SKIP)
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, quiet=(skips,)))
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_(1)
+    await night.pass_(700)
+    assert hook.types == []
+    (delivery,) = await store.alert_deliveries()
+    assert (delivery.status, delivery.error) == (DeliveryStatus.SKIPPED, "quiet hours")
+    assert night.outcomes == ["skipped"]
 
 
 async def test_a_receiver_that_is_down_is_asked_again_with_growing_pauses(store: MemoryStore, night: Night, hook: Hook):
@@ -485,7 +520,7 @@ async def test_what_the_settings_declare_is_watched_from_the_start(
     alerts = {"channels": {"ops": {"url": hook.url, "secret": SECRET}}}
     async with at_work(url, alerts=alerts) as api:
         assert [rule["name"] for rule in (await api.good("GET", "/alerts/rules"))["items"]] == [
-            *("failed", "no_worker", "overdue", "store_unreachable"),
+            *("failed", "no_worker", "overdue", "store_unreachable", "subscription_disabled"),
         ]
         assert await api.bad("DELETE", "/alerts/channels/ops") == (409, "INVALID_STATE")
         task_id = await api.create(target_url="http://127.0.0.1:9/")

@@ -38,6 +38,8 @@ class Planted:
         self.channel_header = canary("channel-header")
         self.apprise = canary("apprise-password")
         self.hook_path = canary("hook-path")
+        self.webhook_secret = canary("webhook-secret")
+        self.webhook_path = canary("webhook-path")
 
     def all(self) -> list[str]:
         """What to look for; one with letters that JSON and addresses spell otherwise is looked for by its stem."""
@@ -75,6 +77,10 @@ class Planted:
             },
             {"name": "mail", "kind": "apprise", "url": f"json://user:{self.apprise}@127.0.0.1:9/{self.apprise}"},
         ]
+
+    def webhook(self, url: str) -> dict[str, Any]:
+        url = f"{url.rstrip('/')}/{self.webhook_path}"
+        return {"name": "hook", "url": url, "secret": self.webhook_secret, "types": ["run"]}
 
     def found_in(self, text: str) -> list[str]:
         return found_in(text, self.all())

@@ -43,6 +43,9 @@ GET /api/v1/runs/{run_id}/log
 GET /api/v1/runs/{run_id}/callbacks
 GET /api/v1/callbacks
 GET /api/v1/pause
+GET /api/v1/calendars
+GET /api/v1/calendars/{calendar}
+GET /api/v1/calendars/{calendar}/days
 GET /api/v1/queues
 GET /api/v1/queues/{name}
 GET /api/v1/queues/{name}/dead
@@ -59,6 +62,10 @@ GET /api/v1/alerts/rules/{rule}
 GET /api/v1/alerts/channels
 GET /api/v1/alerts/channels/{channel}
 GET /api/v1/alerts/deliveries
+GET /api/v1/subscriptions
+GET /api/v1/subscriptions/{subscription}
+GET /api/v1/subscriptions/{subscription}/deliveries
+GET /api/v1/subscriptions/{subscription}/deliveries/{delivery_id}
 POST /api/v1/schedules/preview
 """
 
@@ -109,6 +116,10 @@ POST /api/v1/queues/{name}/clean
 POST /api/v1/queues/{name}/redrive
 POST /api/v1/pause
 POST /api/v1/resume
+PUT /api/v1/calendars/{calendar}
+DELETE /api/v1/calendars/{calendar}
+POST /api/v1/calendars/{calendar}/preview
+POST /api/v1/calendars/{calendar}/refresh
 PATCH /api/v1/workers/{worker_id}
 POST /api/v1/workers/{worker_id}/drain
 POST /api/v1/workers/{worker_id}/stop
@@ -144,6 +155,12 @@ POST /api/v1/alerts/channels
 PUT /api/v1/alerts/channels/{channel}
 DELETE /api/v1/alerts/channels/{channel}
 POST /api/v1/alerts/channels/{channel}/test
+POST /api/v1/subscriptions
+PATCH /api/v1/subscriptions/{subscription}
+DELETE /api/v1/subscriptions/{subscription}
+POST /api/v1/subscriptions/{subscription}/test
+POST /api/v1/subscriptions/{subscription}/replay
+POST /api/v1/subscriptions/{subscription}/deliveries/{delivery_id}/replay
 """
 
 
@@ -217,12 +234,17 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /runs/{run_id}/compare/{other}": _VIEWER,
     "GET /runs/{run_id}/download/{what}": _VIEWER,
     "GET /calls": _VIEWER,
+    "GET /calendars": _VIEWER,
+    "GET /calendars/{name}": _VIEWER,
     "GET /queues": _VIEWER,
     "GET /queues/{name}": _VIEWER,
     "GET /workers": _VIEWER,
     "GET /settings": _VIEWER,
     "GET /settings/about": _VIEWER,
     "GET /settings/alerts": _VIEWER,
+    "GET /settings/subscriptions": _VIEWER,
+    "GET /settings/subscriptions/{name}": _VIEWER,
+    "GET /settings/subscriptions/{name}/deliveries/{delivery_id}": _VIEWER,
     "GET /settings/diagnostics": _VIEWER,
     "GET /settings/retention": _VIEWER,
     "GET /settings/secrets": _VIEWER,
@@ -268,6 +290,10 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /calls": _by_operator("make_call"),
     "POST /pause": _by_operator("pause_all"),
     "POST /resume": _by_operator("resume_all"),
+    "POST /calendars": _by_operator("save_calendar"),
+    "POST /calendars/{name}": _by_operator("save_calendar"),
+    "POST /calendars/{name}/delete": _by_operator("delete_calendar"),
+    "POST /calendars/{name}/refresh": _by_operator("refresh_calendar"),
     "POST /queues/{name}/pause": _by_operator("pause_queue"),
     "POST /queues/{name}/resume": _by_operator("resume_queue"),
     "POST /queues/{name}/limit": _by_operator("limit_queue"),
@@ -288,6 +314,9 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /activity/check": _ADMIN,
     "GET /activity/{number}": _ADMIN,
     "GET /settings/tokens": _ADMIN,
+    "GET /settings/new/subscription": _ADMIN,
+    "GET /settings/subscriptions/{name}/edit": _ADMIN,
+    "GET /settings/subscriptions/{name}/remove": _ADMIN,
     "GET /settings/new/channel": _ADMIN,
     "GET /settings/channels/{name}": _ADMIN,
     "GET /settings/channels/{name}/remove": _ADMIN,
@@ -297,4 +326,11 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /settings/channels/{name}": _by_admin("change_alert_channel"),
     "POST /settings/channels/{name}/test": _by_admin("test_alert_channel"),
     "POST /settings/channels/{name}/remove": _by_admin("remove_alert_channel"),
+    "POST /settings/new/subscription": _by_admin("create_subscription"),
+    "POST /settings/subscriptions/{name}/edit": _by_admin("change_subscription"),
+    "POST /settings/subscriptions/{name}/remove": _by_admin("remove_subscription"),
+    "POST /settings/subscriptions/{name}/test": _by_admin("test_subscription"),
+    "POST /settings/subscriptions/{name}/switch": _by_admin("change_subscription"),
+    "POST /settings/subscriptions/{name}/replay": _by_admin("replay_subscription"),
+    "POST /settings/subscriptions/{name}/deliveries/{delivery_id}/replay": _by_admin("replay_delivery"),
 }

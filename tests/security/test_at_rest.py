@@ -29,7 +29,8 @@ from noonbell.model.task import Task
 from noonbell.service.secrets import rotate
 from noonbell.settings import AuthSettings, ExecutorSettings, SecretSettings
 from noonbell.stores import open_store
-from security.planting import Planted, dumped, ended, found_in, parrots
+from security.planting import Planted, canary, dumped, ended, found_in, parrots
+from services.ports import reserved_port
 
 STORES = ["sqlite", "postgres", "mariadb"]
 
@@ -58,6 +59,8 @@ async def plant(api: Api, planted: Planted, target: str) -> int:
     await api.good("PUT", f"/tasks/{task}", {**shown, "priority": 4})
     run = await ended(api, await api.trigger(task))
     assert run["status"] == "SUCCESS", run
+    await api.good("POST", "/subscriptions", planted.webhook(target), 201)
+    assert (await api.good("POST", "/subscriptions/hook/test"))["delivered"]
     return task
 
 
@@ -74,6 +77,55 @@ async def test_a_dump_of_every_table_holds_no_secret(kind, request, key_file):
     assert "sealed:v1:k1:" in text
     assert planted.found_in(text) == []
     assert planted.found_in(await dumped(url)) == []
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_dump_of_every_table_holds_no_secret_of_a_call(kind, request, tmp_path):
+    """One that was made and told, one that failed, one that waits: then with another key than it was sealed with."""
+    url, token = url_of(kind, request), canary("call")
+    with reserved_port() as nobody:
+        await call_and_rotate(url, tmp_path / "keys", token, nobody)
+
+
+async def call_and_rotate(url: str, key_file: Path, token: str, nobody: int) -> None:
+    old, new = sealing.new_key_line("k1"), sealing.new_key_line("k2")
+    keys(key_file, old)
+    async with parrots() as parrot:
+        asked = {"url": parrot.url(), "headers": {"Authorization": f"Bearer {token}"}, "body": "1"}
+        async with working(url, key_file) as api:
+            told = {"success_url": parrot.url(), "failure_url": parrot.url()}
+            done = await api.good("POST", "/calls", {**asked, **told})
+            refused = {**asked, "url": f"http://127.0.0.1:{nobody}/", "retry_policy": {"max_retries": 0}}
+            batch = {"calls": [refused, {**asked, "delay_seconds": 3_600, "key": "later"}]}
+            failed, later = (await api.good("POST", "/calls/batch", batch))["calls"]
+            assert (await ended(api, done["run_id"]))["status"] == "SUCCESS"
+            assert (await ended(api, failed["run_id"]))["status"] == "FAILED"
+            assert parrot.asked[0].headers["authorization"] == f"Bearer {token}"
+            text = await dumped(url)
+        assert "sealed:v1:k1:" in text
+        assert found_in(text, [token]) == []
+        keys(key_file, new, old)
+        store = open_store(url)
+        await store.open()
+        try:
+            assert (await rotate(store, sealing.from_file(str(key_file)))).calls == 3
+        finally:
+            await store.close()
+        keys(key_file, new)
+        async with working(url, key_file) as api:
+            parrot.asked.clear()
+            await api.good("POST", f"/runs/{later['run_id']}/promote")
+            assert (await ended(api, later["run_id"]))["status"] == "SUCCESS"
+            assert parrot.asked[-1].headers["authorization"] == f"Bearer {token}"
+        assert found_in(await dumped(url), [token]) == []
+
+
+async def test_a_sealed_text_is_not_taken_from_who_makes_a_call(sqlite_url, key_file):
+    """Else somebody with a copy of the store could have it opened by a call of his own."""
+    async with working(sqlite_url, key_file) as api:
+        stolen = (await api.store.task(await api.create(secret="s" * 20))).spec.secret
+        told = await api.call("POST", "/calls", {"url": "http://127.0.0.1:8080/", "headers": {"X-Anything": stolen}})
+        assert (told.status, list(told.body["details"])) == (400, ["headers.X-Anything"])
 
 
 async def test_without_a_key_the_dump_does_hold_them(sqlite_url):
@@ -112,6 +164,9 @@ async def test_a_sealed_text_is_not_taken_from_a_caller(sqlite_url, key_file, fi
         assert (told.status, told.code) == (400, "INVALID_ARGUMENT")
         channel = {"name": "c", "url": "http://127.0.0.1:9/", field: value}
         assert (await api.bad("POST", "/alerts/channels", channel))[0] == 400
+        if field == "secret":
+            given = {"name": "s", "url": "http://127.0.0.1:8999/", field: value}
+            assert (await api.bad("POST", "/subscriptions", given))[0] == 400
 
 
 def keys(file: Path, *lines: str) -> Path:

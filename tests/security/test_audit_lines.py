@@ -67,6 +67,7 @@ async def test_every_route_that_changes_something_leaves_one_line(story: Story):
     await jobs(story)
     await plans(story)
     await alerts(story)
+    await subscriptions(story)
     await tokens(story)
     await story.does("POST /api/v1/schedules/preview", {"cron_expr": "@daily"}, told=None)
     changing = {line for line in ROUTES if not line.startswith("GET ")}
@@ -169,6 +170,10 @@ async def queues(story: Story) -> None:
     await does("POST /api/v1/queues/{name}/redrive", {"filter": {}}, name="default", told="redrive_queue")
     await does("POST /api/v1/pause", {"reason": "it burns"}, told="pause_all")
     await does("POST /api/v1/resume", told="resume_all")
+    await does("POST /api/v1/calendars/{calendar}/preview", {"closed": ["2026-10-01"]}, calendar="china", told=None)
+    await does("PUT /api/v1/calendars/{calendar}", {"closed": ["2026-10-01"]}, calendar="china", told="save_calendar")
+    await does("POST /api/v1/calendars/{calendar}/refresh", calendar="china", told=None, status=409)
+    await does("DELETE /api/v1/calendars/{calendar}", calendar="china", told="delete_calendar")
 
 
 async def jobs(story: Story) -> None:
@@ -202,6 +207,24 @@ async def alerts(story: Story) -> None:
         )
         await does("POST /api/v1/alerts/channels/{channel}/test", channel="c", told="test_alert_channel")
     await does("DELETE /api/v1/alerts/channels/{channel}", channel="c", told="remove_alert_channel")
+
+
+async def subscriptions(story: Story) -> None:
+    does, path = story.does, "/api/v1/subscriptions/{subscription}"
+    async with listening(parrot) as sink:
+        given = {"name": "s", "url": sink.url(), "secret": "whsec_MfKQ9r8GKYqrTwjU"}
+        await does("POST /api/v1/subscriptions", given, status=201, told="create_subscription")
+        await does(f"PATCH {path}", {"types": ["run"]}, subscription="s", told="change_subscription")
+        tested = await does(f"POST {path}/test", subscription="s", told="test_subscription")
+        await does(f"POST {path}/replay", {"from": "now"}, subscription="s", told="replay_subscription")
+        await does(
+            f"POST {path}/deliveries/{{delivery_id}}/replay",
+            subscription="s",
+            delivery_id=tested["delivery_id"],
+            status=201,
+            told="replay_delivery",
+        )
+    await does(f"DELETE {path}", subscription="s", told="remove_subscription")
 
 
 async def tokens(story: Story) -> None:

@@ -1,8 +1,8 @@
-"""PostgreSQL, MariaDB and Redis for the tests: found, else started, else installed and started.
+"""PostgreSQL, MariaDB, Redis and the other brokers for the tests: found, else started, else installed and started.
 
 For each kind, in this order:
 
-1. its address in `NOONBELL_TEST_POSTGRES`, `NOONBELL_TEST_MYSQL` or `NOONBELL_TEST_REDIS`, and then only that one;
+1. its address in `NOONBELL_TEST_POSTGRES`, `NOONBELL_TEST_MYSQL`, … (`VARIABLES`), and then only that one;
 2. a server that answers on its default port of 127.0.0.1 and lets us create databases (`probe`);
 3. a private server, from installed binaries, in the temporary folder of this test run (`launch`);
 4. as root on a Debian-like system: the same, after `apt-get install`.
@@ -30,11 +30,14 @@ from services import keeper, launch, probe
 from services.launch import Unavailable
 from services.probe import Kind
 
-KINDS: tuple[Kind, ...] = ("postgres", "mysql", "redis")
+KINDS: tuple[Kind, ...] = ("postgres", "mysql", "redis", "rabbitmq", "nats", "mosquitto")
 VARIABLES: dict[Kind, str] = {
     "postgres": "NOONBELL_TEST_POSTGRES",
     "mysql": "NOONBELL_TEST_MYSQL",
     "redis": "NOONBELL_TEST_REDIS",
+    "rabbitmq": "NOONBELL_TEST_RABBITMQ",
+    "nats": "NOONBELL_TEST_NATS",
+    "mosquitto": "NOONBELL_TEST_MOSQUITTO",
 }
 SKIP_DEFAULT_PORTS = "NOONBELL_TEST_SKIP_DEFAULT_PORTS"
 """Set to 1, step 2 is left out: how the private servers are tested on a machine that has the others."""

@@ -14,4 +14,4 @@ from noonbell.settings import Settings
 def endpoint_table() -> list[Endpoint]:
     nothing: Any = object()
     services = build(nothing, nothing, Rules.of(Settings()), nothing, nothing)
-    return all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing)
+    return all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing, webhooks=nothing)

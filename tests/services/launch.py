@@ -18,7 +18,14 @@ from services.keeper import Command, as_user
 from services.probe import Kind
 
 START_SECONDS = 60
-PACKAGES: dict[Kind, str] = {"postgres": "postgresql", "mysql": "mariadb-server", "redis": "redis-server"}
+PACKAGES: dict[Kind, str] = {
+    "postgres": "postgresql",
+    "mysql": "mariadb-server",
+    "redis": "redis-server",
+    "rabbitmq": "rabbitmq-server",
+    "nats": "nats-server",
+    "mosquitto": "mosquitto",
+}
 
 
 class Unavailable(Exception):
@@ -73,7 +80,61 @@ def redis(folder: Path) -> Command:
     )
 
 
-COMMANDS = {"postgres": postgres, "mysql": mariadb, "redis": redis}
+def rabbitmq(folder: Path) -> Command:
+    server = binary("rabbitmq-server", Path("/usr/lib/rabbitmq/bin"), *homebrew("rabbitmq*/sbin"))
+    user = account("rabbitmq")
+    own_folder(folder, user)
+    port = spare_port()
+    names = {
+        "HOME": folder,
+        "RABBITMQ_NODENAME": f"noonbell-test-{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": port,
+        "RABBITMQ_DIST_PORT": spare_port(),
+        "RABBITMQ_MNESIA_BASE": folder / "data",
+        "RABBITMQ_LOG_BASE": folder,
+        "RABBITMQ_CONFIG_FILE": folder / "none",
+        "RABBITMQ_CONF_ENV_FILE": folder / "none.conf",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "plugins",
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+    }
+    return Command(
+        ["/usr/bin/env", *(f"{name}={value}" for name, value in names.items()), str(server)],
+        f"amqp://guest:guest@127.0.0.1:{port}/",
+        folder / "log",
+        user,
+    )
+
+
+def nats(folder: Path) -> Command:
+    server = binary("nats-server", *homebrew("nats-server*/bin"))
+    own_folder(folder, None)
+    port = spare_port()
+    return Command(
+        [str(server), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder / "data")],
+        f"nats://127.0.0.1:{port}",
+        folder / "log",
+        None,
+    )
+
+
+def mosquitto(folder: Path) -> Command:
+    server = binary("mosquitto", Path("/usr/sbin"), *homebrew("mosquitto*/sbin"))
+    own_folder(folder, None)
+    port = spare_port()
+    (folder / "conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nuser root\n")
+    return Command([str(server), "-c", str(folder / "conf")], f"mqtt://127.0.0.1:{port}", folder / "log", None)
+
+
+COMMANDS = {
+    "postgres": postgres,
+    "mysql": mariadb,
+    "redis": redis,
+    "rabbitmq": rabbitmq,
+    "nats": nats,
+    "mosquitto": mosquitto,
+}
 
 
 def install(kind: Kind, missing: FileNotFoundError) -> None:

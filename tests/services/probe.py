@@ -10,12 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import aiomqtt
+import aiormq
 import asyncmy
 import asyncpg
+import nats
 import redis.asyncio
 
-Kind = Literal["postgres", "mysql", "redis"]
+Kind = Literal["postgres", "mysql", "redis", "rabbitmq", "nats", "mosquitto"]
 T = TypeVar("T")
+BROKERS: dict[str, str] = {
+    "redis": "redis://127.0.0.1:6379/0",
+    "rabbitmq": "amqp://guest:guest@127.0.0.1:5672/",
+    "nats": "nats://127.0.0.1:4222",
+    "mosquitto": "mqtt://127.0.0.1:1883",
+}
+"""Where each listens by default."""
 
 
 def apart(work: Callable[[], T]) -> T:
@@ -25,8 +35,8 @@ def apart(work: Callable[[], T]) -> T:
 
 
 def default_urls(kind: Kind) -> list[str]:
-    if kind == "redis":
-        return ["redis://127.0.0.1:6379/0"]
+    if kind in BROKERS:
+        return [BROKERS[kind]]
     if kind == "mysql":
         return ["mysql://root@127.0.0.1:3306/mysql"]
     users = dict.fromkeys(["root", "postgres", pwd.getpwuid(os.getuid()).pw_name])
@@ -68,7 +78,34 @@ async def call_redis(url: str) -> None:
         await client.ping()
 
 
-CALLS = {"postgres": call_postgres, "mysql": call_mysql, "redis": call_redis}
+async def call_rabbitmq(url: str) -> None:
+    connection = await aiormq.connect(url)
+    await connection.close()
+
+
+async def call_nats(url: str) -> None:
+    """With JetStream, which some tests need."""
+    client = await nats.connect(url, allow_reconnect=False, connect_timeout=5)
+    try:
+        await client.jetstream().account_info()
+    finally:
+        await client.close()
+
+
+async def call_mosquitto(url: str) -> None:
+    parts = urlsplit(url)
+    async with aiomqtt.Client(parts.hostname or "127.0.0.1", parts.port or 1883):
+        pass
+
+
+CALLS = {
+    "postgres": call_postgres,
+    "mysql": call_mysql,
+    "redis": call_redis,
+    "rabbitmq": call_rabbitmq,
+    "nats": call_nats,
+    "mosquitto": call_mosquitto,
+}
 
 
 async def connect_mysql(url: str) -> Any:

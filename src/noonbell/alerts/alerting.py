@@ -42,8 +42,10 @@ from noonbell.model.alert import (
     RuleKind,
 )
 from noonbell.model.event import Event
+from noonbell.model.quiet import QuietAction
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
+from noonbell.policy.quiet import let_go_at, quiet_at
 from noonbell.ports import Store
 
 logger = logging.getLogger("noonbell.alerts")
@@ -84,7 +86,7 @@ class AlertLoop:
         self._store, self._retention, self._monotonic = store, retention, monotonic
         self._clock = clock or SystemClock()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.deliveries = DeliverySender(store, sender, observe, monotonic)
+        self.deliveries = DeliverySender(store, sender, observe, monotonic, self._clock)
         self._rules: list[Rule] = []
         self._channels: list[Channel] = []
         self._duty: LeaderLease | None = None
@@ -295,10 +297,12 @@ class DeliverySender:
         sender: ChannelSender,
         observe: Callable[[str], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock | None = None,
     ) -> None:
         self._store, self._sender, self._observe, self._monotonic = store, sender, observe, monotonic
         self.channels: Mapping[str, Channel] = {}
         """Those that are in use, by name."""
+        self._now = (clock or SystemClock()).now
         self._due_at: float | None = 0.0
         self._sending: asyncio.Task[None] | None = None
 
@@ -339,6 +343,8 @@ class DeliverySender:
 
     async def _attempt(self, delivery: AlertDelivery) -> None:
         channel = self.channels.get(delivery.channel)
+        if channel is not None and channel.quiet and await self._rests(delivery, channel):
+            return
         try:
             if channel is None:
                 raise Undeliverable(f"there is no channel {delivery.channel!r} in use", again=False)
@@ -348,6 +354,24 @@ class DeliverySender:
         else:
             self._note("delivered")
             await self._store.settle_delivery(delivery, DeliveryStatus.DELIVERED, response_code=code)
+
+    async def _rests(self, delivery: AlertDelivery, channel: Channel) -> bool:
+        """In quiet hours of the channel: it is put off until they end, which counts as no attempt, or skipped."""
+        now = await self._store.now()
+        quiet = quiet_at(channel.quiet, "UTC", now)
+        if quiet is None:
+            return False
+        if quiet.action is QuietAction.SKIP:
+            self._note("skipped")
+            await self._store.settle_delivery(delivery, DeliveryStatus.SKIPPED, error="quiet hours")
+            return True
+        seconds = (let_go_at(quiet, channel.spread_seconds, delivery.created_at) - now) / SECOND
+        due_at = self._monotonic() + seconds
+        self._due_at = due_at if self._due_at is None else min(self._due_at, due_at)
+        await self._store.settle_delivery(
+            delivery, DeliveryStatus.PENDING, delay_seconds=seconds, error="held: quiet hours", is_counted=False
+        )
+        return True
 
     async def _failed(self, delivery: AlertDelivery, problem: Undeliverable) -> None:
         again = problem.again and delivery.attempts < MOST_ATTEMPTS
@@ -370,9 +394,12 @@ class DeliverySender:
             self._observe(outcome)
 
     async def send_directly(self, channels: Sequence[Channel], notice: AlertMessage) -> None:
-        """Once to each, without the store."""
+        """Once to each, without the store; also in quiet hours that hold, for there is no place to keep it."""
 
         async def one(channel: Channel) -> None:
+            quiet = quiet_at(channel.quiet, "UTC", self._now())
+            if quiet is not None and quiet.action is QuietAction.SKIP:
+                return
             try:
                 await self._sender.send(channel, msgspec.to_builtins(notice), f"alert_{secrets.token_hex(8)}")
                 self._note("delivered")

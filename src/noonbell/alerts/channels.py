@@ -18,6 +18,7 @@ from noonbell.errors import InvalidState
 from noonbell.fields import meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
+from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.secrets import MASK, masked, opened, unmasked
 from noonbell.service.task_fields import OWNED_HEADERS, is_of_the_connection
@@ -77,6 +78,8 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
         if text is not None and is_sealed(text):
             at.wrong(name, _SEALED)
     _check_headers(channel.headers, ReadContext(at.problems, "headers"))
+    for name, problem in hours_problems("quiet", channel.quiet).items():
+        at.wrong(name, problem)
     at.problems.finish()
     return channel
 

@@ -40,7 +40,7 @@ SETTINGS: Final = "settings"
 """`managed_by` of what the settings declare."""
 
 DEFAULT_RULES: Final[Mapping[str, Any]] = {
-    kind: {} for kind in (RuleKind.FAILED, RuleKind.NO_WORKER, RuleKind.OVERDUE, RuleKind.STORE)
+    kind: {} for kind in (RuleKind.FAILED, RuleKind.NO_WORKER, RuleKind.OVERDUE, RuleKind.STORE, RuleKind.SUBSCRIPTION)
 }
 """The rules of settings that declare channels and no rules."""
 

@@ -17,12 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from noonbell.api import params
 from noonbell.api.endpoint import Endpoint
 from noonbell.api.params import ACTOR, QUEUES
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
 from noonbell.model.access import OWN_RUN, AuditAction, Role, Token
 from noonbell.service.access import Access
+from noonbell.service.audit_log import expect_commands, noted_commands
+from noonbell.service.filters import BY_NAME, ENCODED_SLASH, is_name
 
 Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
 """Whose session in the dashboard a request belongs to: what a browser may read without a header of its own."""
@@ -36,6 +39,13 @@ class AccessGuard:
         """Raises Unauthorized without a good token, RateLimited for one that calls too often, Forbidden where its role does
         not reach.
         """
+        if _is_change(request):
+            expect_commands()
+        await self._check(request, endpoint)
+        if _is_change(request) and endpoint.is_audited and endpoint.path.startswith(_ONE_TASK):
+            await self._find_named(request)
+
+    async def _check(self, request: Request, endpoint: Endpoint) -> None:
         if not self._enabled or endpoint.role is None:
             return
         token = await self._who(request)
@@ -45,6 +55,19 @@ class AccessGuard:
         request.scope[QUEUES] = token.queues if token.role is Role.WORKER else None
         if not token.role.includes(endpoint.role):
             raise Forbidden(f"this call is for the role {endpoint.role}, and this token has {token.role}")
+
+    async def _find_named(self, request: Request) -> None:
+        """A task that is called by its name is called by its id from here on. So the handler changes the very task that the
+        audit log names, and the log of a task is found by one address, whatever it is called later.
+        """
+        text = params.piece(request, "id")
+        name = text.removeprefix(BY_NAME)
+        if not text.startswith(BY_NAME) or not is_name(name):
+            return
+        task_id = await self._access.task_id(name)
+        if task_id is not None:  # without one, the handler says that there is no such task
+            request.path_params["id"] = str(task_id)
+            params.add_to_audit(request, task=name)
 
     async def _who(self, request: Request) -> Token:
         secret = _bearer(request)
@@ -59,17 +82,36 @@ class AccessGuard:
 
     async def note(self, request: Request, endpoint: Endpoint, answer: Response) -> None:
         """Write a change down, before its answer is sent."""
-        if request.method in ("GET", "HEAD") or answer.status_code >= 400 or not endpoint.is_audited:
+        if not _is_change(request) or answer.status_code >= 400 or not endpoint.is_audited:
             return
         deed = AuditAction(
             actor=request.scope.get(ACTOR),
             action=endpoint.name,
-            subject=answer.headers.get("location") or request.url.path,
+            subject=answer.headers.get("location") or _address(request, endpoint),
             peer=_peer(request),
             request_id=request_id(request.scope),
-            details={"query": request.url.query} if request.scope["query_string"] else {},
+            details={
+                **request.scope.get(params.AUDIT_DETAILS, {}),
+                **({"query": request.url.query} if request.scope["query_string"] else {}),
+                **noted_commands(),
+            },
         )
         await self._access.note(deed)
+
+
+_ONE_TASK: Final = "/tasks/{id}"
+
+
+def _is_change(request: Request) -> bool:
+    return request.method not in ("GET", "HEAD")
+
+
+def _address(request: Request, endpoint: Endpoint) -> str:
+    """What was called; a slash within a name is written as it was sent."""
+    path = endpoint.path
+    for name, value in request.path_params.items():
+        path = path.replace(f"{{{name}}}", str(value).replace(ENCODED_SLASH, "%2F"), 1)
+    return endpoint.base + path
 
 
 def _bearer(request: Request) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
 from noonbell.api import (
+    calendars,
     calls,
     events,
     jobs,
@@ -28,6 +30,7 @@ from noonbell.api import (
     reports,
     responses,
     runs,
+    subscriptions,
     system,
     tasks,
     tokens,
@@ -47,6 +50,7 @@ from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.settings import Settings
+from noonbell.subscriptions.service import Subscriptions
 
 
 def create_app(
@@ -61,10 +65,11 @@ def create_app(
     asks_for_tokens: bool = False,
     session: Session | None = None,
     installation: InstallationReader | None = None,
+    webhooks: Subscriptions | None = None,
 ) -> Starlette:
     """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
 
-    Nor are `/installation`, `/events` and `/alerts` without an `installation`, a `hub` and `alerts`. Without `access` no token is checked, and nothing
+    Nor are `/installation`, `/events`, `/alerts` and `/subscriptions` without an `installation`, a `hub`, `alerts` and `webhooks`. Without `access` no token is checked, and nothing
     is written into the audit log: for tests of something else.
     """
 
@@ -79,6 +84,7 @@ def create_app(
                 host_names=None if asks_for_tokens else AllowedHosts.of(settings),
                 proxies=TrustedProxies(settings.server.trusted_proxies),
                 bodies_bytes=settings.server.max_bodies_bytes,
+                prefix=unquote(urlsplit(settings.server.public_url or "").path),
             ),
             *([] if asks_for_tokens or access is None else [Middleware(OwnRunCheck, is_ours=is_ours, access=access)]),
         ],
@@ -94,6 +100,7 @@ def create_app(
         access=access,
         mints=asks_for_tokens,
         installation=installation,
+        webhooks=webhooks,
     )
     guard = None if access is None else AccessGuard(access, enabled=asks_for_tokens, session=session)
     app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
@@ -110,6 +117,7 @@ def all_endpoints(
     access: Access | None = None,
     mints: bool = True,
     installation: InstallationReader | None = None,
+    webhooks: Subscriptions | None = None,
 ) -> list[Endpoint]:
     """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
     return [
@@ -118,10 +126,12 @@ def all_endpoints(
         *runs.endpoints(services),
         *calls.endpoints(services),
         *queues.endpoints(services),
+        *calendars.endpoints(services),
         *workers.endpoints(services),
         *jobs.endpoints(services),
         *plans.endpoints(services),
         *(events.endpoints(hub) if hub is not None else ()),
+        *(subscriptions.endpoints(webhooks) if webhooks is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
         *pauses.endpoints(services),

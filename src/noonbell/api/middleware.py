@@ -10,10 +10,11 @@ import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.connection_limits import MOST_HEAD_BYTES, MOST_HEADERS
@@ -53,13 +54,17 @@ class RequestMiddleware:
         host_names: AllowedHosts | None = None,
         proxies: TrustedProxies | None = None,
         bodies_bytes: int = BODIES_BYTES,
+        prefix: str = "",
     ) -> None:
-        """`host_names` is None where every caller is asked for a token: then any name will do."""
+        """`host_names` is None where every caller is asked for a token: then any name will do. `prefix`: of addresses that a
+        proxy passes on as they came, such as `/cron`; without it they are taken as well.
+        """
         self._app = app
         self._most_bytes = most_bytes
         self._host_names = host_names
         self._proxies = proxies or TrustedProxies()
         self._room = _Room(bodies_bytes)
+        self._prefix = prefix.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,6 +75,10 @@ class RequestMiddleware:
         reply = _Reply(send, scope[REQUEST_ID])
         counted = _Counted(receive, self._most_bytes, self._room)
         try:
+            if self._prefix and scope["path"] == self._prefix:  # addresses on the page count from the slash behind it
+                await RedirectResponse(f"{self._prefix}/", 308)(scope, receive, reply)
+                return
+            _take_off(scope, self._prefix)
             self._check(scope, headers)
             await self._app(scope, counted, reply)
         except ClientDisconnect:
@@ -166,6 +175,12 @@ def _too_large(headers: Headers, most_bytes: int) -> NoonbellError | None:
     length = headers.get("content-length", "")
     is_large = length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most_bytes)
     return too_large(most_bytes) if is_large else None
+
+
+def _take_off(scope: Scope, prefix: str) -> None:
+    if prefix and scope["path"].startswith(f"{prefix}/"):
+        scope["path"] = scope["path"].removeprefix(prefix)
+        scope["raw_path"] = (scope.get("raw_path") or b"").removeprefix(quote(prefix).encode())
 
 
 def _keep_slashes(scope: Scope) -> None:

@@ -56,12 +56,15 @@ _PATH_PARAMS: Final = {
     "name": ("The queue's name.", {"type": "string"}, "default"),
     "rule": ("The rule's name.", {"type": "string"}, "billing-fails"),
     "channel": ("The channel's name.", {"type": "string"}, "ops"),
+    "subscription": ("The subscription's name.", {"type": "string"}, "billing"),
+    "calendar": ("The calendar's name.", {"type": "string"}, "china"),
+    "delivery_id": ("The delivery's id.", {"type": "integer"}, 7340099),
     "token": ("The token's name.", {"type": "string"}, "ci"),
     "callback_token": ("The token that came with the request.", {"type": "string"}, "u2fsdGVkX1-9example"),
 }
 _PATH_ERRORS: Final = {
     "name": ("INVALID_ID",),
-    **dict.fromkeys(("rule", "channel", "token", "callback_token"), ("NOT_FOUND",)),
+    **dict.fromkeys(("rule", "channel", "subscription", "token", "callback_token"), ("NOT_FOUND",)),
 }
 """By parameter of the path; any other one may be no id, or the id of nothing."""
 _TAGS: Final = {
@@ -70,9 +73,11 @@ _TAGS: Final = {
     "calls": "One HTTP request, now or later, without a task.",
     "callbacks": "How a target says that it is done.",
     "schedules": "When a schedule fires.",
+    "calendars": "Which days are closed, and what a change of that moves.",
     "jobs": "Tasks whose target is a handler, in the words of a jobs table.",
     "plans": "Messages to stations by interval, weekday or day of month: tasks, in the words of a plan dispatcher.",
     "events": "What happens, as it happens.",
+    "subscriptions": "Events, posted to a URL.",
     "alerts": "Who is told when something goes wrong.",
     "queues": "Named lanes of runs, with their limits.",
     "workers": "Who claims runs.",

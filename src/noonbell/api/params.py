@@ -24,6 +24,9 @@ ACTOR: Final = "noonbell.actor"
 QUEUES: Final = "noonbell.queues"
 """Where it holds the queues that a worker's token is for; None for other tokens, and where no token is asked for."""
 
+AUDIT_DETAILS: Final = "noonbell.audit_details"
+"""Where it holds what the audit log says of the change besides its address."""
+
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?', re.ASCII)
 
 
@@ -37,6 +40,11 @@ def queues(request: Request) -> tuple[str, ...] | None:
     """The only queues that the caller may touch; None: all of them."""
     found: tuple[str, ...] | None = request.scope.get(QUEUES)
     return found
+
+
+def add_to_audit(request: Request, **details: Any) -> None:
+    """Say more in the audit log than the address of the call does: a name, a count, new limits."""
+    request.scope.setdefault(AUDIT_DETAILS, {}).update(details)
 
 
 def task_ref(request: Request) -> TaskRef:

@@ -39,7 +39,9 @@ class QueueCalls:
     async def limit(self, request: Request) -> Response:
         """What is left out is no limit. Held over all nodes, from the next claim on."""
         given = await read_object(request, required=True)
-        return json_response(await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request)))
+        limited = await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request))
+        params.add_to_audit(request, concurrency=limited["concurrency"], rate_limit=limited["rate_limit"])
+        return json_response(limited)
 
     @call(
         "POST", "/queues/{name}/pause", "pause_queue", "Let nothing start from a queue", Role.OPERATOR,

@@ -22,7 +22,7 @@ from noonbell.service import Services
 from noonbell.service.account import SlotList, SlotPage
 from noonbell.service.explain import Explanation
 from noonbell.service.filters import run_query, task_query
-from noonbell.service.preview import PreviewAnswer, PreviewBody
+from noonbell.service.preview import PreviewBody, SchedulePreview
 from noonbell.service.stats import StatsAnswer, StatsList
 from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
 from noonbell.service.translation import language
@@ -153,7 +153,7 @@ class ScheduleCalls:
 
     @call(
         "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER,
-        body=PreviewBody, body_required=True, answer=PreviewAnswer, is_audited=False,
+        body=PreviewBody, body_required=True, answer=SchedulePreview, is_audited=False,
     )  # fmt: skip
     async def preview(self, request: Request) -> Response:
         """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""

@@ -149,8 +149,20 @@ def from_another_site(scope: Scope, headers: Headers) -> NoonbellError | None:
     """A page of another site may make a browser send requests here; only browsers send these two headers."""
     if scope["method"] in _SAFE:
         return None
-    is_foreign = headers.get("sec-fetch-site") == "cross-site" or ("origin" in headers and not is_same_origin(headers))
-    return Forbidden("a page of another site may not do this") if is_foreign else None
+    if headers.get("sec-fetch-site") == "cross-site":
+        return Forbidden("a page of another site may not do this")
+    return None if "origin" not in headers or is_same_origin(headers) else foreign_origin(headers)
+
+
+def foreign_origin(headers: Headers) -> NoonbellError:
+    """The page was not loaded from where it sends this to; where the browser says that it was, a proxy has changed `Host`."""
+    if headers.get("sec-fetch-site") not in (None, "same-origin"):
+        return Forbidden("a page of another site may not do this")
+    origin, host = headers.get("origin", "")[:100], headers.get("host", "")[:100]
+    return Forbidden(
+        f"the page comes from {origin!r}, and this server was called as {host!r}: a page of another site may not do this."
+        " If both are this server, let the proxy in front of it pass Host on (nginx: proxy_set_header Host $host;)"
+    )
 
 
 def is_same_origin(headers: Headers) -> bool:

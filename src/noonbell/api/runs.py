@@ -84,6 +84,7 @@ class RunCalls:
             ReadContext(problems).expected("runs", wanted, "a list of runs to publish")
         problems.finish()
         published = await self._services.publishing.publish_batch(wanted or [], trace_id=request_id(request.scope))
+        params.add_to_audit(request, runs=len(published))
         return json_response({"runs": [_outcome(each) for each in published]})
 
     @call(

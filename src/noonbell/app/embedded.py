@@ -23,12 +23,12 @@ from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument
-from noonbell.model.task import JOBS, OWN_QUEUES
-from noonbell.ports import Store, Wakeup
+from noonbell.model.task import COMMAND_TYPE, COMMANDS, JOBS, OWN_QUEUES, ExecType
+from noonbell.ports import Store, Target, Wakeup
 from noonbell.service import Services
 from noonbell.settings import Settings
 from noonbell.stores import lanes_of, store_of
-from noonbell.targets import TargetParts, make_target
+from noonbell.targets import TargetParts, allowed_commands, make_target
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.telemetry.logs import RunLogger
 from noonbell.telemetry.traces import traced
@@ -67,21 +67,28 @@ class WorkerOptions:
     """The command that it cannot be stopped without."""
     labels: Mapping[str, str] | None = None
     """What it says of itself. None: `jobs.worker_labels`."""
+    commands: str | None = None
+    """The file of the programs that it may run; None: it runs no command."""
 
 
 async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOptions) -> Worker:
-    """It claims the job types that it has handlers for, and no other, so that queues can be shared."""
+    """It claims the job types that it has handlers for, and no other, so that queues can be shared; commands, where a file allows some."""
     jobs, abandoned, lanes = parts.settings.jobs, AbandonedThreads(), lanes_of(parts.settings)
-    target = make_target(JOBS, TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned))
-    await open_part(target, parts.open_parts)
+    commands = None if options.commands is None else allowed_commands(options.commands)
+    given = TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned, commands=commands)
+    targets: dict[ExecType, Target] = {}
+    for kind in (JOBS,) if commands is None else (JOBS, COMMANDS):
+        target = make_target(kind, given)
+        await open_part(target, parts.open_parts)
+        targets |= dict.fromkeys(kind.exec_types, traced(target))
     return Worker(
         parts.store,
         parts.wakeup,
-        dict.fromkeys(JOBS.exec_types, traced(target)),
+        targets,
         worker_id=options.worker_id,
         version=options.version,
         queues=tuple(options.queues) or handlers.queues() or (DEFAULT_QUEUE,),
-        job_types=handlers.names(),
+        job_types=(*handlers.names(), *(() if commands is None else (COMMAND_TYPE,))),
         concurrency=jobs.worker_concurrency if options.concurrency is None else options.concurrency,
         batch=_BATCH,
         ahead=lanes * _BATCH,

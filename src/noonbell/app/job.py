@@ -62,10 +62,14 @@ class JobOptions(TypedDict, total=False):
     external_id: str
     meta: Mapping[str, Any]
     schedule: Mapping[str, Any]
+    schedules: Sequence[Mapping[str, Any]]
+    exclude: Sequence[Mapping[str, Any]]
+    dst: Mapping[str, Any]
     timezone: str
     start_at: datetime | str
     end_at: datetime | str
     jitter_seconds: int
+    calendar: Mapping[str, Any]
     after: AfterOption
     payload: Mapping[str, Any]
     queue: str
@@ -87,6 +91,8 @@ class JobOptions(TypedDict, total=False):
     worker_timeout_ms: int
     ping_interval_ms: int
     expires_in_seconds: int | None
+    quiet: Sequence[str]
+    spread_seconds: int
     specific_worker_ids: Sequence[str]
     min_worker_version: int
     worker_labels: Mapping[str, str]
@@ -128,7 +134,8 @@ class JobDeclaration:
 
     @property
     def has_schedule(self) -> bool:
-        return self.task.get("schedule") is not None or self.task.get("cron_expr") is not None
+        said = any(self.task.get(name) is not None for name in ("schedule", "cron_expr"))
+        return said or bool(self.task.get("schedules"))
 
 
 def declared(job_type: str, options: Mapping[str, Any]) -> JobDeclaration:
@@ -168,6 +175,7 @@ def _declared(own: Mapping[str, Any], options: Mapping[str, Any], problems: Prob
 
 def _read_when(options: Mapping[str, Any], task: dict[str, Any], problems: Problems) -> None:
     said = [name for name in ("cron", "every", "schedule", "cron_expr") if options.get(name) is not None]
+    said += ["schedules"] if options.get("schedules") else []
     if len(said) > 1:
         problems.add(said[1], f"says when, and so does {said[0]}; expected one of them")
         return

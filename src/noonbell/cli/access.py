@@ -179,8 +179,8 @@ def rotate(files: tuple[str, ...], store: str | None, heads: list[Head]) -> int:
 
     done, log = asyncio.run(run())
     talk(
-        f"sealed with key {sealer.first}: {done.tasks} tasks, {done.versions} earlier versions, {done.channels} channels"
-        f" and {done.calls} calls;"
+        f"sealed with key {sealer.first}: {done.tasks} tasks, {done.versions} earlier versions, {done.channels} channels,"
+        f" {done.subscriptions} subscriptions and {done.calls} calls;"
         " the rest was so already"
     )
     for flaw in log.flaws:

@@ -1,4 +1,4 @@
-"""A crontab, line by line. `curl` and `wget` become HTTP tasks; other commands become jobs where a job type is given.
+"""A crontab, line by line. `curl` and `wget` become HTTP tasks; other commands become COMMAND tasks or jobs where that is asked for.
 
 Zones come from `CRON_TZ` and `TZ`. What cron does and a scheduler of HTTP calls and jobs does not (mail, a shell, a user to
 run as) is noted at the task, never dropped in silence.
@@ -40,9 +40,12 @@ class _Refused(Exception):
 
 
 def read_crontab(
-    text: str, *, zone: str = "UTC", system: bool = False, job_type: str | None = None
+    text: str, *, zone: str = "UTC", system: bool = False, job_type: str | None = None, commands: bool = False
 ) -> Iterator[Imported]:
-    """Every line that is not empty or a comment. `system`: lines have a user's name, as in /etc/crontab."""
+    """Every line that is not empty or a comment. `system`: lines have a user's name, as in /etc/crontab.
+
+    What is no HTTP call becomes a COMMAND task with `commands`, a job of `job_type` where there is one, and is refused else.
+    """
     around, taken = _Surroundings(zone), set[str]()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -53,7 +56,7 @@ def read_crontab(
             yield _set(around, where, stripped, found)
             continue
         try:
-            task, notes = _task(stripped, around, system, job_type)
+            task, notes = _task(stripped, around, system, job_type, commands=commands)
         except _Refused as refusal:
             yield Imported(where, stripped, refused=str(refusal))
             continue
@@ -77,9 +80,12 @@ def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -
     return Imported(where, source, notes=[f"the lines below are in {value}"])
 
 
-def _task(line: str, around: _Surroundings, system: bool, job_type: str | None) -> tuple[dict[str, Any], list[str]]:
+def _task(
+    line: str, around: _Surroundings, system: bool, job_type: str | None, *, commands: bool
+) -> tuple[dict[str, Any], list[str]]:
     expr, rest = _moment(line)
     notes: list[str] = []
+    user = None
     if system:
         user, _, rest = rest.partition(" ")
         notes.append(f"ran as user {user}")
@@ -88,7 +94,9 @@ def _task(line: str, around: _Surroundings, system: bool, job_type: str | None) 
         raise _Refused("has no command" if not system else "has no command after the user's name")
     _check(expr, around.zone)
     command, given = _input(command)
-    what = _what(command, given, around, job_type, notes)
+    what = _what(command, given, around, job_type, notes, commands=commands)
+    if user is not None and "command" in what:
+        what["user"] = user
     return {"name": _name(command), **_cron(expr, around.zone), "timezone": around.zone, **what}, notes
 
 
@@ -127,19 +135,45 @@ def _input(command: str) -> tuple[str, str | None]:
 
 
 def _what(
-    command: str, given: str | None, around: _Surroundings, job_type: str | None, notes: list[str]
+    command: str, given: str | None, around: _Surroundings, job_type: str | None, notes: list[str], *, commands: bool
 ) -> dict[str, Any]:
+    noted = len(notes)
     try:
         return call_of(_expanded(command, around.variables), given, notes)
     except NotACall as reason:
+        if commands:
+            del notes[noted:]  # those of a call
+            return _command(command, given, around.variables, notes)
         if job_type is None:
-            raise _Refused(f"{reason}; --job-type TYPE makes a job of it, for a worker of yours to run") from None
+            raise _Refused(
+                f"{reason}; --commands makes a COMMAND task of it, for a worker that allows /bin/sh;"
+                " --job-type TYPE makes a job of it, for a worker of yours to run"
+            ) from None
     payload: dict[str, Any] = {"command": command}
     if given is not None:
         payload["stdin"] = given
     if around.variables:
         payload["env"] = dict(around.variables)
     return {"job_type": job_type, "payload": payload}
+
+
+_OF_CRON: Final = ("MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "SHELL", "LOGNAME", "USER")
+
+
+def _command(command: str, given: str | None, variables: dict[str, str], notes: list[str]) -> dict[str, Any]:
+    """What cron would have run, as a task for a worker with `--commands`."""
+    task: dict[str, Any] = {"command": command, "shell": True}
+    if given is not None:
+        task["payload"] = given
+    env = {name: value for name, value in variables.items() if name not in _OF_CRON}
+    if env:
+        task["env"] = env
+    if variables.get("SHELL", "/bin/sh") not in ("/bin/sh", "/usr/bin/sh"):
+        notes.append(f"SHELL={variables['SHELL']} is left out: /bin/sh reads the command")
+    if named := sorted(set(env) & {"PATH", "HOME"}):
+        notes.append(f"the worker's file has to name {' and '.join(named)} under `env`")
+    notes.append("a worker carries it out whose file allows /bin/sh: noonbell worker --commands FILE")
+    return task
 
 
 def _expanded(command: str, variables: dict[str, str]) -> str:

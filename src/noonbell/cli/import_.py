@@ -38,12 +38,16 @@ def import_command() -> None:
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The zone that cron runs in.")
 @click.option("--system", is_flag=True, help="Lines have a user's name, as in /etc/crontab.")
 @click.option("--job-type", metavar="TYPE", help="Make jobs of this type of what is not an HTTP call.")
-def crontab(file: str, tz: str, system: bool, job_type: str | None) -> int:
+@click.option("--commands", is_flag=True, help="Make COMMAND tasks of what is not an HTTP call.")
+def crontab(file: str, tz: str, system: bool, job_type: str | None, commands: bool) -> int:
     """A crontab: FILE, or - for stdin."""
     from noonbell.cli.crontab import read_crontab
     from noonbell.when.zones import find
 
-    return _tell(list(read_crontab(text_of(file, "FILE"), zone=find(tz).name, system=system, job_type=job_type)))
+    if commands and job_type is not None:
+        raise click.UsageError("--commands and --job-type both say what becomes of other commands; give one of them")
+    text, zone = text_of(file, "FILE"), find(tz).name
+    return _tell(list(read_crontab(text, zone=zone, system=system, job_type=job_type, commands=commands)))
 
 
 @import_command.command("cronjob")

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonbell.cli.options import interval, zone_hint
+from noonbell.cli.options import interval, quiet_hours, quiet_option, zone_hint
 from noonbell.errors import NoonbellError, ScheduleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noonbell.model.quiet import QuietHours
+    from noonbell.policy.quiet import Quiet
+    from noonbell.when import Schedule
     from noonbell.when.due import Preview
     from noonbell.when.zones import Zone
 
@@ -24,6 +29,8 @@ _LANGUAGES = {
         "ago": "{0} ago",
         "forward": "← clocks went forward on {0}",
         "back": "← clocks went back on {0}",
+        "hold": "← quiet hours: held until {0}",
+        "skip": "← quiet hours: skipped",
         "note": "note: {0}",
     },
     "zh": {
@@ -33,6 +40,8 @@ _LANGUAGES = {
         "ago": "{0}前",
         "forward": "← {0} 时钟拨快",
         "back": "← {0} 时钟拨慢",
+        "hold": "← 静默时段：推迟到 {0}",
+        "skip": "← 静默时段：跳过",
         "note": "注意：{0}",
     },
 }
@@ -44,6 +53,11 @@ _LANGUAGES = {
 @click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
 @click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
 @click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
+@click.option("--also", multiple=True, metavar="EXPR", help="A further schedule; a slot of both is one. Repeatable.")
+@click.option("--exclude", multiple=True, metavar="EXPR", help="A schedule whose slots are left out. Repeatable.")
+@quiet_option
+@click.option("--gap", type=click.Choice(["next", "skip", "earlier"]), help="Of a time that a clock change skips.")
+@click.option("--repeated", type=click.Choice(["first", "both", "last"]), help="Of a time that the clock shows twice.")
 @click.option("--dialect", type=click.Choice(["standard", "cronjob", "quartz"]), help="How cron fields are read.")
 @click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
 @click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
@@ -53,6 +67,11 @@ def next_command(
     tz: str | None,
     count: int,
     start: str | None,
+    also: tuple[str, ...],
+    exclude: tuple[str, ...],
+    quiet: tuple[str, ...],
+    gap: str | None,
+    repeated: str | None,
     dialect: str | None,
     lang: str | None,
     output: str,
@@ -62,7 +81,7 @@ def next_command(
         said = "Missing argument 'EXPR', or --every" if expr is None else "takes EXPR or --every, not both"
         raise click.UsageError(said, click.get_current_context())
     from noonbell.clock import SystemClock, slot_of
-    from noonbell.when.due import preview
+    from noonbell.when.due import preview_of
     from noonbell.when.zones import find
 
     language = _language(lang)
@@ -72,24 +91,65 @@ def next_command(
     except ScheduleError as error:
         raise ScheduleError(f"{error.message}{zone_hint(named)}") from None
     after = slot_of(SystemClock().now()) if start is None else _moment(start, zone)
-    spec = _spec(expr, dialect) if expr is not None else interval(str(every))
-    try:
-        shown = preview(spec, zone.name, count, after, language)
-    except ScheduleError as error:
-        raise _of_argument(error, expr) from None
+    specs = [_spec(expr, dialect) if expr is not None else interval(str(every))]
+    specs += [_spec(each, dialect, "--also") for each in also]
+    left_out = [_spec(each, dialect, "--exclude") for each in exclude]
+    dst = {name: value for name, value in (("gap", gap), ("repeat", repeated)) if value is not None}
+    schedule = _schedule(specs, left_out, dst, zone.name, after, expr)
+    shown = preview_of(schedule, zone.name, count, after, language)
+    rests = [_quiet_at(hours, zone.name, local) for hours in [_hours(quiet)] for _, local in shown.next_fires]
     if output == "json":
-        click.echo(json.dumps(shown.as_json(), ensure_ascii=False, indent=2))
+        told = shown.as_json()
+        told["next_fires"] = [
+            {**fire, **_rest_json(rest)} for fire, rest in zip(told["next_fires"], rests, strict=True)
+        ]
+        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
     else:
-        click.echo(_as_table(shown, zone, after, language))
+        click.echo(_as_table(shown, zone, after, language, rests))
+
+
+def _hours(quiet: tuple[str, ...]) -> tuple[QuietHours, ...]:
+    """Checked as those of a task are."""
+    if not quiet:
+        return ()
+    from noonbell.fields import read_into
+    from noonbell.fields.problems import Problems, ReadContext
+    from noonbell.model.worker import QueueLimits
+    from noonbell.policy.quiet import hours_problems
+
+    problems = Problems()
+    hours = read_into(QueueLimits, {"quiet": quiet_hours(quiet)}, ReadContext(problems)).quiet
+    for field, problem in hours_problems("quiet", hours).items():
+        problems.add(field, problem)
+    problems.finish()
+    return hours
+
+
+def _quiet_at(hours: tuple[QuietHours, ...], zone: str, local: str) -> Quiet | None:
+    if not hours:
+        return None
+    from noonbell.clock import from_datetime
+    from noonbell.policy.quiet import quiet_at
+
+    return quiet_at(hours, zone, from_datetime(datetime.fromisoformat(local)))
+
+
+def _rest_json(rest: Quiet | None) -> dict[str, str]:
+    """As the API marks a slot in quiet hours."""
+    from noonbell.clock import rfc3339
+
+    return {} if rest is None else {"quiet": str(rest.action), "quiet_until": rfc3339(rest.until)}
 
 
 _FOR_A_HINT = 2.0
 """Seconds that a server may take to say whether it has a task of that name."""
 
 
-def _of_argument(error: ScheduleError, expr: str | None) -> ScheduleError:
-    """The same in words of the command line: EXPR, where a task has `schedule.expr`."""
+def _of_argument(error: ScheduleError, expr: str | None, option: str | None = None) -> ScheduleError:
+    """The same in words of the command line: EXPR, or the option, where a task has `schedule.expr`."""
     message = error.message
+    if option is not None:
+        return ScheduleError(message.replace("schedule.expr", option, 1))
     if message.startswith("schedule.expr ") and expr is not None:
         message = message.replace("schedule.expr", "EXPR", 1)
         if len(expr.split()) == 1 and _is_task(expr):
@@ -115,14 +175,45 @@ def _language(asked: str | None) -> str:
     return "zh" if said.lower().startswith("zh") else "en"
 
 
-def _spec(expr: str, dialect: str | None) -> dict[str, Any]:
+def _schedule(
+    specs: list[dict[str, Any]],
+    exclude: list[dict[str, Any]],
+    dst: dict[str, str],
+    zone: str,
+    after: int,
+    expr: str | None,
+) -> Schedule:
+    """The one schedule that all of them make, as a task that is made now would have it."""
+    import msgspec
+
+    from noonbell import when
+    from noonbell.model.task import ClockChanges
+
+    changes = msgspec.convert(dst, ClockChanges) if dst else None
+    made: list[dict[str, Any]] = []
+    for number, spec in enumerate((*specs, *exclude)):
+        option = None if number == 0 else "--also" if number < len(specs) else "--exclude"
+        try:
+            made.append(when.normalise(spec, zone, after, changes=changes))
+        except ScheduleError as error:
+            raise _of_argument(error, expr, option) from None
+        is_single = made[-1]["type"] == "once" and number < len(specs)
+        if len(specs) + len(exclude) > 1 and (is_single or made[-1].get("mode") == "fixed_delay"):
+            raise click.UsageError("with --also and --exclude, schedules repeat: no once, no fixed_delay")
+    schedule = when.compose(made[: len(specs)], made[len(specs) :], zone, changes)
+    if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
+        raise ScheduleError(f"--exclude leaves out every slot of the next {schedule.most_days:,} days that have one")
+    return schedule
+
+
+def _spec(expr: str, dialect: str | None, option: str = "EXPR") -> dict[str, Any]:
     if not expr.lstrip().startswith("{"):
         spec: dict[str, Any] = {"type": "cron", "expr": expr}
         return spec | ({"dialect": dialect} if dialect else {})
     try:
         found: dict[str, Any] = json.loads(expr)
     except json.JSONDecodeError as error:
-        raise click.BadParameter(f"is not JSON: {error}", param_hint="EXPR") from None
+        raise click.BadParameter(f"is not JSON: {error}", param_hint=option) from None
     return found
 
 
@@ -136,20 +227,27 @@ def _moment(text: str, zone: Zone) -> int:
     return int(moment.timestamp())
 
 
-def _as_table(shown: Preview, zone: Zone, after: int, lang: str) -> str:
+def _as_table(shown: Preview, zone: Zone, after: int, lang: str, rests: Sequence[Quiet | None]) -> str:
     words = _LANGUAGES[lang]
     before = zone.local(after)
     lines = [f"{shown.description}  (UTC{before.isoformat()[-6:]})"]
-    for _, local in shown.next_fires:
+    for (_, local), rest in zip(shown.next_fires, rests, strict=True):
         moment = datetime.fromisoformat(local)
         offset = moment.isoformat()[-6:]
         when = f"  {moment:%Y-%m-%d} {words['days'][moment.weekday()]} {moment:%H:%M:%S} {offset}"
         seconds = int(moment.timestamp()) - after
         away = str(words["in" if seconds >= 0 else "ago"]).format(_span(abs(seconds), lang))
-        lines.append(f"{when}   {away}{_clock_change(before, moment, zone, lang)}")
+        lines.append(f"{when}   {away}{_clock_change(before, moment, zone, lang)}{_rest(rest, zone, lang)}")
         before = moment
     lines += [str(words["note"]).format(note.message) for note in shown.notes]
     return "\n".join(lines)
+
+
+def _rest(rest: Quiet | None, zone: Zone, lang: str) -> str:
+    if rest is None:
+        return ""
+    until = zone.local(rest.until // 1_000_000)
+    return "   " + str(_LANGUAGES[lang][str(rest.action)]).format(f"{until:%Y-%m-%d %H:%M}")
 
 
 def _span(seconds: int, lang: str) -> str:

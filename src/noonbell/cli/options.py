@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -133,6 +134,34 @@ expect_head_option: Callable[[F], F] = click.option(
     metavar="N:HASH",
     callback=_heads,
     help="An entry that the audit log must have, from `audit log head` in the server's log; may be given again.",
+)
+
+
+def quiet_hours(texts: tuple[str, ...]) -> list[dict[str, Any]]:
+    """`22:00-06:00`, `sat,sun 00:00-12:00`, or a JSON object with the fields of quiet hours. BadParameter names --quiet."""
+    found = []
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            try:
+                found.append(json.loads(text))
+            except json.JSONDecodeError as error:
+                raise click.BadParameter(f"is not JSON: {error}", param_hint="--quiet") from None
+            continue
+        days, _, span = text.strip().rpartition(" ")
+        begin, dash, end = span.partition("-")
+        if not dash:
+            said = f"is {text!r}; takes 22:00-06:00, 'sat,sun 00:00-12:00', or a JSON object"
+            raise click.BadParameter(said, param_hint="--quiet")
+        hours: dict[str, Any] = {"from": begin, "to": end}
+        found.append(hours | ({"days": [day.strip() for day in days.split(",")]} if days else {}))
+    return found
+
+
+quiet_option: Callable[[F], F] = click.option(
+    "--quiet",
+    multiple=True,
+    metavar="HOURS",
+    help="Quiet hours: 22:00-06:00, 'sat,sun 00:00-12:00', or as JSON; may be given again.",
 )
 
 

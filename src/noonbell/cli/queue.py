@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
-from noonbell.cli.options import confirm
+from noonbell.cli.options import confirm, quiet_hours, quiet_option, span_option
 from noonbell.cli.output import ago, output_option, show_list, talk
 from noonbell.cli.root import NounGroup, did_you_mean
 
@@ -13,6 +13,7 @@ COLUMNS = {
     "name": lambda queue: queue["name"],
     "state": lambda queue: "paused" if queue["paused"] else "open",
     "waiting": lambda queue: str(queue["waiting"]),
+    "held": lambda queue: str(queue["held"]),
     "delayed": lambda queue: str(queue["delayed"]),
     "running": lambda queue: str(queue["running"]),
     "oldest": lambda queue: ago(queue["oldest_at"]),
@@ -24,7 +25,7 @@ COLUMNS = {
 
 @click.group("queue", cls=NounGroup)
 def queue_command() -> None:
-    """List, pause, resume, drain and clean queues."""
+    """List, pause, resume, quieten, drain and clean queues."""
 
 
 @queue_command.command("list")
@@ -46,6 +47,30 @@ post_for_each(
     queue_command, "pause", "Let nothing start from these queues.", _QUEUES, lambda name, _: talk(f"paused {name}")
 )
 post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
+
+
+@queue_command.command("quiet")
+@click.argument("name")
+@quiet_option
+@click.option("--tz", metavar="ZONE", help="Time zone of hours that name none, such as Europe/Berlin [UTC].")
+@click.option("--skip", is_flag=True, help="Skip what comes due [hold it].")
+@span_option("--spread", help="Afterwards, what was held starts evenly within this time [as it was].")
+@click.option("--none", "is_none", is_flag=True, help="No quiet hours any more.")
+def quiet_command(
+    name: str, quiet: tuple[str, ...], tz: str | None, skip: bool, spread: float | None, is_none: bool
+) -> None:
+    """Set the quiet hours of a queue; its limits stay as they are."""
+    if bool(quiet) is is_none:
+        raise click.UsageError("give --quiet HOURS, or --none")
+    of_all = ({"timezone": tz} if tz else {}) | ({"what": "skip"} if skip else {})
+    hours = [{**of_all, **each} for each in quiet_hours(quiet)]
+    remote, path = Remote.of_environment(), f"/queues/{segment(name)}"
+    _note_if_unknown(remote, name)
+    there = remote.get(path)
+    kept = {field: there[field] for field in ("rate_limit", "concurrency", "spread_seconds")}
+    changed = kept | {"quiet": hours} | ({} if spread is None else {"spread_seconds": round(spread)})
+    remote.call("PUT", path, changed)
+    talk(f"{name} has no quiet hours" if is_none else f"{name} has quiet hours")
 
 
 @queue_command.command("drain")

@@ -99,7 +99,7 @@ def trigger_command(
 
 _TEXTS = (
     *("method", "body", "key", "queue", "priority", "success_url", "failure_url"),
-    *("concurrency_key", "max_per_key"),
+    *("concurrency_key", "max_per_key", "expires_at"),
 )
 
 
@@ -110,6 +110,7 @@ _TEXTS = (
 @click.option("--body", metavar="TEXT", help="Sent as it is.")
 @span_option("--delay", help="Not before so long from now: 30s, 5m.")
 @click.option("--at", metavar="TIME", help="Not before this time: 2026-11-15T02:30:00Z.")
+@click.option("--expires-at", metavar="TIME", help="Skipped, if no worker has taken it by this time.")
 @click.option("--key", metavar="KEY", help="Ask for it only once: at most one call of the queue has it.")
 @click.option("--queue", metavar="NAME", help="The lane that it waits on [http].")
 @click.option("--priority", type=int, help="Higher goes first.")
@@ -267,6 +268,10 @@ def run_command() -> None:
 @click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
 @click.option("--queue", metavar="QUEUE")
 @click.option("--key", metavar="KEY")
+@click.option(
+    "--label", metavar="NAME=VALUE", help="Only runs of tasks with this label; with --calls, calls that have it."
+)
+@click.option("--calls", is_flag=True, help="Only calls without a task.")
 @click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
 @click.option("--limit", default=50, type=click.IntRange(1), show_default=True, help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
@@ -276,6 +281,8 @@ def list_runs(
     status: tuple[str, ...],
     queue: str | None,
     key: str | None,
+    label: str | None,
+    calls: bool,
     since: str | None,
     limit: int,
     everything: bool,
@@ -287,6 +294,8 @@ def list_runs(
         "status": [word.upper() for word in status] or None,
         "queue": queue,
         "key": key,
+        "label": label,
+        "origin": "call" if calls else None,
         "from": None if since is None else moment(since),
     }
     remote = Remote.of_environment()

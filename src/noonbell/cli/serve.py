@@ -120,7 +120,7 @@ STORE = "sqlite:///noonbell-demo.db"
 )
 @click.option("-y", "--yes", is_flag=True, help="Add the tasks to a store that is in use, without a history.")
 def demo_command(store: str, port: str | None, no_serve: bool, clean: bool, yes: bool) -> int:
-    """Show a dozen tasks of every temper, with a week of history.
+    """Show a dozen sample tasks, with a week of history.
 
     Healthy, flaky, slow, overlapping, with callbacks and without, paused: all of them labelled demo=true.
     """

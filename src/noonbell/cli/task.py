@@ -23,7 +23,7 @@ COLUMNS = {
     "id": lambda task: str(task["id"]),
     "name": lambda task: task["name"],
     "status": lambda task: coloured(task["status"]),
-    "schedule": lambda task: when_words(task["schedule"], task["timezone"], task.get("after")),
+    "schedule": lambda task: when_words(task),  # noqa: PLW0108 - it is defined below
     "next": lambda task: next_fire(task["next_fire_at"]),
     "last run": lambda task: coloured(task["last_run_status"] or "–"),
 }
@@ -99,6 +99,8 @@ _FIELD_OPTIONS = (
     click.option("--url", metavar="URL", help="What: an address to call."),
     click.option("--method", metavar="METHOD", help="How it is called [GET]."),
     click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker."),
+    click.option("--command", metavar="LINE", help="What: a program by its absolute path, with its arguments."),
+    click.option("--shell", is_flag=True, default=None, help="The shell reads --command as it is."),
     click.option("--data", metavar="JSON", help="The job's payload, or the body of the call."),
     click.option("--payload", metavar="JSON", help="The payload: a job's arguments, or {{payload.x}} of a call."),
     click.option(
@@ -264,6 +266,10 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         raise click.UsageError(f"{' and '.join(whens)} each say when; give one of them", click.get_current_context())
     plain = {"cron": "cron_expr", "tz": "timezone", "url": "target_url", "method": "http_method", "job": "job_type"}
     task.update({field: given[option] for option, field in plain.items() if given[option] is not None})
+    if given["command"] is not None:
+        task |= _command(given["command"], is_shell=bool(given["shell"]))
+    elif given["shell"]:
+        raise click.UsageError("--shell says how --command is read; give both", click.get_current_context())
     if given["every"] is not None:
         task["schedule"] = interval(given["every"])
     if given["at"] is not None:
@@ -271,7 +277,7 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     if given["upstreams"]:
         task["after"] = {"tasks": [_upstream(item) for item in given["upstreams"]]}
     if given["data"] is not None:
-        is_job = given["job"] or (before.get("job_type") and not given["url"])
+        is_job = given["job"] or given["command"] or (before.get("job_type") and not given["url"])
         task.update({"payload": json_of(given["data"], "--data")} if is_job else {"body_template": given["data"]})
     if given["payload"] is not None:
         task["payload"] = json_of(given["payload"], "--payload")
@@ -285,6 +291,15 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     if given["retries"] is not None:
         task["retry_policy"] = {"max_retries": given["retries"]}
     return task | _fields(given["more"])
+
+
+def _command(line: str, *, is_shell: bool) -> dict[str, Any]:
+    if is_shell:
+        return {"command": line, "shell": True}
+    try:
+        return {"command": shlex.split(line), "shell": False}
+    except ValueError as error:
+        raise click.BadParameter(f"is {line!r}: {error}", param_hint="--command") from None
 
 
 _ON: Final = ("success", "failure", "skipped", "any")
@@ -367,13 +382,18 @@ def _edited(task: dict[str, Any]) -> dict[str, Any] | None:
     return {**changes, "version": task["version"]} if changes else None
 
 
-def when_words(schedule: dict[str, Any] | None, zone: str, after: dict[str, Any] | None) -> str:
-    """Its schedule, and what it runs after."""
+def when_words(task: Mapping[str, Any]) -> str:
+    """Its schedules, what they leave out, and what it runs after."""
+    zone, after = task["timezone"], task.get("after")
+    several = task.get("schedules") or ([] if task["schedule"] is None else [task["schedule"]])
+    said = "; ".join(schedule_words(each, zone) for each in several) or "on demand"
+    if task.get("exclude"):
+        said += f" except {'; '.join(schedule_words(each, zone) for each in task['exclude'])}"
     if not after:
-        return schedule_words(schedule, zone)
-    said = [str(each["task"]) + ("" if each["on"] == "success" else f" ({each['on']})") for each in after["tasks"]]
-    follows = f"after {(' or ' if after['join'] == 'any' else ' and ').join(said)}"
-    return follows if schedule is None else f"{schedule_words(schedule, zone)}; {follows}"
+        return said
+    names = [str(each["task"]) + ("" if each["on"] == "success" else f" ({each['on']})") for each in after["tasks"]]
+    follows = f"after {(' or ' if after['join'] == 'any' else ' and ').join(names)}"
+    return f"{said}; {follows}" if several else follows
 
 
 def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
@@ -397,7 +417,7 @@ def _lines(task: dict[str, Any]) -> list[str]:
 
 def _made(made: dict[str, Any], task: Mapping[str, Any]) -> list[str]:
     lines = [f"{made['name']}  id {made['id']}", *_next(made)]
-    if not any(task.get(name) for name in ("schedule", "cron_expr", "after")):
+    if not any(task.get(name) for name in ("schedule", "cron_expr", "schedules", "after")):
         lines.append(f"note: it has no schedule and runs only on demand: noonbell trigger {shlex.quote(made['name'])}")
     return lines
 

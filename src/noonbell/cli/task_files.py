@@ -1,5 +1,7 @@
 """Tasks as files, YAML or JSON with `tasks:`: `noonbell validate`, `diff`, `apply` and `export`.
 
+A file may have `calendars:` too. They are saved before the tasks, each by itself; what is not named stays.
+
 `${NAME}` in a file is filled from the environment, for the names that `--env` allows and no others: a file that came from
 elsewhere must not carry the tokens of the person who applies it to a server of its author.
 """
@@ -65,6 +67,34 @@ def tasks_by_file(files: tuple[str, ...], env: tuple[str, ...] = ()) -> dict[str
     return found
 
 
+def calendars_by_file(files: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+    """Every calendar of these files, in order, by name."""
+    from noonbell import yaml_text
+    from noonbell.cli.calendar import calendars_in
+
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name in files:
+        for path, text in _texts(name):
+            if any(isinstance(one, dict) and "calendars" in one for one in yaml_text.read_all(text)):
+                found += calendars_in(path, text)
+    return found
+
+
+def check_calendars(calendars: list[tuple[str, dict[str, Any]]]) -> None:
+    """Raises InvalidArgument with every problem of every calendar."""
+    from noonbell.fields import read_into
+    from noonbell.fields.problems import Problems, ReadContext
+    from noonbell.service.calendars import CalendarBody, check_days
+
+    problems: dict[str, str] = {}
+    for name, body in calendars:
+        at = ReadContext(Problems())
+        check_days(read_into(CalendarBody, body, at), at)
+        problems.update({f"calendars[{name}].{key}": problem for key, problem in at.problems.found.items()})
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
 def named_by_file(error: InvalidArgument, tasks: Mapping[str, list[dict[str, Any]]]) -> InvalidArgument:
     """Each problem with the file of its task before it; those of other things stay as they are."""
     places = {f"tasks[{task.get('name')}]": path for path, listed in tasks.items() for task in listed}
@@ -93,7 +123,10 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
         return []
     found: list[dict[str, Any]] = []
     for document in documents:
-        listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
+        if isinstance(document, dict) and set(document) == {"calendars"}:
+            continue
+        known = isinstance(document, dict) and {"tasks"} <= set(document) <= {"tasks", "calendars"}
+        listed = document.get("tasks") if known else None
         if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
             problems[path] = _not_a_list(path, document)
             continue
@@ -168,11 +201,14 @@ def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: t
         return
     by_file = tasks_by_file(_all_files(files, more_files), env)
     tasks = [task for listed in by_file.values() for task in listed]
+    calendars = calendars_by_file(_all_files(files, more_files))
+    check_calendars(calendars)
     try:
         check_tasks(tasks)
     except InvalidArgument as error:
         raise named_by_file(error, by_file) from None
-    talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound")
+    more = f", {counted(len(calendars), 'calendar')} too" if calendars else ""
+    talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound{more}")
 
 
 def _all_files(files: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,6 +276,7 @@ def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
     apply = _Apply(**given)
     if apply.prune and not dry_run and not yes:
         _confirm(apply.post(dry_run=True)["pruned"], apply.names_no_task)
+    apply.calendars(dry_run=dry_run)
     done = apply.post(dry_run=dry_run)
     show_one(done, output, name="dry_run", lines=_lines)
 
@@ -253,11 +290,13 @@ def diff_command(output: str, **given: Any) -> int:
     Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
     """
     try:
-        found = _Apply(**given).post(dry_run=True)
+        apply = _Apply(**given)
+        moves = apply.calendars(dry_run=True)
+        found = apply.post(dry_run=True)
     except InvalidArgument as error:
         say_problems(error)
         return EXIT_USAGE
-    differs = bool(found["created"] or found["changed"] or found["pruned"])
+    differs = moves or bool(found["created"] or found["changed"] or found["pruned"])
     if differs or output != "table":
         show_one(found, output, name="dry_run", lines=_lines)
     return EXIT_FAILED if differs else 0
@@ -281,6 +320,8 @@ class _Apply:
     ) -> None:
         files = _all_files(files, more_files)
         self._tasks = tasks_by_file(files, env)
+        self._calendars = calendars_by_file(files)
+        check_calendars(self._calendars)
         self._remote = Remote.of_environment()
         name = owner or ("stdin" if files[0] == "-" else Path(files[0]).resolve().stem)
         self.prune = prune
@@ -294,6 +335,25 @@ class _Apply:
     @property
     def names_no_task(self) -> bool:
         return not self._body["tasks"]
+
+    def calendars(self, *, dry_run: bool) -> bool:
+        """Save those of the files, or say which slots they would move; whether any of them differs."""
+        from noonbell.cli.api import segment
+        from noonbell.cli.calendar import moves_of
+
+        differs = False
+        for name, body in self._calendars:
+            path = f"/calendars/{segment(name)}"
+            found = self._remote.post(f"{path}/preview", body)
+            if not found["changes"]:
+                continue
+            differs = True
+            talk(f"calendar {name}:")
+            for line in moves_of(found):
+                talk(f"    {line}")
+            if not dry_run:
+                self._remote.call("PUT", path, body)
+        return differs
 
     def post(self, *, dry_run: bool) -> dict[str, Any]:
         """InvalidArgument names the file of each problem."""

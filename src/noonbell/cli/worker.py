@@ -27,7 +27,7 @@ _WIDEST = 40
 
 def _types(job_types: list[str] | None) -> str:
     """Those that it knows, cut to a column."""
-    return cut("any" if job_types is None else ",".join(job_types), _WIDEST)
+    return cut("any" if job_types is None else ",".join(job_types) or "–", _WIDEST)
 
 
 @click.group(
@@ -35,6 +35,11 @@ def _types(job_types: list[str] | None) -> str:
 )
 @click.option(
     "--app", "location", metavar="MODULE:APP", help="The App whose jobs to execute; a file's path will do as well."
+)
+@click.option(
+    "--commands",
+    metavar="FILE",
+    help="Run COMMAND tasks too: the programs that this YAML file allows, and no others [none].",
 )
 @click.option("--queues", metavar="A,B", help="The queues to claim from [those of the App's jobs].")
 @click.option("--concurrency", metavar="N", help="How many jobs to execute side by side [4].")
@@ -48,6 +53,7 @@ def _types(job_types: list[str] | None) -> str:
 def worker_command(
     context: click.Context,
     location: str | None,
+    commands: str | None,
     queues: str | None,
     concurrency: str | None,
     worker_id: str | None,
@@ -57,21 +63,22 @@ def worker_command(
     store: str | None,
     files: tuple[str, ...],
 ) -> int | None:
-    """Execute the jobs of an App; or list, drain and stop workers.
+    """Execute the jobs of an App, or commands; or list, drain and stop workers.
 
-    With --app this is a worker process on the store. SIGTERM or Ctrl-C stops it gracefully: what runs may end, the rest
-    is handed back.
+    With --app or --commands this is a worker process on the store. SIGTERM or Ctrl-C stops it gracefully: what runs may end, the
+    rest is handed back.
     """
     if context.invoked_subcommand is not None:
         return None
-    if location is None:
-        raise click.UsageError("a worker needs --app MODULE:APP", context)
+    if location is None and commands is None:
+        raise click.UsageError("a worker needs --app MODULE:APP, or --commands FILE", context)
     flags = {"jobs__worker_concurrency": concurrency, "logging__level": log_level, **label_flags(labels)}
     settings = load_settings(files, store__url=store, **flags).settings
     from noonbell.wiring import WorkerOptions, run_worker
 
     names = tuple(name for name in (part.strip() for part in (queues or "").split(",")) if name)
-    return run_worker(settings, location, WorkerOptions(worker_id=worker_id, version=version, queues=names))
+    options = WorkerOptions(worker_id=worker_id, version=version, queues=names, commands=commands)
+    return run_worker(settings, location, options)
 
 
 @worker_command.command("list")

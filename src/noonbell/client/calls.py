@@ -152,6 +152,15 @@ class ApiCalls:
     list_dead_runs = ApiCall("GET", "/queues/{name}/dead")
     redrive_queue = ApiCall("POST", "/queues/{name}/redrive")
 
+    # Calendars
+    list_calendars = ApiCall("GET", "/calendars")
+    get_calendar = ApiCall("GET", "/calendars/{calendar}")
+    save_calendar = ApiCall("PUT", "/calendars/{calendar}")
+    delete_calendar = ApiCall("DELETE", "/calendars/{calendar}")
+    preview_calendar = ApiCall("POST", "/calendars/{calendar}/preview")
+    refresh_calendar = ApiCall("POST", "/calendars/{calendar}/refresh")
+    list_calendar_days = ApiCall("GET", "/calendars/{calendar}/days")
+
     # Workers
     list_workers = ApiCall("GET", "/workers")
     get_worker = ApiCall("GET", "/workers/{worker_id}")
@@ -188,6 +197,18 @@ class ApiCalls:
     skip_plan = ApiCall("POST", "/plans/{plan_id}/skip")
     reset_plan = ApiCall("POST", "/plans/{plan_id}/reset")
     close_plan = ApiCall("POST", "/plans/{plan_id}/close")
+
+    # Subscriptions
+    subscriptions = ApiCall("GET", "/subscriptions")
+    create_subscription = ApiCall("POST", "/subscriptions")
+    subscription = ApiCall("GET", "/subscriptions/{subscription}")
+    change_subscription = ApiCall("PATCH", "/subscriptions/{subscription}")
+    remove_subscription = ApiCall("DELETE", "/subscriptions/{subscription}")
+    test_subscription = ApiCall("POST", "/subscriptions/{subscription}/test")
+    replay_subscription = ApiCall("POST", "/subscriptions/{subscription}/replay")
+    subscription_deliveries = ApiCall("GET", "/subscriptions/{subscription}/deliveries")
+    subscription_delivery = ApiCall("GET", "/subscriptions/{subscription}/deliveries/{delivery_id}")
+    replay_delivery = ApiCall("POST", "/subscriptions/{subscription}/deliveries/{delivery_id}/replay")
 
     # Alerts
     alerts = ApiCall("GET", "/alerts")

@@ -1,4 +1,4 @@
-"""The demo: a dozen tasks of every temper, a week of their history, and the targets that they call.
+"""The demo: a dozen sample tasks, a week of their history, and the targets that they call.
 
 tasks     what they are, and how each behaves at a slot: one pure function, so past and present go on alike
 history   the week before, lived through by the store's own transitions on a clock that is moved by hand

@@ -404,9 +404,9 @@ def previous_of(task: Task, lease: Lease) -> Instant | None:
 def previous_slot(task: Task, lease: Lease) -> Instant | None:
     """The slot before the one that a run was born from; None if that was the first, or its place depends on runs."""
     spec = task.spec
-    if spec.schedule is None:
+    schedule = when.of_task(spec)
+    if schedule is None:
         return None
-    schedule = when.parse(spec.schedule, spec.timezone)
     slot = None if schedule.is_fixed_delay else schedule.previous(slot_of(lease.scheduled_time))
     if slot is None or (spec.start_at is not None and instant_of(slot) < spec.start_at):
         return None

@@ -99,7 +99,7 @@ def is_stale(spec: TaskSpec, subject: CallbackSubject, token_ttl: float) -> bool
     made_at = subject.token_made_at
     if made_at is None or (subject.attempt_began_at is not None and made_at >= subject.attempt_began_at):
         return False
-    return (subject.at - made_at) / SECOND > max(token_ttl, spec.timeout_seconds + spec.callback_timeout_sec)
+    return (subject.at - made_at) / SECOND > max(token_ttl, spec.timeout_seconds + spec.callback_seconds)
 
 
 class _Unknown(Exception):
@@ -160,7 +160,7 @@ async def _follow(
     if task is None:
         return
     if message.status is CallbackStatus.RUNNING:
-        await store.extend_callback(subject.run_id, task.spec.callback_timeout_sec)
+        await store.extend_callback(subject.run_id, task.spec.callback_seconds)
         if message.progress is not None:
             await store.progress(subject.run_id, subject.token, message.progress)
         return

@@ -81,7 +81,7 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
                 subject,
                 Transition.PARK,
                 status=RunStatus.CALLBACK_PENDING,
-                delay_seconds=spec.callback_timeout_sec,
+                delay_seconds=spec.callback_seconds,
                 response_code=outcome.response_code,
                 result=outcome.result,
                 bodies=outcome.bodies,

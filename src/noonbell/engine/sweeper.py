@@ -25,8 +25,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, assert_never
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
@@ -37,7 +37,7 @@ from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ExpiredRun
 from noonbell.model.run import RunId
-from noonbell.model.task import Task, TaskSpec
+from noonbell.model.task import COMMAND_TYPE, Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
@@ -45,6 +45,7 @@ from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 
 logger = logging.getLogger("noonbell.engine")
 
+_WAITING: Final[Mapping[str | None, str]] = {None: "an HTTP call", COMMAND_TYPE: "a command"}
 _SIGN = 1 * SECOND
 """A heartbeat counts as a sign of life for an attempt only this long after it was found past its deadline."""
 _FORGET = 24 * 3600 * SECOND
@@ -122,7 +123,7 @@ class Sweeper:
             if found.is_over:
                 logger.info("task %d has a worker again, or nothing that waits for one", found.task_id)
             else:
-                what = "an HTTP call" if found.job_type is None else f"job type {found.job_type!r}"
+                what = _WAITING.get(found.job_type) or f"job type {found.job_type!r}"
                 logger.warning(
                     "no worker could take the runs of task %d (%s on queue %r)", found.task_id, what, found.queue
                 )
@@ -218,7 +219,7 @@ def decide(
             outcome = failure("lost", f"worker {one.worker_id} was lost: its lease ran out")
         case Precondition.UNANSWERED:
             verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("callback_timeout"), unit)
-            outcome = failure("callback_timeout", f"no callback within {spec.callback_timeout_sec} s")
+            outcome = failure("callback_timeout", f"no callback within {spec.callback_seconds} s")
         case Precondition.OVERTIME:
             verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("timeout"), unit)
             outcome = failure("timeout", f"it took longer than {spec.timeout_seconds:g} s{_HANGS if hangs else ''}")

@@ -14,7 +14,7 @@ MOST_PROBLEMS: Final = 100
 """An answer names no more problems than this, however many a body has."""
 SHOWN: Final = 60
 """The most of a wrong value that an error message quotes."""
-_MAY_HOLD_SECRETS: Final = frozenset({"headers", "url"})
+_MAY_HOLD_SECRETS: Final = frozenset({"headers", "env", "url"})
 """Beside names that speak of a secret: no message shows what these fields hold."""
 
 

@@ -80,6 +80,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     run_id: RunId
     until: Instant | None = None
     """It waits for its time: delayed, moved by jitter, or to be retried."""
+    is_quiet: bool = False
+    """`until` is the end of quiet hours, of its task or of its queue."""
     all_paused: InstallationPause | None = None
     """Everything is."""
     paused: Pause | None = None

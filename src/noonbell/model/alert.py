@@ -9,6 +9,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.fields import Moment, meta
+from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 
@@ -30,10 +31,15 @@ class RuleKind(enum.StrEnum):
     SLOW = "slow"
     """A run takes longer than is usual for its task."""
     STORE = "store_unreachable"
+    SUBSCRIPTION = "subscription_disabled"
+    """A webhook subscription was disabled, because its receiver failed for too long."""
 
 
 BY_EVENT = frozenset(
-    {RuleKind.FAILED, RuleKind.FAILURES, RuleKind.CALLBACK_TIMEOUT, RuleKind.LOST, RuleKind.NO_WORKER, RuleKind.MISFIRE}
+    {
+        *(RuleKind.FAILED, RuleKind.FAILURES, RuleKind.CALLBACK_TIMEOUT, RuleKind.LOST, RuleKind.NO_WORKER),
+        *(RuleKind.MISFIRE, RuleKind.SUBSCRIPTION),
+    }
 )
 """Rules that read the stream of events. The others look for themselves, again and again."""
 
@@ -143,6 +149,13 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         meta("Sent with each notice.", max_length=50, expected="an object of at most 50 headers"),
     ] = {}
     enabled: Annotated[bool, meta("False: as if it were not there.")] = True
+    quiet: Annotated[
+        tuple[QuietHours, ...],
+        meta("Stretches of the day in which messages wait until they end, or are skipped.", max_length=MOST_QUIET),
+    ] = ()
+    spread_seconds: Annotated[
+        int, meta("After quiet hours, the messages that waited are sent within this time.", ge=0, le=LONGEST_SPREAD)
+    ] = 0
     managed_by: ManagedBy = "api"
     created_at: ReadOnlyMoment = Instant(0)
     updated_at: ReadOnlyMoment = Instant(0)
@@ -194,6 +207,8 @@ class DeliveryStatus(enum.StrEnum):
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
     FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    """It came due in quiet hours of its channel that skip."""
 
 
 class AlertDelivery(msgspec.Struct, frozen=True, kw_only=True):

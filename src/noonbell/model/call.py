@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.fields import meta
-from noonbell.model.task import ExecType, Method, RetryPolicy, TaskSpec
+from noonbell.model.task import COMMAND_TYPE, ExecType, Method, RetryPolicy, TaskSpec
 
 CALL: Final = "call"
 """The key of the call in a run's `overrides`; its body is `override_body`, as that of any run that brings one."""
@@ -23,6 +23,8 @@ MAX_PER_KEY: Final = "max_per_key"
 """Beside it: the key that limits the call, and how many of that key the queue lets in. The first call of a key decides."""
 CALL_TYPE: Final = "noonbell.call"
 """The job type of the built-in tasks of calls: what a worker advertises that can make HTTP requests."""
+NAMED_TYPES: Final = (CALL_TYPE, COMMAND_TYPE)
+"""Job types that a worker has only if it names them: one that takes any job type has neither."""
 MOST_SECONDS: Final = 3_600
 """The longest timeout of a call. The built-in tasks have it, so the store waits that long for an attempt that hangs."""
 LONGEST_QUEUE: Final = 200

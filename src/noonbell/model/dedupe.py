@@ -19,7 +19,7 @@ class DedupeMode(enum.StrEnum):
     THROTTLE = "throttle"
 
 
-class Keep(enum.StrEnum):
+class DedupeKeep(enum.StrEnum):
     FIRST = "first"
     LAST = "last"
 
@@ -50,19 +50,21 @@ class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     seconds: Annotated[float | None, meta("Of throttle and debounce.", ge=0.001, le=LONGEST, examples=[5])] = None
-    keep: Annotated[Keep | None, meta("Which of them counts: of debounce the last by default, else the first.")] = None
+    keep: Annotated[
+        DedupeKeep | None, meta("Which of them counts: of debounce the last by default, else the first.")
+    ] = None
     max_wait_seconds: Annotated[
         float | None, meta("Of debounce: no burst is longer.", ge=0.001, le=LONGEST, examples=[60])
     ] = None
 
     @property
-    def keeps(self) -> Keep:
-        return self.keep or (Keep.LAST if self.mode is DedupeMode.DEBOUNCE else Keep.FIRST)
+    def keeps(self) -> DedupeKeep:
+        return self.keep or (DedupeKeep.LAST if self.mode is DedupeMode.DEBOUNCE else DedupeKeep.FIRST)
 
     @property
     def is_for_later(self) -> bool:
         """Whether the run that it makes does not start at once."""
-        return self.mode is not DedupeMode.KEY and self.keeps is Keep.LAST
+        return self.mode is not DedupeMode.KEY and self.keeps is DedupeKeep.LAST
 
     @property
     def stored_key(self) -> str:

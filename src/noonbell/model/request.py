@@ -46,6 +46,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     specific_worker_ids: tuple[str, ...] | None = None
     expires_in_seconds: int | None = None
     """None: as its task says."""
+    expires_at: Instant | None = None
+    """The moment itself, in place of seconds after it was due."""
     scheduled_time: Instant | None = None
     retry_of_run_id: RunId | None = None
     trace_id: str | None = None

@@ -150,11 +150,17 @@ class SkipReason(enum.StrEnum):
     """The tasks that it follows did not all end as they had to, within the time that it waits for them."""
     EXPIRED = "expired"
     """No worker had claimed it by its `expires_at`."""
+    CALENDAR = "calendar"
+    """Its day is closed."""
+    QUIET = "quiet"
+    """It came due in quiet hours that skip."""
 
 
 class DropReason(enum.StrEnum):
     MISFIRE = "misfire"
     CATCHUP_CAP = "catchup_cap"
+    CALENDAR = "calendar"
+    """Their days are closed, and they are too many for a skip each."""
 
 
 Omitted = Annotated[
@@ -176,6 +182,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Moment
     updated_at: Moment
     queue: Annotated[str, meta(examples=["http"])]
+    moved_to: Annotated[
+        Moment | None,
+        meta("The slot's day is closed: the calendar has moved it here from `scheduled_time`.", examples=[None]),
+    ] = None
     priority: int = 0
     key: str | None = None
     attempt: Annotated[int, meta("How often it was tried, the current attempt included.", examples=[1])] = 0

@@ -7,6 +7,7 @@ of the API, of the columns and of the command line.
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, NewType
 
@@ -15,7 +16,11 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.fields import Moment
 from noonbell.fields import meta as described
+from noonbell.model.broker import AmqpMessage, BrokerMessage, MqttMessage, NatsMessage, RedisMessage
+from noonbell.model.calendar import CalendarUse, TaskCalendar
+from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.join import After
+from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 
 TaskId = NewType("TaskId", int)
 
@@ -40,6 +45,12 @@ class ExecType(enum.StrEnum):
     ASYNC = "ASYNC"
     JOB = "JOB"
     FLOW = "FLOW"
+    COMMAND = "COMMAND"
+    AMQP = "AMQP"
+    NATS = "NATS"
+    REDIS = "REDIS"
+    MQTT = "MQTT"
+    GRPC = "GRPC"
 
 
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +78,18 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """A run is a message that a handler processes; else it is a call of a server."""
     kill_point: str
     """The failpoint between the end of an attempt and its settlement."""
+    claimed_as: str | None = None
+    """The job type that its runs wait under: only a worker that names it claims them. None: that of the task, if it has one."""
+    client: str | None = None
+    """The module that its target cannot do without, where an installation may lack it."""
+    extra: str | None = None
+    """What brings it: `pip install 'noonbell[EXTRA]'`."""
+    shared_fields: tuple[str, ...] = ()
+    """Fields of another kind that its tasks have as well."""
 
+
+COMMAND_TYPE: Final = "noonbell.command"
+"""What a worker advertises that carries out commands: its own file of allowed programs made it so."""
 
 HTTP: Final = TargetKind(
     name="HTTP",
@@ -125,7 +147,71 @@ FLOWS: Final = TargetKind(
 )
 """No target carries out its runs: the claim of a run starts the first steps, and the end of each step the next ones. So any
 worker of its queue can start it."""
-TARGET_KINDS: Final = (JOBS, FLOWS, HTTP)
+COMMANDS: Final = TargetKind(
+    name="COMMAND",
+    exec_types=(ExecType.COMMAND,),
+    named_by="command",
+    fields={"command": None, "shell": False, "env": {}, "cwd": None, "user": None, "ok_codes": (0,)},
+    not_for_others="is for tasks of exec_type COMMAND, and this one is {exec_type}; leave one of the two out",
+    queue="default",
+    has_own_queue=False,
+    timeout_seconds=3_600,
+    max_retries=0,
+    max_concurrency=1,
+    takes_overrides=False,
+    is_message=False,
+    kill_point="K30",
+    claimed_as=COMMAND_TYPE,
+)
+
+
+def _broker(exec_type: ExecType, client: str) -> TargetKind:
+    name = exec_type.value
+    return TargetKind(
+        name=name,
+        exec_types=(exec_type,),
+        named_by=name.lower(),
+        fields={name.lower(): None},
+        not_for_others=f"is for tasks of exec_type {name}, and this one is {{exec_type}}; leave one of the two out",
+        queue=f"target:{name.lower()}",
+        has_own_queue=True,
+        timeout_seconds=10,
+        max_retries=3,
+        max_concurrency=None,
+        takes_overrides=True,
+        is_message=False,
+        kill_point="K33",
+        client=client,
+        extra=name.lower(),
+    )
+
+
+AMQP: Final = _broker(ExecType.AMQP, "aiormq")
+NATS: Final = _broker(ExecType.NATS, "nats")
+REDIS: Final = _broker(ExecType.REDIS, "redis")
+MQTT: Final = _broker(ExecType.MQTT, "aiomqtt")
+BROKERS: Final = (AMQP, NATS, REDIS, MQTT)
+"""A run publishes a message. Their queues have names that no queue of jobs is likely to have already."""
+MESSAGE_FIELDS: Final = tuple(kind.named_by for kind in BROKERS)
+GRPC: Final = TargetKind(
+    name="GRPC",
+    exec_types=(ExecType.GRPC,),
+    named_by="grpc",
+    fields={"grpc": None},
+    not_for_others="is for tasks of exec_type GRPC, and this one is {exec_type}; leave one of the two out",
+    queue="target:grpc",
+    has_own_queue=True,
+    timeout_seconds=10,
+    max_retries=0,
+    max_concurrency=1,
+    takes_overrides=False,
+    is_message=False,
+    kill_point="K6",
+    shared_fields=("callback_timeout_sec",),
+    client="grpc_reflection",
+    extra="grpc",
+)
+TARGET_KINDS: Final = (JOBS, FLOWS, COMMANDS, *BROKERS, GRPC, HTTP)
 """The first whose `named_by` a task has is its kind; the last where it has none."""
 
 OWN_QUEUES: Final = {kind.queue: kind for kind in TARGET_KINDS if kind.has_own_queue}
@@ -134,7 +220,7 @@ OWN_QUEUES: Final = {kind.queue: kind for kind in TARGET_KINDS if kind.has_own_q
 _KIND_OF: Final = {exec_type: kind for kind in TARGET_KINDS for exec_type in kind.exec_types}
 
 
-_NAMES: Final = (str, list, tuple)
+_NAMES: Final = (str, list, tuple, Mapping, msgspec.Struct)
 
 
 def target_kind(exec_type: object, given: Mapping[str, Any]) -> TargetKind:
@@ -213,13 +299,60 @@ YEAR = 31_536_000
 INT32 = 2**31 - 1
 
 
+class GapRule(enum.StrEnum):
+    """Of a local time that the clock skips when it goes forward."""
+
+    NEXT = "next"
+    """Done once, right after the gap, however many moments fell into it."""
+    SKIP = "skip"
+    EARLIER = "earlier"
+    """Done as far before the change as the moment is before the end of the gap: 02:30 at 01:30, where 02:00 becomes 03:00."""
+
+
+class RepeatedTimeRule(enum.StrEnum):
+    """Of a local time that the clock shows twice when it goes back."""
+
+    FIRST = "first"
+    BOTH = "both"
+    LAST = "last"
+
+
+class ClockChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clock change does to the times of cron, weekly and monthly schedules. What is None is as Debian cron has it."""
+
+    noun: ClassVar[str] = "a rule for clock changes"
+
+    gap: Annotated[
+        GapRule | None,
+        described(
+            "A time that the clock skips: once right after the gap, not at all, or as much earlier as the clock skips."
+            " Null: `next` for times of day, `skip` for what runs every so many minutes or hours.",
+            examples=["skip"],
+        ),
+    ] = None
+    repeat: Annotated[
+        RepeatedTimeRule | None,
+        described(
+            "A time that the clock shows twice: the first time, both times, or the last time. Null: `first` for times of"
+            " day, `both` for what runs every so many minutes or hours.",
+            examples=["last"],
+        ),
+    ] = None
+
+
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Delays are seconds. `max_retries` counts what comes after the first attempt."""
 
     noun: ClassVar[str] = "a retry policy"
 
     max_retries: Annotated[
-        int, described("After the first attempt. Default 0 for HTTP, 3 for JOB.", ge=0, le=100_000, default=None)
+        int,
+        described(
+            "After the first attempt. Default 0 for HTTP and COMMAND, 3 for JOB and brokers.",
+            ge=0,
+            le=100_000,
+            default=None,
+        ),
     ] = 0
     strategy: Annotated[RetryStrategy, described("The delay before each retry: the same, or twice the one before.")] = (
         RetryStrategy.EXPONENTIAL
@@ -334,6 +467,21 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     schedule: Annotated[dict[str, Any] | None, described("When. Null: on demand only.")] = None
     """In the normal form of `when.normalise`."""
+    schedules: Annotated[
+        tuple[dict[str, Any], ...],
+        described("Several schedules instead of `schedule`; a slot that two of them name is one slot.", max_length=20),
+    ] = ()
+    exclude: Annotated[
+        tuple[dict[str, Any], ...],
+        described("Schedules whose slots are left out.", max_length=20),
+    ] = ()
+    dst: Annotated[
+        ClockChanges | None,
+        described(
+            "What a clock change does to times of day. Null: a skipped one is done right after the gap, a repeated one the"
+            " first time."
+        ),
+    ] = None
     timezone: Annotated[
         str, described("An IANA name or an offset such as +08:00.", anything=True, examples=["Asia/Shanghai"])
     ] = "UTC"
@@ -344,14 +492,23 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         described("Runs start up to so much after their slot; the same slot always by the same amount.", ge=0, le=YEAR),
     ] = 0
 
+    calendar: Annotated[
+        TaskCalendar | None,
+        described(
+            "A calendar, and what becomes of slots on its closed days.",
+            examples=[{"name": "china", "when_closed": "next_open_day"}],
+        ),
+    ] = None
+
     after: Annotated[After | None, described("Run when others end, instead of a schedule or beside it.")] = None
     """Upstreams are stored by id: the store puts the ids in the place of names."""
 
     exec_type: Annotated[
         ExecType,
         described(
-            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. Default JOB"
-            " with a `job_type`, FLOW with `steps`, else SYNC.",
+            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. COMMAND: a"
+            " program. AMQP, NATS, REDIS, MQTT: a message to a broker. GRPC: a gRPC method. Default JOB with a `job_type`, FLOW with"
+            " `steps`, that of a command, a broker or gRPC with its field, else SYNC.",
             default=None,
         ),
     ] = ExecType.SYNC
@@ -386,15 +543,29 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     job_type: Annotated[str | None, described("JOB: the name of the handler.", min_length=1, examples=["resize"])] = (
         None
     )
-    payload: Annotated[Any, described("Any JSON: a job's arguments, or {{payload.x}} of an HTTP call.")] = None
+    payload: Annotated[
+        Any,
+        described(
+            "Any JSON: a job's arguments, {{payload.x}} of an HTTP call, the stdin of a command, or"
+            " the message to a broker or of a gRPC call."
+        ),
+    ] = None
+    amqp: Annotated[AmqpMessage | None, described("AMQP: the message, and where RabbitMQ is.")] = None
+    nats: Annotated[NatsMessage | None, described("NATS: the message, and where the server is.")] = None
+    redis: Annotated[RedisMessage | None, described("REDIS: the message, and where the server is.")] = None
+    mqtt: Annotated[MqttMessage | None, described("MQTT: the message, and where the broker is.")] = None
+    grpc: Annotated[GrpcCall | None, described("GRPC: the unary method that is called with the payload.")] = None
     queue: Annotated[
-        str, described('JOB: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None)
+        str,
+        described(
+            'JOB and COMMAND: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None
+        ),
     ] = ""
 
     timeout_seconds: Annotated[
         float,
         described(
-            "Of one attempt. 0 and below: the default, 10 for HTTP and 300 for JOB.",
+            "Of one attempt. 0 and below: the default, 10 for HTTP and brokers, 300 for JOB, 3600 for COMMAND.",
             ge=-YEAR,
             le=2_592_000,
             expected="seconds, at most 2592000 (30 days)",
@@ -404,12 +575,12 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     retry_policy: Annotated[
         RetryPolicy | None,
-        described("Retries after the first attempt: none for HTTP, 3 for JOB by default.", default=None),
+        described("Retries after the first attempt: 3 for JOB and brokers by default, else none.", default=None),
     ] = None
     max_concurrency: Annotated[
         int | None,
         described(
-            "Runs side by side. Null: no limit; 0: none. Default 1 for HTTP, null for JOB.",
+            "Runs side by side. Null: no limit; 0: none. Default 1 for HTTP and COMMAND, null for JOB and brokers.",
             ge=0,
             le=1_000_000,
             expected="0 to 1000000, or null for no limit",
@@ -466,6 +637,18 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
             le=YEAR,
         ),
     ] = None
+    quiet: Annotated[
+        tuple[QuietHours, ...],
+        described(
+            "Stretches of the day in which its runs do not start: they wait for the end, or their slots are skipped. Runs that are triggered"
+            " by hand start all the same.",
+            max_length=MOST_QUIET,
+        ),
+    ] = ()
+    spread_seconds: Annotated[
+        int,
+        described("After quiet hours, the runs that waited start evenly within this time.", ge=0, le=LONGEST_SPREAD),
+    ] = 0
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
     min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
     worker_labels: Annotated[
@@ -497,12 +680,60 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
 
+    command: Annotated[
+        Any,
+        described(
+            "COMMAND: the program by its absolute path and its arguments, a list of texts; with `shell`, one text.",
+            examples=[["/usr/local/bin/backup", "--all"]],
+        ),
+    ] = None
+    shell: Annotated[bool, described("COMMAND: `command` is a text that /bin/sh reads.")] = False
+    env: Annotated[
+        dict[str, Annotated[str, described(anything=True, max_length=32_768)]],
+        described(
+            "COMMAND: variables of its environment, which has PATH, LANG, HOME, USER and NOONBELL_… besides."
+            " All but harmless ones are masked in answers.",
+            max_length=200,
+            expected="an object of at most 200 variables",
+            examples=[{"TZ": "Asia/Shanghai"}],
+        ),
+    ] = {}
+    cwd: Annotated[
+        str | None,
+        described(
+            "COMMAND: the directory that it runs in, an absolute path. Default `/`.",
+            min_length=1,
+            max_length=4_096,
+            examples=[None],
+        ),
+    ] = None
+    user: Annotated[
+        str | None,
+        described(
+            "COMMAND: the user that it runs as, where the worker is root and its file allows that user.",
+            min_length=1,
+            max_length=64,
+            examples=[None],
+        ),
+    ] = None
+    ok_codes: Annotated[
+        tuple[Annotated[int, described(ge=0, le=255)], ...],
+        described("COMMAND: the exit codes that are a success.", min_length=1, max_length=256),
+    ] = (0,)
+
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
         if self.job_type is not None and self.exec_type is not ExecType.JOB:
             put(self, "exec_type", ExecType.JOB)
         if self.steps and self.exec_type is not ExecType.FLOW:
             put(self, "exec_type", ExecType.FLOW)
+        if self.command is not None and self.exec_type is not ExecType.COMMAND:
+            put(self, "exec_type", ExecType.COMMAND)
+        for broker in BROKERS:
+            if getattr(self, broker.named_by) is not None:
+                put(self, "exec_type", broker.exec_types[0])
+        if self.grpc is not None and self.exec_type is not ExecType.GRPC:
+            put(self, "exec_type", ExecType.GRPC)
         kind = self.target_kind
         if not self.queue:
             put(self, "queue", kind.queue)
@@ -518,12 +749,57 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         return _KIND_OF[self.exec_type]
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether it has a schedule, or several. False: it runs on demand, or after others."""
+        return self.schedule is not None or bool(self.schedules)
+
+    @property
+    def claim_type(self) -> str | None:
+        """The job type that its runs wait under; None: any worker of the queue may claim them."""
+        return self.target_kind.claimed_as or self.job_type
+
+    @property
+    def message(self) -> BrokerMessage | None:
+        """What is published, where it is a broker's task."""
+        return self.amqp or self.nats or self.redis or self.mqtt
+
+    @property
+    def awaits_callback(self) -> bool:
+        """Whether an attempt that went well leaves the run waiting for a callback."""
+        message = self.message or self.grpc
+        return self.exec_type is ExecType.ASYNC if message is None else message.callback
+
+    @property
+    def callback_seconds(self) -> int:
+        """How long the run waits for it."""
+        message = self.message
+        return self.callback_timeout_sec if message is None else message.callback_timeout_sec
+
+    @property
+    def command_line(self) -> str:
+        """The command in one text, as a shell would read it; empty where there is none."""
+        return self.command if isinstance(self.command, str) else shlex.join(self.command or ())
+
+    @property
+    def called(self) -> str:
+        """What it calls, in one line: a URL, a gRPC method, where a message goes, a job type or a command."""
+        if self.message is not None:
+            return self.message.destination
+        if self.grpc is not None:
+            return self.grpc.method
+        return self.job_type or self.target_url or self.command_line
+
+    @property
     def retries(self) -> RetryPolicy:
         """The retry policy; at most once means no retry, against the policy."""
         assert self.retry_policy is not None  # noqa: S101 - filled in on construction
         if self.delivery is Delivery.AT_MOST_ONCE:
             return msgspec.structs.replace(self.retry_policy, max_retries=0)
         return self.retry_policy
+
+
+WHEN_FIELDS: Final = ("schedule", "schedules", "exclude", "dst", "timezone", "start_at", "end_at")
+"""The fields of a task that say which slots it has: a change of one of them is a change of its schedule."""
 
 
 class StepOn(enum.StrEnum):
@@ -545,8 +821,12 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
     without: ClassVar[tuple[str, ...]] = (
         *("name", "description", "labels", "managed_by", "external_id", "meta", "schedule", "timezone", "start_at"),
         *(
+            "schedules",
+            "exclude",
+            "dst",
             "end_at",
             "jitter_seconds",
+            "calendar",
             "after",
             "max_concurrency",
             "concurrency_policy",
@@ -555,6 +835,7 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
         ),
         *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
         *("concurrency_key", "max_per_key"),
+        *("quiet", "spread_seconds"),
         *("fanout", "on_exhausted", "delete_on_complete", "steps"),
     )
 
@@ -625,7 +906,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     skip_next: int = 0
     """How many of the coming slots an operator wants skipped."""
     accounted_to: Instant = NEVER
-    """The last slot that is accounted for: no cursor goes back to it, even if the clock does."""
+    """The last slot that is accounted for: no cursor goes back to it, even if the clock does. Under a calendar, the last
+    effective time."""
+    calendar_use: CalendarUse | None = None
+    """Which revision of its calendar this version keeps to, and what it leaves out."""
 
     @property
     def name(self) -> str:
@@ -646,6 +930,7 @@ class TaskVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The last slot that was accounted for when it began."""
     fired: int = 0
     """What the repeat count stood at."""
+    calendar_use: CalendarUse | None = None
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):

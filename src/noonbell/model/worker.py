@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
+from noonbell.model.call import NAMED_TYPES
+from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.run import RunId
 from noonbell.model.task import RateLimit
 
@@ -55,6 +57,13 @@ def label_pairs(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(f"{name}={value}" for name, value in labels.items()))
 
 
+def knows_type(job_types: Collection[str] | None, job_type: str | None) -> bool:
+    """Whether a worker of these job types, None for any, carries out runs that wait under `job_type`."""
+    if job_type is None:
+        return True
+    return job_type not in NAMED_TYPES if job_types is None else job_type in job_types
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     incarnation: str
@@ -71,7 +80,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def serves(self, queue: str, job_type: str | None) -> bool:
         """Whether it claims from the queue, and knows the type."""
-        return queue in self.queues and (self.job_types is None or job_type is None or job_type in self.job_types)
+        return queue in self.queues and knows_type(self.job_types, job_type)
 
 
 class WorkerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +123,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     concurrency: Annotated[int | None, meta("Runs side by side; null: no limit.", examples=[20])] = None
     rate_limit: Annotated[RateLimit | None, meta(examples=[{"max": 100, "per_seconds": 60.0, "key": None}])] = None
+    quiet: Annotated[tuple[QuietHours, ...], meta("When nothing starts.")] = ()
+    spread_seconds: Annotated[int, meta("What waited for their end starts within this time.")] = 0
     waiting: Annotated[int, meta("Due and not claimed.", examples=[12])] = 0
+    held: Annotated[int, meta("Of these, the runs that wait because their key is full.", examples=[4])] = 0
     delayed: Annotated[int, meta("Not due yet.", examples=[3])] = 0
     running: Annotated[int, meta(examples=[20])] = 0
     oldest_at: Annotated[
@@ -139,3 +151,10 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
             examples=[20],
         ),
     ] = None
+    quiet: Annotated[
+        tuple[QuietHours, ...],
+        meta("Stretches of the day in which nothing starts but what is triggered by hand.", max_length=MOST_QUIET),
+    ] = ()
+    spread_seconds: Annotated[
+        int, meta("After quiet hours, the runs that waited start evenly within this time.", ge=0, le=LONGEST_SPREAD)
+    ] = 0

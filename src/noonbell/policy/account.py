@@ -8,6 +8,8 @@ still count, when more than one is due or the only one is late.
                   │                              └────────────┴────────────┴──────────────┴────────▶ skip
                   └──▶ dropped range
 
+Under a calendar the slots of closed days are taken out first, as skips; the others go by their effective times (`when.calendar`).
+
 A slot that counts is asked in this order: `overlap`, whether the previous round is still under way; `failure`, whether it
 failed; `concurrency`, whether the task has as many runs as it may. The first that decides against a run names the reason,
 and the next slot sees it. A slot's own time is compared, not the planner's: a late pass decides as a punctual one would have.
@@ -24,6 +26,8 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.model.run import FAILURES, OVERLAPPING, SUCCEEDED, DropReason, RunStatus, SkipReason
 from noonbell.model.task import ConcurrencyPolicy, FailureAction, LastRun, MisfirePolicy, OverlapAction, Task, TaskSpec
+from noonbell.policy.calendar import placement_of
+from noonbell.when.calendar import Placed, PlacedDue
 from noonbell.when.due import Bounds, Due, due, jitter
 from noonbell.when.schedule import Schedule
 
@@ -114,6 +118,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of an operator's skip."""
     completed: bool = False
     """The schedule has no further slot."""
+    accounted_to: Instant | None = None
+    """Under a calendar: the last effective time among the slots. Else it follows from the slots."""
 
 
 _NO_NEEDS = Needs(round=False, occupied=False)
@@ -144,10 +150,12 @@ def account(
     cursor = task.next_fire_at
     if cursor is None or cursor > now:
         return Account(next_fire_at=cursor, fired=task.fired, skip_next=task.skip_next)
+    if task.calendar_use is not None and not schedule.is_fixed_delay:
+        return _account_under_calendar(task, schedule, facts, slot_of(now), cap, skip=skip)
     spec, now_slot, bounds = task.spec, slot_of(now), bounds_of(task.spec)
     forget = skip and not schedule.is_fixed_delay
     keep = 0 if forget else most_kept(spec, schedule, cap)
-    found = due(schedule, bounds, slot_of(cursor), now_slot, keep, _remaining(task, schedule), budget)
+    found = due(schedule, bounds, slot_of(cursor), now_slot, keep, remaining_of(task, schedule), budget)
     verdict = all_dropped(found) if forget else decide_misfire(spec, schedule, found, now_slot)
     outcomes, facts, skip_next = _decide_each(task, verdict.kept, facts, task.skip_next)
     fired = task.fired + found.used
@@ -163,9 +171,53 @@ def account(
     )
 
 
+def _account_under_calendar(
+    task: Task, schedule: Schedule, facts: Facts, now_slot: int, cap: int, *, skip: bool
+) -> Account:
+    """The same, where a calendar moves slots or closes their days."""
+    spec, use = task.spec, task.calendar_use
+    assert use is not None and task.next_fire_at is not None  # noqa: S101, PT018 the caller has seen to it
+    placed = placement_of(spec, use, schedule, bounds_of(spec))
+    keep, keep_closed = (0, 0) if skip else (most_kept(spec, schedule, cap), max(1, cap))
+    found = placed.due(slot_of(task.next_fire_at), now_slot, keep, keep_closed, remaining_of(task, schedule))
+    kept, dropped = _misfired(spec, schedule, found, now_slot, skip=skip)
+    outcomes, facts, skip_next = _decide_each(task, kept, facts, task.skip_next)
+    closed = [Skip(slot=one.slot, reason=SkipReason.CALENDAR) for one in found.closed]
+    outcomes = tuple(sorted((*outcomes, *closed), key=_effective))
+    return Account(
+        outcomes=outcomes,
+        dropped=dropped,
+        next_fire_at=None if found.next is None else instant_of(found.next),
+        fired=task.fired + found.used,
+        skip_next=skip_next,
+        completed=found.next is None,
+        accounted_to=None if found.last is None else instant_of(found.last),
+    )
+
+
+def _effective(outcome: DueRun | Skip) -> tuple[int, int]:
+    return (outcome.slot if outcome.at is None else outcome.at, outcome.slot)
+
+
+def _misfired(
+    spec: TaskSpec, schedule: Schedule, found: PlacedDue, now_slot: int, *, skip: bool
+) -> tuple[tuple[Placed, ...], tuple[Dropped, ...]]:
+    """Which of the newest still count, and what is dropped, in the order of the slots."""
+    reason = DropReason.MISFIRE if skip else _reason(spec)
+    dropped = [Dropped(one.first, one.last, one.count, reason) for one in found.dropped]
+    dropped += [Dropped(one.first, one.last, one.count, DropReason.CALENDAR) for one in found.closed_before]
+    kept = found.newest
+    if kept and now_slot - kept[-1].at > spec.misfire_grace_seconds and not _runs_late(spec, schedule):
+        # Only one slot can be here: a policy that minds lateness keeps no more than the newest.
+        late = kept[-1].slot
+        dropped.append(Dropped(late, late, 1, DropReason.MISFIRE))
+        kept = ()
+    return kept, tuple(sorted(dropped, key=lambda one: one.first))
+
+
 def cursor_after_run(task: Task, schedule: Schedule, end_time: Instant) -> Instant | None:
     """Where the cursor of a fixed_delay task goes when its scheduled run has ended. None: no further slot."""
-    remaining = _remaining(task, schedule)
+    remaining = remaining_of(task, schedule)
     ended = -(-end_time // SECOND)  # rounded up, so that the delay is never shorter than the step
     slot = schedule.after_run(max(ended, slot_of(task.accounted_to)))  # the clock may have been set back meanwhile
     if remaining == 0 or not bounds_of(task.spec).admit(slot):
@@ -211,20 +263,22 @@ def _steps_behind(slot: int, step: int, now_slot: int, bounds: Bounds, remaining
 
 
 def _decide_each(
-    task: Task, slots: tuple[int, ...], facts: Facts, skip_next: int
+    task: Task, slots: tuple[int, ...] | tuple[Placed, ...], facts: Facts, skip_next: int
 ) -> tuple[tuple[DueRun | Skip, ...], Facts, int]:
     outcomes: list[DueRun | Skip] = []
-    for slot in slots:
+    for each in slots:
+        slot, at = (each, None) if isinstance(each, int) else (each.slot, each.at if each.is_moved else None)
         if skip_next != 0:
-            outcomes.append(Skip(slot=slot, reason=SkipReason.OPERATOR))
+            outcomes.append(Skip(slot=slot, reason=SkipReason.OPERATOR, at=at))
             skip_next -= skip_next > 0  # below zero: until an operator takes it back
             continue
-        outcome, facts = decide_slot(task, slot, facts)
+        outcome, facts = decide_slot(task, slot, facts, at)
         outcomes.append(outcome)
     return tuple(outcomes), facts, skip_next
 
 
-def _remaining(task: Task, schedule: Schedule) -> int | None:
+def remaining_of(task: Task, schedule: Schedule) -> int | None:
+    """What its repeat count leaves; None: for ever."""
     return None if schedule.repeat is None else max(0, schedule.repeat - task.fired)
 
 
@@ -404,6 +458,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 class DueRun(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
+    at: int | None = None
+    """Where a calendar has moved the slot to; None where it is not moved."""
     run_at: Instant
     """The slot, moved by the task's jitter."""
     attempt_base: int = 0
@@ -418,20 +474,23 @@ class DueRun(msgspec.Struct, frozen=True, kw_only=True):
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     reason: SkipReason
+    at: int | None = None
+    """As that of a run."""
     answers_run_id: int | None = None
     """The failed round that this skip answers: its `skipped_run_id` from now on."""
     blocking_run_id: int | None = None
     """The round that stood in the way, where a round did: a count has no run."""
 
 
-def decide_slot(task: Task, slot: int, facts: Facts) -> tuple[DueRun | Skip, Facts]:
-    """One slot, and the facts as the next one finds them."""
+def decide_slot(task: Task, slot: int, facts: Facts, at: int | None = None) -> tuple[DueRun | Skip, Facts]:
+    """One slot, and the facts as the next one finds them. `at`: its effective time, where a calendar has moved it."""
     spec, seen, replace, bypass = task.spec, facts, False, False
+    effective = slot if at is None else at
     match decide_overlap(spec, facts.round, facts.waiting):
         case Overlap.GO_ON:
             pass
         case Overlap.SKIP:
-            return Skip(slot=slot, reason=SkipReason.OVERLAP, blocking_run_id=_under_way(facts.round)), facts
+            return Skip(slot=slot, reason=SkipReason.OVERLAP, blocking_run_id=_under_way(facts.round), at=at), facts
         case Overlap.REPLACE:
             # Decide as if they were gone already. They are canceled only if this run is really born.
             replace, seen = True, _without_started(facts)
@@ -440,24 +499,26 @@ def decide_slot(task: Task, slot: int, facts: Facts) -> tuple[DueRun | Skip, Fac
         case other:
             assert_never(other)
 
-    answer = decide_failure(spec, seen.round, slot, seen.waiting)
+    answer = decide_failure(spec, seen.round, effective, seen.waiting)
     if isinstance(answer, Hold):
         skip = Skip(
             slot=slot,
             reason=answer.reason,
             answers_run_id=answer.answers_run_id,
             blocking_run_id=None if seen.round is None else seen.round.run_id,
+            at=at,
         )
         return skip, _answered(facts, answer)
 
     place = admit(spec, seen.occupied, seen.waiting, bypass=bypass)
     if isinstance(place, Refuse):
-        return Skip(slot=slot, reason=place.reason), facts
+        return Skip(slot=slot, reason=place.reason, at=at), facts
 
     again = answer if isinstance(answer, Again) else None
     birth = DueRun(
         slot=slot,
-        run_at=Instant(instant_of(slot) + round(jitter(task.id, slot, spec.jitter_seconds) * SECOND)),
+        at=at,
+        run_at=Instant(instant_of(effective) + round(jitter(task.id, slot, spec.jitter_seconds) * SECOND)),
         attempt_base=again.attempt_base if again else 0,
         retry_of_run_id=again.of_run_id if again else None,
         gated=place.gated,

@@ -39,10 +39,12 @@ _BAD: Mapping[RuleKind, frozenset[str]] = {
     RuleKind.LOST: frozenset({"run.lost", "run.failed"}),
     RuleKind.NO_WORKER: frozenset({"task.no_worker"}),
     RuleKind.MISFIRE: frozenset({"task.misfired"}),
+    RuleKind.SUBSCRIPTION: frozenset({"subscription.disabled"}),
 }
 _GOOD: Mapping[RuleKind, frozenset[str]] = {
     **dict.fromkeys(BY_EVENT, frozenset({"run.succeeded"})),
     RuleKind.NO_WORKER: frozenset({"task.has_worker", "run.started"}),
+    RuleKind.SUBSCRIPTION: frozenset({"subscription.enabled", "subscription.removed"}),
 }
 _END = "task.deleted"
 
@@ -82,16 +84,17 @@ class Pass:
             del self.states[key]  # its rule is switched off, and would never end it
 
     def hear(self, event: Event) -> None:
-        if event.task_id is None or "parent_id" in event.data:
+        subject = _subject(event)
+        if subject is None or "parent_id" in event.data:
             return  # a step of a flow: how the flow ends is told too
         for rule in self.rules:
             if rule.kind not in BY_EVENT:
                 continue
-            key = (rule.name, f"task:{event.task_id}")
+            key = (rule.name, subject)
             if event.type == _END:
                 self._forget(key)
             elif is_bad(rule, event):
-                if concerns(rule, event.topic or ""):
+                if rule.kind is RuleKind.SUBSCRIPTION or concerns(rule, event.topic or ""):
                     self._worse(rule, key, _seen(key, event))
             elif event.type in _GOOD[rule.kind]:
                 self._better(rule, key, event.at)
@@ -169,6 +172,14 @@ class Pass:
         self._changed.discard(key)
 
 
+def _subject(event: Event) -> str | None:
+    """What a rule remembers it by; None for what no rule is about."""
+    if event.task_id is not None:
+        return f"task:{event.task_id}"
+    name = event.data.get("subscription")
+    return None if name is None else f"subscription:{name}"
+
+
 def is_to_repeat(rule: Rule, state: AlertState, now: Instant) -> bool:
     if rule.repeat_seconds is None or state.told_at is None:
         return False
@@ -187,7 +198,12 @@ def is_bad(rule: Rule, event: Event) -> bool:
 
 def concerns(rule: Rule, task_name: str) -> bool:
     """The first question about a rule compiles its patterns, which may take 0.2 s; all further ones take microseconds."""
-    return not rule.tasks or _matcher(rule.tasks)(task_name)
+    return not rule.tasks or matches(rule.tasks, task_name)
+
+
+def matches(tasks: tuple[str, ...], task_name: str) -> bool:
+    """Whether one of these names and patterns is the task's."""
+    return _matcher(tasks)(task_name)
 
 
 def is_pattern(text: str) -> bool:
@@ -224,6 +240,8 @@ def _said(event: Event) -> str:
             return f"{data.get('count', 1)} slots were dropped: {data.get('reason', 'misfire')}"
         case "task.no_worker":
             return f"runs wait on queue {data.get('queue') or event.queue}, and no worker that could take them is there"
+        case "subscription.disabled":
+            return f"webhook subscription {data.get('subscription')} is disabled: {data.get('reason')}"
         case "run.lost":
             return f"worker {data.get('worker_id')} was lost with run {event.run_id}"
         case _:
@@ -251,6 +269,7 @@ _TITLES: Mapping[RuleKind, tuple[str, str]] = {
     RuleKind.OVERDUE: ("{} is overdue", "{} is on time again"),
     RuleKind.SLOW: ("{} takes longer than usual", "{} is no longer slow"),
     RuleKind.STORE: ("the store does not answer", "the store answers again"),
+    RuleKind.SUBSCRIPTION: ("{} is disabled", "{} is active again, or gone"),
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.dedupe import Dedupe, DedupeMode, Keep
+from noonbell.model.dedupe import Dedupe, DedupeKeep, DedupeMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def decide(dedupe: Dedupe, standing: Standing | None, now: Instant) -> Make | St
         case DedupeMode.KEY:
             if standing is None or standing.is_final:
                 return Make()
-            return Stand() if dedupe.keeps is Keep.FIRST or standing.was_claimed else Replace()
+            return Stand() if dedupe.keeps is DedupeKeep.FIRST or standing.was_claimed else Replace()
         case DedupeMode.THROTTLE:
             return _throttle(dedupe, standing, now)
-        case DedupeMode.DEBOUNCE if dedupe.keeps is Keep.LAST:
+        case DedupeMode.DEBOUNCE if dedupe.keeps is DedupeKeep.LAST:
             return _trailing(dedupe, standing, now)
         case DedupeMode.DEBOUNCE:
             return _leading(dedupe, standing, now)
@@ -68,7 +68,7 @@ def decide(dedupe: Dedupe, standing: Standing | None, now: Instant) -> Make | St
 
 
 def _throttle(dedupe: Dedupe, standing: Standing | None, now: Instant) -> Make | Stand | Replace:
-    is_trailing = dedupe.keeps is Keep.LAST
+    is_trailing = dedupe.keeps is DedupeKeep.LAST
     if standing is None or now >= standing.created_at + span(dedupe.seconds):
         return Make(Instant(now + span(dedupe.seconds)) if is_trailing else None)
     return Replace() if is_trailing and not standing.was_claimed and not standing.is_final else Stand()

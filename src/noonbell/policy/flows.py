@@ -16,6 +16,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
+from noonbell.model.broker import destination_field
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import SUCCEEDED, RunId, RunStatus
 from noonbell.model.task import HTTP, MOST_ITEMS, Step, StepOn
@@ -95,12 +96,17 @@ class FlowPlan:
 
 
 def http_texts(step: Step) -> Iterator[tuple[str, str]]:
-    """The texts of a step's HTTP target in which placeholders may stand, by the names of their fields."""
+    """The texts of a step's HTTP target or message in which placeholders may stand, by the names of their fields."""
     if step.target_kind is HTTP:
         yield "target_url", step.target_url or ""
         yield "body_template", step.body_template or ""
         for name, value in step.headers.items():
             yield f"headers.{name}", value
+    elif step.message is not None:
+        field = step.target_kind.named_by
+        yield f"{field}.{destination_field(step.message)}", step.message.destination
+        for name, value in step.message.headers.items():
+            yield f"{field}.headers.{name}", value
 
 
 def _named(value: Any, known: Collection[str] = placeholders.ROOTS) -> list[ValuePath]:

@@ -17,7 +17,15 @@ _WORD: dict[str, str | None] = {
     "http_5xx": "5xx",
     **{kind: kind for kind in ("timeout", "error", "callback_failed", "callback_timeout")},
     **dict.fromkeys(("http_3xx", "http_4xx", "too_large", "blocked_address", "canceled", "fail"), None),
-    **dict.fromkeys(("invalid_payload", "invalid_result", "lost", "unknown"), None),
+    "grpc_unavailable": "network",
+    "grpc_internal": "5xx",
+    "grpc_resource_exhausted": "429",
+    **dict.fromkeys(("grpc_invalid_argument", "grpc_not_found", "grpc_already_exists", "grpc_permission_denied"), None),
+    **dict.fromkeys(("grpc_failed_precondition", "grpc_out_of_range", "grpc_unimplemented", "grpc_data_loss"), None),
+    **dict.fromkeys(("grpc_unauthenticated", "bad_method"), None),
+    **dict.fromkeys(("invalid_payload", "invalid_result", "lost", "unknown", "command_not_allowed"), None),
+    **dict.fromkeys(("authentication", "refused", "unroutable"), None),
+    **dict.fromkeys(("nacked", "no_responders"), "error"),
 }
 """The word of `retry_on` that covers each kind of failure; None = never retried. 429 is recognised by its code."""
 

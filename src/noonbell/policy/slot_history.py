@@ -9,6 +9,9 @@ have been set back, and the account never is.
     ├── its slots count ───┼── off ────────────┼── its slots count ─────┼── deleted ──▶
 
 The slots of a fixed delay follow from its runs; what was recorded of them is all that can be known.
+
+Under a calendar a version names slots by their effective times, which are not in the order of the nominal ones. Its part of the
+history is then several spans, each of which is a stretch of nominal time; those whose slots are still to come are `is_open`.
 """
 
 from __future__ import annotations
@@ -16,17 +19,17 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from noonbell import when
 from noonbell.clock import LATEST, Instant, slot_of
 from noonbell.errors import ScheduleError
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.policy.account import bounds_of
+from noonbell.policy.calendar import placement_of
+from noonbell.when.calendar import Placement
 from noonbell.when.due import Bounds, first
 from noonbell.when.schedule import Schedule
-
-_WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
 class State(enum.StrEnum):
@@ -69,6 +72,10 @@ class VersionSpan:
     schedule: Schedule | None
     """None on demand, and where it can no longer be read."""
     bounds: Bounds
+    placement: Placement | None = None
+    """Where a calendar puts its slots; None: each is where its schedule has it."""
+    is_open: bool = False
+    """Under a calendar: its slots are still to come."""
 
     @property
     def counts(self) -> bool:
@@ -85,6 +92,8 @@ class VersionSpan:
         """How many slots its repeat count left; None = for ever. Off, a schedule names what it would have named."""
         if self.schedule is None or self.schedule.repeat is None or self.state is not State.ON:
             return None
+        if self.placement is not None:
+            return None  # the span ends where the repeat count does
         return max(0, self.schedule.repeat - self.fired)
 
     def names(self, slot: int) -> bool:
@@ -96,6 +105,10 @@ class VersionSpan:
         if self.schedule is None or self.is_chained:
             return False
         return first(self.schedule, self.bounds, slot - 1) == slot
+
+    def effective(self, slot: int) -> int:
+        """When a slot of it is due."""
+        return slot if self.placement is None else self.placement.place(slot).at
 
     def slots(self, after: int | None = None) -> Iterator[int]:
         """Its slots later than `after`, in order; all of them where that is None. None of a chained schedule."""
@@ -139,6 +152,7 @@ def version_spans(task: Task, versions: Sequence[TaskVersion]) -> list[VersionSp
     found: list[VersionSpan] = []
     for number, version in enumerate(known):
         before = found[-1] if found else None
+        use = version.calendar_use
         later = known[number + 1] if number + 1 < len(known) else None
         state = State.DELETED if version.deleted else _STATES[version.status]
         continued = before is not None and before.state is state
@@ -152,19 +166,57 @@ def version_spans(task: Task, versions: Sequence[TaskVersion]) -> list[VersionSp
                 by=before.by if continued and before is not None else version.changed_by,
                 valid_from=version.valid_from,
                 changed_by=version.changed_by,
-                after=_after(version, known[number - 1] if number else None, before),
+                after=_after(version, known[number - 1] if number else None, before)
+                if use is None or state is not State.ON
+                else use.since - 1,
                 until=LATEST if later is None else max(slot_of(later.valid_from), slot_of(later.accounted_to)),
                 fired=version.fired,
                 schedule=schedule_of(version.spec),
                 bounds=bounds_of(version.spec),
             )
         )
+    if all(version.calendar_use is None for version in known):
+        return found
+    parts: list[VersionSpan] = []
+    for version, span in zip(known, found, strict=True):
+        parts += _parts(task, version, span, is_newest=version is known[-1])
+    return sorted(parts, key=lambda one: (one.after, one.version))
+
+
+def _parts(task: Task, version: TaskVersion, span: VersionSpan, *, is_newest: bool) -> list[VersionSpan]:
+    """A span of effective time as spans of nominal time."""
+    use, schedule = version.calendar_use, span.schedule
+    if use is None or schedule is None or span.state is not State.ON or schedule.is_fixed_delay:
+        return [span]
+    placed = placement_of(version.spec, use, schedule, span.bounds)
+    remaining = None if schedule.repeat is None else max(0, schedule.repeat - span.fired)
+    limit = placed.limit(use.since, remaining)
+    cursor = None if not is_newest or task.next_fire_at is None else int(slot_of(task.next_fire_at))
+    found: list[VersionSpan] = []
+    last = span.until if cursor is None else cursor - 1
+    for begin, end in _joined(placed.territory(use.since, last, limit), schedule):
+        found.append(replace(span, after=begin - 1, until=end, placement=placed))
+    if cursor is not None:
+        for begin, end in _joined(placed.territory(cursor, LATEST, limit), schedule):
+            found.append(replace(span, after=begin - 1, until=end, placement=placed, is_open=True))
+    return found or [replace(span, after=span.until, placement=placed)]
+
+
+def _joined(stretches: Sequence[tuple[int, int]], schedule: Schedule) -> list[tuple[int, int]]:
+    """Those between which the schedule has no slot are one."""
+    found: list[tuple[int, int]] = []
+    for begin, last in stretches:
+        following = schedule.next(found[-1][1]) if found else None
+        if found and (following is None or following >= begin):
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((begin, last))
     return found
 
 
 def _after(version: TaskVersion, old: TaskVersion | None, before: VersionSpan | None) -> int:
     """Where the slots of a version begin: see `stores.sql.tasks.first_slot`, which puts the cursor there."""
-    rescheduled = old is None or any(getattr(old.spec, name) != getattr(version.spec, name) for name in _WHEN)
+    rescheduled = old is None or any(getattr(old.spec, name) != getattr(version.spec, name) for name in WHEN_FIELDS)
     enabled = old is None or old.status is not TaskStatus.ENABLED
     if before is not None and not rescheduled and not enabled:
         return max(before.after, before.until)
@@ -176,7 +228,6 @@ def _after(version: TaskVersion, old: TaskVersion | None, before: VersionSpan | 
 
 def schedule_of(spec: TaskSpec) -> Schedule | None:
     """None on demand, and where it can no longer be read."""
-    if spec.schedule is not None:
-        with contextlib.suppress(ScheduleError):
-            return when.parse(spec.schedule, spec.timezone)
+    with contextlib.suppress(ScheduleError):
+        return when.of_task(spec)
     return None

@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.task import Fanout
-from noonbell.model.worker import Lack, WorkerInfo, WorkerState, label_pairs
+from noonbell.model.worker import Lack, WorkerInfo, WorkerState, knows_type, label_pairs
 
 
 class WorkerNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +50,9 @@ def makes_calls(worker: WorkerInfo, wanted: WorkerNeeds) -> bool:
     return wanted.job_type == CALL_TYPE and CALL_TYPE in (worker.job_types or ())
 
 
-def _knows(worker: WorkerInfo, job_type: str | None) -> bool:
-    if job_type is None or worker.job_types is None:
-        return job_type != CALL_TYPE
-    return job_type in worker.job_types
-
-
 _CONDITIONS: Sequence[tuple[Lack, Callable[[WorkerInfo, WorkerNeeds], bool]]] = (
     (Lack.QUEUE, lambda worker, wanted: wanted.queue in worker.queues or makes_calls(worker, wanted)),
-    (Lack.JOB_TYPE, lambda worker, wanted: _knows(worker, wanted.job_type)),
+    (Lack.JOB_TYPE, lambda worker, wanted: knows_type(worker.job_types, wanted.job_type)),
     (Lack.VERSION, lambda worker, wanted: worker.version >= wanted.min_version),
     (Lack.LABELS, lambda worker, wanted: wanted.labels <= set(label_pairs(worker.labels))),
     (Lack.NAMED, lambda worker, wanted: wanted.workers is None or worker.id in wanted.workers),

@@ -74,6 +74,9 @@ class Store(Transitions, Queries, Protocol):
     async def now(self) -> Instant:
         """The store's clock."""
 
+    async def about_now(self) -> Instant:
+        """As `now`, without a trip where it was read a moment ago: what has passed since is counted by this process's own clock."""
+
 
 class Target(Protocol):
     """How a run is carried out: an HTTP call, or a job handler."""

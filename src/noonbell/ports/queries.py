@@ -21,12 +21,14 @@ from noonbell.model.account import (
     Wait,
 )
 from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
+from noonbell.model.calendar import Calendar
 from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
 from noonbell.model.join import Follower, Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.spawn import ChildState
+from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
 from noonbell.model.task import Task, TaskId, TaskVersion
 from noonbell.model.worker import Queue, WorkerInfo
 
@@ -62,6 +64,19 @@ class Queries(Protocol):
 
     async def dropped(self, task_id: TaskId, since: Instant, until: Instant) -> list[DroppedRange]:
         """The ranges of dropped slots that touch the stretch, oldest first."""
+
+    # Calendars
+
+    async def calendar(self, name: str) -> Calendar | None: ...
+
+    async def calendars(self, limit: int = 1_000) -> list[Calendar]:
+        """By name."""
+
+    async def calendar_users(self, name: str, limit: int = 1_000) -> list[Task]:
+        """The tasks that use a calendar and are not deleted, by id."""
+
+    async def due_refreshes(self, limit: int = 10) -> list[tuple[str, Instant]]:
+        """Calendars whose iCal source is to be fetched again, each with since when."""
 
     # Runs
 
@@ -218,6 +233,9 @@ class Queries(Protocol):
     async def queues(self) -> list[Queue]:
         """Every queue that has a setting or a run that is not final, by name, with its depth."""
 
+    async def task_queues(self) -> list[str]:
+        """The names of the queues that tasks name, in any order; deleted tasks do not count. Looks at every task."""
+
     # Events
 
     async def events(self, after: int, limit: int = 1000) -> list[Event]:
@@ -260,6 +278,25 @@ class Queries(Protocol):
         self, limit: int = 100, *, before: int | None = None, channel: str | None = None
     ) -> list[AlertDelivery]:
         """Newest first; those with a smaller id than `before`."""
+
+    # Webhook subscriptions
+
+    async def subscriptions(self) -> list[HeldSubscription]:
+        """All, by name, each with its state."""
+
+    async def waiting_deliveries(self, name: str) -> list[WebhookDelivery]:
+        """Those of a subscription that wait, in the order of events; without headers, body and response."""
+
+    async def webhook_bodies(self, ids: Sequence[int]) -> dict[int, str]:
+        """The bodies of these deliveries."""
+
+    async def webhook_deliveries(
+        self, name: str, limit: int = 100, *, before: int | None = None, status: WebhookStatus | None = None
+    ) -> list[WebhookDelivery]:
+        """Newest first; those with a smaller id than `before`. Without headers, body and response."""
+
+    async def webhook_delivery(self, name: str, delivery_id: int) -> WebhookDelivery | None:
+        """One delivery of a subscription."""
 
     # Tokens and the audit log
 

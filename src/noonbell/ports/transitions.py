@@ -10,7 +10,8 @@ from noonbell.model.access import AuditAction, AuditEntry, Role, Token
 from noonbell.model.account import InstallationPause, Outage
 from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
 from noonbell.model.attempt import Settlement, SettleResult
-from noonbell.model.event import Callback
+from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
+from noonbell.model.event import Callback, Position
 from noonbell.model.request import (
     CallbackSubject,
     Canceled,
@@ -31,6 +32,14 @@ from noonbell.model.request import (
 )
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.spawn import ChildRequest
+from noonbell.model.subscription import (
+    DeliveryStep,
+    HeldSubscription,
+    RetryRules,
+    Subscription,
+    SubscriptionState,
+    WebhookDelivery,
+)
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Attendance, Queue, WorkerInfo, WorkerState
 
@@ -141,6 +150,26 @@ class Transitions(Protocol):
 
     async def skip_next(self, task_id: TaskId, count: int, *, by: str | None = None) -> Task:
         """The next `count` slots become SKIPPED runs with reason `operator`. 0 takes it back, -1 is until then."""
+
+    # Calendars
+
+    async def save_calendar(self, change: CalendarChange, *, by: str | None = None) -> CalendarSaved:
+        """Make a calendar, or change it. Another revision than `expect_revision` raises VersionConflict.
+
+        Where what it says changes, it gets its next revision, and each task that uses it a version that keeps to that one. Every
+        slot up to now is accounted for under the old revision first. A slot that is accounted for is left out of the new
+        version; any other goes to where the new revision puts it, and is due at once where that has passed. What says the same
+        as before writes nothing.
+        """
+
+    async def delete_calendar(self, name: str, *, by: str | None = None) -> Calendar:
+        """Raises NotFound, or InvalidState while tasks that are not deleted use it."""
+
+    async def take_refresh(self, name: str, due_at: Instant, until: Instant) -> bool:
+        """Whether this call has the right to fetch the source of a calendar that is due since `due_at`: no other has until `until`."""
+
+    async def note_refresh(self, name: str, error: str | None, refresh_at: Instant) -> bool:
+        """The source of a calendar was asked, and the copy stays as it is; `error` says why there is no new one."""
 
     # From slots to runs
 
@@ -427,11 +456,58 @@ class Transitions(Protocol):
         delay_seconds: float = 0,
         error: str | None = None,
         response_code: int | None = None,
+        is_counted: bool = True,
     ) -> bool:
-        """Write how an attempt at a delivery went; PENDING tries again after the delay.
+        """Write how an attempt at a delivery went; PENDING tries again after the delay. Not `is_counted`: it was none after all.
 
         False, and nothing written, if it has been claimed again since.
         """
+
+    # Webhook subscriptions
+
+    async def put_subscription(self, subscription: Subscription) -> HeldSubscription:
+        """A new subscription, which begins after the newest event; or another text for the one of that name.
+
+        A change takes the lease from its holder. One that becomes active again goes on from its position: what waits is due
+        at once, and may fail for as long as at first.
+        """
+
+    async def remove_subscription(self, name: str) -> bool:
+        """With its deliveries. False if there was none."""
+
+    async def take_subscriptions(self, holder: str, seconds: float) -> list[HeldSubscription]:
+        """All active ones that no other holds, by name: they are the holder's for `seconds`.
+
+        A holder that takes one again in time keeps its token. Another holder gets a higher one.
+        """
+
+    async def leave_subscriptions(self, holder: str) -> None:
+        """Let others have them at once."""
+
+    async def settle_deliveries(
+        self, held: HeldSubscription, step: DeliveryStep, rules: RetryRules
+    ) -> SubscriptionState | None:
+        """Write a pass: what was delivered, what waits, and how far events were read, in one transaction; the new state.
+
+        None, and nothing written, if it is no longer held with this token. Where a delivery has failed for longer than the
+        rules allow, the subscription is not active any more, with an event; what waits stays.
+        """
+
+    async def note_webhook(self, delivery: WebhookDelivery) -> WebhookDelivery:
+        """Put a delivery that was made already in the log: a test."""
+
+    async def replay_delivery(self, name: str, delivery_id: int) -> WebhookDelivery | None:
+        """A new delivery with the same body, due now and waiting for no other. None if there is no such delivery."""
+
+    async def move_subscription(self, name: str, to: Position | Instant | None) -> SubscriptionState | None:
+        """Go on after that position, at the first event of that moment, or after the newest event. None if there is none.
+
+        Forward: what waits is given up (FAILED). Backward: what waits behind the position is read and delivered anew.
+        The lease is taken from its holder.
+        """
+
+    async def forget_webhooks(self, name: str, before: Instant, keep: int, limit: int) -> int:
+        """Remove deliveries that have ended, from among the `limit` oldest: those made before, and all but the newest `keep`."""
 
     # Tokens and the audit log
 
@@ -475,6 +551,9 @@ class Transitions(Protocol):
 
     async def reseal_channels(self, reseal: Reseal) -> int:
         """All channels of alerts; how many were written."""
+
+    async def reseal_subscriptions(self, reseal: Reseal) -> int:
+        """All webhook subscriptions; how many were written."""
 
     async def reseal_calls(self, after: int, limit: int, reseal: Reseal) -> tuple[int | None, int]:
         """The calls among the next `limit` runs after that id that brought something of their own: as `reseal_tasks`."""

@@ -11,6 +11,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
 from noonbell.ports import Store, Wakeup
 from noonbell.service.account import Slots
+from noonbell.service.calendars import Calendars, FetchFile
 from noonbell.service.callbacks import Callbacks
 from noonbell.service.calls import Calls
 from noonbell.service.explain import Explain
@@ -46,15 +47,24 @@ class Services:
     workers: Workers
     queues: Queues
     pauses: Pauses
+    calendars: Calendars
     backfills: Backfills
     protocol: WorkerProtocol | None
     """None where no worker can come by the API."""
 
 
 def build(
-    store: Store, wakeup: Wakeup, rules: Rules, cache: TaskCache | None = None, long_poll: LongPoll | None = None
+    store: Store,
+    wakeup: Wakeup,
+    rules: Rules,
+    cache: TaskCache | None = None,
+    long_poll: LongPoll | None = None,
+    fetch: FetchFile | None = None,
 ) -> Services:
-    """`cache`: the node's, if it has one. `long_poll`: where workers that come by the API wait, if they may come."""
+    """`cache`: the node's, if it has one. `long_poll`: where workers that come by the API wait, if they may come.
+
+    `fetch`: gets the files that calendars are made from, where this process may.
+    """
     cache = cache or TaskCache(store)
     tasks, previews = Tasks(store, wakeup, rules), Previews(store, rules)
     runs = Runs(store, wakeup, cache)
@@ -75,6 +85,7 @@ def build(
         workers=Workers(store, wakeup),
         queues=Queues(store, wakeup, runs),
         pauses=Pauses(store, wakeup),
+        calendars=Calendars(store, wakeup, fetch, rules.address_problem),
         backfills=Backfills(store, wakeup, tasks),
         protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),
     )

@@ -17,7 +17,7 @@ from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import SHOWN, AuditAction, Role, Token, hash_of, new_secret
-from noonbell.model.task import OWN_QUEUES
+from noonbell.model.task import OWN_QUEUES, TaskId
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
 from noonbell.service.audit_log import AuditLog, AuditWriter, shown_entry
@@ -109,6 +109,11 @@ class Access:
     async def close(self) -> None:
         """Lines that could not be written are tried once more. The store is still open."""
         await self._writer.close()
+
+    async def task_id(self, name: str) -> TaskId | None:
+        """Of the task that has that name now: what is done to it is written down by its id."""
+        task = await self._store.task_named(name)
+        return None if task is None else task.id
 
     # Tokens
 

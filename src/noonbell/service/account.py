@@ -131,7 +131,7 @@ async def _on(
     store: Store, history: TaskHistory, stretch: VersionSpan, low: int, high: int
 ) -> AsyncIterator[SlotEntry]:
     """What was recorded, and the gaps between; then what is due or to come."""
-    accounted = min(high, history.planned_to) if stretch is history.stretches[-1] else high
+    accounted = _accounted_to(history, stretch, low, high)
     at = low
     async for entry in _recorded(store, stretch, low, accounted):
         if _is_anothers(history, stretch, entry.first):
@@ -143,13 +143,18 @@ async def _on(
     left = None if stretch.remaining is None else max(0, stretch.remaining - stretch.count(stretch.after, at))
     for gap in _unrecorded(history, stretch, at, accounted, left):
         yield gap
-    if stretch is history.stretches[-1] and accounted < high:
+    if (stretch.is_open or stretch is history.stretches[-1]) and accounted < high:
         for slot in _coming(history, stretch, max(accounted, low)):
             if slot > high:
                 return
-            yield SlotEntry(
-                slot, slot, 1, SlotOutcome.PLANNED if slot > slot_of(history.now) else SlotOutcome.DUE, stretch
-            )
+            is_to_come = stretch.effective(slot) > slot_of(history.now)
+            yield SlotEntry(slot, slot, 1, SlotOutcome.PLANNED if is_to_come else SlotOutcome.DUE, stretch)
+
+
+def _accounted_to(history: TaskHistory, stretch: VersionSpan, low: int, high: int) -> int:
+    if stretch.placement is not None:
+        return low if stretch.is_open else high
+    return min(high, history.planned_to) if stretch is history.stretches[-1] else high
 
 
 def _is_anothers(history: TaskHistory, stretch: VersionSpan, slot: int) -> bool:
@@ -177,6 +182,9 @@ def _coming(history: TaskHistory, stretch: VersionSpan, after: int) -> Iterator[
     if stretch.is_chained:
         if slot_of(cursor) > after:
             yield int(slot_of(cursor))
+        return
+    if stretch.placement is not None:
+        yield from stretch.slots(after)
         return
     yield from stretch.slots(max(after, int(slot_of(cursor)) - 1))
 
@@ -260,6 +268,9 @@ class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
     actor: Annotated[str | None, meta("Who turned the task off.", examples=[None])]
     since: Annotated[Moment | None, meta(examples=[None])]
     task_version: Annotated[int, meta(examples=[1])]
+    moved_to: Annotated[
+        Moment | None, meta("Its day is closed, and the calendar moves it to this time.", examples=[None])
+    ]
 
 
 class SlotPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +310,14 @@ class Slots:
         }
 
 
+def _moved_to(entry: SlotEntry) -> Instant | None:
+    """Of one slot; those of a range may go to several days."""
+    if entry.count != 1 or entry.stretch.placement is None:
+        return None
+    placed = entry.stretch.placement.place(entry.first)
+    return instant_of(placed.at) if placed.is_moved else None
+
+
 def shown(entry: SlotEntry) -> dict[str, Any]:
     run, dropped, stretch = entry.run, entry.dropped, entry.stretch
     zone = zones.find(stretch.spec.timezone)
@@ -317,5 +336,6 @@ def shown(entry: SlotEntry) -> dict[str, Any]:
             actor=stretch.by if is_off else None,
             since=stretch.since if is_off else None,
             task_version=stretch.version,
+            moved_to=_moved_to(entry),
         )
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final
 
@@ -18,6 +19,7 @@ from noonbell.clock import SystemClock, rfc3339
 from noonbell.errors import InvalidArgument, StoreUnavailable
 from noonbell.fields import Moment, counted, meta
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head
+from noonbell.model.task import Task
 from noonbell.policy.audit_chain import ChainCheck, IsSigned, LogFlaw, LogState, Wrong
 from noonbell.ports import Sign, Store, unsigned
 from noonbell.sealing import SETTING, Sealer
@@ -33,6 +35,34 @@ _FIRST_PAUSE, _LAST_PAUSE = 1.0, 30.0
 _LAST_TRY: Final = 3.0
 
 log = logging.getLogger("noonbell")
+
+
+_commands: ContextVar[list[str] | None] = ContextVar("noonbell_commands", default=None)
+_MOST_COMMANDS: Final = 20
+_LONGEST_COMMAND: Final = 500
+
+
+def expect_commands() -> None:
+    """A request begins: its line in the audit log names the commands that it sets."""
+    _commands.set([])
+
+
+def note_commands(tasks: Iterable[Task]) -> None:
+    """These tasks were saved by the request under way."""
+    found = _commands.get()
+    if found is None:
+        return
+    for task in tasks:
+        steps = [(f"{task.name}/{step.id}", step.command_line) for step in task.spec.steps]
+        for name, line in ((task.name, task.spec.command_line), *steps):
+            if line and len(found) < _MOST_COMMANDS:
+                found.append(f"{name}: {line}"[:_LONGEST_COMMAND])
+
+
+def noted_commands() -> dict[str, Any]:
+    """For the details of the request's line: which commands it has set; nothing where it has set none."""
+    found = _commands.get()
+    return {"command": "; ".join(found)} if found else {}
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):

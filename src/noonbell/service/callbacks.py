@@ -21,7 +21,7 @@ from noonbell.fields import list_of, meta, read
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import FINAL, FinalStatus, RunId, RunStatus, final_status
-from noonbell.model.task import ExecType, TaskId
+from noonbell.model.task import TaskId
 from noonbell.ports import Store, Wakeup
 from noonbell.service.access import group_of
 from noonbell.service.task_fields import Proof, Rules
@@ -158,7 +158,7 @@ class Callbacks:
         if run is None or run.task_id != task_id or run.status in FINAL or run.status is RunStatus.CALLBACK_PENDING:
             return False
         task = await self._store.run_task(run_id)
-        return task is None or task.spec.exec_type is not ExecType.ASYNC
+        return task is None or not task.spec.awaits_callback
 
 
 def _message_of(body: CallbackBody) -> CallbackMessage:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from noonbell.clock import SECOND, Instant
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
@@ -63,6 +64,9 @@ class CallBody(Call, frozen=True, kw_only=True):
         float | msgspec.UnsetType, meta("Not before so many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
     ] = msgspec.UNSET
     run_at: Annotated[Moment | None, meta("Not before this.", examples=[None])] = None
+    expires_at: Annotated[
+        Moment | None, meta("Skipped, `expired`, where no worker has claimed it by then.", examples=[None])
+    ] = None
     key: Annotated[str | None, meta("Ask for it only once; unique on its queue.", min_length=1)] = None
     queue: Annotated[
         str, meta("The lane that it waits on; it can be paused and limited.", min_length=1, max_length=LONGEST_QUEUE)
@@ -124,6 +128,7 @@ class Calls:
     async def call(self, given: Mapping[str, Any], *, trace_id: str | None = None) -> PublishResult:
         problems = Problems()
         asked = self._read(given, ReadContext(problems))
+        await self._check_expiry([(asked, ReadContext(problems))])
         problems.finish()
         (made,) = await self._publish([asked], trace_id)
         return made
@@ -134,15 +139,20 @@ class Calls:
             raise InvalidArgument.field("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
         problems = Problems()
         asked: list[CallBody] = []
+        expiring: list[tuple[CallBody, ReadContext]] = []
         for index, each in enumerate(given):
             if problems.are_enough:
                 break
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
             if isinstance(each, Mapping):
-                asked.append(self._read(each, ReadContext(problems, f"calls[{index}]")))
+                at = ReadContext(problems, f"calls[{index}]")
+                asked.append(self._read(each, at))
+                if asked[-1].expires_at is not None:
+                    expiring.append((asked[-1], at))
             else:
                 problems.add(f"calls[{index}]", "is not an object")
+        await self._check_expiry(expiring)
         problems.finish()
         return await self._publish(asked, trace_id)
 
@@ -168,6 +178,16 @@ class Calls:
         if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
             at.wrong("labels", f"are more than {MOST_BYTES} bytes")
         return asked
+
+    async def _check_expiry(self, asked: Sequence[tuple[CallBody, ReadContext]]) -> None:
+        """Asks the store for the time only where a call expires."""
+        expiring = [(call, at) for call, at in asked if call.expires_at is not None]
+        now = await self._store.now() if expiring else Instant(0)
+        for call, at in expiring:
+            delay = 0 if call.delay_seconds is msgspec.UNSET else call.delay_seconds
+            due_at = max(call.run_at or now, Instant(now + round(delay * SECOND)))
+            if (call.expires_at or now) <= due_at:
+                at.wrong("expires_at", "is over when the call is due; expected a later time")
 
     def _check_url(self, name: str, url: str, at: ReadContext) -> None:
         expected = url_problem(url)
@@ -202,6 +222,7 @@ class Calls:
             key=asked.key,
             delay_seconds=0 if asked.delay_seconds is msgspec.UNSET else asked.delay_seconds,
             run_at=asked.run_at,
+            expires_at=asked.expires_at,
             priority=asked.priority,
             trace_id=trace_id,
         )

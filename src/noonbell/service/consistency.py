@@ -16,7 +16,7 @@ from noonbell.model.access import Head
 from noonbell.model.account import Inconsistency, InconsistencyKind, SlotRun
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import FINAL, DroppedRange, RunStatus
-from noonbell.model.task import Task, TaskStatus
+from noonbell.model.task import WHEN_FIELDS, Task, TaskStatus
 from noonbell.policy.audit_chain import LogState
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.ports import Store
@@ -104,6 +104,8 @@ class _Check:
         self._gone = 0
         """Slots without an outcome up to where retention has reached."""
         self._newest: SlotRun | None = None
+        self._under_calendar: dict[int, tuple[VersionSpan, int]] = {}
+        """By version, its last span and its slots with an outcome."""
         self.report = ConsistencyReport(tasks=1)
 
     async def run(self) -> None:
@@ -116,6 +118,8 @@ class _Check:
                 await self._counted(stretch)
             else:
                 await self._expect_none(instant_of(stretch.after + 1), instant_of(stretch.until))
+        for stretch, planned in self._under_calendar.values():
+            self._check_fired(stretch, planned)
         self._check_cleaned()
         self._check_cursor()
 
@@ -139,7 +143,11 @@ class _Check:
             self._note(record)
         planned, left = self._hole(stretch, at, end, planned, left)
         self.report.slots += planned
-        self._check_fired(stretch, planned)
+        if stretch.placement is None:
+            self._check_fired(stretch, planned)
+        else:
+            known = self._under_calendar.get(stretch.version, (stretch, 0))
+            self._under_calendar[stretch.version] = (stretch, known[1] + planned)
 
     @staticmethod
     def _next(stretch: VersionSpan, at: int, left: int | None) -> int | None:
@@ -175,6 +183,8 @@ class _Check:
 
     def _end_of(self, stretch: VersionSpan) -> int:
         """Up to here its slots must have an outcome."""
+        if stretch.placement is not None:
+            return stretch.after if stretch.is_open else stretch.until
         return self._history.planned_to if stretch is self._history.stretches[-1] else stretch.until
 
     async def _records(self, stretch: VersionSpan, end: int) -> AsyncIterator[tuple[int, int, SlotRun | DroppedRange]]:
@@ -221,16 +231,16 @@ class _Check:
 
     def _check_fired(self, stretch: VersionSpan, planned: int) -> None:
         """The repeat count goes on from version to version, unless the schedule or a return starts it anew."""
-        place = self._history.stretches.index(stretch)
         if stretch.schedule is None or stretch.schedule.repeat is None:
             return
-        if place + 1 == len(self._history.stretches):
-            told = self._task.fired
-        else:
-            later = self._history.stretches[place + 1]
-            if later.spec.schedule != stretch.spec.schedule or later.fired < stretch.fired:
+        later = [one for one in self._history.stretches if one.version > stretch.version]
+        told = self._task.fired
+        if later:
+            following = min(later, key=lambda one: one.version)
+            is_other = any(getattr(following.spec, name) != getattr(stretch.spec, name) for name in WHEN_FIELDS)
+            if is_other or following.fired < stretch.fired:
                 return
-            told = later.fired
+            told = following.fired
         if told != stretch.fired + planned:
             text = f"the repeat count says {told} slots; version {stretch.version} makes it {stretch.fired + planned}"
             self._flaw(InconsistencyKind.COUNTER, text)

@@ -25,12 +25,15 @@ from noonbell.errors import SettingsError
 from noonbell.fields import counted
 from noonbell.model.account import InstallationPause
 from noonbell.model.alert import OverdueTask
+from noonbell.model.calendar import Calendar
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
-from noonbell.model.task import ExecType, Task, TaskId, TaskStatus
+from noonbell.model.subscription import HeldSubscription
+from noonbell.model.task import COMMAND_TYPE, OWN_QUEUES, ExecType, Task, TaskId, TaskStatus
 from noonbell.model.worker import PART_OF, SERVE, Lack, Queue, WorkerInfo, WorkerState, is_scheduler_alive
 from noonbell.policy.workers import takes_runs
 from noonbell.ports import Store
+from noonbell.service.extras import how_to_install
 from noonbell.service.filters import every, from_the_top
 from noonbell.service.queues import DEAD
 from noonbell.service.task_files import is_read_otherwise
@@ -100,6 +103,8 @@ class InspectedStore(Protocol):
     async def tasks(self, query: TaskQuery) -> Page[Task]: ...
     async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]: ...
     async def runs(self, query: RunQuery) -> Page[Run]: ...
+    async def calendars(self, limit: int = 1_000) -> list[Calendar]: ...
+    async def subscriptions(self) -> list[HeldSubscription]: ...
     async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]: ...
 
 
@@ -114,13 +119,44 @@ async def look_at_store(
     yield await _planner(store)
     yield await _scheduler(store)
     yield await _workers(store)
+    async for found in _commands(store):
+        yield found
     async for found in _unserved(store):
         yield found
     async for found in _queues(store):
         yield found
+    async for found in _calendars(store):
+        yield found
+    for found in _subscriptions(await store.subscriptions(), missed=sizes):
+        yield found
     if sizes:
         yield await _tasks(store)
         yield await _size(store)
+
+
+async def _calendars(store: InspectedStore) -> AsyncIterator[Finding]:
+    """Those whose source could not be fetched: they go on with the last good copy."""
+    for each in await store.calendars():
+        if each.ical_error is not None:
+            yield finding("calendars", CheckStatus.CARE, "calendar_stale", name=each.name, error=each.ical_error)
+
+
+def _subscriptions(subscriptions: Sequence[HeldSubscription], *, missed: bool) -> list[Finding]:
+    """Those that fail, or were disabled because they did; and with `missed` those that events never reached, a fact that does
+    not pass. One that an operator switched off is well.
+    """
+    found: list[Finding] = []
+    for each in subscriptions:
+        name, state = each.subscription.name, each.state
+        if state.disabled_at is not None:
+            facts = {"since": rfc3339(state.disabled_at), "why": state.disabled_reason or "–", "n": state.pending}
+            found.append(finding("subscriptions", CheckStatus.ILL, "subscription_disabled", name=name, **facts))
+        elif each.subscription.active and state.failing_since is not None:
+            facts = {"since": rfc3339(state.failing_since), "n": state.pending}
+            found.append(finding("subscriptions", CheckStatus.CARE, "subscription_failing", name=name, **facts))
+        if missed and state.missed:
+            found.append(finding("subscriptions", CheckStatus.CARE, "subscription_missed", name=name, n=state.missed))
+    return found
 
 
 async def _clock(store: InspectedStore, clock: Callable[[], int]) -> Finding:
@@ -174,10 +210,24 @@ async def _workers(store: InspectedStore) -> Finding:
     return finding("workers", CheckStatus.WELL, "workers_well", n=len(workers))
 
 
+async def _commands(store: InspectedStore) -> AsyncIterator[Finding]:
+    """Workers that run programs of their machine are named, where there are some."""
+    allow = [worker.id for worker in await store.workers() if COMMAND_TYPE in (worker.job_types or ())]
+    if allow:
+        yield finding(
+            "commands", CheckStatus.WELL, "commands_allowed", n=len(allow), names=", ".join(allow[:_MOST_ALONE])
+        )
+
+
 async def _unserved(store: InspectedStore) -> AsyncIterator[Finding]:
     served = {queue for worker in await store.workers() if takes_runs(worker) for queue in worker.queues}
     alone = [queue for queue in await store.queues() if queue.waiting and not queue.paused and queue.name not in served]
     for queue in alone[:_MOST_ALONE]:
+        kind = OWN_QUEUES.get(queue.name)
+        if kind is not None and kind.extra is not None:
+            facts = {"name": queue.name, "n": queue.waiting, "kind": kind.name, "install": how_to_install(kind)}
+            yield finding("service", CheckStatus.ILL, "queue_clientless", **facts)
+            continue
         yield finding("service", CheckStatus.ILL, "queue_unserved", name=queue.name, n=queue.waiting)
     lacking = _lacking(await store.stranded())
     for found in lacking[:_MOST_ALONE]:
@@ -196,6 +246,8 @@ def _lacking(stranded: Sequence[UnclaimableRuns]) -> list[Finding]:
 
 
 def _lacks(queue: str, lack: Lack, waiting: Sequence[UnclaimableRuns]) -> Finding:
+    if lack is Lack.JOB_TYPE and all(one.job_type == COMMAND_TYPE for one in waiting):
+        return finding("service", CheckStatus.ILL, "lacks_commands", name=queue, n=sum(one.count for one in waiting))
     types = _named([f"{one.job_type or 'HTTP'} ({one.count})" for one in waiting])
     return finding("service", CheckStatus.ILL, f"lacks_{lack}", name=queue, types=types)
 
@@ -214,13 +266,13 @@ async def look_at_dialects(store: Store, settings: Settings) -> AsyncIterator[Fi
     otherwise: list[str] = []
     jobs: list[str] = []
     async for task in every(store.tasks, TaskQuery()):
-        schedule = task.spec.schedule
-        if schedule is None or schedule["type"] != "cron":
-            continue
-        if _is_like_a_job(task):
-            if is_read_otherwise(schedule, task.spec.timezone, [CronDialect.QUARTZ]):
+        spec = task.spec
+        if spec.schedule is not None and spec.schedule["type"] == "cron" and _is_like_a_job(task):
+            if is_read_otherwise(spec.schedule, spec.timezone, [CronDialect.QUARTZ]):
                 jobs.append(task.name)
-        elif is_read_otherwise(schedule, task.spec.timezone, [default]):
+            continue
+        saved = (*(() if spec.schedule is None else (spec.schedule,)), *spec.schedules, *spec.exclude)
+        if any(is_read_otherwise(each, spec.timezone, [default]) for each in saved):
             otherwise.append(task.name)
     if otherwise:
         says = f"{counted(len(otherwise), 'cron task is', 'cron tasks are')} in another dialect than scheduler.cron_dialect, which would read them otherwise"

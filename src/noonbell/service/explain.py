@@ -17,7 +17,9 @@ from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import NotFound
 from noonbell.fields import Moment, meta
 from noonbell.model.account import Activity, InstallationPause, Outage, SlotRun, Wait
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.flow import OPEN_STEP, StepStatus
+from noonbell.model.quiet import QuietAction
 from noonbell.model.request import RunQuery
 from noonbell.model.run import (
     FAILURES,
@@ -31,18 +33,22 @@ from noonbell.model.run import (
     RunStatus,
     SkipReason,
 )
-from noonbell.model.task import Task, TaskSpec
+from noonbell.model.task import COMMAND_TYPE, COMMANDS, HTTP, OWN_QUEUES, Task, TaskSpec
 from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive, label_pairs
+from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.ports import Store
 from noonbell.service import explain_after
 from noonbell.service.account import SlotOutcome, TaskHistory, task_history
 from noonbell.service.explain_after import UpstreamFinding
+from noonbell.service.extras import how_to_install
 from noonbell.service.filters import cursor_at
 from noonbell.service.translation import Translator
-from noonbell.when import zones
+from noonbell.when import Composed, zones
+from noonbell.when.calendar import Placed, Placement
 
+_MONTH: Final = 32 * 86_400
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 _WAITING_SEEN: Final = 50
 """Runs of a task among which the one that has waited longest is sought: the first that were made."""
@@ -171,12 +177,17 @@ class Explain:
     async def _newest(self, history: TaskHistory) -> int | None:
         """The last slot that is due, planned or not."""
         cursor, last = history.task.next_fire_at, history.task.accounted_to
+        if history.task.calendar_use is not None and history.stretches[-1].placement is not None:
+            return _newest_under_calendar(history)
         if cursor is not None and cursor <= history.now:
             due = history.stretches[-1].previous(int(slot_of(history.now)) + 1)
             return int(slot_of(cursor)) if due is None else due
         return int(slot_of(last)) if last else None
 
     async def _at(self, history: TaskHistory, slot: int) -> SlotFinding:
+        named = history.at(slot)
+        moved = None if named is not None and named.names(slot) else _moved_here(history, slot)
+        slot = slot if moved is None else moved
         at = instant_of(slot)
         runs = await self._store.slot_runs(history.task.id, at, at, 1)
         stretch = history.at(slot) or (history.stretches[0] if slot >= slot_of(history.stretches[0].since) else None)
@@ -221,12 +232,17 @@ class Explain:
             return no_slot(history, stretch, slot)
         if dropped:
             return await self._dropped(stretch, slot, dropped[0])
-        if stretch is not history.stretches[-1] or slot <= history.planned_to:
+        is_past = stretch is not history.stretches[-1] or slot <= history.planned_to
+        if is_past if stretch.placement is None else not stretch.is_open:
             return unrecorded(history, stretch, slot)
-        late = (history.now - instant_of(slot)) / SECOND
+        placed = Placed(slot, slot) if stretch.placement is None else stretch.placement.place(slot)
+        late = (history.now - instant_of(placed.at)) / SECOND
         pause = await self._store.installation_pause()
+        if late < 0 and placed.is_closed:
+            return SlotFinding("calendar", "calendar_to_come", facts={"calendar": _calendar_name(stretch)})
         if late < 0:
-            to_come = SlotFinding("waiting", "waiting_to_come", facts={"slot": instant_of(slot), "span": -late})
+            to_come = SlotFinding("waiting", "waiting_to_come", facts={"slot": instant_of(placed.at), "span": -late})
+            to_come.more += _was_moved(stretch, instant_of(slot), instant_of(placed.at)) if placed.is_moved else []
             to_come.more += [] if pause is None else [("and_all_paused", _of_pause(pause)), *_why_paused(pause)]
             return to_come
         if pause is not None:
@@ -238,6 +254,8 @@ class Explain:
     async def _dropped(self, stretch: VersionSpan, slot: int, gone: DroppedRange) -> SlotFinding:
         facts = {"planned": gone.at, "last": gone.last, "count": gone.count, "policy": stretch.spec.misfire_policy}
         found = SlotFinding(str(gone.reason), facts=facts, since=gone.at)
+        if gone.reason is DropReason.CALENDAR:
+            return SlotFinding("calendar", facts={"calendar": _calendar_name(stretch)}, since=gone.at)
         if gone.reason is DropReason.MISFIRE and (stretch.spec.schedule or {}).get("type") == "once":
             found.key = "misfire_once"
         pause = await self._pause(instant_of(slot), gone.at)
@@ -268,14 +286,17 @@ class Explain:
                 found = await self._retries(history, run)
             case RunStatus.RUNNING | RunStatus.CALLBACK_PENDING:
                 found = under_way(run)
+                found.more += _was_held(history, stretch, run)
                 if run.status is RunStatus.RUNNING and run.worker_id is None:
                     await self._note_children(run, found)
             case _ if details.get("kind") == "lost" or (details.get("kind") == "unknown" and run.lost_count):
                 found = SlotFinding("lost", facts=ended(run))
             case _:
-                found = await self._ran(stretch, run, is_slot=is_slot)
+                found = await self._ran(history, stretch, run, is_slot=is_slot)
         found.run_id = run.id
         found.facts["run"] = run.id
+        if run.moved_to is not None:
+            found.more += _was_moved(stretch, run.scheduled_time, run.moved_to)
         return found
 
     async def _note_children(self, run: Run, found: SlotFinding) -> None:
@@ -286,21 +307,24 @@ class Explain:
         if count:
             found.key, found.facts = "running_children", {"count": count, "attempt": run.attempt}
 
-    async def _ran(self, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
-        late = (run.created_at - run.scheduled_time) / SECOND
+    async def _ran(self, history: TaskHistory, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
+        due_at = run.scheduled_time if run.moved_to is None else run.moved_to
+        late = (run.created_at - due_at) / SECOND
         if is_slot and late > stretch.spec.misfire_grace_seconds:
             facts = {"planned": run.created_at, "span": late, "status": run.status}
-            pause = await self._pause(run.scheduled_time, run.created_at)
+            pause = await self._pause(due_at, run.created_at)
             if pause is not None:
                 return _paused("paused_ran", pause, **facts)
-            outage = await self._outage(run.scheduled_time, run.created_at)
+            outage = await self._outage(due_at, run.created_at)
             if outage is None:
                 return SlotFinding("planner_late", facts=facts)
             facts |= {"since": outage.since, "until": outage.until}
             return SlotFinding("store_down", facts=facts, since=outage.since, more=_why_down(outage))
         found = SlotFinding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
         waited = ((run.start_time or run.run_at) - run.run_at) / SECOND
-        if waited > stretch.spec.misfire_grace_seconds and run.attempt <= 1:
+        if held := _was_held(history, stretch, run):
+            found.more += held
+        elif waited > stretch.spec.misfire_grace_seconds and run.attempt <= 1:
             found.more += await self._late_start(run, waited)
         return found
 
@@ -354,6 +378,38 @@ class Explain:
         )
 
 
+def _newest_under_calendar(history: TaskHistory) -> int | None:
+    """The last slot by effective time that is due or accounted for, of the last month."""
+    placed = history.stretches[-1].placement
+    task = history.task
+    until = max(task.accounted_to, min(task.next_fire_at or history.now, history.now))
+    if placed is None or until <= 0:
+        return None
+    last = int(slot_of(until))
+    found = Placement(placed.schedule, placed.days, placed.bounds).due(last - _MONTH, last, 1, 1)
+    named = [one for one in (*found.newest, *found.closed) if any(part.names(one.slot) for part in history.stretches)]
+    return max(named).slot if named else None
+
+
+def _moved_here(history: TaskHistory, at: int) -> int | None:
+    """The last of the slots that a calendar has moved to this moment."""
+    for stretch in reversed(history.stretches):
+        if stretch.placement is not None:
+            placed = Placement(stretch.placement.schedule, stretch.placement.days, stretch.bounds)
+            found = placed.due(at, at, 1, 0).newest
+            if found and any(one.names(found[-1].slot) and one.version == stretch.version for one in history.stretches):
+                return found[-1].slot
+    return None
+
+
+def _calendar_name(stretch: VersionSpan) -> str:
+    return "" if stretch.spec.calendar is None else stretch.spec.calendar.name
+
+
+def _was_moved(stretch: VersionSpan, slot: Instant, at: Instant) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_moved", {"slot": slot, "at": at, "calendar": _calendar_name(stretch)})]
+
+
 def _of_pause(pause: InstallationPause) -> dict[str, Any]:
     """For the sentences: who, and from when to when."""
     return {"actor": pause.by, "since": pause.since, "until": pause.until}
@@ -376,11 +432,11 @@ CAUSES: Final = (
     *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
     "paused",
-    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired"),
+    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired", "calendar", "quiet"),
 )
 """Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
-that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, and a run that no
-worker had claimed by its time.
+that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, a run that no
+worker had claimed by its time, a slot whose day is closed, and quiet hours.
 """
 
 
@@ -399,6 +455,22 @@ class SlotFinding:
     """For the sentence: an `Instant` is written as a time, a float as a span, anything else as it is."""
     more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Sentences that follow."""
+
+
+def _was_held(history: TaskHistory, stretch: VersionSpan, run: Run) -> list[tuple[str, dict[str, Any]]]:
+    """That quiet hours of its task held a run which has started since: known from the version of the task, where no later one
+    changed them meanwhile. What the quiet hours of its queue held is not written down.
+    """
+    if run.origin is Origin.TRIGGER or run.start_time is None or run.attempt > 1:
+        return []
+    spec = stretch.spec
+    quiet = quiet_at(spec.quiet, spec.timezone, run.run_at)
+    if quiet is None or quiet.action is QuietAction.SKIP or run.start_time < quiet.until:
+        return []
+    later = history.stretches[history.stretches.index(stretch) + 1 :]
+    if any(one.valid_from < quiet.until and one.spec.quiet != spec.quiet for one in later):
+        return []
+    return [("and_quiet", {"until": quiet.until})]
 
 
 def _following(wait: UpstreamFinding) -> SlotFinding:
@@ -429,16 +501,22 @@ def off(history: TaskHistory, stretch: VersionSpan) -> SlotFinding:
     return found
 
 
+_RULE = ("schedule", "schedules", "exclude", "dst", "timezone")
+
+
 def no_slot(history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
     at = instant_of(slot)
     if stretch.schedule is None:
         return SlotFinding("not_a_slot", "not_a_slot_on_demand")
     before, after = _neighbours(history, slot)
     found = SlotFinding("not_a_slot", facts={"at": at, "before": before, "after": after, "rule": stretch})
+    if isinstance(stretch.schedule, Composed) and stretch.bounds.admit(slot) and stretch.schedule.excludes(slot):
+        found.key = "not_a_slot_excluded"
+        return found
     place = history.stretches.index(stretch)
     for number in range(place, 0, -1):
         old, new = history.stretches[number - 1], history.stretches[number]
-        if old.spec.schedule == new.spec.schedule and old.spec.timezone == new.spec.timezone:
+        if all(getattr(old.spec, name) == getattr(new.spec, name) for name in _RULE):
             continue
         version_since, by = new.valid_from, new.changed_by
         if old.would_name(slot):
@@ -478,6 +556,8 @@ def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotF
         "span": float(spec.circuit.cool_down_seconds),
         "limit": spec.queue_depth if cause == "queue_full" else spec.max_concurrency,
     }
+    if run.skip_reason is SkipReason.CALENDAR:
+        found.facts["calendar"] = _calendar_name(stretch)
     if run.skip_reason is SkipReason.EXPIRED:
         found.since = run.end_time
         found.facts |= {"span": ((run.expires_at or run.run_at) - run.run_at) / SECOND, "until": run.expires_at}
@@ -552,6 +632,8 @@ _SENTENCES: Final = {
 
 def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Instant) -> BlockedReason:
     """A pause first, then a worker that is missing: while these last, no limit matters."""
+    if wait.until is not None and wait.is_quiet:
+        return BlockedReason("quiet", "quiet_held", since=run.run_at, facts={"until": wait.until})
     if wait.until is not None and wait.rated_until is None:
         return BlockedReason("waiting", "waiting_until", facts={"until": wait.until})
     if wait.all_paused is not None:
@@ -591,17 +673,26 @@ def _wanted(wait: Wait, queue: str) -> WorkerNeeds:
 
 
 def _no_worker(missing: Lack, wait: Wait, queue: str, workers: Sequence[WorkerInfo]) -> BlockedReason:
+    kind = OWN_QUEUES.get(queue)
     facts: dict[str, Any] = {
         "queue": queue,
-        "job_type": wait.job_type or "HTTP",
+        "job_type": COMMANDS.name
+        if wait.job_type == COMMAND_TYPE
+        else wait.job_type or (HTTP if kind is None else kind).name,
         "version": wait.min_version,
         "names": named(wait.workers),
     }
+    if wait.job_type == COMMAND_TYPE and missing in (Lack.QUEUE, Lack.JOB_TYPE):
+        return BlockedReason("no_worker", "no_worker_commands", facts=facts)
+    if missing is Lack.QUEUE and kind is not None and kind.extra is not None:
+        facts |= {"kind": kind.name, "install": how_to_install(kind)}
+        return BlockedReason("no_worker", "no_worker_client", facts=facts)
     found = BlockedReason("no_worker", _SENTENCES[missing], facts=facts)
     if missing is Lack.LABELS:
         found.facts["names"] = named(_missing_labels(wait.labels, queue, workers))
     if missing is Lack.JOB_TYPE:
         known = {name for one in workers if takes_runs(one) and queue in one.queues for name in one.job_types or ()}
+        known.discard(CALL_TYPE)
         found.more.append(("and_known", {"types": named(sorted(known))}))
     return found
 
@@ -632,6 +723,8 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
     "expired": ("expires_in_seconds",),
+    "calendar": ("calendar",),
+    "quiet": ("quiet", "spread_seconds"),
     "canceled_replaced": ("overlap_action",),
 }
 """The fields of a task that decided, by cause or by the key of the sentence."""

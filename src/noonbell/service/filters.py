@@ -142,7 +142,10 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     worker: Annotated[Word | None, meta("Runs that this worker has or had.", examples=["host-1"])] = None
     key: Annotated[Word | None, meta("The runs of this key.", examples=["stats-eu"])] = None
     origin: Annotated[Origin | None, meta("What they were made from.", examples=["trigger"])] = None
-    label: Annotated[Label | None, meta("Runs of tasks with this label.", examples=["team=billing"])] = None
+    label: Annotated[
+        Label | None,
+        meta("Runs of tasks with this label; with `origin=call`, calls that have it.", examples=["team=billing"]),
+    ] = None
     text: Annotated[Word | None, meta("A part of the task's name or of the error message.", examples=["timeout"])] = (
         None
     )
@@ -289,7 +292,7 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-KINDS = ("task", "run", "worker", "queue", "alert", "installation")
+KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscription", "calendar")
 """The first words of all types."""
 
 _TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")
@@ -327,14 +330,18 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+def check_type(word: str, at: ReadContext, field: str) -> None:
+    if _TYPE.fullmatch(word) is None:
+        at.wrong(field, f"has {word[:60]!r}; expected {', '.join(KINDS)}, or a type such as run.failed")
+
+
 def read_filter(given: Mapping[str, Any]) -> Filter:
     """The filter of `EventList`. InvalidArgument names every problem."""
     at = ReadContext(Problems())
     asked = read_into(EventList, given, at)
     types = tuple(dict.fromkeys(word.strip() for word in (asked.type or "").split(",") if word.strip()))
     for word in types:
-        if _TYPE.fullmatch(word) is None:
-            at.wrong("type", f"has {word[:60]!r}; expected {', '.join(KINDS)}, or a type such as run.failed")
+        check_type(word, at, "type")
     at.problems.finish()
     task = asked.task
     return Filter(

@@ -355,9 +355,9 @@ class Backfills:
 def slots(task: Task, since: Instant, until: Instant, most: int) -> list[Instant]:
     """The slots of the task's schedule as it is now, oldest first; within its bounds, without its repeat count."""
     spec = task.spec
-    if spec.schedule is None:
+    schedule = when.of_task(spec)
+    if schedule is None:
         raise InvalidState(f"task {task.name!r} has no schedule, and so no slots to fill")
-    schedule = when.parse(spec.schedule, spec.timezone)
     if schedule.is_fixed_delay:
         raise InvalidState(f"task {task.name!r} runs a while after its last run; it has no slots of the past")
     bounds = Bounds(

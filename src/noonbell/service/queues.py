@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -17,6 +19,7 @@ from noonbell.model.request import RunQuery, UnclaimableRuns
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.model.worker import Lack, Queue, QueueLimits, WorkerState
+from noonbell.policy.quiet import hours_problems
 from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.service.filters import RunFilter, RunList
 from noonbell.service.runs import Runs, RunsCanceled, RunsRetried
@@ -29,6 +32,8 @@ MOST_CLEANED: Final = 10_000
 
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 _BATCH: Final = 500
+_LONG_LOOK: Final = 0.05
+"""Seconds."""
 _LONGEST_AGE: Final = 3_153_600_000.0
 
 
@@ -112,17 +117,40 @@ class Redriving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queues:
-    def __init__(self, store: Store, wakeup: Wakeup, runs: Runs) -> None:
+    def __init__(
+        self, store: Store, wakeup: Wakeup, runs: Runs, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store, self._wakeup, self._runs = store, wakeup, runs
+        self._monotonic = monotonic
+        self._named: Sequence[str] = ()
+        self._named_until = -math.inf
 
     async def all(self) -> list[dict[str, Any]]:
-        """Those with a setting or a run that is not final, and those that a living worker listens to, by name."""
-        stranded = await self._store.stranded()
-        found = {queue.name: queue for queue in await self._store.queues()}
-        for worker in await self._store.workers():
-            for name in worker.queues if worker.state is not WorkerState.LOST else ():
-                found.setdefault(name, Queue(name=name))
+        """Those with a setting or a run that is not final, those that a living worker listens to, and those that a task
+        names, by name.
+        """
+        stranded, found = await self._store.stranded(), await self._found()
         return [shown(found[name], stranded) for name in sorted(found)]
+
+    async def count(self) -> int:
+        """How many `all` would list."""
+        return len(await self._found())
+
+    async def _found(self) -> dict[str, Queue]:
+        found = {queue.name: queue for queue in await self._store.queues()}
+        listened = [worker.queues for worker in await self._store.workers() if worker.state is not WorkerState.LOST]
+        for name in (*(name for names in listened for name in names), *await self._named_by_tasks()):
+            found.setdefault(name, Queue(name=name))
+        return found
+
+    async def _named_by_tasks(self) -> Sequence[str]:
+        """Where looking takes long, for there may be a million tasks, it is done again only after twenty times as long."""
+        begun = self._monotonic()
+        if begun >= self._named_until:
+            self._named = await self._store.task_queues()
+            ended = self._monotonic()
+            self._named_until = ended + 20 * (ended - begun) if ended - begun > _LONG_LOOK else -math.inf
+        return self._named
 
     async def get(self, name: str) -> dict[str, Any]:
         """A queue that was never used or set is there all the same, and empty."""
@@ -131,14 +159,23 @@ class Queues:
         return shown(found or Queue(name=name), await self._store.stranded())
 
     async def limit(self, name: str, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
-        """Its rate limit and its concurrency; what is not given is no limit."""
+        """Its rate limit, its concurrency and its quiet hours; what is not given is no limit, and no quiet hours."""
         name = checked_name(name)
         problems = Problems()
         limits = read_into(QueueLimits, given, ReadContext(problems))
         if limits.rate_limit is not None and limits.rate_limit.key is not None:
             problems.add("rate_limit.key", "works for tasks only; the limit of a queue counts all of its starts")
+        for field, problem in hours_problems("quiet", limits.quiet).items():
+            problems.add(field, problem)
         problems.finish()
-        return await self._set(name, by, rate_limit=limits.rate_limit, concurrency=limits.concurrency)
+        return await self._set(
+            name,
+            by,
+            rate_limit=limits.rate_limit,
+            concurrency=limits.concurrency,
+            quiet=limits.quiet,
+            spread_seconds=limits.spread_seconds,
+        )
 
     async def pause_now(self, name: str, now: Instant) -> Pause | None:
         """Since when it is paused, and by whom; None: it is open."""

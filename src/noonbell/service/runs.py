@@ -376,7 +376,7 @@ def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> Ste
         foreach=step.foreach is not None,
         allow_failure=step.allow_failure,
         exec_type=step.exec_type,
-        calls=step.job_type or step.target_url or "",
+        calls=step.called,
         queue=step.queue,
         status=never if state is None else state.status,
         reason=None if state is None else state.reason,

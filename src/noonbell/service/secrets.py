@@ -1,7 +1,7 @@
-"""What must not be shown: the values of all headers but the harmless ones, signing secrets, and where alerts are sent.
+"""What must not be shown: the values of all headers and variables but the harmless ones, signing secrets, where alerts are sent.
 
 An answer shows MASK in their place. MASK that is written back means: as it was. In the store they are sealed, where a
-key is configured: they are sealed where a task or a channel is saved, and opened where a request is made of it.
+key is configured: they are sealed where a task, a channel or a subscription is saved, and opened where a request is made of it.
 
 `rotate` seals everything with the first key, in small batches. If the process dies half way, the next call goes on: what
 is sealed with the first key already is left as it is. Nodes go on meanwhile; one that still seals with another key would
@@ -13,14 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
 from noonbell.errors import InvalidArgument, InvalidState, SettingsError
-from noonbell.masking import is_harmless_header, masked_headers
+from noonbell.masking import (
+    is_harmless_header,
+    is_harmless_variable,
+    mask_credentials,
+    masked_env,
+    masked_headers,
+    split_credentials,
+)
+from noonbell.model import broker
 from noonbell.model.alert import Channel
-from noonbell.model.task import Step, TaskSpec
+from noonbell.model.broker import BrokerMessage
+from noonbell.model.grpc_call import GrpcCall
+from noonbell.model.subscription import Subscription
+from noonbell.model.task import MESSAGE_FIELDS, Step, TaskSpec
 from noonbell.ports import Store
 from noonbell.sealing import SETTING, Sealer, is_sealed
 
@@ -49,6 +60,9 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
     `made` the fields that follow from it. Who may change a task need not know its secrets.
     """
     _refuse_carried_in_steps(kept, given, made)
+    _refuse_carried_to_command(kept, given, made)
+    _refuse_carried_in_messages(kept, given, made)
+    _refuse_carried_by_grpc(kept.grpc, given.get("grpc"), made.get("grpc"))
     target = made.get("target_url")
     if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
         return
@@ -69,6 +83,32 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
         raise InvalidArgument.fields(problems)
 
 
+_RUNS: Final = ("command", "shell", "cwd", "user")
+"""The fields that say what a command does: any of them may lead its environment elsewhere."""
+
+
+def _refuse_carried_to_command(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """The same for the environment of a command: another one would show it to who wrote that one."""
+    env, said = made.get("env"), given.get("env")
+    was = {name: _plain_list(getattr(kept, name)) for name in _RUNS}
+    if not isinstance(env, Mapping) or all(
+        _plain_list(made.get(name) or None) == (was[name] or None) for name in _RUNS
+    ):
+        return
+    written = said if isinstance(said, Mapping) else {}
+    problems = {
+        f"env.{name}": "is kept from another command; write its value anew, or leave it out"
+        for name, value in env.items()
+        if value and value == kept.env.get(name) and written.get(name, MASK) == MASK and not is_harmless_variable(name)
+    }
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
+def _plain_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _refuse_carried_in_steps(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
     """The same for each step of a flow that has the id of one that there is."""
     steps, asked = made.get("steps"), given.get("steps")
@@ -81,10 +121,59 @@ def _refuse_carried_in_steps(kept: TaskSpec, given: Mapping[str, Any], made: Map
             continue
         try:
             # What a step leaves out it does not keep: a change names all steps as a whole.
-            refuse_carried(found, {"headers": {}, "secret": None, **was}, step)
+            refuse_carried(found, {"headers": {}, "env": {}, "secret": None, "grpc": {}, **was}, step)
         except InvalidArgument as error:
             problems = {f"steps[{index}].{name}": problem for name, problem in error.details.items()}
             raise InvalidArgument.fields(problems) from None
+
+
+def _refuse_carried_in_messages(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """The same for the headers of a message to a broker. A password in its address is kept only with the whole address."""
+    for field in MESSAGE_FIELDS:
+        was, message = getattr(kept, field), made.get(field)
+        if was is None or not isinstance(message, Mapping) or not isinstance(url := message.get("url"), str):
+            continue
+        if broker.origin_of(url) == broker.origin_of(was.url) or not isinstance(message.get("headers"), Mapping):
+            continue
+        written = given.get(field)
+        said = written.get("headers") if isinstance(written, Mapping) else None
+        said = said if isinstance(said, Mapping) else {}
+        known = {name.lower(): value for name, value in was.headers.items() if value and is_secret(name)}
+        why = f"is kept from a broker of another address ({mask_credentials(was.url)}); write its value anew, or leave it out"
+        problems = {
+            f"{field}.headers.{name}": why
+            for name, value in message["headers"].items()
+            if value == known.get(str(name).lower()) and said.get(name, MASK) == MASK
+        }
+        if problems:
+            raise InvalidArgument.fields(problems)
+
+
+def _refuse_carried_by_grpc(kept: GrpcCall | None, given: Any, made: Any) -> None:
+    """The same for the metadata and the private key of a gRPC call. A change names the call as a whole."""
+    if kept is None or not isinstance(given, Mapping) or not isinstance(made, Mapping):
+        return
+    if _peer_of(made) == _peer_of(msgspec.to_builtins(kept)):
+        return
+    why = f"is kept from a server at another address ({kept.address}); write its value anew, or leave it out"
+    said = given.get("metadata")
+    problems = {
+        f"grpc.metadata.{name}": why
+        for name, value in (said.items() if isinstance(said, Mapping) else ())
+        if value == MASK and kept.metadata.get(str(name).lower())
+    }
+    tls = given.get("tls")
+    if isinstance(tls, Mapping) and tls.get("key") == MASK and kept.tls is not None and kept.tls.key:
+        problems["grpc.tls.key"] = why
+    if problems:
+        raise InvalidArgument.fields(problems)
+
+
+def _peer_of(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where a gRPC call goes, and how the server there is known."""
+    tls = call.get("tls")
+    known = (tls.get("ca"), tls.get("server_name")) if isinstance(tls, Mapping) else None
+    return str(call.get("address")).strip(), known
 
 
 def _origin(url: str | None) -> tuple[str, str, int | None] | str | None:
@@ -99,11 +188,17 @@ def _origin(url: str | None) -> tuple[str, str, int | None] | str | None:
         return url
 
 
-Holder = TypeVar("Holder", TaskSpec, Channel)
-"""A task or a channel: what has secrets."""
+Holder = TypeVar("Holder", TaskSpec, Channel, Subscription)
+"""A task, a channel or a subscription: what has secrets."""
 
 _FIELDS: Final = ("secret", "url")
-"""Fields that are secret as a whole, of tasks and channels, beside the values of secret headers."""
+"""Fields that are secret as a whole, of tasks, channels and subscriptions, beside the values of secret headers."""
+
+_BY_NAME: Final[Mapping[str, Callable[[str], bool]]] = {
+    "headers": is_secret,
+    "env": lambda name: not is_harmless_variable(name),
+}
+"""Fields whose values are secret by their names, with what says so."""
 
 Turn = Callable[[str, str | None], str]
 """From a text, and what stands in its place in something like it, to another."""
@@ -140,7 +235,13 @@ def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
     if any(made is not step for made, step in zip(steps, _steps_of(holder), strict=True)):
         holder = msgspec.structs.replace(holder, steps=tuple(steps))
     fields: dict[str, Any] = _fields_of(holder)
-    texts = [*fields["headers"].values(), *(fields[name] or "" for name in _FIELDS if name in fields)]
+    texts = [text for name in _BY_NAME for text in fields.get(name, {}).values()]
+    texts += [fields[name] or "" for name in _FIELDS if name in fields]
+    for name in MESSAGE_FIELDS:
+        message: Any = fields.get(name)
+        if message is not None:
+            texts += [credentials(message.url) or "", *message.headers.values()]
+    texts += _texts_of_call(fields.get("grpc"))
     if not any(map(is_sealed, texts)):
         return holder  # as in most installations, for every call of a task that has no plan
     found = turned(fields, lambda text, _: turn(text))
@@ -150,25 +251,109 @@ def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
 def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`fields` (those of a task or of a channel) with `turn` applied to each secret in them."""
     found, kept = dict(fields), kept or {}
-    known = {name.lower(): value for name, value in (kept.get("headers") or {}).items()}
-    found["headers"] = {
-        # What was sealed once is opened under any name: which names are secret may change from version to version.
-        name: turn(value, known.get(name.lower())) if value and (is_secret(name) or is_sealed(value)) else value
-        for name, value in (fields.get("headers") or {}).items()
-    }
+    for field, hides in _BY_NAME.items():
+        known = {name.lower(): value for name, value in (kept.get(field) or {}).items()}
+        if field in fields:
+            found[field] = {
+                # What was sealed once is opened under any name: which names are secret may change from version to version.
+                name: turn(value, known.get(name.lower())) if value and (hides(name) or is_sealed(value)) else value
+                for name, value in (fields[field] or {}).items()
+            }
     for name in _FIELDS:
         if fields.get(name):
             found[name] = turn(fields[name], kept.get(name))
+    for name in MESSAGE_FIELDS:
+        if fields.get(name):
+            found[name] = _turned_message(fields[name], turn, kept.get(name))
+    if fields.get("grpc"):
+        found["grpc"] = _turned_call(fields["grpc"], turn, kept.get("grpc"))
     if fields.get("steps"):
         found["steps"] = [{**step, **turned(_secrets_in(step), turn)} for step in fields["steps"]]
     return found
 
 
+def _turned_message(message: Any, turn: Turn, kept: Any) -> Any:
+    """A message to a broker, as a Struct or as the store writes it: its address, if that has credentials, and secret headers."""
+    if isinstance(message, BrokerMessage):
+        fields: dict[str, Any] = {"url": message.url, "headers": message.headers}
+        was = {} if kept is None else {"url": kept.url, "headers": kept.headers}
+        return msgspec.structs.replace(message, **_turned_parts(fields, turn, was))
+    return {**message, **_turned_parts({"url": message["url"], "headers": message.get("headers") or {}}, turn, {})}
+
+
+def _turned_parts(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any]) -> dict[str, Any]:
+    parts = turned({"headers": fields["headers"]}, turn, {"headers": kept.get("headers")})
+    return {"url": _turned_url(fields["url"], turn, kept.get("url")), **parts}
+
+
+def _turned_url(url: str, turn: Turn, kept: str | None) -> str:
+    """User and password are turned as one text; the rest of the address stays readable."""
+    found = split_credentials(url)
+    if found is None:
+        return url
+    before, info, after = found
+    made = turn(credentials(url) or info, None if kept is None else credentials(kept))
+    return f"{before}{quote(made, safe='') if is_sealed(made) else made}@{after}"
+
+
+def credentials(url: str) -> str | None:
+    """User and password of a broker's address, as one text, sealed or not."""
+    found = split_credentials(url)
+    if found is None:
+        return None
+    plain = unquote(found[1])
+    return plain if is_sealed(plain) else found[1]
+
+
 def _secrets_in(step: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a step, as the store writes it, that may hold secrets."""
-    return {name: step.get(name) or {} for name in ("headers",)} | {
-        name: step[name] for name in _FIELDS if name in step
+    found = {name: step[name] for name in ("env", "grpc", *_FIELDS, *MESSAGE_FIELDS) if name in step}
+    return {"headers": step.get("headers") or {}} | found
+
+
+def _turned_call(call: Any, turn: Turn, kept: Any) -> Any:
+    """A gRPC call, as a Struct or as the store writes it, with `turn` applied to its metadata and its private key."""
+    fields = msgspec.to_builtins(call)
+    known = msgspec.to_builtins(kept) if kept is not None else {}
+    there = known.get("metadata") or {}
+    fields["metadata"] = {
+        name: turn(value, there.get(name)) if value and (is_secret(name) or is_sealed(value)) else value
+        for name, value in (fields.get("metadata") or {}).items()
     }
+    tls = fields.get("tls")
+    if tls is not None and tls.get("key"):
+        fields["tls"] = {**tls, "key": turn(tls["key"], (known.get("tls") or {}).get("key"))}
+    return msgspec.convert(fields, GrpcCall) if isinstance(call, GrpcCall) else fields
+
+
+def _texts_of_call(call: GrpcCall | None) -> list[str]:
+    if call is None:
+        return []
+    return [*call.metadata.values(), *([] if call.tls is None or call.tls.key is None else [call.tls.key])]
+
+
+def masked_call(call: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A gRPC call as an answer shows it."""
+    if call is None:
+        return None
+    shown = {**call, "metadata": masked(call.get("metadata") or {})}
+    tls = call.get("tls")
+    if tls is not None and tls.get("key"):
+        shown["tls"] = {**tls, "key": MASK}
+    return shown
+
+
+def unmasked_call(given: Any, kept: GrpcCall | None) -> Any:
+    """`given`, where MASK stands for what the call has that is kept."""
+    if not isinstance(given, Mapping) or kept is None:
+        return given
+    made = dict(given)
+    if isinstance(made.get("metadata"), Mapping):
+        made["metadata"] = unmasked(made["metadata"], kept.metadata)
+    tls = made.get("tls")
+    if isinstance(tls, Mapping) and tls.get("key") == MASK and kept.tls is not None and kept.tls.key:
+        made["tls"] = {**tls, "key": kept.tls.key}
+    return made
 
 
 def masked_steps(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -180,9 +365,54 @@ def _masked_step(step: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(step)
     if shown.get("headers"):
         shown["headers"] = masked(shown["headers"])
+    if shown.get("env"):
+        shown["env"] = masked_env(shown["env"])
     if shown.get("secret") is not None:
         shown["secret"] = MASK
+    if shown.get("grpc") is not None:
+        shown["grpc"] = masked_call(shown["grpc"])
+    return shown | masked_messages(shown)
+
+
+def masked_messages(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The messages to brokers among the fields of a task or a step, as an answer shows them."""
+    return {name: _masked_message(fields[name]) for name in MESSAGE_FIELDS if fields.get(name) is not None}
+
+
+def _masked_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {**message, "url": mask_credentials(message["url"])}
+    if shown.get("headers"):
+        shown["headers"] = masked(shown["headers"])
     return shown
+
+
+def unmasked_messages(given: Mapping[str, Any], kept: TaskSpec) -> dict[str, Any]:
+    """The messages in `given`, where MASK stands for what the task has: in a header, or in an address that is the same else."""
+    return {
+        name: _unmasked_message(given[name], getattr(kept, name))
+        for name in MESSAGE_FIELDS
+        if isinstance(given.get(name), Mapping) and getattr(kept, name) is not None
+    }
+
+
+def _unmasked_message(given: Mapping[str, Any], kept: BrokerMessage) -> dict[str, Any]:
+    made = dict(given)
+    if made.get("url") in _masks_of(kept.url):
+        made["url"] = kept.url
+    if isinstance(made.get("headers"), Mapping):
+        made["headers"] = unmasked(made["headers"], kept.headers)
+    return made
+
+
+def _masks_of(url: str) -> tuple[str, ...]:
+    """What answers show for an address: the user is shown where it is not sealed."""
+    found = split_credentials(url)
+    return () if found is None else (mask_credentials(url), f"{found[0]}{MASK}@{found[2]}")
+
+
+def hides_message(fields: Mapping[str, Any]) -> bool:
+    """Whether a message among the fields has MASK in it."""
+    return any(MASK in msgspec.json.encode(fields.get(name)).decode() for name in MESSAGE_FIELDS)
 
 
 def unmasked_steps(given: Any, kept: Sequence[Step]) -> Any:
@@ -201,17 +431,22 @@ def _unmasked_step(given: Mapping[str, Any], kept: Step | None) -> dict[str, Any
         return made
     if isinstance(made.get("headers"), Mapping):
         made["headers"] = unmasked(made["headers"], kept.headers)
+    if isinstance(made.get("env"), Mapping):
+        made["env"] = unmasked(made["env"], kept.env)
     if made.get("secret") == MASK and kept.secret is not None:
         made["secret"] = kept.secret
-    return made
+    if "grpc" in made:
+        made["grpc"] = unmasked_call(made["grpc"], kept.grpc)
+    return made | unmasked_messages(made, kept)
 
 
-def _steps_of(holder: TaskSpec | Channel) -> tuple[Step, ...]:
+def _steps_of(holder: TaskSpec | Channel | Subscription) -> tuple[Step, ...]:
     return holder.steps if isinstance(holder, TaskSpec) else ()
 
 
-def _fields_of(holder: TaskSpec | Channel) -> dict[str, Any]:
-    return {name: getattr(holder, name) for name in ("headers", *_FIELDS) if hasattr(holder, name)}
+def _fields_of(holder: TaskSpec | Channel | Subscription) -> dict[str, Any]:
+    named = (*_BY_NAME, *_FIELDS, *MESSAGE_FIELDS, "grpc")
+    return {name: getattr(holder, name) for name in named if hasattr(holder, name)}
 
 
 _BATCH: Final = 200
@@ -226,10 +461,11 @@ class Rotated:
     versions: int = 0
     channels: int = 0
     calls: int = 0
+    subscriptions: int = 0
 
     @property
     def all(self) -> int:
-        return self.tasks + self.versions + self.channels + self.calls
+        return sum(astuple(self))
 
     def __add__(self, other: Rotated) -> Rotated:
         return Rotated(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -275,4 +511,5 @@ async def _pass(store: Store, reseal: Any, batch: int) -> Rotated:
     while after is not None:
         after, written = await store.reseal_calls(after, batch, reseal)
         calls += written
-    return Rotated(tasks, versions, await store.reseal_channels(reseal), calls)
+    channels, subscriptions = await store.reseal_channels(reseal), await store.reseal_subscriptions(reseal)
+    return Rotated(tasks, versions, channels, calls, subscriptions)

@@ -8,9 +8,11 @@ installation (`Rules`). The inverse is `tasks.written`.
 from __future__ import annotations
 
 import math
+import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
@@ -22,15 +24,31 @@ from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.fields import Moment, meta, read_into, read_values
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext, shown
+from noonbell.model.broker import (
+    SCHEMES_OF,
+    BrokerMessage,
+    NatsMessage,
+    RedisMessage,
+    destination_field,
+    read_address,
+)
+from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.run import RunStatus
 from noonbell.model.task import (
+    BROKERS,
+    COMMANDS,
     FLOWS,
+    GRPC,
     HTTP,
     JOBS,
     MOST_STEPS,
+    MQTT,
+    NATS,
     NEVER,
     OWN_QUEUES,
+    REDIS,
     TARGET_KINDS,
+    ClockChanges,
     ExecType,
     Fanout,
     MisfirePolicy,
@@ -44,14 +62,19 @@ from noonbell.model.task import (
     target_kind,
 )
 from noonbell.policy import flows, value_path
+from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer, is_sealed
+from noonbell.service.extras import how_to_install, lacks_client
+from noonbell.service.grpc_fields import check_grpc
 from noonbell.service.retention import KeepFields
-from noonbell.service.secrets import MASK
+from noonbell.service.secrets import MASK, credentials
 from noonbell.settings import Settings
 from noonbell.when import due
 from noonbell.when.cron import with_dialect
 from noonbell.when.cron_fields import CronDialect
 
+MOST_SCHEDULES: Final = 20
+"""In `schedules`, and in `exclude`."""
 MOST_BYTES: Final = 60_000
 """Of the columns that hold a small JSON object: what MariaDB's `text` takes, with room to spare."""
 
@@ -83,6 +106,23 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
     }
 
     schedule: Annotated[when.ScheduleSpec | None, meta("When. Null: on demand only.", anything=True)] = None  # type: ignore[assignment]
+    schedules: Annotated[
+        tuple[when.ScheduleSpec, ...],
+        meta(
+            f"Several schedules instead of `schedule`, at most {MOST_SCHEDULES}; a slot that two of them name is one slot."
+            " No `once`, no fixed_delay, no `repeat`.",
+            anything=True,
+            max_length=MOST_SCHEDULES,
+        ),
+    ] = ()  # type: ignore[assignment]
+    exclude: Annotated[
+        tuple[when.ScheduleSpec, ...],
+        meta(
+            f"Schedules whose slots are left out, at most {MOST_SCHEDULES}. No fixed_delay, no `repeat`.",
+            anything=True,
+            max_length=MOST_SCHEDULES,
+        ),
+    ] = ()  # type: ignore[assignment]
     cron_expr: Annotated[
         str | None,
         meta(
@@ -170,11 +210,11 @@ READ_ONLY: Final = frozenset(
 """What an answer shows and no caller writes. In a change these are passed over, so that a task can be sent back as read."""
 
 
-def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Mapping[str, Any] | None = None) -> Draft:
+def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: TaskSpec | None = None) -> Draft:
     """Raises InvalidArgument with every problem by its field's name.
 
-    `now` is what "at once" means in a schedule. `kept` is the schedule that the task has now, if it has one: where the
-    new one differs only in a moment that was left out, it stays.
+    `now` is what "at once" means in a schedule. `kept` is what the task says now, if there is one: where a new schedule
+    differs from the one that it has only in a moment that was left out, it stays.
     """
     zone = _zone(given)
     at = ReadContext(Problems(), zone=when.zones.find(zone))
@@ -182,16 +222,19 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Map
     values = read_values(TaskBody, _over_defaults(given, rules, kind), at)
     values["timezone"] = zone
     status, skip_next = values.pop("status", None), values.pop("skip_next", None)
-    for name in ("schedule", "cron_expr", "cron_dialect"):
+    for name in ("schedule", "schedules", "exclude", "cron_expr", "cron_dialect"):
         values.pop(name, None)
     _check_identity(given, values, at)
     _check_target(given, values, at, rules)
     if kind is FLOWS:
         values["steps"] = _read_steps(given.get("steps"), at, rules)
         _refuse_for_flow(values, at)
-    values["schedule"] = _schedule_of(given, values, at, now, rules, kept)
+    values |= read_when(given, values, at, ScheduleReader(zone, now, rules, values.get("dst")), kept)
+    check_calendar(values, at)
     _check_policies(values, at, rules, kind)
     _check_key(values, at)
+    for field, problem in hours_problems("quiet", values.get("quiet", ())).items():
+        at.wrong(field, problem)
     _check_flow(given, values, at, rules)
     at.problems.finish()
     return Draft(TaskSpec(**values), None if status is None else TaskStatus(status), skip_next)
@@ -247,7 +290,17 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
     exec_type = values.setdefault("exec_type", kind.exec_types[0])
     for other in TARGET_KINDS:
         for name, default in other.fields.items() if other is not kind else ():
-            if given.get(name) not in (None, "", [], (), default):
+            usual: tuple[Any, ...] = (
+                None,
+                "",
+                [],
+                (),
+                default,
+                list(default) if isinstance(default, tuple) else default,
+            )
+            if name in kind.shared_fields:
+                continue
+            if given.get(name) not in usual:
                 at.wrong(name, other.not_for_others.format(exec_type=exec_type))
             values.pop(name, None)
     _check_queue(kind, given, values, at)
@@ -330,33 +383,182 @@ def _check_steps(values: Mapping[str, Any], at: ReadContext, _check_template: Ch
 def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
     if values.get("job_type") is None:
         at.wrong("job_type", "is missing; a JOB names the handler that carries it out")
+    elif values["job_type"] == CALL_TYPE:
+        at.wrong("job_type", f"is {CALL_TYPE!r}, which is for calls; POST /api/v1/calls makes one")
+    elif values["job_type"] in NAMED_TYPES:
+        at.wrong("job_type", f"is {values['job_type']!r}, which is built in; expected another one")
 
 
-def _schedule_of(
+@dataclass(frozen=True, slots=True)
+class ScheduleReader:
+    """What the schedules of one task are read with."""
+
+    zone: str
+    now: Instant
+    rules: Rules
+    changes: ClockChanges | None
+
+    def normal(self, spec: Any, kept: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The stored form of what was written. Raises ScheduleError. `kept` is the one that stands in its place now."""
+        spec = self._in_its_dialect(spec, kept)
+        normal = self._normalised(spec)
+        moment = {"interval": "anchor", "once": "at"}.get(normal["type"])
+        if kept is not None and moment is not None and spec.get(moment) is None and moment in kept:
+            # The caller left open what creation decided. Asked for again, it is no other schedule.
+            again = self._normalised({**spec, moment: kept[moment]})
+            if again == kept:
+                return again
+        return normal
+
+    def _in_its_dialect(self, spec: Any, kept: Mapping[str, Any] | None) -> Any:
+        """A cron that names no dialect has the one of the settings; but the same expression stays in the one that it has."""
+        if kept is not None and kept["type"] == "cron":
+            again = with_dialect(spec, CronDialect(kept.get("dialect", CronDialect.STANDARD)))
+            if again is not spec and self._expr_of(again) == kept["expr"]:
+                return again
+        return with_dialect(spec, self.rules.cron_dialect)
+
+    def _expr_of(self, spec: Any) -> str | None:
+        try:
+            return str(self._normalised(spec)["expr"])
+        except ScheduleError:
+            return None
+
+    def _normalised(self, spec: Any) -> dict[str, Any]:
+        return when.normalise(
+            spec, self.zone, slot_of(self.now), seconds_field=self.rules.seconds_field, changes=self.changes
+        )
+
+
+def read_when(
     given: Mapping[str, Any],
     values: Mapping[str, Any],
     at: ReadContext,
-    now: Instant,
-    rules: Rules,
-    kept: Mapping[str, Any] | None,
-) -> dict[str, Any] | None:
+    reader: ScheduleReader,
+    kept: TaskSpec | None = None,
+) -> dict[str, Any]:
+    """`schedule`, `schedules` and `exclude`, as they are stored. `values` are the fields of the task that have been read."""
     start, end = values.get("start_at"), values.get("end_at")
     if start is not None and end is not None and end < start:
         at.wrong("end_at", "is before start_at")
+    before = len(at.problems.found)
+    schedule = _schedule_of(given, at, reader, None if kept is None else kept.schedule)
+    schedules = _read_schedules("schedules", given, at, reader.normal, () if kept is None else kept.schedules)
+    exclude = _read_schedules("exclude", given, at, reader.normal, () if kept is None else kept.exclude)
+    if schedules and (given.get("schedule") is not None or given.get("cron_expr") is not None):
+        at.wrong("schedules", "is there beside a schedule; expected one of the two")
+    if exclude:
+        _check_exclude(schedule, schedules, given, at)
+    found = {"schedule": schedule, "schedules": schedules, "exclude": exclude}
+    if len(at.problems.found) == before and (schedule is not None or schedules):
+        _check_together(schedules or (schedule or {},), exclude, values, at, reader)
+    return found
+
+
+def _schedule_of(
+    given: Mapping[str, Any], at: ReadContext, reader: ScheduleReader, kept: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     spec = schedule_asked_for(given, at)
     if spec is None:
         return None
     try:
-        schedule = _normal(spec, values["timezone"], now, rules, kept)
+        return reader.normal(spec, kept)
     except ScheduleError as error:
         for name, problem in error.details.items():
             at.wrong(short_name(given, name), str(problem))
         return None
+
+
+def _read_schedules(
+    field: str,
+    given: Mapping[str, Any],
+    at: ReadContext,
+    normal: Callable[[Any, Mapping[str, Any] | None], dict[str, Any]],
+    kept: Sequence[Mapping[str, Any]] = (),
+) -> tuple[dict[str, Any], ...]:
+    """The schedules of a list, each in its stored form; what is wrong is named with its place in the list."""
+    listed = given.get(field)
+    if listed is None:
+        return ()
+    if not isinstance(listed, list | tuple) or len(listed) > MOST_SCHEDULES:
+        at.expected(field, listed, f"a list of at most {MOST_SCHEDULES} schedules")
+        return ()
+    found: list[dict[str, Any]] = []
+    for index, spec in enumerate(listed):
+        try:
+            made = normal(spec, kept[index] if index < len(kept) else None)
+        except ScheduleError as error:
+            for name, problem in error.details.items():
+                at.wrong(
+                    f"{field}[{index}]{name.removeprefix('schedule')}" if name != "timezone" else name, str(problem)
+                )
+            continue
+        for name, problem in _unfit_for_list(field, made):
+            at.wrong(f"{field}[{index}].{name}", problem)
+        found.append(made)
+    if len(msgspec.json.encode(found)) > MOST_BYTES:
+        at.wrong(field, f"are more than {MOST_BYTES} bytes")
+    return tuple(found)
+
+
+def _unfit_for_list(field: str, made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if made["type"] == "once" and field == "schedules":
+        yield "type", "is once; expected a schedule that repeats: a single moment is a task of its own"
+    if made.get("mode") == "fixed_delay":
+        yield "mode", "is fixed_delay, whose slots depend on runs; expected fixed_rate"
+    if made.get("repeat") is not None:
+        yield (
+            "repeat",
+            "counts the slots of a whole task; expected none here, and end_at of the task where it is to end",
+        )
+
+
+def _check_exclude(
+    schedule: Mapping[str, Any] | None, schedules: Sequence[Any], given: Mapping[str, Any], at: ReadContext
+) -> None:
+    if schedule is None and not schedules:
+        if all(given.get(name) is None for name in ("schedule", "cron_expr", "schedules")):
+            at.wrong("exclude", "leaves out slots of a schedule, and there is none; leave it out too")
+    elif schedule is not None and (schedule["type"] == "once" or schedule.get("mode") == "fixed_delay"):
+        kind = "fixed_delay, whose slots depend on runs" if schedule["type"] == "interval" else "once"
+        at.wrong("exclude", f"is for schedules that repeat, and this one is {kind}; leave one of the two out")
+
+
+def _check_together(
+    bases: Sequence[Mapping[str, Any]],
+    exclude: Sequence[Mapping[str, Any]],
+    values: Mapping[str, Any],
+    at: ReadContext,
+    reader: ScheduleReader,
+) -> None:
+    """What concerns the slots of all the schedules together."""
+    schedule, after = when.compose(bases, exclude, reader.zone, reader.changes), slot_of(reader.now)
+    problem = _exclude_problem(schedule, after)
+    if problem is not None:
+        at.wrong("exclude", problem)
+        return
     jitter = values.get("jitter_seconds", 0)
-    gap = due.shortest_gap(when.parse(schedule, values["timezone"]), slot_of(now)) if jitter else None
+    gap = due.shortest_gap(schedule, after) if jitter else None
     if gap is not None and jitter >= gap:
         at.expected("jitter_seconds", jitter, f"less than the {gap} seconds between two slots of the schedule")
-    return schedule
+
+
+def _exclude_problem(schedule: when.Schedule, after: int) -> str | None:
+    """What is wrong with the excluded schedules of a task that is made after that moment: they may leave nothing over."""
+    if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
+        days = f"{schedule.most_days:,}"
+        return f"leaves out every slot of the next {days} days that have one; expected schedules that leave some slots over"
+    return None
+
+
+def check_calendar(values: Mapping[str, Any], at: ReadContext) -> None:
+    if values.get("calendar") is None:
+        return
+    schedule = values.get("schedule") or {}
+    if not schedule and not values.get("schedules") and "schedule" not in at.problems.found:
+        at.wrong("calendar", "is for tasks with a schedule, and this one has none; leave one of the two out")
+    if schedule.get("mode") == "fixed_delay":
+        at.wrong("calendar", "cannot be kept with mode fixed_delay, whose slots follow from its runs")
 
 
 def _check_policies(values: dict[str, Any], at: ReadContext, rules: Rules, kind: TargetKind) -> None:
@@ -405,35 +607,6 @@ def short_name(given: Mapping[str, Any], name: str) -> str:
     return {"schedule.expr": "cron_expr", "schedule.dialect": "cron_dialect"}.get(name, name)
 
 
-def _normal(spec: Any, zone: str, now: Instant, rules: Rules, kept: Mapping[str, Any] | None) -> dict[str, Any]:
-    slot = slot_of(now)
-    spec = _in_its_dialect(spec, zone, slot, rules, kept)
-    normal = when.normalise(spec, zone, slot, seconds_field=rules.seconds_field)
-    moment = {"interval": "anchor", "once": "at"}.get(normal["type"])
-    if kept is not None and moment is not None and spec.get(moment) is None and moment in kept:
-        # The caller left open what creation decided. Asked for again, it is no other schedule.
-        again = when.normalise({**spec, moment: kept[moment]}, zone, slot, seconds_field=rules.seconds_field)
-        if again == kept:
-            return again
-    return normal
-
-
-def _in_its_dialect(spec: Any, zone: str, slot: int, rules: Rules, kept: Mapping[str, Any] | None) -> Any:
-    """A cron that names no dialect has the one of the settings; but the same expression stays in the one that it has."""
-    if kept is not None and kept["type"] == "cron":
-        again = with_dialect(spec, CronDialect(kept.get("dialect", CronDialect.STANDARD)))
-        if again is not spec and _expr_of(again, zone, slot, rules) == kept["expr"]:
-            return again
-    return with_dialect(spec, rules.cron_dialect)
-
-
-def _expr_of(spec: Any, zone: str, slot: int, rules: Rules) -> str | None:
-    try:
-        return str(when.normalise(spec, zone, slot, seconds_field=rules.seconds_field)["expr"])
-    except ScheduleError:
-        return None
-
-
 OWNED_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding"})
 """What the client that sends the request must set by itself."""
 _OF_THE_CONNECTION: Final = frozenset(
@@ -453,6 +626,7 @@ def is_of_the_connection(header: str) -> bool:
 
 
 LONGEST_VALUE: Final = 8_192
+LONGEST_ADDRESS: Final = 2_048
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{\{[^{}]*\}\}")
@@ -480,12 +654,77 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
         at.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
 
 
-_TARGET_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], ReadContext, CheckTemplate], None]]] = {
-    HTTP.name: check_http,
-    JOBS.name: _check_job,
-    FLOWS.name: _check_steps,
-}
-"""What the declarations of its fields cannot say of a kind of target, besides that what it calls must be there."""
+MOST_ARGUMENTS: Final = 1_000
+LONGEST_COMMAND: Final = 65_536
+"""Bytes of a command with all its arguments. A single argument may have up to 128 kB on Linux."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
+
+
+def check_command(values: dict[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
+    """What the schema of a task cannot say of its command. Whether a worker may run it is decided by the worker's own file."""
+    command = values.get("command")
+    if command is None:
+        at.wrong("command", "is missing; expected a program and its arguments, or a text with `shell`")
+    elif (problem := _command_problem(command, is_shell=values.get("shell") is True)) is not None:
+        at.wrong("command", problem)
+    elif not isinstance(command, str):
+        values["command"] = list(command)
+    cwd, user = values.get("cwd"), values.get("user")
+    if cwd is not None and not is_plain_path(cwd):
+        at.expected("cwd", cwd, "an absolute path without `.`, `..` and doubled slashes")
+    if user is not None and _USER.fullmatch(user) is None:
+        at.expected("user", user, "the name of a user")
+    _check_env(values.get("env") or {}, ReadContext(at.problems, at.name_of("env")))
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path is absolute and says the same in no other words."""
+    return path.startswith("/") and posixpath.normpath(path) == path and not path.startswith("//")
+
+
+def _command_problem(command: Any, *, is_shell: bool) -> str | None:
+    words = [command] if isinstance(command, str) else command
+    if is_shell and not isinstance(command, str):
+        return "is no text; with `shell` it is one text, which the shell reads"
+    if not is_shell and isinstance(command, str):
+        return "is a text; expected a list, the program and each argument, or `shell: true` beside it"
+    if not isinstance(words, list | tuple) or not 1 <= len(words) <= MOST_ARGUMENTS:
+        return f"is {shown(command)}; expected a list of 1 to {MOST_ARGUMENTS} texts"
+    if not all(isinstance(word, str) for word in words):
+        return "has an argument that is no text"
+    for number, word in enumerate(words):
+        problem = unfit(word, lines=True)
+        if problem is not None:
+            return problem if len(words) == 1 else f"{problem} of argument {number}"
+    if sum(len(word.encode()) + 1 for word in words) > LONGEST_COMMAND:
+        return f"has more than {LONGEST_COMMAND} bytes; give the rest as payload, which is its stdin"
+    if is_shell:
+        return None if command.strip() else "is empty; expected what the shell shall do"
+    return None if is_plain_path(words[0]) else f"names {shown(words[0])}; expected the program by its absolute path"
+
+
+def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
+    seen: set[str] = set()
+    for name, value in env.items():
+        if _VARIABLE.fullmatch(name) is None:
+            at.wrong(name[:60], "is not the name of a variable")
+        elif name.startswith("NOONBELL_"):
+            at.wrong(name, "is set for each run; leave it out")
+        elif name.lower() in seen:
+            at.wrong(name, "is there twice; names may not differ in upper and lower case alone")
+        elif not isinstance(value, str) or len(value) > LONGEST_VARIABLE:
+            at.wrong(name, f"has a value that is not a text of at most {LONGEST_VARIABLE} characters")
+        elif value == MASK:
+            at.wrong(name, "has the mask that answers show as its value; expected the value itself")
+        elif is_sealed(value):
+            at.wrong(name, "is sealed, and no key of secrets.key_file opens it; expected the value itself")
+        elif (problem := unfit(value, lines=True)) is not None:
+            at.wrong(name, problem)
+        seen.add(name.lower())
+
+
+LONGEST_VARIABLE: Final = 32_768
 
 
 def url_problem(url: str) -> str | None:
@@ -510,20 +749,22 @@ def check_http_headers(headers: Mapping[str, Any], at: ReadContext) -> None:
     _check_headers(headers, at, _any_text)
 
 
-def _check_headers(headers: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:
+def _check_headers(
+    headers: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate, *, is_http: bool = True
+) -> None:
     seen: set[str] = set()
     for name, value in headers.items():
-        problem = _header_problem(name, value, seen)
+        problem = _header_problem(name, value, seen, is_http=is_http)
         if problem is not None:
             at.wrong(name[:60], problem)
         else:
             _check_template(at, name, value, check_template)
 
 
-def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
+def _header_problem(name: Any, value: Any, seen: set[str], *, is_http: bool) -> str | None:
     if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
         return "is not the name of a header"
-    if name.lower() in OWNED_HEADERS or is_of_the_connection(name):
+    if is_http and (name.lower() in OWNED_HEADERS or is_of_the_connection(name)):
         return "is set by the client that sends the request; leave it out"
     if name.lower() in seen:
         return "is there twice; names of headers do not tell upper from lower case"
@@ -535,6 +776,96 @@ def _header_problem(name: Any, value: Any, seen: set[str]) -> str | None:
     if is_sealed(value):
         return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
     return unfit(value.replace("\t", " "))
+
+
+def _check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:
+    """What the schema of a task cannot say of its message to a broker: the client, the address, headers, placeholders."""
+    field = kind.named_by
+    message: BrokerMessage | None = values.get(field)
+    if lacks_client(kind):
+        at.wrong(field, f"needs a client that is not installed on this server: {how_to_install(kind)}")
+        return
+    if message is None:
+        if at.name_of(field) not in at.problems.found:
+            at.wrong(field, f"is missing; expected an object that says what a task of exec_type {kind.name} publishes")
+        return
+    inside = ReadContext(at.problems, at.name_of(field))
+    has_more = any(name.startswith(f"{inside.path}.") for name in at.problems.found)
+    problem = None if inside.name_of("url") in at.problems.found else _broker_url_problem(kind, message.url)
+    if problem is not None:
+        inside.wrong("url", problem)
+    if has_more:
+        return
+    _check_headers(message.headers, ReadContext(at.problems, inside.name_of("headers")), check_template, is_http=False)
+    _check_destination(message, inside, check_template)
+    for name, wrong in _message_problems(message):
+        inside.wrong(name, wrong)
+
+
+def _broker_url_problem(kind: TargetKind, url: object) -> str | None:
+    """In words that do not repeat it: it may hold a password."""
+    schemes = SCHEMES_OF[kind.name]
+    if not isinstance(url, str) or not 1 <= len(url) <= LONGEST_ADDRESS:
+        return f"is wrong; expected a URL of at most {LONGEST_ADDRESS} characters"
+    if is_sealed(credentials(url) or ""):
+        return (
+            "has sealed credentials, and no key of secrets.key_file opens them; expected user and password themselves"
+        )
+    try:
+        address = read_address(url)
+    except ValueError as error:
+        return f"is wrong; expected {' or '.join(f'{scheme}://' for scheme in schemes)}, {error}"
+    if address.scheme not in schemes:
+        return f"has the scheme {address.scheme}; expected {' or '.join(schemes)}"
+    if MASK in (address.password, address.user):
+        return "has the mask that answers show in place of the password; expected the password itself"
+    if kind is REDIS and not (address.path == "" or (address.path.isascii() and address.path.isdecimal())):
+        return "has a path that is no number; expected that of a database, or none"
+    if kind in (NATS, MQTT) and address.path:
+        return "has a path; expected none"
+    return None
+
+
+def _check_destination(message: BrokerMessage, at: ReadContext, check_template: CheckTemplate) -> None:
+    text, name = message.destination, destination_field(message)
+    if not text:
+        return
+    _check_template(at, name, text, check_template)
+    problem = message.destination_problem(_PLACEHOLDER.sub("1", text))
+    if problem is not None:
+        at.wrong(name, problem)
+
+
+def _message_problems(message: BrokerMessage) -> Iterator[tuple[str, str]]:
+    """What does not go together."""
+    if message.callback and message.awaits_reply:
+        yield "reply", "waits for the consumer, and so does callback; leave one of the two out"
+    if not message.has_headers and message.callback:
+        yield "callback", "needs headers, and a channel of Redis and MQTT 3.1.1 have none"
+    if not message.has_headers and message.headers:
+        yield "headers", "are not sent: a channel of Redis and MQTT 3.1.1 have none; leave them out"
+    match message:
+        case NatsMessage(jetstream=True, reply=True):
+            yield "reply", "is the consumer's answer, and with jetstream the stream answers; leave one of the two out"
+        case RedisMessage(stream=None, channel=None):
+            yield "stream", "is missing; expected a stream, or a channel"
+        case RedisMessage(stream=str(), channel=str()):
+            yield "channel", "and stream are both there; leave one of the two out"
+        case RedisMessage(channel=str(), maxlen=int()):
+            yield "maxlen", "is for streams; leave it out"
+        case _:
+            pass
+
+
+_TARGET_RULES: Final[Mapping[str, Callable[[dict[str, Any], ReadContext, CheckTemplate], None]]] = {
+    HTTP.name: check_http,
+    JOBS.name: _check_job,
+    FLOWS.name: _check_steps,
+    COMMANDS.name: check_command,
+    GRPC.name: check_grpc,
+    **{kind.name: partial(_check_message, kind) for kind in BROKERS},
+}
+"""What the declarations of its fields cannot say of a kind of target, besides that what it calls must be there."""
 
 
 def _check_template(at: ReadContext, name: str, text: str, check_template: CheckTemplate) -> None:

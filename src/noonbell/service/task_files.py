@@ -26,17 +26,30 @@ from noonbell.clock import instant_of, rfc3339, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, NoonbellError, NotFound, VersionConflict
 from noonbell.fields import Moment, meta
 from noonbell.fields.problems import MOST_PROBLEMS
+from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import MESSAGE_FIELDS, WHEN_FIELDS, ExecType, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.joins import closed_path
 from noonbell.service import tasks
 from noonbell.service.filters import every
-from noonbell.service.secrets import MASK, masked, masked_steps, refuse_carried, unmasked, unmasked_steps
+from noonbell.service.secrets import (
+    MASK,
+    hides_message,
+    masked,
+    masked_call,
+    masked_messages,
+    masked_steps,
+    refuse_carried,
+    unmasked,
+    unmasked_call,
+    unmasked_messages,
+    unmasked_steps,
+)
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
 from noonbell.service.tasks import SYSTEM, Replacement
 from noonbell.service.tasks import written as whole
-from noonbell.when import due, parse
+from noonbell.when import due
 from noonbell.when.cron import Cron
 from noonbell.when.cron_fields import CronDialect
 
@@ -167,19 +180,26 @@ class Applying:
         """Without the version, and with the secrets that an export shows as masked."""
         plain = {name: value for name, value in fields.items() if name != "version"}
         headers = fields.get("headers")
-        hides = isinstance(headers, Mapping) and MASK in headers.values()
-        hides = hides or MASK in msgspec.json.encode(fields.get("steps")).decode()
+        env = fields.get("env")
+        hides = any(isinstance(named, Mapping) and MASK in named.values() for named in (headers, env))
+        hides = hides or any(MASK in msgspec.json.encode(fields.get(name)).decode() for name in ("steps", "grpc"))
+        hides = hides or hides_message(fields)
         if not (hides or fields.get("secret") == MASK) or not isinstance(fields.get("name"), str):
             return plain
         found = await self._services.store.task_named(str(fields["name"]))
         task = None if found is None else self._services.tasks.opened(found)
         if task is not None and isinstance(headers, Mapping):
             plain["headers"] = unmasked(headers, task.spec.headers)
+        if task is not None and isinstance(env, Mapping):
+            plain["env"] = unmasked(env, task.spec.env)
         if task is not None and fields.get("secret") == MASK:
             plain["secret"] = task.spec.secret
+        if task is not None and "grpc" in fields:
+            plain["grpc"] = unmasked_call(fields["grpc"], task.spec.grpc)
         if task is not None and "steps" in fields:
             plain["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
         if task is not None:
+            plain |= unmasked_messages(fields, task.spec)
             refuse_carried(task.spec, fields, plain)
         return plain
 
@@ -199,15 +219,16 @@ class Applying:
     async def _next_after(self, task: Task, draft: Draft) -> int | None:
         """The cursor that the change leads to: kept, unless it is about when."""
         spec, was = draft.spec, task.spec
-        when = (spec.schedule, spec.timezone, spec.start_at, spec.end_at)
-        if spec.schedule is None:
+        schedule = when.of_task(spec)
+        if schedule is None:
             return None
-        if when == (was.schedule, was.timezone, was.start_at, was.end_at) and draft.status in (None, task.status):
+        is_same = all(getattr(spec, name) == getattr(was, name) for name in WHEN_FIELDS)
+        if is_same and draft.status in (None, task.status):
             return task.next_fire_at
         from noonbell.policy.account import bounds_of
 
         now = await self._services.store.now()
-        slot = due.initial(parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now))
+        slot = due.initial(schedule, bounds_of(spec), slot_of(now))
         return None if slot is None or (draft.status or task.status) != "ENABLED" else instant_of(slot)
 
 
@@ -222,10 +243,17 @@ def _differences(task: Task, draft: Draft) -> dict[str, list[Any]]:
         found["status"] = [task.status, draft.status]
     if "headers" in found:
         found["headers"] = [masked(each) for each in found["headers"]]
+    if "env" in found:
+        found["env"] = [masked_env(each) for each in found["env"]]
     if "secret" in found:
         found["secret"] = [None if each is None else MASK for each in found["secret"]]
+    if "grpc" in found:
+        found["grpc"] = [masked_call(each) for each in found["grpc"]]
     if "steps" in found:
         found["steps"] = [masked_steps(each) for each in found["steps"]]
+    for name in MESSAGE_FIELDS:
+        if name in found:
+            found[name] = [masked_messages({name: each}).get(name) for each in found[name]]
     return found
 
 

@@ -18,14 +18,36 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFou
 from noonbell.fields import meta
 from noonbell.fields.problems import Problems
 from noonbell.fields.problems import shown as quoted
+from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
-from noonbell.model.task import TARGET_KINDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion, target_kind
+from noonbell.model.task import (
+    MESSAGE_FIELDS,
+    TARGET_KINDS,
+    Task,
+    TaskId,
+    TaskSpec,
+    TaskStatus,
+    TaskVersion,
+    target_kind,
+)
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import secrets
+from noonbell.service.audit_log import note_commands
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
-from noonbell.service.secrets import MASK, masked, masked_steps, refuse_carried, unmasked, unmasked_steps
+from noonbell.service.secrets import (
+    MASK,
+    masked,
+    masked_call,
+    masked_messages,
+    masked_steps,
+    refuse_carried,
+    unmasked,
+    unmasked_call,
+    unmasked_messages,
+    unmasked_steps,
+)
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
 from noonbell.when.cron_fields import CronDialect
 
@@ -161,10 +183,11 @@ class Tasks:
     async def create(self, given: Mapping[str, Any], *, by: str | None = None) -> Task:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
         check_new(given)
-        draft = self._sealed(read_task(given, await self._store.now(), self._rules))
+        draft = self._sealed(read_task(given, await self._store.about_now(), self._rules))
         status = draft.status or TaskStatus.ENABLED
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
         self._wake_planner([task])
+        note_commands([task])
         return task
 
     async def create_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
@@ -183,6 +206,7 @@ class Tasks:
         problems.finish()
         made = await self._store.create_tasks(new)
         self._wake_planner(made)
+        note_commands(made)
         return made
 
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
@@ -271,6 +295,7 @@ class Tasks:
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake([task])
+        note_commands([task])
         return task
 
     async def replace_many(self, wanted: Sequence[Replacement], *, by: str | None = None) -> list[Task]:
@@ -284,6 +309,7 @@ class Tasks:
         edits = [TaskEdit(one.task_id, functools.partial(edit, one=one)) for one in wanted]
         changed = await self._store.change_tasks(edits, by=by)
         self._wake(changed)
+        note_commands(changed)
         return changed
 
     async def change_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
@@ -299,6 +325,7 @@ class Tasks:
         problems.finish()
         changed = await self._store.change_tasks(edits, by=by)
         self._wake(changed)
+        note_commands(changed)
         return changed
 
     async def delete_many(
@@ -339,11 +366,11 @@ class Tasks:
                 f"task {task.name!r} is built in, for calls, and cannot be changed; pause its queue instead"
             )
         if task.spec.managed_by != SYSTEM:
-            return self._sealed(read_task(fields, now, self._rules, kept=task.spec.schedule), task.spec)
+            return self._sealed(read_task(fields, now, self._rules, kept=task.spec), task.spec)
         for name, kept in (("managed_by", SYSTEM), ("name", task.name)):
             if fields.get(name) not in (None, kept):
                 raise InvalidArgument.field(name, f"is {kept!r} for this task, which is built in; leave it as it is")
-        draft = read_task({**fields, "name": task.name, "managed_by": None}, now, self._rules, kept=task.spec.schedule)
+        draft = read_task({**fields, "name": task.name, "managed_by": None}, now, self._rules, kept=task.spec)
         return self._sealed(replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM)), task.spec)
 
     async def create_built_in(self, given: Mapping[str, Any]) -> Task | None:
@@ -509,7 +536,7 @@ def _expected(given: Mapping[str, Any], expect_version: int | None) -> int | Non
     return said
 
 
-_MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout", "after")
+_MERGED: Final = ("retry_policy", "circuit", "rate_limit", "fanout", "after", "dst", *MESSAGE_FIELDS)
 """A partial change of these names single fields; any other field is replaced as a whole."""
 
 _BY_KIND: Final = ("timeout_seconds", "retry_policy", "max_concurrency")
@@ -536,8 +563,11 @@ def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None
     fields = written(task.spec)
     fields["after"] = named_upstreams(fields["after"], names)
     fields["headers"] = masked(task.spec.headers)
+    fields["env"] = masked_env(task.spec.env)
     fields["secret"] = None if task.spec.secret is None else MASK
+    fields["grpc"] = masked_call(fields["grpc"])
     fields["steps"] = masked_steps(fields["steps"])
+    fields |= masked_messages(fields)
     return {
         "id": task.id,
         "name": fields.pop("name"),
@@ -588,6 +618,10 @@ def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MERGED:
         if isinstance(fields.get(name), Mapping) and base.get(name) is not None:
             fields[name] = {**base[name], **fields[name]}
+    if fields.get("schedules"):
+        base.pop("schedule", None)
+    elif fields.get("schedule") is not None or fields.get("cron_expr") is not None:
+        base.pop("schedules", None)
     kept: dict[str, Any] = base.get("schedule") or {}
     is_cron = kept.get("type") == "cron"
     if fields.get("cron_dialect") is not None and is_cron and not {"cron_expr", "schedule"} & fields.keys():
@@ -609,10 +643,15 @@ def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: value for name, value in given.items() if name not in READ_ONLY}
     if isinstance(fields.get("headers"), Mapping):
         fields["headers"] = unmasked(fields["headers"], task.spec.headers)
+    if isinstance(fields.get("env"), Mapping):
+        fields["env"] = unmasked(fields["env"], task.spec.env)
     if fields.get("secret") == MASK and task.spec.secret is not None:
         fields["secret"] = task.spec.secret
+    if "grpc" in fields:
+        fields["grpc"] = unmasked_call(fields["grpc"], task.spec.grpc)
     if "steps" in fields:
         fields["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
+    fields |= unmasked_messages(fields, task.spec)
     if fields.get("status") == task.status:
         del fields["status"]
     is_same_dialect = fields.get("cron_dialect") in (None, cron_dialect(task.spec))
@@ -626,7 +665,20 @@ def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
             del fields["schedule"]
     if is_same_dialect and fields.get("cron_expr") is None:
         fields.pop("cron_dialect", None)
+    _drop_echo_of_schedules(task.spec, fields)
     return fields
+
+
+def _drop_echo_of_schedules(spec: TaskSpec, fields: dict[str, Any]) -> None:
+    """An answer has `schedule` and `schedules`, one of them empty. Where the other one was filled in, the first is an echo."""
+    several = fields.get("schedules")
+    if not several or not isinstance(several, list | tuple):
+        return
+    if fields.get("schedule") is not None or fields.get("cron_expr") is not None:
+        if list(several) == list(spec.schedules):
+            fields["schedules"] = []
+        elif fields.get("cron_expr") in (None, cron_expr(spec)) and fields.get("schedule") in (None, spec.schedule):
+            fields |= {"schedule": None, "cron_expr": None}
 
 
 def _base_for(spec: TaskSpec, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,12 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, slot_of
 from noonbell.fields import Moment, filled, meta, plain
-from noonbell.model.account import Pause, SlotRun
+from noonbell.model.account import SlotRun
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import DroppedRange, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.policy.account import bounds_of
+from noonbell.policy.account import bounds_of, remaining_of
+from noonbell.policy.calendar import placement_under
 from noonbell.policy.slot_history import State, schedule_of, version_spans
 from noonbell.ports import Store
 from noonbell.service.filters import PageNumber, TaskFilter, cursor_at, from_the_top
@@ -53,13 +54,15 @@ Known: TypeAlias = dict[tuple[Schedule, int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """A stretch in which the task, or its queue, stood still."""
+    """A stretch in which the task, its queue or everything stood still."""
 
     since: Instant
     until: Instant | None
     reason: str
-    """What the task was: `disabled`, `completed`, `error`, `deleted`; or `queue`, while that was paused."""
+    """What the task was: `disabled`, `completed`, `error`, `deleted`; or `queue` and `everything`, while that was paused."""
     by: str | None
+    because: str = ""
+    """Why everything was paused."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ class Lane:
         schedule = schedule_of(self.task.spec)
         if schedule is None:
             return {}
+        if self.task.calendar_use is not None:
+            return _counts_under_calendar(self.task, schedule, since, until, step)
         soonest = max(-(-since // SECOND), self.planned[0])
         latest = until if self.task.spec.end_at is None else min(until, self.task.spec.end_at)
         return counts_of(schedule, soonest, latest // SECOND, step)
@@ -127,7 +132,20 @@ class Timelines:
         """A page of tasks over the stretch, and how many tasks there are in all."""
         page = await self._store.tasks(query)
         queues = sorted({task.spec.queue for task in page.items})
-        stood = {queue: await self._store.pauses(queue, since, until) for queue in queues}
+        everything = [
+            Off(each.since, each.until, "everything", each.by, each.reason)
+            for each in await self._store.installation_pauses(since, until)
+        ]
+        stood = {
+            queue: [
+                *(
+                    Off(each.since, each.until, "queue", each.by)
+                    for each in await self._store.pauses(queue, since, until)
+                ),
+                *everything,
+            ]
+            for queue in queues
+        }
         lately = await self._lately(page.items, since, until, now)
         known: Known = {}
         found: list[Lane] = []
@@ -154,7 +172,7 @@ class Timelines:
         self,
         task: Task,
         lately: list[Run] | None,
-        pauses: Sequence[Pause],
+        pauses: Sequence[Off],
         since: Instant,
         until: Instant,
         now: Instant,
@@ -165,7 +183,7 @@ class Timelines:
             await self._recall(lane, runs, since, min(until, now))
             lane.dropped = await self._store.dropped(task.id, since, until)
             lane.off = await self._stood_still(task, since, until)
-            lane.off += [Off(each.since, each.until, "queue", each.by) for each in pauses]
+            lane.off += pauses
         elif task.next_fire_at is not None:
             lane.usual = usual(lately or ())
         return lane
@@ -221,7 +239,10 @@ class Timelines:
             found = _shared(task, since, until, known)
             spent += len(found)
             if len(found) > MOST_SLOTS and (schedule := schedule_of(task.spec)) is not None:
-                often[schedule] += 1
+                if task.calendar_use is not None:
+                    counts.update(_counts_under_calendar(task, schedule, since, until, step))
+                else:
+                    often[schedule] += 1
             else:
                 slots[task.id] = _spread(task, found)
                 counts.update(slot // step * step for slot in slots[task.id])
@@ -247,7 +268,8 @@ class Timelines:
             schedule = schedule_of(task.spec)
             if schedule is None or task.next_fire_at is None:
                 continue
-            if task.spec.start_at is None and task.spec.end_at is None and schedule.repeat is None:
+            is_plain = task.spec.start_at is None and task.spec.end_at is None and task.calendar_use is None
+            if is_plain and schedule.repeat is None:
                 if schedule not in known:
                     known[schedule] = [counted(schedule, *pair) for pair in pairwise(edges)]
                 each = known[schedule]
@@ -288,6 +310,10 @@ def counted_of(task: Task, schedule: Schedule, edges: Sequence[int]) -> list[int
         slots = coming(task, Instant(edges[0] * SECOND), Instant(edges[-1] * SECOND - 1), 1)
         return [sum(low <= slot < high for slot in slots) for low, high in pairwise(edges)]
     bounds, cursor = bounds_of(task.spec), int(slot_of(task.next_fire_at or 0))
+    if task.calendar_use is not None:
+        placed = placement_under(task, schedule, bounds)
+        limit = placed.limit(cursor, remaining_of(task, schedule))
+        return [placed.count(max(low, cursor), high - 1, limit) for low, high in pairwise(edges)]
     first_edge = cursor if bounds.start_at is None else max(cursor, bounds.start_at)
     last_edge = edges[-1] if bounds.end_at is None else min(edges[-1], bounds.end_at + 1)
     left = None if schedule.repeat is None else _left_at(task, schedule, cursor, edges[0])
@@ -317,8 +343,20 @@ def _counts_of(schedule: Any, start: int, stop: int, step: int) -> Mapping[int, 
     return {at: counted(schedule, max(at, start), at + step) for at in range(start // step * step, stop, step)}
 
 
+def _counts_under_calendar(task: Task, schedule: Schedule, since: Instant, until: Instant, step: int) -> dict[int, int]:
+    """Slots by the second that a step of the clock begins with, at the times that the calendar gives them."""
+    cursor = int(slot_of(task.next_fire_at or 0))
+    placed = placement_under(task, schedule, bounds_of(task.spec))
+    limit = placed.limit(cursor, remaining_of(task, schedule))
+    start, stop = max(-(-since // SECOND), cursor), until // SECOND
+    return {at: placed.count(max(at, start), at + step - 1, limit) for at in range(start // step * step, stop, step)}
+
+
 def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
-    """The slots to come from its cursor on, as the planner will find them: within bounds and the repeat count."""
+    """The slots to come from its cursor on, as the planner will find them: within bounds and the repeat count.
+
+    Under a calendar: when they are due, without those of closed days.
+    """
     schedule = schedule_of(task.spec)
     if schedule is None or task.next_fire_at is None:
         return []
@@ -329,6 +367,14 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
         return [cursor] if start == cursor and cursor * SECOND <= until else []
     bounds = bounds_of(task.spec)
     found: list[int] = []
+    if task.calendar_use is not None:
+        placed = placement_under(task, schedule, bounds)
+        for one in placed.coming(cursor, remaining_of(task, schedule), start):
+            if one.at * SECOND > until or len(found) >= most:
+                break
+            if not one.is_closed:
+                found.append(one.at)
+        return found
     slot = first(schedule, bounds, start - 1)
     while slot is not None and slot * SECOND <= until and len(found) < most and left != len(found):
         found.append(slot)
@@ -339,7 +385,8 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
 def _shared(task: Task, since: Instant, until: Instant, known: Known) -> list[int]:
     """The same slots for tasks of the same schedule are worked out once."""
     schedule, spec = schedule_of(task.spec), task.spec
-    if schedule is None or schedule.repeat is not None or spec.start_at is not None or spec.end_at is not None:
+    is_plain = spec.start_at is None and spec.end_at is None and task.calendar_use is None
+    if schedule is None or schedule.repeat is not None or not is_plain:
         return coming(task, since, until, MOST_SLOTS + 1)
     key = (schedule, int(task.next_fire_at or 0))
     if key not in known:

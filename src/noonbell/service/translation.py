@@ -30,6 +30,11 @@ def language(wanted: str) -> str:
     return "en"
 
 
+def counted(number: int) -> str:
+    """A count as every page and text has it: 5,000."""
+    return f"{number:,}"
+
+
 class Translator:
     """`words("bulk.done_disable", n=3)`. A key that is not there is a mistake of the caller, and raised."""
 
@@ -42,6 +47,8 @@ class Translator:
         if "|" in text and "n" in facts:
             one, many = text.split("|", 1)
             text = one if facts["n"] == 1 else many
+        if isinstance(facts.get("n"), int):
+            facts["n"] = counted(facts["n"])
         return text.format(**facts) if facts else text
 
     def has(self, key: str) -> bool:

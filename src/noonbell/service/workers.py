@@ -18,6 +18,7 @@ from noonbell.fields import Moment, filled, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
 from noonbell.model.task import OWN_QUEUES, TaskId
 from noonbell.model.worker import (
@@ -41,7 +42,9 @@ class ShownWorker(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[int, meta(examples=[3])]
     labels: Annotated[dict[str, str], meta("What it says of itself, for `worker_labels`.", examples=[{"gpu": "a100"}])]
     queues: Annotated[tuple[str, ...], meta(examples=[["default"]])]
-    job_types: Annotated[tuple[str, ...] | None, meta("Null: any.", examples=[["resize"]])]
+    job_types: Annotated[
+        tuple[str, ...] | None, meta("Null: any. None at all: it makes requests.", examples=[["resize"]])
+    ]
     concurrency: Annotated[int, meta("The most runs that it holds.", examples=[10])]
     running: Annotated[int, meta("Runs that it holds now.", examples=[2])]
     part_of: Annotated[str | None, meta("`serve`: inside a node, drained but never stopped alone.", examples=[None])]
@@ -126,8 +129,12 @@ class Workers:
 
 
 def shown(worker: WorkerInfo, running: int) -> dict[str, Any]:
+    """The job type of calls is left out: it is how workers that make requests claim, and no job."""
     part_of, seen_at = worker.meta.get(PART_OF), worker.heartbeat_at
-    return plain(filled(ShownWorker, worker, running=running, part_of=part_of, last_heartbeat_at=seen_at))
+    types = None if worker.job_types is None else tuple(name for name in worker.job_types if name != CALL_TYPE)
+    return plain(
+        filled(ShownWorker, worker, running=running, part_of=part_of, last_heartbeat_at=seen_at, job_types=types)
+    )
 
 
 _FRESH: Final = 10.0
@@ -421,6 +428,9 @@ class WorkerProtocol:
         asked = read_into(ClaimBody, given, at)
         for name in OWN_QUEUES.keys() & set(asked.queues):
             at.wrong("queues", f"names {name!r}; only built-in workers call {OWN_QUEUES[name].name} targets")
+        for name in sorted(set(NAMED_TYPES) & set(asked.job_types or ())):
+            what = "make calls" if name == CALL_TYPE else "carry it out"
+            at.wrong("job_types", f"names {name!r}; only built-in workers {what}")
         if any(not 1 <= len(label) <= 255 or "=" in label for label in asked.labels):
             at.wrong("labels", "has a name that is empty, too long or has a '='; expected names of 1 to 255 characters")
         at.problems.finish()

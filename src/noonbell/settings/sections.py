@@ -59,7 +59,8 @@ class ServerSettings(Section):
     public_url: str | None = key(
         None,
         kinds.optional(kinds.web_address),
-        "Where people reach the dashboard: alerts link to it. Null: the listening address, where that is one.",
+        "Where people reach the dashboard: alerts link to it, and a proxy may leave its path on. Null: the listening address,"
+        " where that is one.",
     )
     allowed_hosts: tuple[str, ...] = key(
         (),
@@ -150,6 +151,23 @@ class EventSettings(Section):
 
     retention: float = key(
         90_000.0, kinds.duration(86_400.0), "How far back listeners can go on; older events are removed."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscriptionSettings(Section):
+    path = "subscriptions"
+
+    timeout: float = key(10.0, kinds.duration(0.1, 300), "How long a receiver of events may take to answer.")
+    retry_window: float = key(
+        86_400.0, kinds.duration(1), "How long a delivery may fail before its subscription is disabled, with an alert."
+    )
+    first_pause: float = key(
+        5.0, kinds.duration(0.01, 3_600), "From a first failure to the next attempt; then it doubles."
+    )
+    longest_pause: float = key(600.0, kinds.duration(0.01, 86_400), "Between two attempts of a delivery, at most.")
+    keep: float = key(
+        604_800.0, kinds.duration(60), "How long deliveries are kept, of each subscription the newest 10,000 at most."
     )
 
 
@@ -285,6 +303,11 @@ class JobSettings(Section):
     worker_labels: Mapping[str, str] = key(
         {}, kinds.labels, "What the workers of this process say of themselves, for `worker_labels` of tasks."
     )
+    commands_file: str | None = key(
+        None,
+        kinds.optional(kinds.text),
+        "File of the programs that the job worker of `noonbell serve` may run for COMMAND tasks. Null: it runs none.",
+    )
     poll_interval: float = key(
         1.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
     )
@@ -309,6 +332,8 @@ class JobSettings(Section):
             return {
                 "worker_concurrency": "is 0 while jobs.enabled is true; takes 1 or more, or switch jobs.enabled off"
             }
+        if self.commands_file is not None and self.worker_concurrency == 0:
+            return {"commands_file": "is set while jobs.worker_concurrency is 0: no worker would run a command"}
         return {}
 
 
@@ -393,6 +418,7 @@ class Settings:
     wakeup: WakeupSettings = field(default_factory=WakeupSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     events: EventSettings = field(default_factory=EventSettings)
+    subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)
     callback: CallbackSettings = field(default_factory=CallbackSettings)
@@ -465,6 +491,7 @@ SECTIONS: Mapping[str, type[Section]] = {
             WakeupSettings,
             ClusterSettings,
             EventSettings,
+            SubscriptionSettings,
             SchedulerSettings,
             ExecutorSettings,
             RetrySettings,

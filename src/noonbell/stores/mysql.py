@@ -65,6 +65,7 @@ MYSQL = Dialect(
     upsert=on_duplicate,
     isin=lambda column, parameter, _: f"{column} in :{parameter}",
     pack=tuple,
+    call_has_label="json_contains(i.overrides, json_object(:label, :label_value), '$.call.labels')",
     objects=(
         "select table_name, case when table_type = 'BASE TABLE' then 'table' else lower(table_type) end, ''"
         " from information_schema.tables where table_schema = database() and table_name in :names"

@@ -152,9 +152,12 @@ _NEW_TASK_IDS = f"""update counters set value = value + $1 where name = '{task_c
 # $1 now or null
 _AUDIT_HEAD = f"""select c.value, coalesce(a.hash, ''), coalesce($1::bigint, {NOW}) from counters c
     left join audit a on a.id = c.value where c.name = 'audit'"""
-# $1 the number of the last entry that was seen, $2 that of the last new one
-_AUDIT_FOLLOWS = """update counters set value = $2 where name = 'audit' and value = $1 returning true"""
+# $1 the number of the last entry that was seen, $2 that of the last new one, $3 the hash of the first
+_AUDIT_FOLLOWS = """update counters set value = $2 where name = 'audit' and value = $1
+    and coalesce((select hash from audit where id = $1), '') = $3 returning true"""
 _AUDIT_TRIES = 3
+_NUMBERS_AHEAD = 16
+"""Of tasks: a node that ends leaves that many unused, at most."""
 
 POSTGRES = Dialect(
     name="postgres",
@@ -164,6 +167,7 @@ POSTGRES = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, type_: f"{column} = any(:{parameter}::{type_}[])",
     pack=list,
+    call_has_label="i.overrides::json -> 'call' -> 'labels' ->> :label::text = :label_value",
     objects=(
         "select c.relname::text, case when c.relkind in ('r', 'p') then 'table' when c.relkind in ('i', 'I') then 'index'"
         " when c.relkind in ('v', 'm') then 'view' when c.relkind = 'S' then 'sequence' else 'relation' end, t.relname::text"
@@ -272,6 +276,8 @@ class PostgresStore(ServerStore):
         self._first_calls = _FIRST_CALLS
         """How many calls of the fast path are still to go before connections are opened that keep plans."""
         self._has_reserved = False
+        self._audit_head: Head | None = None
+        """The last entry of the audit log that this node wrote."""
         """Ids were asked for before."""
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
@@ -334,7 +340,7 @@ class PostgresStore(ServerStore):
         return await super()._publish(publications)  # a task has changed since this node last saw it
 
     async def _create_each(self, new: Sequence[NewTask]) -> list[Task | NoonbellError]:
-        if not any(each.system or each.skip_next or each.spec.after is not None for each in new):
+        if not any(each.system or each.skip_next or each.spec.after or each.spec.calendar for each in new):
             made = await self._create_at_once(new)
             if made is not None:
                 return made
@@ -342,14 +348,7 @@ class PostgresStore(ServerStore):
 
     async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | NoonbellError] | None:
         """In one statement. None: one of them cannot have its name or external id, and nothing is written."""
-        kept = self._kept_numbers(len(new))
-        count, told = len(new) - len(kept), self._told_now()
-
-        async def reserve(connection: Connection) -> Any:
-            return await connection.fetchrow(self._text(_NEW_TASK_IDS), count, told)
-
-        last, now = await self._with_connection(reserve, spare=True)
-        numbers = [*kept, *range(last - count + 1, last + 1)]
+        numbers, now = await self._new_tasks_numbers(len(new))
         tasks = [task_changes.new_task(each, TaskId(id_), now) for each, id_ in zip(new, numbers, strict=True)]
         inserts = await drive(lambda: inserts_of(task_changes.insert_new(tasks, now)), self._new_ids)
         names = [each.spec.name for each in new]
@@ -358,7 +357,9 @@ class PostgresStore(ServerStore):
         try:
             is_done = await self._with_kept_plan(lambda connection: connection.fetchval(sql, *values))
         except Conflict:
-            is_done = False
+            return (
+                None  # a name or, in a store that went back to an earlier state, a number: none of these is tried again
+            )
         if not is_done:
             self._unused += numbers
             return None
@@ -368,23 +369,46 @@ class PostgresStore(ServerStore):
         view.keep()
         return [*tasks]
 
+    async def _new_tasks_numbers(self, count: int) -> tuple[list[int], Instant]:
+        """And the time. Where callers come together, some numbers more: those who come next need no trip for theirs."""
+        kept, now = self._kept_numbers(count), self._recent_now()
+        if len(kept) == count and now is not None:
+            return kept, now
+        missing = count - len(kept)
+        ahead = _NUMBERS_AHEAD if missing and 1 < count <= _NUMBERS_AHEAD else 0
+
+        async def reserve(connection: Connection) -> Any:
+            return await connection.fetchrow(self._text(_NEW_TASK_IDS), missing + ahead, self._told_now())
+
+        last, now = await self._with_connection(reserve, spare=True)
+        first = last - missing - ahead + 1
+        self._unused += range(first + missing, last + 1)
+        return [*kept, *range(first, first + missing)], self._seen_now(Instant(now))
+
     async def _new_ids(self, statement: Statement) -> range:
         if not isinstance(statement, NewIds):
             raise TypeError(f"{statement} asks for more than ids")
         return await self._ids.take(statement.count)
 
     async def _write_audit(self, deeds: Sequence[AuditAction], sign: Sign) -> list[AuditEntry]:
-        """The head is read without a lock. What is appended says which head it follows: where another node was faster, again."""
+        """The head is the last entry that this node wrote, or is read, without a lock. What is appended says which head it
+        follows: where another node was faster, again.
+        """
 
         async def append(connection: Connection) -> list[AuditEntry] | None:
+            head, now = self._audit_head, self._recent_now()
             for _ in range(_AUDIT_TRIES):
-                head: Any = await connection.fetchrow(self._text(_AUDIT_HEAD), self._told_now())
-                number, hashed, now = head
-                entries = access.audit_entries_after(Head(number, hashed), Instant(now), deeds, sign)
-                last = number + len(entries)
-                sql, values = self._insert_all([access.insert_audit(entries)], _AUDIT_FOLLOWS, (number, last))
+                if head is None or now is None:
+                    found: Any = await connection.fetchrow(self._text(_AUDIT_HEAD), self._told_now())
+                    head, now = Head(found[0], found[1]), self._seen_now(Instant(found[2]))
+                entries = access.audit_entries_after(head, now, deeds, sign)
+                last = Head(entries[-1].id, entries[-1].hash)
+                guard = (head.number, last.number, head.hash)
+                sql, values = self._insert_all([access.insert_audit(entries)], _AUDIT_FOLLOWS, guard)
                 if await connection.fetchval(sql, *values):
+                    self._audit_head = last
                     return entries
+                head = None
             return None
 
         entries = await self._with_kept_plan(append) if deeds else []

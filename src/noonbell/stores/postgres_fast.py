@@ -29,7 +29,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.attempt import Settlement
-from noonbell.model.call import CALL_TYPE, spec_of
+from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import TaskId
@@ -51,10 +51,11 @@ OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any
         or exists (select 1 from pins p join live_rest l on l.run_id = p.run_id
                    where p.worker_id = $3 and l.place = 7 and l.queue = any($1::text[]))
         or exists (select 1 from queues where name = any($1::text[])
-                   and (paused = 1 or concurrency is not null or rate_limit is not null))"""
-TYPE_FITS = f"""(r.job_type is null or case when $5::text[] is null then r.job_type <> '{CALL_TYPE}'
+                   and (paused = 1 or concurrency is not null or rate_limit is not null or quiet <> '[]'))"""
+_NAMED = ", ".join(f"'{name}'" for name in NAMED_TYPES)
+TYPE_FITS = f"""(r.job_type is null or case when $5::text[] is null then r.job_type not in ({_NAMED})
                else r.job_type = any($5::text[]) end)"""
-"""Whether the worker can carry a run out; calls are for workers that name them."""
+"""Whether the worker can carry a run out; calls and commands are for workers that name them."""
 _PICKED = f"""
 special as materialized (
     select case when {PAUSED} then {ALL_PAUSED} when {OTHERS_WAIT} then 2

@@ -87,6 +87,10 @@ SQLITE = Dialect(
     upsert=on_conflict,
     isin=lambda column, parameter, _: f"{column} in (select value from json_each(:{parameter}))",
     pack=_pack,
+    call_has_label=(
+        "exists (select 1 from json_each(i.overrides, '$.call.labels') as label"
+        " where label.key = :label and label.value = :label_value)"
+    ),
     objects=(
         "select name, type, tbl_name from sqlite_master where type in ('table', 'index', 'view')"
         " and lower(name) in (select value from json_each(:names))"

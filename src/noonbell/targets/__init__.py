@@ -9,13 +9,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from noonbell.model.task import HTTP, JOBS, TargetKind
+from noonbell.model.task import AMQP, COMMANDS, GRPC, HTTP, JOBS, MQTT, NATS, REDIS, TargetKind
 from noonbell.ports import Target
 
 if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
     from noonbell.ports import Store
     from noonbell.settings import Settings
+    from noonbell.targets.brokers.pool import OpenBroker
+    from noonbell.targets.brokers.target import BrokerTarget
+    from noonbell.targets.command.allowed import Allowed
+    from noonbell.targets.command.target import CommandTarget
     from noonbell.targets.http.guard import AddressGuard
     from noonbell.targets.http.target import HttpTarget
     from noonbell.targets.jobs.handler import Handlers
@@ -42,6 +46,8 @@ class TargetParts:
     """Where this process listens."""
     handlers: Handlers | None = None
     abandoned: AbandonedThreads | None = None
+    commands: Allowed | None = None
+    """What the worker's own file allows; None: no command at all."""
 
 
 def guard_of(settings: Settings) -> AddressGuard:
@@ -67,6 +73,19 @@ def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarg
     )
 
 
+def _grpc_target(parts: TargetParts) -> OpenableTarget:
+    from noonbell import sealing
+    from noonbell.targets.grpc import DeferredGrpcTarget
+
+    executor = parts.settings.executor
+    return DeferredGrpcTarget(
+        guard=guard_of(parts.settings),
+        connect_timeout=executor.connect_timeout,
+        max_body_bytes=executor.max_body_bytes,
+        sealer=sealing.from_file(parts.settings.secrets.key_file),
+    )
+
+
 def _job_target(parts: TargetParts) -> JobTarget:
     from noonbell.targets.jobs.handler import Handlers
     from noonbell.targets.jobs.target import JobTarget
@@ -74,9 +93,71 @@ def _job_target(parts: TargetParts) -> JobTarget:
     return JobTarget(parts.handlers or Handlers(), parts.store, abandoned=parts.abandoned)
 
 
+def allowed_commands(path: str) -> Allowed:
+    """The file that says which programs a worker may run. SettingsError names what is wrong with it."""
+    from noonbell.targets.command.allowed import Allowed
+
+    return Allowed.from_file(path)
+
+
+def _command_target(parts: TargetParts) -> CommandTarget:
+    from noonbell import sealing
+    from noonbell.targets.command.target import CommandTarget
+
+    if parts.commands is None:
+        raise ValueError("a worker without a file of allowed commands has no target for them")
+    return CommandTarget(parts.commands, parts.store, sealing.from_file(parts.settings.secrets.key_file))
+
+
+def broker_target(settings: Settings, open_broker: OpenBroker) -> BrokerTarget:
+    from noonbell import sealing
+    from noonbell.targets.brokers.link import OTHER_PORTS
+    from noonbell.targets.brokers.target import BrokerTarget
+    from noonbell.targets.http.guard import AddressGuard
+
+    executor = settings.executor
+    return BrokerTarget(
+        open_broker,
+        guard=AddressGuard(executor.allow_networks, executor.deny_networks, deny_ports=OTHER_PORTS),
+        connect_timeout=executor.connect_timeout,
+        max_body_bytes=executor.max_body_bytes,
+        sealer=sealing.from_file(settings.secrets.key_file),
+    )
+
+
+def _amqp_target(parts: TargetParts) -> BrokerTarget:
+    from noonbell.targets.brokers.amqp import open_amqp
+
+    return broker_target(parts.settings, open_amqp)
+
+
+def _nats_target(parts: TargetParts) -> BrokerTarget:
+    from noonbell.targets.brokers.nats import open_nats
+
+    return broker_target(parts.settings, open_nats)
+
+
+def _redis_target(parts: TargetParts) -> BrokerTarget:
+    from noonbell.targets.brokers.redis import open_redis
+
+    return broker_target(parts.settings, open_redis)
+
+
+def _mqtt_target(parts: TargetParts) -> BrokerTarget:
+    from noonbell.targets.brokers.mqtt import open_mqtt
+
+    return broker_target(parts.settings, open_mqtt)
+
+
 MAKERS: Final[Mapping[str, Callable[[TargetParts], OpenableTarget]]] = {
     HTTP.name: lambda parts: http_target(parts.settings, parts.own_ports),
     JOBS.name: _job_target,
+    COMMANDS.name: _command_target,
+    AMQP.name: _amqp_target,
+    NATS.name: _nats_target,
+    REDIS.name: _redis_target,
+    MQTT.name: _mqtt_target,
+    GRPC.name: _grpc_target,
 }
 
 

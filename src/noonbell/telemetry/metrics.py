@@ -159,7 +159,9 @@ class Metrics:
             "noonbell_callbacks", "Callbacks that came in here: RECEIVED or IGNORED.", ("status",)
         )
         self.queue_depth = self._gauge(
-            "noonbell_queue_depth", "Runs on a queue that are not final.", ("queue", "state")
+            "noonbell_queue_depth",
+            "Runs on a queue that are not final; held: those of the waiting whose key is full.",
+            ("queue", "state"),
         )
         self.queue_age = self._gauge(
             "noonbell_queue_oldest_age_seconds", "How long the oldest due run has waited.", ("queue",)
@@ -204,8 +206,21 @@ class Metrics:
         )
         self.alert_deliveries = self._counter(
             "noonbell_alert_deliveries",
-            "Attempts to bring a notice to a channel, by outcome: delivered, retried or failed.",
+            "Attempts to bring a notice to a channel, by outcome: delivered, retried, failed or skipped.",
             ("outcome",),
+        )
+        self.webhook_deliveries = self._counter(
+            "noonbell_webhook_deliveries",
+            "Attempts to post an event to the receiver of a subscription, by outcome: delivered or failed.",
+            ("subscription", "outcome"),
+        )
+        self.webhook_pending = self._gauge(
+            "noonbell_webhook_pending", "Deliveries of a subscription that wait to be tried again.", ("subscription",)
+        )
+        self.webhook_behind = self._gauge(
+            "noonbell_webhook_behind",
+            "Entries of the log of events that a subscription has not read yet.",
+            ("subscription",),
         )
         self.loop_stalls = self._histogram(
             "noonbell_loop_stall_seconds",
@@ -223,12 +238,16 @@ class Metrics:
             self.lease_losses.labels(found_by)
         for outcome in ("run", "skip", "missing"):
             self.followed.labels(outcome)
-        for outcome in ("delivered", "retried", "failed"):
+        for outcome in ("delivered", "retried", "failed", "skipped"):
             self.alert_deliveries.labels(outcome)
 
     def delivered(self, outcome: str) -> None:
         """An attempt to bring a notice to a channel came to this."""
         self.alert_deliveries.labels(outcome).inc()
+
+    def webhook(self, subscription: str, outcome: str) -> None:
+        """An attempt to post an event to a subscription's receiver came to this."""
+        self.webhook_deliveries.labels(subscription, outcome).inc()
 
     def listening(self, listeners: int, cut: int) -> None:
         """The listeners that are connected now, and those that were cut since the last call."""
@@ -296,9 +315,21 @@ class Readings:
         metrics.keys_full.set(keys)
         metrics.key_waiting.set(runs)
         await self._read_queues()
+        await self._read_subscriptions()
         states = [worker.state for worker in await store.workers()]
         for state in WorkerState:
             metrics.workers.labels(state).set(states.count(state))
+
+    async def _read_subscriptions(self) -> None:
+        self._metrics.webhook_pending.clear()
+        self._metrics.webhook_behind.clear()
+        if not (known := await self._store.subscriptions()):
+            return
+        newest = await self._store.last_event()
+        for held in known:
+            name = held.subscription.name
+            self._metrics.webhook_pending.labels(name).set(held.state.pending)
+            self._metrics.webhook_behind.labels(name).set(max(0, newest - held.state.position))
 
     async def _read_queues(self) -> None:
         queues, now = await self._store.queues(), await self._store.now()
@@ -307,6 +338,7 @@ class Readings:
         for queue in queues:
             depths: Iterable[tuple[str, int]] = (
                 ("waiting", queue.waiting),
+                ("held", queue.held),
                 ("delayed", queue.delayed),
                 ("running", queue.running),
             )

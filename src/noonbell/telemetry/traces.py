@@ -129,8 +129,19 @@ def _attributes(assignment: Assignment) -> dict[str, str | int]:
             "messaging.destination.name": lease.queue,
             "messaging.message.id": str(lease.run_id),
         }
+    if spec.message is not None:
+        found |= {
+            "messaging.system": {"AMQP": "rabbitmq"}.get(spec.exec_type, spec.exec_type.lower()),
+            "messaging.operation.type": "send",
+            "messaging.message.id": str(lease.run_id),
+        }
     if spec.target_kind is HTTP:
         found |= {"http.request.method": spec.http_method, **_server(spec.target_url or "")}
+    if spec.grpc is not None:
+        service, _, method = spec.grpc.method.partition("/")
+        address = spec.grpc.address
+        found |= {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        found |= _server(address if "://" in address else f"grpc://{address}")
     return found
 
 
@@ -144,4 +155,4 @@ def _server(url: str) -> dict[str, str | int]:
         return {}
     if not host:
         return {}
-    return {"server.address": host, "server.port": port or (443 if parts.scheme == "https" else 80)}
+    return {"server.address": host, "server.port": port or (443 if parts.scheme in ("https", "grpcs") else 80)}

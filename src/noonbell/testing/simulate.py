@@ -79,8 +79,9 @@ def _made(number: int, given: Mapping[str, Any], now: Instant) -> Task:
     draft = read_task(given, now, Rules())
     status = draft.status or TaskStatus.ENABLED
     spec, cursor = draft.spec, None
-    if spec.schedule is not None and status is TaskStatus.ENABLED:
-        first = due.initial(when.parse(spec.schedule, spec.timezone), accounts.bounds_of(spec), slot_of(now))
+    schedule = when.of_task(spec)
+    if schedule is not None and status is TaskStatus.ENABLED:
+        first = due.initial(schedule, accounts.bounds_of(spec), slot_of(now))
         cursor = None if first is None else instant_of(first)
     return Task(
         id=TaskId(number),
@@ -107,9 +108,7 @@ class _Life:
 
     def __init__(self, task: Task, lasts: Lasts, succeeds: Succeeds | None) -> None:
         self._task, self._lasts, self._succeeds = task, lasts, succeeds
-        self._schedule: Schedule | None = None
-        if task.spec.schedule is not None:
-            self._schedule = when.parse(task.spec.schedule, task.spec.timezone)
+        self._schedule: Schedule | None = when.of_task(task.spec)
         wanted = accounts.needs(task.spec)
         fixed_delay = self._schedule is not None and self._schedule.is_fixed_delay
         self._lives_alone = not (wanted.round or wanted.occupied or fixed_delay)

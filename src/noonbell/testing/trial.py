@@ -7,7 +7,7 @@ waited for.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import RunQuery
 from noonbell.model.run import Run
-from noonbell.model.task import HTTP_QUEUE, ExecType
+from noonbell.model.task import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
+from noonbell.ports import Target
 from noonbell.service import Rules, Services, build
 from noonbell.service.filters import every
 from noonbell.stores.sql.active_runs import Place
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from noonbell.app import App
 
 Answers = Callable[[Assignment], int]
-"""Stands in for the targets of HTTP tasks: from an attempt to the status that it is answered with."""
+"""Stands in for what is called over the network: from an attempt to the status that it is answered with."""
 
 _MOST_PASSES = 100_000
 
@@ -46,8 +47,8 @@ async def trial(
 ) -> AsyncIterator[Trial]:
     """Enter it with `async with`: the App is connected, its tasks are declared, and the time is `at`.
 
-    Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets; without it
-    their runs fail.
+    Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets, brokers and gRPC
+    servers; without it their runs fail. Commands always fail: a trial starts no program.
     """
     clock = ManualClock(at or datetime.fromisoformat("2026-01-01T00:00:00+00:00"))
     store, wakeup = MemoryStore(clock), LocalWakeup()
@@ -70,21 +71,31 @@ class Trial:
         self.clock, self.store, self.services = clock, store, services
         tasks, abandoned = TaskCache(store), AbandonedThreads()
         self._jobs, self._http = JobTarget(handlers, store, abandoned=abandoned), _Http(http)
-        self._worker = Worker(
-            store,
-            services.wakeup,
-            {ExecType.JOB: self._jobs, ExecType.SYNC: self._http, ExecType.ASYNC: self._http},
-            worker_id="trial",
-            queues=(*handlers.queues(), "default", HTTP_QUEUE),
-            concurrency=100,
-            tasks=tasks,
-            abandoned=abandoned,
-        )
+        calls = [exec_type for kind in OWN_QUEUES.values() for exec_type in kind.exec_types]
+        targets: dict[ExecType, Target] = {ExecType.JOB: self._jobs, ExecType.COMMAND: _NoCommands()}
+        targets |= dict.fromkeys(calls, self._http)
+
+        def worker(worker_id: str, job_types: Sequence[str] | None = None) -> Worker:
+            return Worker(
+                store,
+                services.wakeup,
+                targets,
+                worker_id=worker_id,
+                queues=(*handlers.queues(), "default", *OWN_QUEUES),
+                concurrency=100,
+                job_types=job_types,
+                tasks=tasks,
+                abandoned=abandoned,
+            )
+
+        # Commands are claimed only by workers that name them.
+        self._workers = [worker("trial"), worker("trial-commands", (COMMAND_TYPE,))]
         self._sweeper = Sweeper(store, services.wakeup, tasks=tasks, draw=lambda: 0.5)
 
     async def open(self) -> None:
         await self._jobs.open()
-        await self._worker.register()
+        for worker in self._workers:
+            await worker.register()
 
     async def close(self) -> None:
         await self._jobs.close()
@@ -98,7 +109,8 @@ class Trial:
         for _ in range(_MOST_PASSES):
             planned = await self.store.plan(500)
             promoted = await self.store.promote(500)
-            await self._worker.run_until_idle()
+            for worker in self._workers:
+                await worker.run_until_idle()
             late = await self.store.overdue(500)
             await self._sweeper.tick()
             if not planned.tasks and not promoted.count and late == await self.store.overdue(500):
@@ -148,8 +160,26 @@ def _first_deadline() -> Work[int | None]:
     return first
 
 
+class _NoCommands:
+    """A test must not start the programs of a task."""
+
+    async def execute(self, assignment: Assignment) -> Outcome:
+        name = assignment.task.name
+        return Outcome(
+            kind=OutcomeKind.FAILURE,
+            failure="error",
+            error_message=f"a trial carries out no commands, so not that of {name}: noonbell worker --commands does",
+            error_details={"kind": "error"},
+        )
+
+
+def _called(assignment: Assignment) -> str:
+    kind = OWN_QUEUES.get(assignment.task.spec.queue)
+    return "HTTP calls" if kind is None or kind is HTTP else f"{kind.name} targets"
+
+
 class _Http:
-    """The target of HTTP tasks, played by the test."""
+    """What is called over the network, played by the test."""
 
     def __init__(self, answers: Answers | None) -> None:
         self._answers = answers
@@ -159,12 +189,12 @@ class _Http:
             return Outcome(
                 kind=OutcomeKind.FAILURE,
                 failure="error",
-                error_message="nothing answers HTTP calls in this trial; give it http=…",
+                error_message=f"nothing answers {_called(assignment)} in this trial; give it http=…",
                 error_details={"kind": "error"},
             )
         status = self._answers(assignment)
         if 200 <= status < 300:
-            accepted = assignment.task.spec.exec_type is ExecType.ASYNC
+            accepted = assignment.task.spec.awaits_callback
             return Outcome(kind=OutcomeKind.ACCEPTED if accepted else OutcomeKind.SUCCESS, response_code=status)
         kind = "http_5xx" if status >= 500 else "http_4xx"
         return Outcome(

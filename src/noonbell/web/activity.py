@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
@@ -21,11 +21,11 @@ from noonbell.errors import InvalidArgument, InvalidState, NotFound
 from noonbell.fields import meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
-from noonbell.model.task import TaskId
+from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
 from noonbell.service.audit_log import expected_heads
-from noonbell.service.filters import BY_NAME, Word, event_json
-from noonbell.web.context import PageContext, as_json, merged, whole_number
+from noonbell.service.filters import BY_NAME, ENCODED_SLASH, Word, event_json, is_name
+from noonbell.web.context import ROOMS, PageContext, as_json, merged, whole_number
 from noonbell.web.forms import TypedMoment
 from noonbell.web.i18n import instant_from
 from noonbell.web.lists import Filters
@@ -37,7 +37,10 @@ _MOST_EXPORTED: Final = 10_000
 _MOST_CHECKED: Final = 10_000
 _BATCH: Final = 1_000
 _KNOWN: Final = ("actor", "action", "task", "text", "from", "to")
-_TASK = re.compile(r"/tasks/(\d{1,15})(?:/|$)")
+_API: Final = "/api/v1"
+_LONGEST_ID: Final = 15
+_NOUNS: Final = ("workers", "tokens")
+"""Kinds of things without a page for each of them."""
 _WITHIN: Final = 30 * SECOND
 """How long after a change of a task its audit entry may be written."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -56,7 +59,7 @@ async def show(ctx: PageContext) -> Response:
     entries = [] if access is None or problem else await access.log(before, _SIZE, **narrowed)
     return ctx.page(
         "activity.html",
-        entries=[AuditLine(entry, _task_of(entry)) for entry in entries],
+        entries=await _lines(ctx, entries),
         filters=Filters(ctx.query, _KNOWN, problem),
         groups=ACTION_GROUPS,
         group_words={name: ctx.words(f"deeds.{name}") for name in ACTION_GROUPS},
@@ -69,20 +72,67 @@ async def show(ctx: PageContext) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownSubject:
+    """What an entry is about."""
+
+    text: str
+    path: str = ""
+    """Of its page; empty: it has none."""
+    task_id: TaskId | None = None
+    """If it is a task."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditLine:
     entry: dict[str, Any]
-    task_id: TaskId | None
-    """The task that the entry is about, if any."""
+    subject: ShownSubject
 
     @property
     def has_versions(self) -> bool:
         """Whether the task's versions show what the action changed."""
-        return self.task_id is not None and self.entry["action"] in ACTION_GROUPS["changes"]
+        return self.subject.task_id is not None and self.entry["action"] in ACTION_GROUPS["changes"]
 
 
-def _task_of(entry: dict[str, Any]) -> TaskId | None:
-    found = _TASK.search(entry["subject"])
-    return None if found is None else TaskId(int(found[1]))
+async def _lines(ctx: PageContext, entries: Sequence[dict[str, Any]]) -> list[AuditLine]:
+    """Each entry with what it is about, tasks by the name that they have now."""
+    store, places = ctx.services.store, [_place(entry["subject"]) for entry in entries]
+    tasks = [name for kind, name in places if kind == "tasks" and name]
+    ids = sorted({TaskId(int(name)) for name in tasks if name.isdecimal() and len(name) <= _LONGEST_ID})
+    called = {name.removeprefix(BY_NAME) for name in tasks if name.startswith(BY_NAME)}
+    found = {str(task.id): task for task in (await store.tasks_by_id(ids) if ids else [])}
+    named = await store.tasks_named(sorted(filter(is_name, called))) if called else {}
+    found |= {f"{BY_NAME}{name}": task for name, task in named.items()}
+    return [
+        AuditLine(entry, _subject(ctx, entry["subject"], place, found.get(place[1])))
+        for entry, place in zip(entries, places, strict=True)
+    ]
+
+
+def _place(subject: str) -> tuple[str, str]:
+    """The kind of thing that an address leads to, and which one: `("tasks", "12")`, `("queues", "mail/out")`."""
+    kind, _, name = subject.removeprefix(_API).lstrip("/").partition("/")
+    if subject.startswith(_API) or kind not in ("queues", "workers"):  # what was done comes behind the name
+        name = name.partition("/")[0]
+    return kind, name.replace("%2F", "/").replace(ENCODED_SLASH, "/")
+
+
+def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | None) -> ShownSubject:
+    kind, name = place
+    if task is not None:
+        return ShownSubject(task.name, f"/tasks/{task.id}", task.id)
+    if kind == "tasks" and name.isdecimal():
+        return ShownSubject(ctx.words("activity.task_id", id=name), f"/tasks/{name}", TaskId(int(name[:_LONGEST_ID])))
+    if kind == "tasks" and name.startswith(BY_NAME):
+        return ShownSubject(name.removeprefix(BY_NAME))
+    if kind == "runs" and name.isdecimal():
+        return ShownSubject(ctx.words("run.title", id=name), f"/runs/{name}")
+    if kind == "queues" and name:
+        return ShownSubject(ctx.words("activity.queue_named", name=name), f"/queues/{quote(name, safe='')}")
+    if kind in _NOUNS and name:
+        return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
+    if kind in ROOMS:
+        return ShownSubject(ctx.words(f"nav.{kind}"), ROOMS[kind])
+    return ShownSubject(text.removeprefix(_API))
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,11 +174,11 @@ async def _paths_of(ctx: PageContext, task: str) -> tuple[str, ...]:
 
 async def show_one(ctx: PageContext) -> Response:
     """All that is kept of it; and of the change of a task, what was before and after."""
-    entry = await _entry(ctx)
-    task_id = _task_of(entry)
+    (line,) = await _lines(ctx, [await _entry(ctx)])
+    entry, task_id = line.entry, line.subject.task_id
     change = None if task_id is None else await _change(ctx, entry, task_id)
     return ctx.page(
-        "activity_entry.html", entry=entry, task_id=task_id, change=change, details=as_json(entry["details"])
+        "activity_entry.html", entry=entry, subject=line.subject, change=change, details=as_json(entry["details"])
     )
 
 
@@ -215,12 +265,17 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
         *("drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
+    "calendars": ("save_calendar", "delete_calendar", "refresh_calendar"),
     "installation": ("pause_all", "resume_all"),
     "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker"),
     "access": ("create_token", "revoke_token", "rotate_secrets", "sign_audit_log"),
     "alerts": (
         *("create_alert_rule", "change_alert_rule", "remove_alert_rule", "create_alert_channel"),
         *("change_alert_channel", "remove_alert_channel", "test_alert_channel"),
+    ),
+    "subscriptions": (
+        *("create_subscription", "change_subscription", "remove_subscription", "test_subscription"),
+        *("replay_subscription", "replay_delivery"),
     ),
 }
 
@@ -231,6 +286,7 @@ def actions_of(text: str | None) -> tuple[str, ...]:
 
 
 EVENT_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "calendar": ("changed", "deleted", "refresh_failed"),
     "installation": ("paused", "resumed"),
     "worker": ("started", "stopped", "changed", "draining", "stopping", "lost", "returned"),
     "queue": ("paused", "resumed", "limited"),
@@ -239,6 +295,7 @@ EVENT_KINDS: Final[dict[str, tuple[str, ...]]] = {
         *("skip_next", "misfired", "no_worker", "has_worker"),
     ),
     "alert": ("raised", "repeated", "recovered"),
+    "subscription": ("created", "changed", "enabled", "disabled", "removed", "moved", "missed"),
 }
 """The types of events that are shown: all but those of runs."""
 _EVENTS: Final = 50

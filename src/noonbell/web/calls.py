@@ -19,8 +19,19 @@ from noonbell.web.context import PageContext
 from noonbell.web.page import get, post
 from noonbell.web.run_list import GROUPS
 
-FILTERS: Final = ("status", "queue", "key")
-_BOXES: Final = ("url", "method", "headers", "body", "delay_seconds", "key", "queue", "success_url", "failure_url")
+FILTERS: Final = ("status", "queue", "key", "label")
+_BOXES: Final = (
+    "url",
+    "method",
+    "headers",
+    "body",
+    "delay_seconds",
+    "expires_at",
+    "key",
+    "queue",
+    "success_url",
+    "failure_url",
+)
 
 
 async def show_calls(ctx: PageContext) -> Response:

@@ -101,7 +101,7 @@ def bars(steps: Sequence[tuple[int, dict[str, int]]], width: float = 720, height
     columns = []
     for place, (start, counts) in enumerate(steps):
         y, pieces = height, []
-        for mark in ("ok", "idle", "active", "warn", "bad"):
+        for mark in ("ok", "idle", "waiting", "active", "warn", "bad"):
             tall = height * counts.get(mark, 0) / levels[0]
             if tall:
                 tall = max(tall, 2.0)
@@ -272,6 +272,7 @@ MARKS: Final[dict[str, str]] = {
     "running": "active",
     "callback": "active",
     "retrying": "warn",
+    "scheduled": "waiting",
     "missed": "missed",
 }
 """The fill of a tone in a chart; any other is idle."""

@@ -37,6 +37,7 @@ from noonbell.service.access import Access
 from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
 from noonbell.service.translation import Translator, language
 from noonbell.settings import Settings
+from noonbell.subscriptions.service import Subscriptions
 from noonbell.web import i18n, render
 from noonbell.web.i18n import TAGS
 from noonbell.when import zones
@@ -412,8 +413,8 @@ class Counts:
         if not 0 <= now - self._counted_at < _FRESH:
             self._counted_at = now  # before counting: requests that come meanwhile use the last counts
             tasks = await services.tasks.page(TaskQuery(page_size=1))
-            queues, workers = await services.store.queues(), await services.store.workers()
-            self._known = {"tasks": tasks.total or 0, "queues": len(queues), "workers": len(workers)}
+            queues, workers = await services.queues.count(), await services.store.workers()
+            self._known = {"tasks": tasks.total or 0, "queues": queues, "workers": len(workers)}
         return self._known
 
 
@@ -432,6 +433,7 @@ class Deps:
     """Whether the page that made a browser send a request came from where it is sent to."""
     access: Access | None = None
     """None: no token is required, and there is no audit log."""
+    webhooks: Subscriptions | None = None
     alerts: Alerts | None = None
     asks_for_tokens: bool = False
     exposed: bool = False

@@ -7,24 +7,28 @@ recommendation; `refusal` says why a callback was refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from markupsafe import Markup, escape
 
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus
-from noonbell.model.task import FLOWS, HTTP, Task, TaskSpec, TaskStatus
+from noonbell.model.task import FLOWS, HTTP, ClockChanges, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
+from noonbell.policy.calendar import placement_under
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain import TIMES, SlotFinding
+from noonbell.service.extras import how_to_install
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
 from noonbell.web.context import PageContext
+from noonbell.when.calendar import Placed
 from noonbell.when.due import first, initial
 
 _RUNS: Final = frozenset({"run", "blocking"})
@@ -105,11 +109,31 @@ BY_KIND: Final = {
     "callback_failed": "callback_failed",
     "callback_timeout": "no_callback",
     "step": "step",
+    "command_not_allowed": "command_not_allowed",
+    **dict.fromkeys(("exit_code", "signal", "too_many_processes"), "command"),
+    "not_started": "not_started",
+    "authentication": "broker_credentials",
+    "refused": "broker_refuses",
+    "unroutable": "unroutable",
+    "no_responders": "no_responders",
+    "nacked": "nacked",
+    "bad_method": "bad_method",
+    "grpc_unavailable": "grpc_unavailable",
+    "grpc_resource_exhausted": "grpc_too_many",
+    **dict.fromkeys(("grpc_unauthenticated", "grpc_permission_denied"), "grpc_credentials"),
+    **dict.fromkeys(
+        ("grpc_internal", "grpc_unknown", "grpc_aborted", "grpc_cancelled", "grpc_data_loss"), "grpc_failed"
+    ),
+    **dict.fromkeys(("grpc_invalid_argument", "grpc_not_found", "grpc_already_exists"), "grpc_refuses"),
+    **dict.fromkeys(("grpc_failed_precondition", "grpc_out_of_range", "grpc_unimplemented"), "grpc_refuses"),
 }
 """By `error_details.kind` of a run that failed."""
 
 BY_SENTENCE: Final = frozenset(
-    {"no_worker_type", "no_worker_version", "no_worker_labels", "no_worker_named", "no_worker_part"}
+    {
+        *("no_worker_type", "no_worker_version", "no_worker_labels", "no_worker_named", "no_worker_part"),
+        *("no_worker_commands", "no_worker_client"),
+    }
 )
 """Sentences of a cause that ask for something else than the cause alone."""
 
@@ -124,6 +148,8 @@ BY_CAUSE: Final = {
     "concurrency": "concurrency",
     "queue_full": "queue_full",
     "expired": "expired",
+    "calendar": "calendar",
+    "quiet": "quiet",
     "rate_limited": "rate_limited",
     "key_full": "key_full",
     "error": "task_error",
@@ -139,17 +165,32 @@ TASK: Final = frozenset(
         *("credentials", "not_there", "too_many", "timeout", "redirect", "no_callback", "circuit", "overlap"),
         *("concurrency", "queue_full", "rate_limited", "task_error", "refuses", "after_failure", "tls", "dns"),
         "no_worker_version",
-        "key_full",
+        *("key_full", "quiet"),
+        "not_started",
+        *("broker_credentials", "broker_refuses", "unroutable"),
+        *("bad_method", "grpc_credentials", "grpc_refuses", "grpc_too_many"),
     }
 )
 """What is set right in the task."""
 PLACES: Final = {
     **dict.fromkeys(
-        ("expired", "no_worker", "no_worker_type", "no_worker_labels", "no_worker_named", "no_worker_part", "lost"),
+        (
+            *(
+                "expired",
+                "no_worker",
+                "no_worker_type",
+                "no_worker_labels",
+                "no_worker_named",
+                "no_worker_part",
+                "lost",
+            ),
+            *("no_worker_commands", "no_worker_client", "command_not_allowed"),
+        ),
         "/workers",
     ),
     "paused": "/",
     "queue_paused": "/queues",
+    "calendar": "/calendars",
     "store_down": "/settings",
 }
 """Where the rest is."""
@@ -179,13 +220,14 @@ def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refuse
     facts = {
         "queue": run.queue,
         "seconds": f"{spec.timeout_seconds:g}" if spec is not None else "–",
-        "wait": spec.callback_timeout_sec if spec is not None else "–",
+        "wait": spec.callback_seconds if spec is not None else "–",
         "code": run.response_code or "–",
         "address": (run.error_details or {}).get("address") or "–",
         "worker": run.worker_id or "–",
         "job_type": spec.job_type if spec is not None and spec.job_type else "–",
         "version": spec.min_worker_version if spec is not None else "–",
         "labels": ", ".join(label_pairs(spec.worker_labels)) if spec is not None else "–",
+        "install": how_to_install(spec.target_kind) if spec is not None and spec.target_kind.extra else "–",
     }
     place = f"/tasks/{run.task_id}/edit" if key in TASK else PLACES.get(key, "")
     return Advice(key, facts, place)
@@ -202,6 +244,8 @@ def _key(run: Run, spec: TaskSpec | None, cause: str, refused: str) -> str | Non
             return BY_CODE.get(run.response_code or 0, "refuses")
         if kind == "error" and spec is not None and spec.target_kind is HTTP:
             return "protocol"
+        if kind == "error" and spec is not None and spec.message is not None:
+            return "nacked"
         return BY_KIND.get(kind) or ("no_callback" if run.status is RunStatus.FAILED_TIMEOUT else "other")
     if cause == "canceled" and spec is not None and spec.target_kind is FLOWS:
         return "canceled_flow"
@@ -243,12 +287,14 @@ def refusal(reason: str | None) -> Refusal | None:
     return Refusal("", "", reason)
 
 
-def sentence(schedule: Mapping[str, Any] | None, timezone: str, lang: str) -> str:
-    """What the schedule says, in words; nothing for a task that runs on demand only."""
-    if schedule is None:
+def sentence(task: Mapping[str, Any], lang: str) -> str:
+    """What the schedules of a task say, in words; nothing for a task that runs on demand only."""
+    bases = task["schedules"] or ([] if task["schedule"] is None else [task["schedule"]])
+    if not bases:
         return ""
+    changes = None if task["dst"] is None else msgspec.convert(task["dst"], ClockChanges)
     try:
-        return when.parse(schedule, timezone).describe(lang)
+        return when.compose(bases, task["exclude"], task["timezone"], changes).describe(lang)
     except ScheduleError as error:
         return error.message
 
@@ -264,7 +310,9 @@ def cron_text(schedule: Mapping[str, Any] | None) -> str:
 class Upcoming:
     at: Instant
     why: str = ""
-    """Why nothing will run: `operator` (skip_next), `paused`, `error`. Empty: it fires."""
+    """Why nothing will run: `operator` (skip_next), `paused`, `error`, `calendar`. Empty: it fires."""
+    moved_from: Instant | None = None
+    """The slot, where a calendar has moved it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +329,11 @@ def upcoming(task: Task, now: Instant, count: int) -> Ahead:
     """The next `count` slots from the cursor on; for a task that is off, those that it would have had."""
     if task.deleted_at is not None:
         return Ahead([], "deleted")
-    if task.spec.schedule is None:
+    schedule, bounds = when.of_task(task.spec), bounds_of(task.spec)
+    if schedule is None:
         return Ahead([], "demand" if task.spec.after is None else "after")
     if task.status is TaskStatus.COMPLETED:
         return Ahead([], "completed")
-    schedule, bounds = when.parse(task.spec.schedule, task.spec.timezone), bounds_of(task.spec)
     off = _OFF.get(task.status, "")
     slot = initial(schedule, bounds, int(slot_of(now))) if off else _cursor(task)
     if schedule.is_fixed_delay:
@@ -293,6 +341,9 @@ def upcoming(task: Task, now: Instant, count: int) -> Ahead:
         return Ahead(known, "after_run")
     left = None if schedule.repeat is None else max(0, schedule.repeat - task.fired)
     slots: list[Upcoming] = []
+    if task.calendar_use is not None:
+        cursor = int(slot_of(now)) + 1 if off or task.next_fire_at is None else int(slot_of(task.next_fire_at))
+        return _under_calendar(task, placement_under(task, schedule, bounds).coming(cursor, left), off, count)
     while slot is not None and len(slots) < count and len(slots) != left:
         is_skipped = task.skip_next < 0 or len(slots) < task.skip_next
         slots.append(Upcoming(instant_of(slot), off or ("operator" if is_skipped else "")))
@@ -302,6 +353,21 @@ def upcoming(task: Task, now: Instant, count: int) -> Ahead:
     if slot is None:
         return Ahead(slots, "end_at" if task.spec.end_at is not None else "completed")
     return Ahead(slots)
+
+
+def _under_calendar(task: Task, found: Iterator[Placed], off: str, count: int) -> Ahead:
+    """When its slots are due. Closed ones use up no skip that an operator asked for."""
+    slots: list[Upcoming] = []
+    open_slots = 0
+    for one in found:
+        if len(slots) >= count:
+            return Ahead(slots)
+        is_skipped = task.skip_next < 0 or open_slots < task.skip_next
+        why = off or ("calendar" if one.is_closed else "operator" if is_skipped else "")
+        open_slots += not one.is_closed
+        slots.append(Upcoming(instant_of(one.at), why, instant_of(one.slot) if one.is_moved else None))
+    ends = task.spec.schedule is not None and task.spec.schedule.get("repeat") not in (None, -1)
+    return Ahead(slots, "repeat" if ends else "end_at" if task.spec.end_at is not None else "completed")
 
 
 def _cursor(task: Task) -> int | None:

@@ -14,7 +14,7 @@ from typing import Final
 from noonbell.clock import Instant
 from noonbell.model.flow import OPEN_STEP, StepInGraph, StepStatus
 from noonbell.model.run import RunId
-from noonbell.model.task import HTTP, Step
+from noonbell.model.task import Step
 from noonbell.web import graph_layout
 from noonbell.web.charts import mark_of
 from noonbell.web.graph_layout import Spacing
@@ -252,7 +252,7 @@ def as_written(steps: Sequence[Step]) -> list[StepInGraph]:
             foreach=step.foreach is not None,
             allow_failure=step.allow_failure,
             exec_type=step.exec_type,
-            calls=(step.target_url if step.target_kind is HTTP else step.job_type) or "",
+            calls=step.called,
             queue=step.queue,
             status=StepStatus.WAITING,
         )

@@ -77,9 +77,11 @@ def box_text(kind: kinds.FieldKind, value: Any, mark: str = ": ") -> str:
             return "\n".join(f"{name}{mark}{each}" for name, each in value.items())
         case kinds.ListKind(of=StructKind()):
             return as_json(value) if value else ""
+        case StructKind():
+            return as_json(value)
         case kinds.ListKind():
             return "\n".join(value)
-        case kinds.JsonKind():
+        case kinds.JsonKind() | StructKind():
             return as_json(value)
         case kinds.IntegerKind() | kinds.NumberKind():
             return str(int(value)) if float(value).is_integer() else str(value)
@@ -104,7 +106,7 @@ def read_box(field: StructField, text: str, problems: Problems, mark: str = ":")
             return [line.strip() for line in text.splitlines() if line.strip()]
         case _ if not text.strip():
             return None
-        case kinds.JsonKind():
+        case kinds.JsonKind() | StructKind():
             return read_json_box(field.name, text, problems)
         case kinds.IntegerKind() | kinds.NumberKind():
             value = number_or_text(text)
@@ -186,9 +188,10 @@ def problems_by_box(
         return {"": error.message}
     found: dict[str, str] = {}
     for name, problem in error.details.items():
-        head = box_of(name).partition(".")[0].partition("[")[0]
+        box = box_of(name)
+        head = box.partition(".")[0].partition("[")[0]
         where = head if head in boxes else ""
-        said = str(problem) if where and name == head else f"{name}: {problem}"
+        said = str(problem) if where and box == head else f"{name}: {problem}"
         found[where] = f"{found[where]}; {said}" if where in found else said
     return found
 

@@ -14,21 +14,29 @@ from noonbell.clock import SECOND, Instant
 from noonbell.model.account import Outage
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import SUCCEEDED, Run, RunStatus
-from noonbell.model.task import TaskStatus
+from noonbell.model.task import HTTP_QUEUE, TaskStatus
 from noonbell.service import Services
+from noonbell.service.doctor import Finding
 from noonbell.service.filters import LARGEST_PAGE, from_the_top
 from noonbell.web import charts, i18n, run_timeline
 from noonbell.web.charts import HOUR, by_hour
 from noonbell.web.context import PageContext
 from noonbell.web.login import begins_elsewhere
 from noonbell.web.page import get
-from noonbell.web.recent import DAY, FAILURES, newest_runs, share, trouble
+from noonbell.web.queues import queue_path, start_command
+from noonbell.web.recent import DAY, FAILURES, newest_runs, rules_by_task, share, trouble
 
 _SAMPLE: Final = 2_500
 _GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
 """What is found without looking through the history, however long that is."""
 _MOST_GOING: Final = 8
-_KEYS: Final = {"ok": "group.succeeded", "bad": "group.failed", "active": "group.active", "idle": "group.skipped"}
+_KEYS: Final = {
+    "ok": "group.succeeded",
+    "bad": "group.failed",
+    "active": "group.active",
+    "waiting": "group.waiting",
+    "idle": "group.skipped",
+}
 """The fills of the chart, and their words."""
 
 
@@ -47,6 +55,8 @@ async def show(ctx: PageContext) -> Response:
     )
     is_sample = len(recent) == _SAMPLE
     standing = await of_standing_tasks(services, recent)
+    alerts = [] if ctx.deps.alerts is None else await ctx.deps.alerts.open_alerts()
+    rules = rules_by_task(troubles.failing, alerts)
     return ctx.page(
         "overview.html",
         figures=figures(standing, ctx.now, is_whole=not is_sample),
@@ -66,9 +76,42 @@ async def show(ctx: PageContext) -> Response:
         oldest=min((queue["oldest_at"] for queue in queues if queue["oldest_at"] and queue["waiting"]), default=None),
         tasks_total=soon.total or 0,
         trouble=troubles,
-        alerts=[] if ctx.deps.alerts is None else await ctx.deps.alerts.open_alerts(),
+        remedy_of=lambda finding: remedy(ctx, finding),
+        rules=rules,
+        alerts=[alert for alert in alerts if alert["rule"] not in rules.get(alert["task_id"], ())],
         has_tasks=bool(soon.total or recent or (await services.tasks.found(TaskQuery(page_size=1))).items),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What can be done about a finding from here."""
+
+    path: str
+    """The page that shows more of it."""
+    command: str = ""
+    """What starts the process that is missing."""
+    resume: str = ""
+    """Where a form ends the pause."""
+
+
+_PLACES: Final = {"workers": "/workers", "pause": "/activity?view=system"}
+
+
+def remedy(ctx: PageContext, finding: Finding) -> Remedy:
+    """Where nothing else fits, the page of all findings."""
+    name = str(finding.facts.get("name", ""))
+    match finding.code:
+        case "queue_paused":
+            return Remedy(queue_path(name), resume=queue_path(name, "/resume"))
+        case "queue_unserved" | "lacks_job_type" | "lacks_part":
+            return Remedy(queue_path(name), start_command(ctx, name))
+        case code if code.startswith("lacks_"):
+            return Remedy(queue_path(name))
+        case "scheduler_none" | "planner_late":
+            return Remedy("/settings/diagnostics", start_command(ctx, HTTP_QUEUE))
+        case _:
+            return Remedy(_PLACES.get(finding.check, "/settings/diagnostics"))
 
 
 async def _sample(services: Services, since: Instant) -> list[Run]:

@@ -19,7 +19,9 @@ from starlette.types import Scope
 
 from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
 from noonbell.model.access import AuditAction, Role, Token
+from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
+from noonbell.web.sending import sent
 
 log = logging.getLogger("noonbell.web")
 
@@ -87,7 +89,7 @@ def _dispatch(deps: Deps, here: Mapping[str, PageRoute]) -> Callable[[Request], 
             log.exception("page %s failed (request %s)", request.url.path, ctx.request_id)
             answer = error_page(ctx, None)
         ctx.finish(answer)
-        return answer
+        return sent(request, answer)
 
     return handle
 
@@ -95,6 +97,7 @@ def _dispatch(deps: Deps, here: Mapping[str, PageRoute]) -> Callable[[Request], 
 async def _answer(ctx: PageContext, page: PageRoute) -> Response:
     if page.method != "GET":
         _check_origin(ctx)
+        expect_commands()
     if page.role is None:
         ctx.most_bytes = MOST_ANONYMOUS_BYTES
     ctx.token = await _admitted(ctx, page)
@@ -135,7 +138,7 @@ def _check_origin(ctx: PageContext) -> None:
 async def _note(ctx: PageContext, page: PageRoute) -> None:
     if ctx.deps.access is None:
         return
-    details: dict[str, Any] = {"through": "dashboard", **ctx.details}
+    details: dict[str, Any] = {"through": "dashboard", **ctx.details, **noted_commands()}
     entry = AuditAction(
         actor=ctx.actor,
         action=ctx.action or page.action,

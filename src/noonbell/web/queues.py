@@ -18,12 +18,13 @@ from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument, NotFound
+from noonbell.fields.problems import Problems
 from noonbell.masking import mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
-from noonbell.model.task import OWN_QUEUES
+from noonbell.model.task import COMMAND_TYPE, OWN_QUEUES
 from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
 from noonbell.service import Services
@@ -31,8 +32,8 @@ from noonbell.service.filters import from_the_top
 from noonbell.service.queues import DEAD, MOST_CLEANED
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.charts import Bar
-from noonbell.web.context import PageContext, one_of
-from noonbell.web.forms import whole
+from noonbell.web.context import PageContext, as_json, one_of
+from noonbell.web.forms import read_json_box, whole
 from noonbell.web.page import Handler, get, post
 from noonbell.web.recent import newest_runs
 
@@ -137,6 +138,8 @@ def _limits(queue: dict[str, Any]) -> dict[str, str]:
         "concurrency": "" if queue["concurrency"] is None else str(queue["concurrency"]),
         "max": str(rate.get("max", "")),
         "per_seconds": f"{rate['per_seconds']:g}" if rate else "",
+        "quiet": as_json(queue["quiet"]) if queue["quiet"] else "",
+        "spread_seconds": str(queue["spread_seconds"] or ""),
     }
 
 
@@ -165,17 +168,22 @@ async def limit(ctx: PageContext) -> Response:
     """Both limits of a queue, as the form says them; an empty field is no limit."""
     name, given = ctx.piece("name"), await ctx.fields()
     try:
-        await ctx.services.queues.limit(name, _wanted(given), by=ctx.actor)
+        wanted = _wanted(given)
+        await ctx.services.queues.limit(name, wanted, by=ctx.actor)
     except InvalidArgument as error:
         if ctx.wants_json:
             raise
-        problems = {field.rpartition(".")[2]: str(problem) for field, problem in error.details.items()}
+        problems = {_box_of(field): str(problem) for field, problem in error.details.items()}
         return await show_one(ctx, problems, {field: given.get(field, "") for field in _limits({**_NO_LIMITS})})
-    ctx.subject = f"/queues/{name}"
+    ctx.subject, ctx.details = f"/queues/{name}", wanted
     return ctx.done(ctx.words("queue.limited", name=name), queue_path(name))
 
 
-_NO_LIMITS: Final = {"concurrency": None, "rate_limit": None}
+def _box_of(field: str) -> str:
+    return "quiet" if field.startswith("quiet") else field.rpartition(".")[2]
+
+
+_NO_LIMITS: Final[dict[str, Any]] = {"concurrency": None, "rate_limit": None, "quiet": [], "spread_seconds": 0}
 
 
 def _wanted(given: dict[str, str]) -> dict[str, Any]:
@@ -187,6 +195,12 @@ def _wanted(given: dict[str, str]) -> dict[str, Any]:
             "max": whole("max", given["max"]),
             "per_seconds": whole("per_seconds", given.get("per_seconds") or "1"),
         }
+    if given.get("quiet", "").strip():
+        problems = Problems()
+        wanted["quiet"] = read_json_box("quiet", given["quiet"], problems)
+        problems.finish()
+    if given.get("spread_seconds", "").strip():
+        wanted["spread_seconds"] = whole("spread_seconds", given["spread_seconds"])
     return wanted
 
 
@@ -392,7 +406,9 @@ def newest_version(worker: dict[str, Any], alive: Sequence[dict[str, Any]]) -> i
 def takes_jobs(worker: dict[str, Any]) -> bool:
     """Whether it runs jobs of an application; every node has workers for HTTP and for the built-in jobs."""
     types = worker["job_types"]
-    return set(worker["queues"]) != OWN_QUEUES.keys() and (types is None or not set(types) <= {DATA_CLEANUP})
+    return not set(worker["queues"]) <= OWN_QUEUES.keys() and (
+        types is None or not set(types) <= {DATA_CLEANUP, COMMAND_TYPE}
+    )
 
 
 async def taken_from(store: Store, lost: Sequence[str], runs: Sequence[Run]) -> dict[str, list[RunId]]:

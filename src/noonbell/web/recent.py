@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.model.account import Activity
@@ -17,6 +17,7 @@ from noonbell.service.doctor import CheckStatus, Finding, look_at_store, said
 from noonbell.service.filters import from_the_top
 from noonbell.service.translation import Translator
 from noonbell.version import __version__
+from noonbell.web.error_text import headline
 
 FAILURES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
 DAY: Final = 86_400 * SECOND
@@ -80,6 +81,20 @@ async def trouble(services: Services, now: Instant) -> Trouble:
     looked_at = look_at_store(services.store, SystemClock().now, sizes=False)
     findings = [each async for each in looked_at if each.mark is not CheckStatus.WELL]
     return Trouble(await failing(services, now), findings)
+
+
+_OF_FAILURES: Final = ("failed", "failures", "callback_timeout", "lost")
+"""The kinds of alert rules that say of a task what the list of failing tasks says."""
+
+
+def rules_by_task(failing: Sequence[Failing], alerts: Sequence[Mapping[str, Any]]) -> dict[TaskId, list[str]]:
+    """For each failing task the rules that have raised an alert for it: those alerts are not listed once more."""
+    listed = {each.task_id for each in failing}
+    found: dict[TaskId, list[str]] = {}
+    for alert in alerts:
+        if alert["kind"] in _OF_FAILURES and alert["task_id"] in listed:
+            found.setdefault(alert["task_id"], []).append(str(alert["rule"]))
+    return found
 
 
 def grouped(failed: Sequence[Run]) -> list[Failing]:
@@ -201,7 +216,7 @@ def _reason(kind: str, same: Sequence[Run], runs: Sequence[Run], versions: Seque
     changed = [version for version in versions if version.version > 1 and version.valid_from <= began_at(first)]
     change = changed[-1] if changed else None
     is_new = change is not None and before is not None and before.task_version < change.version <= first.task_version
-    text = newest.error_message or str(newest.status)
+    text = headline(newest.error_message) or str(newest.status)
     return Reason(text, kind, len(same), first, newest, before, change, is_new)
 
 

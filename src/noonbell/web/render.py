@@ -7,7 +7,9 @@ uncached.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +21,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from noonbell.service.translation import LANGUAGES
+from noonbell.service.translation import LANGUAGES, counted
 from noonbell.version import __version__
-from noonbell.web import i18n, recent
+from noonbell.web import i18n, recent, sending
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
+from noonbell.web.error_text import headline
+from noonbell.when import zones
 
 if TYPE_CHECKING:
     from noonbell.web.context import PageContext
@@ -38,7 +42,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(icon=icon, tone_of=tone_of, mark_of=mark_of, languages=LANGUAGES, version=__version__)
+    made.filters["headline"] = headline
+    made.filters["counted"] = counted
+    made.globals.update(
+        icon=icon, tone_of=tone_of, mark_of=mark_of, modules=modules, languages=LANGUAGES, version=__version__
+    )
     return made
 
 
@@ -59,6 +67,7 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         "url": ctx.url,
         "asset": lambda name: ctx.url(asset_address(name)),
         "time": time,
+        "in_zone": lambda value, name: in_zone(ctx, value, name),
         "span": lambda seconds: i18n.span(seconds, words),
         "took": lambda value: i18n.milliseconds(value, words),
         "badge": lambda status: badge(str(status), words),
@@ -82,12 +91,25 @@ def moment(ctx: PageContext, value: int | str, *, relative: bool) -> Markup:
     )
 
 
+def in_zone(ctx: PageContext, value: int | str, name: str) -> Markup:
+    """The same moment on the clock of a task's zone; nothing where that is the reader's own."""
+    if name == ctx.zone.name:
+        return Markup("")
+    zone = zones.find(name)
+    told = i18n.shown(value, ctx.now, zone, ctx.words)
+    mine = i18n.shown(value, ctx.now, ctx.zone, ctx.words)
+    if told.local == mine.local:
+        return Markup("")
+    return Markup('<code class="nowrap">{} {}</code>').format(told.local, name)
+
+
 TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "webmanifest": "application/manifest+json",
 }
+_IMPORTED: Final = re.compile(rb'^import [^;]* from "\./([a-z]+\.js)";', re.MULTILINE)
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -119,7 +141,24 @@ async def serve_asset(request: Request) -> Response:
         raise HTTPException(404)
     kept = FOR_EVER if request.path_params["hash"] == fingerprint() else "no-cache"
     headers = {"cache-control": kept, "content-security-policy": "default-src 'none'; sandbox"}
-    return Response(content, headers=headers, media_type=TYPES[name.rpartition(".")[2]])
+    answer = Response(content, headers=headers, media_type=TYPES[name.rpartition(".")[2]])
+    return sending.compressed(request, answer, ready=_compressed_asset(name))
+
+
+@cache
+def _compressed_asset(name: str) -> bytes:
+    return gzip.compress(asset_contents()[name], mtime=0)
+
+
+@cache
+def modules() -> list[str]:
+    """The scripts that every page needs: the entry, and what it imports right away. Named in the page, they are fetched at once
+    and not one after the other.
+    """
+    found = ["app.js"]
+    for name in found:  # grows meanwhile
+        found += [each.decode() for each in _IMPORTED.findall(asset_contents()[name]) if each.decode() not in found]
+    return found[1:]
 
 
 def asset_route() -> Route:

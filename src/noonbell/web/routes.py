@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 from noonbell.web import (
     activity,
     alerts,
+    calendars,
     calls,
     login,
     overview,
@@ -20,6 +21,7 @@ from noonbell.web import (
     run_page,
     search,
     settings,
+    subscriptions,
     task_form_page,
     task_list,
     task_page,
@@ -40,9 +42,11 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *calls.PAGES,
     *timeline.PAGES,
     *queues.PAGES,
+    *calendars.PAGES,
     *activity.PAGES,
     *settings.PAGES,
     *alerts.PAGES,
+    *subscriptions.PAGES,
     *login.PAGES,
     *search.PAGES,
 )

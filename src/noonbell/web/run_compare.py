@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ LOOKED_AT: Final = 200
 _MOST_LINES: Final = 400
 """Of a text, compared line by line; what follows is left out."""
 _LONGEST_LINE: Final = 500
+_OWN: Final = ("date", "age", "traceparent", "tracestate", "idempotency-key", "x-request-id")
+_OWN_PREFIX: Final = "x-noonbell-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class TextDiff:
-    """A text of both, line by line: `same`, `gone` (only at the left), `came` (only at the right), `changed`."""
+    """A text of both, line by line: `same`, `own` (each run has its own of it), `gone` (only at the left), `came` (only at the
+    right), `changed`.
+    """
 
     name: str
     rows: list[tuple[str, str, str]]
@@ -55,7 +59,7 @@ class TextDiff:
 
     @property
     def differs(self) -> bool:
-        return any(kind != "same" for kind, _, _ in self.rows)
+        return any(kind not in ("same", "own") for kind, _, _ in self.rows)
 
 
 async def show(ctx: PageContext) -> Response:
@@ -100,9 +104,9 @@ def texts(left: Side, right: Side) -> list[TextDiff]:
     """Only those that one of them has."""
     found = [
         text_diff("field.payload", _json(left.payload), _json(right.payload)),
-        text_diff("compare.request_headers", _headers(left, "request"), _headers(right, "request")),
+        text_diff("compare.request_headers", _headers(left, "request"), _headers(right, "request"), header_key),
         text_diff("compare.request_body", _body(left, "request"), _body(right, "request")),
-        text_diff("compare.response_headers", _headers(left, "response"), _headers(right, "response")),
+        text_diff("compare.response_headers", _headers(left, "response"), _headers(right, "response"), header_key),
         text_diff("compare.response_body", _body(left, "response"), _body(right, "response")),
         text_diff("run.result", _json(left.run.result), _json(right.run.result)),
     ]
@@ -121,11 +125,18 @@ def _headers(side: Side, what: str) -> str:
     return "\n".join(f"{name}: {value}" for name, value in sorted((side.bodies[f"{what}_headers"] or {}).items()))
 
 
-def text_diff(name: str, left: str, right: str) -> TextDiff:
-    """Line by line, those that belong together side by side."""
+def header_key(line: str) -> str:
+    """What of a header counts: of those that every request has its own of, that it is there."""
+    name = line.partition(":")[0].lower()
+    return name if name in _OWN or name.startswith(_OWN_PREFIX) else line
+
+
+def text_diff(name: str, left: str, right: str, key: Callable[[str], str] = str) -> TextDiff:
+    """Line by line, those that belong together side by side. `key` says what of a line counts."""
     one, two = _cut(left), _cut(right)
     rows: list[tuple[str, str, str]] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+    matcher = difflib.SequenceMatcher(None, [*map(key, one)], [*map(key, two)], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
         rows += _side_by_side(kind, one[a:b], two[c:d])
     is_cut = max(left.count("\n"), right.count("\n")) >= _MOST_LINES
     return TextDiff(name, rows, is_cut)
@@ -137,7 +148,7 @@ def _cut(text: str) -> list[str]:
 
 def _side_by_side(kind: str, one: Sequence[str], two: Sequence[str]) -> list[tuple[str, str, str]]:
     if kind == "equal":
-        return [("same", line, line) for line in one]
+        return [("same" if left == right else "own", left, right) for left, right in zip(one, two, strict=True)]
     both = min(len(one), len(two))
     return [
         *(("changed", left, right) for left, right in zip(one, two, strict=False)),

@@ -16,17 +16,19 @@ import msgspec
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, InvalidState, NotFound
 from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
-from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, idempotency_key_of
-from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, ExecType, TaskSpec
+from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
+from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
 from noonbell.web import charts, explanation, flow_view, following, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
+from noonbell.web.error_text import ErrorText, error_text, headline
 from noonbell.web.explanation import Refusal, advice, refusal
 from noonbell.web.flow_view import FlowView
 from noonbell.web.forms import read_json
@@ -60,7 +62,7 @@ async def show_run(ctx: PageContext) -> Response:
             (chosen,) = await services.store.attempts(run.id, chosen.attempt - 1, 1) or (chosen,)
     calls = [_callback(callback) for callback in callbacks]
     reason = explanation.explained(ctx, told[1], here=run.id)
-    bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_timeout_sec)
+    bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_seconds)
     exchange = ShownExchange.of(kept, chosen, payload)
     is_flow = spec is not None and spec.target_kind is FLOWS
     return ctx.page(
@@ -68,6 +70,7 @@ async def show_run(ctx: PageContext) -> Response:
         run=run,
         is_final=run.status in FINAL,
         is_failed=run.status in FAILURES,
+        can_promote=waits_for_its_time(run, ctx.now),
         spec=spec,
         call=await services.runs.call_of(run),
         explained=reason,
@@ -79,9 +82,12 @@ async def show_run(ctx: PageContext) -> Response:
         bars=bars,
         ends=run_timeline.ends(bars),
         axis=run_timeline.WIDTH,
+        left_out=run_timeline.left_out(bars),
+        axis_break=run_timeline.BREAK,
         attempts=attempts[::-1],
         chosen=chosen,
         exchange=exchange,
+        error=error_text(run.error_message, run.error_details),
         callbacks=calls,
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
@@ -90,7 +96,7 @@ async def show_run(ctx: PageContext) -> Response:
         fan_out=parts if parts.items and not is_flow else None,
         flow=await flow_of(ctx, run, parts.items) if is_flow else None,
         newest_version=await newer_version(ctx, run) if is_flow else None,
-        errors={part.id: part.error_message for part in parts.items if part.error_message},
+        errors={part.id: headline(part.error_message) for part in parts.items if part.error_message},
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
@@ -110,6 +116,13 @@ async def run_of(ctx: PageContext, text: str | None = None) -> Run:
         raise NotFound(ctx.words("run.unknown")) from None
     ctx.subject = f"/runs/{run.id}"
     return run
+
+
+def waits_for_its_time(run: Run, now: Instant) -> bool:
+    """Whether it can be told to start now: what is due already waits for a worker, a limit or a pause instead."""
+    if run.status is RunStatus.RETRYING:
+        return run.next_retry_time is not None and run.next_retry_time > now
+    return run.status is RunStatus.SCHEDULED and run.run_at > now
 
 
 async def _attempts(ctx: PageContext, run: Run) -> list[Attempt]:
@@ -178,13 +191,16 @@ class ShownExchange:
     response_headers: Mapping[str, str]
     response: Body | None
     result: Body | None
+    error: ErrorText
     details: Body | None
+    """Of the error, but for its traceback."""
     is_truncated: bool
     """What was kept is not all that came."""
 
     @classmethod
     def of(cls, kept: RunBodies, attempt: Attempt | None, payload: Any) -> ShownExchange:
         told = shown_bodies(kept)
+        error = error_text(None, None) if attempt is None else error_text(attempt.error_message, attempt.error_details)
         return cls(
             told["request_headers"] or {},
             body(told["request_body"]),
@@ -192,13 +208,14 @@ class ShownExchange:
             told["response_headers"] or {},
             body(told["response_body"]),
             None if attempt is None else value(attempt.result),
-            None if attempt is None or not attempt.error_details else value(attempt.error_details),
+            error,
+            value(error.details),
             kept.truncated,
         )
 
     @property
     def has_answer(self) -> bool:
-        return bool(self.response_headers or self.response or self.result or self.details)
+        return bool(self.response_headers or self.response or self.result or self.details or self.error.parts)
 
 
 def in_all(run: Run, attempts: Sequence[Attempt]) -> int | None:
@@ -212,7 +229,7 @@ def pane_of(ctx: PageContext, exchange: ShownExchange, spec: TaskSpec | None, *,
     wanted = ctx.query.get("show", "")
     if wanted in PANES:
         return wanted
-    if spec is not None and spec.exec_type is ExecType.ASYNC:
+    if spec is not None and spec.awaits_callback:
         return "callback"
     if exchange.has_answer:
         return "response"
@@ -241,7 +258,7 @@ def _newest_refusal(calls: Sequence[dict[str, Any]]) -> str:
 
 async def unknown_callbacks(ctx: PageContext, run: Run, spec: TaskSpec | None) -> list[dict[str, Any]]:
     """Callbacks that found no run and came while this one waited: a wrong token may have been meant for it."""
-    if spec is None or spec.exec_type is not ExecType.ASYNC or run.start_time is None:
+    if spec is None or not spec.awaits_callback or run.start_time is None:
         return []
     until = run.end_time or ctx.now
     found = await ctx.services.callbacks.rejected(_UNKNOWN_CALLBACKS)

@@ -14,6 +14,8 @@ from noonbell.model.run import FINAL, Attempt, Run, RunStatus
 from noonbell.web.charts import mark_of
 
 WIDTH: Final = 1000.0
+BREAK: Final = 60.0
+"""What a broken axis has for the time that it leaves out."""
 _NARROWEST: Final = 4.0
 _MOST_CALLBACKS: Final = 10
 """Rows of them; the others are in their list."""
@@ -55,16 +57,31 @@ def bars(
     """In the order of time, each with its place on an axis of WIDTH. `patience`: seconds that a callback is waited for."""
     found = list(_bars(run, attempts, callbacks, now, patience))
     first, last = ends(found)
-    scale = WIDTH / max(1, last - first)
+    gap = left_out(found)
+    begin, room = (BREAK, WIDTH - BREAK) if gap else (0.0, WIDTH)
+    scale = room / max(1, last - first - gap)
+
+    def x_of(at: int) -> float:
+        return begin + (at - first - gap) * scale if at >= first + gap else 0.0
+
     return [
         replace(
             bar,
-            x=round(min((bar.start - first) * scale, WIDTH - _NARROWEST), 1),
-            width=round(max((bar.end - bar.start) * scale, _NARROWEST), 1),
-            points=tuple(replace(point, x=round((point.at - first) * scale, 1)) for point in bar.points),
+            x=round(min(x_of(bar.start), WIDTH - _NARROWEST), 1),
+            width=round(max(x_of(bar.end) - x_of(bar.start), _NARROWEST), 1),
+            points=tuple(replace(point, x=round(x_of(point.at), 1)) for point in bar.points),
         )
         for bar in found
     ]
+
+
+def left_out(found: Sequence[RunBar]) -> int:
+    """Of a run that became due long after its slot, such as a retry of an old one: the time in which nothing happened, which
+    the axis leaves out so that the rest has room. 0: the axis is whole.
+    """
+    first, last = ends(found)
+    begins = min((bar.start for bar in found if bar.kind != "planned"), default=first)
+    return begins - first if begins - first > 2 * (last - begins) else 0
 
 
 def ends(found: Sequence[RunBar]) -> tuple[int, int]:

@@ -16,15 +16,15 @@ from starlette.responses import Response
 
 from noonbell.clock import SystemClock
 from noonbell.errors import AlreadyExists, Forbidden, InvalidArgument, InvalidState, StoreUnavailable
-from noonbell.masking import mask_addresses
+from noonbell.masking import is_harmless_variable, mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import Task
+from noonbell.model.task import Task, TaskSpec
 from noonbell.sealing import is_sealed
 from noonbell.service import doctor
 from noonbell.service.access import Access
 from noonbell.service.retention import Keep
-from noonbell.service.secrets import MASK, is_secret
+from noonbell.service.secrets import MASK, credentials, is_secret
 from noonbell.settings.kinds import sqlite_file
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.context import THEMES, Deps, PageContext
@@ -38,6 +38,7 @@ SECTIONS: Final[dict[str, tuple[str, Role]]] = {
     "general": ("/settings", Role.VIEWER),
     "tokens": ("/settings/tokens", Role.ADMIN),
     "alerts": ("/settings/alerts", Role.VIEWER),
+    "subscriptions": ("/settings/subscriptions", Role.VIEWER),
     "secrets": ("/settings/secrets", Role.VIEWER),
     "retention": ("/settings/retention", Role.VIEWER),
     "diagnostics": ("/settings/diagnostics", Role.VIEWER),
@@ -46,17 +47,18 @@ SECTIONS: Final[dict[str, tuple[str, Role]]] = {
 """Where each is, and who may see it."""
 
 
-def section(ctx: PageContext, part: str, status: int = 200, /, **view: Any) -> Response:
-    """The template `settings_PART.html`; parts without a section of their own belong to the alerts."""
+def section(ctx: PageContext, part: str, status: int = 200, /, *, within: str = "alerts", **view: Any) -> Response:
+    """The template `settings_PART.html`; parts without a section of their own belong to the one that they are `within`."""
     shown = {each: path for each, (path, role) in SECTIONS.items() if ctx.may(role)}
-    name = part if part in SECTIONS else "alerts"
+    name = part if part in SECTIONS else within
     return ctx.page(f"settings_{part}.html", status, section=name, sections=shown, **view)
 
 
 def removal(ctx: PageContext, name: str, path: str, problem: str, /, **told: Any) -> Response:
     """The question whether it may go, to be answered by its name."""
     status = 400 if problem else 200
-    return section(ctx, "remove", status, name=name, path=path, problem=problem, **told)
+    usual = {"back": "/settings/alerts", "used_by": ()}
+    return section(ctx, "remove", status, name=name, path=path, problem=problem, **{**usual, **told})
 
 
 async def mistyped(ctx: PageContext, name: str) -> str:
@@ -161,6 +163,7 @@ class SecretHolder:
 async def show_secrets(ctx: PageContext) -> Response:
     tasks = await ctx.services.tasks.found(TaskQuery(page_size=_LOOKED_AT, sort="name"))
     channels = [] if ctx.deps.alerts is None else await ctx.deps.alerts.channels()
+    webhooks = [] if ctx.deps.webhooks is None else await ctx.deps.webhooks.all()
     found = [holder for task in tasks.items if (holder := of_task(task)) is not None]
     return section(
         ctx,
@@ -168,25 +171,40 @@ async def show_secrets(ctx: PageContext) -> Response:
         is_sealing=ctx.deps.settings.secrets.key_file is not None,
         tasks=found,
         channels=[holder for channel in channels if (holder := of_channel(channel)) is not None],
+        webhooks=[
+            SecretHolder(each["name"], f"/settings/subscriptions/{each['name']}", ["secret", "url"], None)
+            for each in webhooks
+        ],
         plain=sum(holder.sealed is False for holder in found),
         looked_at=len(tasks.items) if tasks.next_cursor is not None else None,
     )
 
 
+def _secrets_of(spec: TaskSpec) -> dict[str, str]:
+    values = {name: value for name, value in spec.headers.items() if value and is_secret(name)}
+    values |= {f"env.{name}": value for name, value in spec.env.items() if value and not is_harmless_variable(name)}
+    return values | ({"secret": spec.secret} if spec.secret else {}) | _of_message(spec)
+
+
 def of_task(task: Task) -> SecretHolder | None:
-    values = {name: value for name, value in task.spec.headers.items() if value and is_secret(name)}
-    if task.spec.secret:
-        values["secret"] = task.spec.secret
+    values = _secrets_of(task.spec)
     for step in task.spec.steps:
-        own = {name: value for name, value in step.headers.items() if value and is_secret(name)}
-        if step.secret:
-            own["secret"] = step.secret
-        values |= {f"steps.{step.id}.{name}": value for name, value in own.items()}
+        values |= {f"steps.{step.id}.{name}": value for name, value in _secrets_of(step).items()}
     if not values:
         return None
     return SecretHolder(
         task.name, f"/tasks/{task.id}", sorted(values), all(is_sealed(value) for value in values.values())
     )
+
+
+def _of_message(spec: TaskSpec) -> dict[str, str]:
+    """The secrets of a message to a broker: its address, if that has credentials, and secret headers."""
+    message, field = spec.message, spec.target_kind.named_by
+    if message is None:
+        return {}
+    values = {f"{field}.headers.{name}": value for name, value in message.headers.items() if value and is_secret(name)}
+    found = credentials(message.url)
+    return values | ({} if found is None else {f"{field}.url": found})
 
 
 def of_channel(channel: dict[str, Any]) -> SecretHolder | None:

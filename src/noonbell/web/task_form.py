@@ -9,6 +9,7 @@ saved: see `change_of`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,10 +22,23 @@ from noonbell.errors import NoonbellError
 from noonbell.fields import StructField, table
 from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
 from noonbell.fields.problems import Problems
+from noonbell.masking import is_harmless_variable, mask_credentials, masked_env
 from noonbell.model.account import Activity
+from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After, UpstreamOutcome
-from noonbell.model.task import HTTP, JOBS, TARGET_KINDS, RetryPolicy, Task, TaskSpec, TaskVersion
-from noonbell.service.secrets import MASK, is_secret, masked, masked_steps
+from noonbell.model.task import (
+    HTTP,
+    JOBS,
+    MESSAGE_FIELDS,
+    TARGET_KINDS,
+    ClockChanges,
+    RetryPolicy,
+    Task,
+    TaskSpec,
+    TaskVersion,
+)
+from noonbell.service.secrets import MASK, is_secret, masked, masked_call, masked_messages, masked_steps
+from noonbell.service.task_files import is_read_otherwise
 from noonbell.service.tasks import named_upstreams, shown, written
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
@@ -50,7 +64,7 @@ class MadeBox:
     """Most tasks have its default."""
 
 
-_FORM_NAMES: Final = {"expr": "cron_expr"}
+_FORM_NAMES: Final = {"expr": "cron_expr", "dst": "cron_dst"}
 """Fields of schedules that the form calls otherwise."""
 _NOT_SHOWN: Final = ("source",)
 _BOXED: Final = (BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind)
@@ -60,7 +74,7 @@ _PREFIXES: Final = {
     "unit": "unit_name.",
     "weekday": "weekday.",
     "dialect": "cron_dialect.",
-    "dst": "cron_dst.",
+    "cron_dst": "cron_dst.",
     "mode": "interval_mode.",
     "run_if_late": "late.",
 }
@@ -109,10 +123,12 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-WHENS: Final = (*sorted(when.KINDS, key="once".__eq__), "none")
+SEVERAL: Final = "several"
+_KINDS_OF_SCHEDULE: Final = tuple(sorted(when.KINDS, key="once".__eq__))
+WHENS: Final = (*_KINDS_OF_SCHEDULE, SEVERAL, "none")
 SCHEDULE_BOXES: Final = _boxes(
     (kind, _FORM_NAMES.get(name, name), fields[name], name == next(iter(fields)))
-    for kind in WHENS[:-1]
+    for kind in _KINDS_OF_SCHEDULE
     for fields in (table(when.KINDS[kind].Spec),)
     for name in fields
     if name not in _NOT_SHOWN
@@ -149,6 +165,10 @@ _BOXES: Final = (
         "callback_timeout_sec",
         "job_type",
         "steps",
+        "command",
+        "env",
+        *MESSAGE_FIELDS,
+        "grpc",
         "payload",
         "queue",
         "timeout_seconds",
@@ -156,33 +176,71 @@ _BOXES: Final = (
     ),
     *("concurrency_key", "max_per_key"),
     *("max_concurrency", "concurrency_policy", "overlap_action", "failure_action", "misfire_policy", "catchup_limit"),
-    "expires_in_seconds",
+    *("expires_in_seconds", "quiet", "spread_seconds"),
 )
 """Fields of a task that the form lays out one by one; what each box shows and says is declared."""
 _SHOWN_FOR: Final = {
     **dict.fromkeys(("http_method", "target_url", "headers", "body_template"), ("http", "callback")),
-    **dict.fromkeys(("job_type", "queue"), ("job",)),
+    "job_type": ("job",),
+    "queue": ("job", "command"),
     "steps": ("flow",),
-    "payload": ("job", "flow"),
-    "callback_timeout_sec": ("callback",),
+    **dict.fromkeys(("command", "env"), ("command",)),
+    **{name: (name,) for name in MESSAGE_FIELDS},
+    "grpc": ("grpc",),
+    "payload": ("job", "flow", "command", *MESSAGE_FIELDS, "grpc"),
+    "callback_timeout_sec": ("callback", "grpc"),
     **{box.name: box.shown_for for box in TARGET_BOXES},
 }
 """Fields that the form shows only for some kinds of target."""
 AFTER: Final = "after_"
 """Before the names of the boxes of `after`: one for each of its fields."""
 AFTER_BOXES: Final = tuple(f"{AFTER}{name}" for name in table(After))
-_MARKS: Final = {"labels": "=", "headers": ": "}
+DST: Final = "dst_"
+"""Before the names of the boxes of `dst`: one for each of its fields."""
+DST_BOXES: Final = tuple(f"{DST}{name}" for name in table(ClockChanges))
+CALENDAR: Final = "calendar_"
+"""Before the names of the boxes of `calendar`: one for each of its fields."""
+CALENDAR_BOXES: Final = tuple(f"{CALENDAR}{name}" for name in table(TaskCalendar))
+LISTS: Final = ("schedules", "exclude")
+"""Boxes with a schedule on each line: a cron expression, or the JSON of any kind."""
+_MARKS: Final = {"labels": "=", "headers": ": ", "env": "="}
 _RETRY: Final = ("max_retries", "initial_delay", "strategy")
-_ELSEWHERE: Final = ("schedule", "after", "exec_type", "managed_by", "retry_policy")
+_ELSEWHERE: Final = ("schedule", *LISTS, "dst", "calendar", "after", "exec_type", "managed_by", "retry_policy")
 """Fields of a task that are looked after one by one."""
-_IN_FORM: Final = frozenset(
-    {*_BOXES, *(box.name for box in TARGET_BOXES), "schedule", "after", "exec_type", "managed_by"}
-)
-NAMES: Final = (_IN_FORM | {*_RETRY, *SCHEDULE, *AFTER_BOXES, "when", "rest"}) - {*_ELSEWHERE}
+_IN_FORM: Final = frozenset({*_BOXES, *(box.name for box in TARGET_BOXES), *_ELSEWHERE} - {"retry_policy"})
+_GROUPED: Final = (*DST_BOXES, *CALENDAR_BOXES, *AFTER_BOXES)
+NAMES: Final = (_IN_FORM - {*_ELSEWHERE}) | {*_RETRY, *SCHEDULE, *LISTS, *_GROUPED, "when", "rest"}
 """Fields that the form has a box for, and that a problem can be shown at."""
+_ON_TOP: Final = (
+    "",
+    "name",
+    "http_method",
+    "target_url",
+    "headers",
+    "body_template",
+    "callback_timeout_sec",
+    "job_type",
+)
+_AT_THE_END: Final = (*_RETRY, "failure_action")
+_SCHEDULED: Final = (
+    *("when", *SCHEDULE, "timezone", "jitter_seconds", "start_at", "end_at"),
+    *(*CALENDAR_BOXES, *AFTER_BOXES),
+)
+_ONES: Final = ("queue", "steps", "payload", *(box.name for box in TARGET_BOXES), "description", "labels")
+ORDER: Final = (
+    *(*_ON_TOP, *_ONES, *_SCHEDULED),
+    *sorted(NAMES - {*_ON_TOP, *_ONES, *_SCHEDULED, *_AT_THE_END}),
+    *_AT_THE_END,
+)
+"""NAMES as the form has them from top to bottom, and before them the name of what concerns no box."""
 EMPTY: Final[dict[str, str]] = {
     **{box.name: box.initial for box in (*SCHEDULE_BOXES, *TARGET_BOXES)},
-    **{f"{AFTER}{name}": "" if field.is_required else _text(field.default) for name, field in table(After).items()},
+    **{
+        f"{prefix}{name}": "" if field.is_required else _text(field.default)
+        for prefix, struct in ((AFTER, After), (CALENDAR, TaskCalendar))
+        for name, field in table(struct).items()
+    },
+    **dict.fromkeys((*LISTS, *DST_BOXES), ""),
     "kind": "http",
     "when": "cron",
     "http_method": "POST",
@@ -203,9 +261,11 @@ def told(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, An
     fields = written(spec)
     fields["after"] = named_upstreams(fields["after"], names)
     fields["headers"] = masked(spec.headers)
+    fields["env"] = masked_env(spec.env)
     fields["secret"] = None if spec.secret is None else MASK
+    fields["grpc"] = masked_call(fields["grpc"])
     fields["steps"] = masked_steps(fields["steps"])
-    return fields
+    return fields | masked_messages(fields)
 
 
 def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[str, str]:
@@ -217,12 +277,34 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
     fields |= {name: box_text(retry[name].kind, task["retry_policy"][name]) for name in _RETRY}
     fields |= {
         "kind": kind,
-        "queue": fields["queue"] if kind == "job" else "",
+        "queue": fields["queue"] if _has_field("queue", kind) else "",
+        "command": command_text(task["command"]),
         "enabled": "on" if task["status"] == "ENABLED" else "",
         "version": str(task["version"]),
         "rest": rest_of(task),
     }
-    return {**EMPTY, "dialect": dialect, **fields, **_schedule_fields(task["schedule"]), **_after_fields(task["after"])}
+    fields |= {**_when_fields(task), **_calendar_fields(task["calendar"]), **_after_fields(task["after"])}
+    return {**EMPTY, "dialect": dialect, **fields}
+
+
+def command_text(command: Any) -> str:
+    """A command as its box has it: a text as it is, a list as JSON."""
+    if command is None:
+        return ""
+    is_text = isinstance(command, str) and read_command(command) == command
+    return command if is_text else json.dumps(command, ensure_ascii=False)
+
+
+def read_command(text: str) -> Any:
+    """What the box says: a list, or a text that a shell reads."""
+    text = text.replace("\r\n", "\n")
+    if text.strip()[:1] in ("[", '"'):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        return found if isinstance(found, list | str) else text
+    return text
 
 
 def _kind_of(task: Mapping[str, Any]) -> str:
@@ -236,7 +318,8 @@ def _has_field(name: str, kind: str) -> bool:
 
 def is_finer(fields: Mapping[str, str]) -> bool:
     """Whether the schedule has something that most do without."""
-    limited = any(fields.get(name, "") not in ("", "0") for name in ("start_at", "end_at", "jitter_seconds"))
+    named = ("start_at", "end_at", "jitter_seconds", "exclude", f"{CALENDAR}name", *DST_BOXES)
+    limited = any(fields.get(name, "") not in ("", "0") for name in named)
     return limited or any(box.is_finer and fields.get(box.name, "") not in ("", box.initial) for box in SCHEDULE_BOXES)
 
 
@@ -265,11 +348,55 @@ def list_of(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _when_fields(task: Mapping[str, Any]) -> dict[str, str]:
+    """All that says when a task has slots."""
+    said = _schedule_fields(task["schedule"]) | ({"when": SEVERAL} if task["schedules"] else {})
+    for name in LISTS:
+        said[name] = "\n".join(_schedule_line(each, task["timezone"]) for each in task[name])
+    return said | {f"{DST}{name}": _text(value) for name, value in (task["dst"] or {}).items()}
+
+
+def _schedule_line(schedule: Mapping[str, Any], zone: str) -> str:
+    """A cron expression where that says it all, in every dialect; else JSON."""
+    kept = {name: value for name, value in schedule.items() if value is not None}
+    if kept.keys() <= {"type", "expr", "dialect", "source"} and not is_read_otherwise(dict(schedule), zone):
+        return cron_text(schedule)
+    return msgspec.json.encode(kept).decode()
+
+
+def schedules_of(name: str, fields: Mapping[str, str], problems: Problems) -> list[Any]:
+    """What a box of LISTS says."""
+    lines = [line.strip() for line in fields.get(name, "").splitlines() if line.strip()]
+    return [
+        read_json_box(name, line, problems) if line.startswith("{") else {"type": "cron", "expr": line}
+        for line in lines
+    ]
+
+
+def when_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, problems: Problems) -> dict[str, Any]:
+    """The fields of a task that say when it has slots. `old` is the schedule that the task has."""
+    schedule = schedule_of(fields, old, problems)
+    given: dict[str, Any] = {} if schedule is None else {"schedule": schedule}
+    for name in LISTS:
+        if name == "exclude" or fields.get("when") == SEVERAL:
+            listed = schedules_of(name, fields, problems)
+            given |= {name: listed} if listed else {}
+    if fields.get("when") == SEVERAL and "schedules" not in given:
+        problems.add("schedules", "is empty; expected a schedule on each line")
+    dst = {name: fields[f"{DST}{name}"] for name in table(ClockChanges) if fields.get(f"{DST}{name}")}
+    return given | ({"dst": dst} if dst else {})
+
+
 def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
     if schedule is None:
         return {"when": "none"}
-    said = {name: _text(schedule[name]) for name in SCHEDULE if schedule.get(name) is not None}
+    named = {_FORM_NAMES.get(name, name): value for name, value in schedule.items() if value is not None}
+    said = {name: _text(named[name]) for name in SCHEDULE if name in named}
     return {**said, "when": str(schedule["type"]), "cron_expr": cron_text(schedule)}
+
+
+def _calendar_fields(calendar: Mapping[str, Any] | None) -> dict[str, str]:
+    return {f"{CALENDAR}{name}": _text(value) for name, value in (calendar or {}).items()}
 
 
 def _after_fields(after: Mapping[str, Any] | None) -> dict[str, str]:
@@ -308,9 +435,11 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     if kind in ("http", "callback", "job"):
         given["job_type" if kind == "job" else "target_url"] = ""
     for name in _BOXES:
-        if _has_field(name, kind):
+        if _has_field(name, kind) and name != "command":
             value = read_box(spec[name], fields.get(name, ""), problems, _MARKS.get(name, "").strip())
             given |= {} if value is None else {name: value}
+    if kind == "command" and (text := fields.get("command", "")).strip():
+        given["command"] = read_command(text)
     for box in TARGET_BOXES:
         if kind in box.shown_for:
             _read_made(box.name, spec[box.name], fields, given, problems)
@@ -318,9 +447,10 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
         given["body_template"] = fields["body_template"].replace("\r\n", "\n")
     if "max_concurrency" not in given and kind != "job" and fields.get("max_concurrency") == "":
         given["max_concurrency"] = None
-    schedule = schedule_of(fields, old, problems)
-    if schedule is not None:
-        given["schedule"] = schedule
+    given |= when_of(fields, old, problems)
+    calendar = calendar_of(fields, problems)
+    if calendar is not None:
+        given["calendar"] = calendar
     after = after_of(fields, problems)
     if after is not None:
         given["after"] = after
@@ -339,7 +469,11 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     stays as it is, for an installation may have set another default since.
     """
     kind = fields.get("kind") or _kind_of(old)
-    given = given_of({**_after_fields(old["after"]), **fields, "kind": kind}, old["schedule"])
+    # What was not sent is not to be missed: `when` alone may be a schedule whose kind the form does not know.
+    unsent = {name: text for name, text in _when_fields(old).items() if name in (*LISTS, *DST_BOXES)}
+    unsent |= {"when": SEVERAL} if old["schedules"] else {}
+    unsent |= {**_calendar_fields(old["calendar"]), **_after_fields(old["after"])}
+    given = given_of({**unsent, **fields, "kind": kind}, old["schedule"])
     if old["exec_type"] != given["exec_type"]:
         return given
     seen = fields_of(old, fields.get("dialect", EMPTY["dialect"]))
@@ -355,6 +489,14 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
             given[name] = old[name]
     if all(map(is_same, ("when", *SCHEDULE))):
         given["schedule"] = old["schedule"]
+    if is_same("when") and is_same("schedules"):
+        given["schedules"] = old["schedules"]
+    if is_same("exclude"):
+        given["exclude"] = old["exclude"]
+    if all(map(is_same, DST_BOXES)):
+        given["dst"] = old["dst"]
+    if all(map(is_same, CALENDAR_BOXES)):
+        given["calendar"] = old["calendar"]
     if all(map(is_same, AFTER_BOXES)):
         given["after"] = old["after"]
     retry: dict[str, Any] = dict(given.get("retry_policy") or {})
@@ -388,9 +530,12 @@ def _read_rest(fields: Mapping[str, str], given: dict[str, Any], problems: Probl
 
 
 def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, problems: Problems) -> dict[str, Any] | None:
-    """The schedule that the fields say; None for a task on demand. `old` is the one that the task has."""
+    """The schedule that the fields say; None for a task on demand. `old` is the one that the task has: it is given up by
+    choosing "No schedule", and not by an empty expression.
+    """
     kind = fields.get("when", "none" if old is None else str(old["type"]))
-    if kind == "none":
+    is_empty = kind == "cron" and old is None and not fields.get("cron_expr", "").strip()
+    if kind in ("none", SEVERAL) or is_empty:
         return None
     if old is not None and old["type"] == kind and ("when" not in fields or kind not in WHENS):
         return dict(old)
@@ -404,6 +549,16 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
     for name, field in table(when.KINDS[kind].Spec).items():
         if name not in _NOT_SHOWN:
             _read_made(name, field, fields, found, problems)
+    return found
+
+
+def calendar_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
+    """The calendar that the task keeps to; None where none is chosen."""
+    if not fields.get(f"{CALENDAR}name"):
+        return None
+    found: dict[str, Any] = {}
+    for name, field in table(TaskCalendar).items():
+        _read_made(name, field, fields, found, problems, CALENDAR)
     return found
 
 
@@ -427,8 +582,8 @@ def _read_made(
     problems: Problems,
     prefix: str = "",
 ) -> None:
-    """What a box of SCHEDULE_BOXES, TARGET_BOXES or AFTER_BOXES says. Where nothing is in it and the field must not be null,
-    `found` keeps what it has.
+    """What a box of SCHEDULE_BOXES, TARGET_BOXES, CALENDAR_BOXES or AFTER_BOXES says. Where nothing is in it and the field
+    must not be null, `found` keeps what it has.
     """
     text = fields.get(f"{prefix}{_FORM_NAMES.get(name, name)}")
     if text is None:
@@ -450,6 +605,10 @@ def _box_of(name: str) -> str:
         return "when"
     if name == "after":
         return f"{AFTER}tasks"
+    if name == "dst" or name.startswith("dst."):
+        return f"{DST}{name.partition('.')[2] or 'gap'}"
+    if name == "calendar" or name.startswith("calendar."):
+        return f"{CALENDAR}{name.partition('.')[2] or 'name'}"
     if name.startswith("after."):
         return name.replace("after.", AFTER, 1)
     name = name.removeprefix("schedule.").removeprefix("retry_policy.")
@@ -506,8 +665,33 @@ def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
         for name, value in after.headers.items()
         if is_secret(name) and before.headers.get(name, value) != value
     ]
+    hidden += [
+        f"env.{name}"
+        for name, value in after.env.items()
+        if not is_harmless_variable(name) and before.env.get(name, value) != value
+    ]
     if before.secret != after.secret and before.secret is not None and after.secret is not None:
         hidden.append("secret")
+    for field in MESSAGE_FIELDS:
+        was, now = getattr(before, field), getattr(after, field)
+        if was is None or now is None:
+            continue
+        if was.url != now.url and mask_credentials(was.url) == mask_credentials(now.url):
+            hidden.append(f"{field}.url")
+        hidden += [
+            f"{field}.headers.{name}"
+            for name, value in now.headers.items()
+            if is_secret(name) and was.headers.get(name, value) != value
+        ]
+    if before.grpc is not None and after.grpc is not None:
+        there = before.grpc.metadata
+        hidden += [
+            f"grpc.metadata.{name}"
+            for name, value in after.grpc.metadata.items()
+            if is_secret(name) and there.get(name, value) != value
+        ]
+        keys = [None if each.tls is None else each.tls.key for each in (before.grpc, after.grpc)]
+        hidden += ["grpc.tls.key"] if None not in keys and keys[0] != keys[1] else []
     steps = {step.id: step for step in before.steps}
     found = [FieldChange(name, MASK, MASK) for name in hidden]
     for step in after.steps:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from starlette.responses import JSONResponse, Response
 
 from noonbell import when
+from noonbell.clock import Instant
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, ScheduleError, VersionConflict
 from noonbell.fields import table
 from noonbell.fields.kinds import ChoiceKind
@@ -21,15 +22,27 @@ from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
+from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import HTTP, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus, target_kind
+from noonbell.model.task import (
+    HTTP,
+    MESSAGE_FIELDS,
+    ClockChanges,
+    RetryPolicy,
+    Task,
+    TaskId,
+    TaskSpec,
+    TaskStatus,
+    target_kind,
+)
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at
 from noonbell.service.secrets import MASK, refuse_carried, unmasked
 from noonbell.service.tasks import shown
 from noonbell.web import task_form
 from noonbell.web.context import PageContext, pretty, whole_number
+from noonbell.web.explanation import Upcoming
 from noonbell.web.forms import bounds_of, read_yaml, write_yaml
 from noonbell.web.i18n import instant_from
 from noonbell.web.page import get, post
@@ -43,7 +56,9 @@ from noonbell.when.natural_language import from_quartz, propose
 def choices() -> dict[str, list[str]]:
     """The words of each field of a task that has some."""
     after = {f"{task_form.AFTER}{name}": each for name, each in table(After).items()}
-    fields = {**table(RetryPolicy), **table(TaskSpec), **after}
+    dst = {f"{task_form.DST}{name}": each for name, each in table(ClockChanges).items()}
+    calendar = {f"{task_form.CALENDAR}{name}": each for name, each in table(TaskCalendar).items()}
+    fields = {**table(RetryPolicy), **table(TaskSpec), **after, **dst, **calendar}
     return {name: list(each.kind.options) for name, each in fields.items() if isinstance(each.kind, ChoiceKind)}
 
 
@@ -81,12 +96,15 @@ async def form(
         task=task,
         is_managed=task is not None and is_managed(task),
         problems=dict(problems or {}),
+        summary=_in_order_of_the_form(problems or {}),
         differing=differing,
         changes=changes,
         is_jitter_proposed=is_jitter_proposed,
         choices=choices(),
+        calendars=[each.name for each in await ctx.services.calendars.all()],
         limits=limits(),
         kinds=task_form.KINDS,
+        messages=MESSAGE_FIELDS,
         whens=task_form.whens_for(fields),
         presets=task_form.PRESETS,
         schedule_boxes=task_form.SCHEDULE_BOXES,
@@ -96,6 +114,11 @@ async def form(
         rules=await rules_for(ctx, fields.get("name", "")),
         **await previewed(ctx, fields, task),
     )
+
+
+def _in_order_of_the_form(problems: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each box that has a problem, with what is wrong; first what concerns no box."""
+    return sorted(problems.items(), key=lambda each: task_form.ORDER.index(each[0]))
 
 
 def fields_of(ctx: PageContext, told: Mapping[str, Any]) -> dict[str, str]:
@@ -142,22 +165,33 @@ async def preview(ctx: PageContext) -> Response:
 
 
 async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | None) -> dict[str, Any]:
-    view: dict[str, Any] = {"preview": None, "preview_problem": "", "effect": None, "crowd": 0, "jitter": 0}
-    view |= {"meant": meant(fields, ctx.words.lang), "is_quartz": False, "dialect": ""}
+    view: dict[str, Any] = {
+        "preview": None,
+        "preview_problem": "",
+        "effect": None,
+        "crowd": 0,
+        "jitter": 0,
+        "slots": [],
+    }
+    view |= {"meant": meant(fields, ctx.words.lang), "is_quartz": False, "dialect": "", "preview_zone": "UTC"}
     try:
         problems = Problems()
-        schedule = task_form.schedule_of(fields, None if task is None else task.spec.schedule, problems)
+        named = task_form.when_of(fields, None if task is None else task.spec.schedule, problems)
+        calendar = task_form.calendar_of(fields, problems)
         problems.finish()
-        if schedule is None or (schedule["type"] == "cron" and not schedule.get("expr")):
+        schedule = named.get("schedule")
+        if schedule is None and "schedules" not in named:
             return view
         view["is_quartz"] = view["meant"] is not None and propose(fields.get("cron_expr", "")) is None
-        asked = {"schedule": schedule, "timezone": fields.get("timezone", "").strip() or "UTC", "count": 5}
+        asked = {**named, "timezone": fields.get("timezone", "").strip() or "UTC", "count": 5, "calendar": calendar}
+        view["preview_zone"] = asked["timezone"]
         view["preview"] = await ctx.services.previews.of(asked, ctx.words.lang)
     except InvalidArgument as error:
         view["preview_problem"] = "; ".join(str(problem) for problem in error.details.values()) or error.message
         return view
-    view["dialect"] = dialect_of(schedule)
+    view["dialect"] = "" if schedule is None else dialect_of(schedule)
     fires = view["preview"]["next_fires"]
+    view["slots"] = previewed_slots(view["preview"])
     view["crowd"] = await others_at(ctx, fires, task)
     has_jitter = fields.get("jitter_seconds", "").strip() not in ("", "0")
     view["jitter"] = 0 if has_jitter else min(600, max(30, 5 * view["crowd"]))
@@ -165,6 +199,16 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
         before = await ctx.services.previews.next(task, 1, ctx.words.lang)
         view["effect"] = effect(before["next_fires"], fires)
     return view
+
+
+def previewed_slots(told: Mapping[str, Any]) -> list[Upcoming]:
+    """When they are due: those that run, and those that a calendar skips."""
+    found: list[Upcoming] = []
+    for why, listed in (("", told["next_fires"]), ("calendar", told.get("skipped", ()))):
+        for each in listed:
+            moved_from = Instant(instant_from(each["moved_from"])) if "moved_from" in each else None
+            found.append(Upcoming(Instant(instant_from(each["utc"])), why, moved_from))
+    return sorted(found, key=lambda each: each.at)
 
 
 def meant(fields: Mapping[str, str], lang: str) -> Meant | None:

@@ -132,7 +132,7 @@ def row(
         "p95": p95(runs),
         "success": strip.succeeded / (strip.succeeded + strip.failed) if strip.succeeded + strip.failed else None,
         "turn": turns.get(task["id"]),
-        "sentence": explanation.sentence(task["schedule"], task["timezone"], ctx.words.lang),
+        "sentence": explanation.sentence(task, ctx.words.lang),
         "after": following.words_of(task["after"], ctx.words),
         "written": explanation.cron_text(task["schedule"]),
     }

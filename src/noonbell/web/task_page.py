@@ -23,7 +23,7 @@ from noonbell.model.account import StatusChange
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
-from noonbell.service.filters import RunList, from_the_top, read_run_query
+from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
 from noonbell.web import charts, explanation, flow_view, following, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
@@ -236,7 +236,7 @@ async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
     access = ctx.deps.access
     entries: list[dict[str, Any]] = []
     if access is not None and ctx.may("admin"):
-        entries = await access.log(None, _LINES, about=(f"/tasks/{task.id}",))
+        entries = await access.log(None, _LINES, about=(f"/tasks/{task.id}", f"/tasks/{BY_NAME}{task.name}"))
     return {"changes": every[:_VERSIONS], "entries": entries, "lines": _LINES, "is_kept": access is not None}
 
 

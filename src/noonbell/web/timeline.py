@@ -378,7 +378,7 @@ async def _form(ctx: PageContext, given: Mapping[str, str], problem: str = "") -
         "timeline_backfill.html",
         400 if problem else 200,
         given=given,
-        names=[each.name for each in listed.items if each.spec.schedule is not None],
+        names=[each.name for each in listed.items if each.spec.is_scheduled],
         problem=problem,
         **view,
     )

@@ -99,7 +99,7 @@ class Axis:
 
 BUCKET: Final = 4.0
 """Marks that lie closer together than this are drawn as one."""
-_RANK: Final = ("ok", "idle", "missed", "active", "warn", "bad")
+_RANK: Final = ("ok", "idle", "waiting", "missed", "active", "warn", "bad")
 """The worst of several is what is shown of them."""
 CROWD: Final = 3
 """Tasks in one minute from which on the page warns."""
@@ -241,6 +241,8 @@ def _shade(off: Off, teller: Teller) -> Shade:
     """One that has no end yet goes on to the end of the axis."""
     end = teller.axis.until if off.until is None else off.until
     said = teller.words(f"timeline.off_{off.reason}", since=teller.clock(off.since), by=off.by or "–")
+    if off.because:
+        said = teller.words("timeline.off_because", what=said, reason=off.because)
     return Shade(teller.axis.x(off.since), teller.axis.width(off.since, end), said)
 
 

@@ -17,9 +17,10 @@ import msgspec
 
 from noonbell.fields import counted, meta
 from noonbell.fields.problems import ReadContext, shown
+from noonbell.model.task import ClockChanges
 from noonbell.when import describe
 from noonbell.when.cron_fields import KINDS, LONG_NAMES, BadField, CronDialect, CronField, kinds_of, read
-from noonbell.when.schedule import Note, Repeat, repeat_of
+from noonbell.when.schedule import Note, Reading, Repeat, repeat_of
 from noonbell.when.wall_clock import Days, LocalKind, LocalSlots, Wall
 from noonbell.when.zones import Zone
 
@@ -88,12 +89,15 @@ class Cron(LocalKind):
     repeat: int | None
     source: str
     """What was written; decides nothing, but the notes look at it."""
+    changes: ClockChanges | None
     fields: tuple[CronField, ...] = field(compare=False, repr=False)
     slots: LocalSlots = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, spec: CronSpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Cron | None:
-        del now
+    def of(cls, spec: CronSpec, at: ReadContext, zone: Zone, reading: Reading) -> Cron | None:
+        seconds_field = reading.seconds_field
+        if spec.dst is Dst.WALL and reading.changes is not None:
+            at.wrong("dst", "is wall, and the task has a dst of its own; expected one of the two")
         dialect, dst, repeat = spec.dialect, spec.dst, repeat_of(spec.repeat, at)
         source = _source(spec, dialect)
         expr = "" if at.name_of("expr") in at.problems.found else _six_fields(at, source, seconds_field, dialect)
@@ -102,8 +106,8 @@ class Cron(LocalKind):
         if not fields:
             return None
         wall = Wall(fields[0].mask, fields[1].mask, fields[2].mask, _days(fields, dialect))
-        slots = LocalSlots(wall, zone, fixed=dst is Dst.DEBIAN and names_times(fields))
-        return cls(expr, dialect, dst, zone.name, repeat, source.strip(), fields, slots)
+        slots = LocalSlots(wall, zone, dst is Dst.DEBIAN and names_times(fields), reading.changes)
+        return cls(expr, dialect, dst, zone.name, repeat, source.strip(), reading.changes, fields, slots)
 
     def spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"type": "cron", "expr": self.expr, "dialect": str(self.dialect), "repeat": self.repeat}

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from noonbell.model.task import GapRule, RepeatedTimeRule
 from noonbell.when import words_en, words_zh
 from noonbell.when.cron_fields import DAY, HOUR, CronField
 from noonbell.when.phrases import clock, values
@@ -31,6 +32,10 @@ class ScheduleWords(Protocol):
     def cron(self, fields: Sequence[CronField], both_days: bool) -> str: ...
     def in_zone(self, sentence: str, zone: str, *, wall: bool = False) -> str:
         """`wall`: fixed times that go by what the clock shows, and by nothing else."""
+        ...
+
+    def composed(self, sentences: Sequence[str], excluded: Sequence[str]) -> str:
+        """One sentence of several: what happens at the moments of each of `sentences`, but at none of `excluded`."""
         ...
 
 
@@ -79,6 +84,7 @@ _VARIANTS = {
     "single_step": "uneven_step",
     "dst_gap_skipped": "dst_gap",
     "dst_overlap_both": "dst_overlap",
+    "dst_overlap_last": "dst_overlap",
     "dialect_differs_cronjob": "dialect_differs",
     "dialect_differs_quartz": "dialect_differs",
     "in_the_past_dropped": "in_the_past",
@@ -101,11 +107,19 @@ def of_clock_changes(slots: LocalSlots, after: int | None, *, wall: bool = False
     if gap is not None:
         local, slot = gap
         facts = {**_reading(local), "instead": f"{slots.zone.local(slot):%H:%M}"}
-        found.append(("dst_gap" if slots.fixed else "dst_gap_skipped", facts))
-    overlap = slots.in_overlaps(after + 1, after + YEAR) if slots.fixed or wall else None
+        found.append(("dst_gap_skipped" if slots.gap is GapRule.SKIP else "dst_gap", facts))
+    is_surprise = slots.fixed or wall or slots.repeat is not RepeatedTimeRule.BOTH
+    overlap = slots.in_overlaps(after + 1, after + YEAR) if is_surprise else None
     if overlap is not None:
-        found.append(("dst_overlap_both" if wall else "dst_overlap", _reading(overlap[0])))
+        found.append((_OVERLAPS[slots.repeat], _reading(overlap[0])))
     return found
+
+
+_OVERLAPS = {
+    RepeatedTimeRule.FIRST: "dst_overlap",
+    RepeatedTimeRule.BOTH: "dst_overlap_both",
+    RepeatedTimeRule.LAST: "dst_overlap_last",
+}
 
 
 def of_interval(step: int, fixed_delay: bool, zone: Zone) -> list[Found]:

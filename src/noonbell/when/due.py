@@ -12,8 +12,9 @@ from typing import Any
 
 from noonbell.clock import LATEST
 from noonbell.when import normalise, parse
+from noonbell.when.composed import Composed
 from noonbell.when.schedule import Note, Schedule, rfc3339
-from noonbell.when.wall_clock import LocalSlots
+from noonbell.when.wall_clock import LocalKind
 from noonbell.when.zones import YEAR, find
 
 
@@ -124,26 +125,50 @@ def shortest_gap(schedule: Schedule, after: int, samples: int = 512) -> int | No
     """
     if schedule.is_fixed_delay:
         return schedule.after_run(0)
+    gaps = _gaps_from(schedule, schedule.next(after), LATEST, samples)
+    return min(gaps + _gaps_at_clock_changes(schedule, after) + _gaps_of_parts(schedule, after), default=None)
+
+
+def _gaps_from(schedule: Schedule, slot: int | None, until: int, most: int) -> list[int]:
+    """The seconds between neighbours, from `slot` to the first slot after `until`."""
     gaps: list[int] = []
-    slot = schedule.next(after)
-    while slot is not None and len(gaps) < samples:
+    while slot is not None and slot <= until and len(gaps) < most:
         following = schedule.next(slot)
         if following is None:
             break
         gaps.append(following - slot)
         slot = following
-    return min(gaps + _gaps_at_clock_change(schedule, after), default=None)
+    return gaps
 
 
-def _gaps_at_clock_change(schedule: Schedule, after: int) -> list[int]:
-    """A time inside a gap moves to its end, and so nearer to the slot that follows."""
-    slots = getattr(schedule, "slots", None)
-    change = slots.in_gaps(after, after + YEAR) if isinstance(slots, LocalSlots) else None
-    if change is None:
-        return []
-    slot = change[1]
-    around = [schedule.previous(slot + 1), schedule.next(slot)]
-    return [around[1] - around[0]] if around[0] is not None and around[1] is not None else []
+def _gaps_at_clock_changes(schedule: Schedule, after: int) -> list[int]:
+    """A moment of a gap moves nearer to another slot, and the last of an hour that is repeated is near to the first."""
+    parts = schedule.parts if isinstance(schedule, Composed) else (schedule,)
+    local = next((part.slots for part in parts if isinstance(part, LocalKind)), None)
+    gaps: list[int] = []
+    for change in [] if local is None else local.changes(after, after + YEAR)[:_CHANGES]:
+        reach = abs(change.seen - change.start - change.offset)
+        begin = schedule.previous(max(after + 1, change.start - reach) + 1)
+        gaps += _gaps_from(schedule, begin, change.start + reach, _AROUND)
+        gaps += _gaps_from(schedule, schedule.previous(change.start), change.start, _AROUND)
+    return gaps
+
+
+def _gaps_of_parts(schedule: Schedule, after: int) -> list[int]:
+    """Of several schedules: a rare one has its slots between those of the others."""
+    gaps: list[int] = []
+    for part in schedule.parts if isinstance(schedule, Composed) else ():
+        slot = part.next(after)
+        for _ in range(_OF_A_PART):
+            if slot is None:
+                break
+            gaps += _gaps_from(schedule, schedule.previous(slot), slot, 2)
+            slot = part.next(slot)
+    return gaps
+
+
+_CHANGES, _AROUND, _OF_A_PART = 4, 256, 32
+"""Clock changes that are looked at, slots around each of them, and slots of each part of a schedule that is made of others."""
 
 
 def _within(slot: int | None, bounds: Bounds) -> int | None:
@@ -231,11 +256,15 @@ class Preview:
 
 
 def preview(spec: Mapping[str, Any], timezone: str, count: int, after: int, lang: str = "en") -> Preview:
-    """The next `count` slots after `after`, as if the task were created then. Raises like `parse`.
+    """The next `count` slots after `after`, as if the task were created then. Raises like `parse`."""
+    return preview_of(parse(normalise(spec, timezone, after), timezone), timezone, count, after, lang)
+
+
+def preview_of(schedule: Schedule, timezone: str, count: int, after: int, lang: str = "en") -> Preview:
+    """The next `count` slots after `after`, as if a task with this schedule were created then.
 
     Slots of a fixed_delay interval are shown as if runs took no time; a note says so.
     """
-    schedule = parse(normalise(spec, timezone, after), timezone)
     held = find(timezone)
     fires: list[tuple[str, str]] = []
     limit = count if schedule.repeat is None else min(count, schedule.repeat)

@@ -11,7 +11,7 @@ from noonbell.clock import LATEST, slot_of
 from noonbell.fields import counted, meta
 from noonbell.fields.problems import ReadContext
 from noonbell.when import describe, words_en, words_zh
-from noonbell.when.schedule import Note, Repeat, ScheduleMoment, repeat_of, rfc3339
+from noonbell.when.schedule import Note, Reading, Repeat, ScheduleMoment, repeat_of, rfc3339
 from noonbell.when.zones import Zone, find
 
 _SHORT = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
@@ -69,13 +69,12 @@ class Interval:
     timezone: str
 
     @classmethod
-    def of(cls, spec: IntervalSpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Interval:
-        del seconds_field
+    def of(cls, spec: IntervalSpec, at: ReadContext, zone: Zone, reading: Reading) -> Interval:
         most = LONGEST // UNITS[spec.unit]
         what = f"a whole number of {spec.unit}s from 1 to {most:,} (a hundred years)"
         if not 1 <= spec.every <= most:
             at.expected("every", spec.every, what)
-        anchor = now if spec.anchor is None else slot_of(spec.anchor)
+        anchor = reading.now if spec.anchor is None else slot_of(spec.anchor)
         if anchor is not None and anchor + spec.every * UNITS[spec.unit] > LATEST:
             at.wrong("every", "its first slot would be after the year 9998; expected an earlier anchor")
         return cls(spec.every, spec.unit, anchor, spec.mode, repeat_of(spec.repeat, at), zone.name)
@@ -118,6 +117,19 @@ class Interval:
         if self.is_fixed_delay:
             return int(start <= first < stop)
         return max(0, self._up_to(stop - 1) - self._up_to(start - 1))
+
+    def mask(self, start: int, stop: int) -> int:
+        """The slots in start <= slot < stop: bit n is start + n. For stretches of some days."""
+        number = self.count(start, stop)
+        if number == 0:
+            return 0
+        found, there = 1, 1
+        while there < number:
+            more = min(there, number - there)
+            found |= found << more * self.step
+            there += more
+        first = self.next(start - 1)
+        return found << (start if first is None else first) - start
 
     def after_run(self, end: int) -> int:
         if not self.is_fixed_delay:

@@ -11,9 +11,10 @@ import msgspec
 
 from noonbell.fields import counted, meta
 from noonbell.fields.problems import ReadContext
+from noonbell.model.task import ClockChanges
 from noonbell.when import describe
 from noonbell.when.phrases import clock
-from noonbell.when.schedule import ClockTime, Note, Repeat, clock_text, repeat_of, seconds_of
+from noonbell.when.schedule import ClockTime, Note, Reading, Repeat, clock_text, repeat_of, seconds_of
 from noonbell.when.wall_clock import Days, LocalKind, LocalSlots, Wall
 from noonbell.when.zones import Zone
 
@@ -48,14 +49,14 @@ class Monthly(LocalKind):
     """Seconds since midnight."""
     repeat: int | None
     timezone: str
+    changes: ClockChanges | None
     slots: LocalSlots = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, spec: MonthlySpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Monthly:
-        del now, seconds_field
+    def of(cls, spec: MonthlySpec, at: ReadContext, zone: Zone, reading: Reading) -> Monthly:
         time = seconds_of(spec.time)
-        slots = LocalSlots(Wall.daily(time, _days(spec.day)), zone, fixed=True)
-        return cls(spec.day, time, repeat_of(spec.repeat, at), zone.name, slots)
+        slots = LocalSlots(Wall.daily(time, _days(spec.day)), zone, True, reading.changes)
+        return cls(spec.day, time, repeat_of(spec.repeat, at), zone.name, reading.changes, slots)
 
     def spec(self) -> dict[str, Any]:
         return {"type": "monthly", "day": self.day, "time": clock_text(self.time), "repeat": self.repeat}

@@ -12,7 +12,7 @@ from noonbell.clock import slot_of
 from noonbell.fields import meta
 from noonbell.fields.problems import ReadContext
 from noonbell.when import describe
-from noonbell.when.schedule import CalendarKind, Note, ScheduleMoment, rfc3339
+from noonbell.when.schedule import CalendarKind, Note, Reading, ScheduleMoment, rfc3339
 from noonbell.when.zones import Zone, find
 
 
@@ -37,9 +37,9 @@ class Once(CalendarKind):
     timezone: str
 
     @classmethod
-    def of(cls, spec: OnceSpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Once:
-        del at, seconds_field
-        return cls(now if spec.at is None else slot_of(spec.at), spec.run_if_late, zone.name)
+    def of(cls, spec: OnceSpec, at: ReadContext, zone: Zone, reading: Reading) -> Once:
+        del at
+        return cls(reading.now if spec.at is None else slot_of(spec.at), spec.run_if_late, zone.name)
 
     @property
     def repeat(self) -> int | None:
@@ -57,6 +57,9 @@ class Once(CalendarKind):
 
     def count(self, start: int, stop: int) -> int:
         return int(self.at is not None and start <= self.at < stop)
+
+    def mask(self, start: int, stop: int) -> int:
+        return 1 << self.at - start if self.at is not None and start <= self.at < stop else 0
 
     def spec(self) -> dict[str, Any]:
         at = None if self.at is None else rfc3339(self.at)

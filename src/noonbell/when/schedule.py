@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 from noonbell.errors import ScheduleError
 from noonbell.fields import Moment, meta
 from noonbell.fields.problems import ReadContext
+from noonbell.model.task import ClockChanges
 
 Repeat = Annotated[
     int | None,
@@ -62,6 +63,18 @@ def rfc3339(slot: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What a spec is read with, besides its zone."""
+
+    now: int | None = None
+    """Stands in for a moment left null."""
+    seconds_field: bool = True
+    """False refuses cron expressions of six fields."""
+    changes: ClockChanges | None = None
+    """What the task says of clock changes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """One thing about a schedule that people get wrong. `code` is stable, `message` is a sentence in their language."""
 
@@ -106,6 +119,10 @@ class Schedule(Protocol):
 
     def previous(self, before: int) -> int | None:
         """The last slot strictly earlier than `before`."""
+        ...
+
+    def mask(self, start: int, stop: int) -> int:
+        """The slots in start <= slot < stop as bits, bit n for start + n. For stretches of some days, however dense."""
         ...
 
     def after_run(self, end: int) -> int:

@@ -6,17 +6,19 @@ Hours, minutes and seconds are bit masks; so are the days of each month, compute
 `LocalSlots` follows Debian cron's rules. A *fixed* rule names times of day: what falls into the hour that the clock skips is
 done once, right after the gap; an hour that the clock shows twice counts the first time only. A rule that is not fixed runs
 at a regular distance and follows elapsed time: nothing happens for a skipped hour, and a repeated hour is an hour like any
-other. Where a cron schedule says `dst: wall`, no rule is fixed.
+other. Where a cron schedule says `dst: wall`, no rule is fixed. What a task says of clock changes (`ClockChanges`) comes before
+either: a moment of the gap can also be *moved*, to before the change, and a repeated one can count the last time.
 """
 
 from __future__ import annotations
 
 from calendar import isleap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from functools import lru_cache
 
 from noonbell.clock import EARLIEST, LATEST
+from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.when.schedule import CalendarKind
 from noonbell.when.zones import CYCLE, SETTLED, OffsetSpan, Zone
 
@@ -152,6 +154,7 @@ class Wall:
         "_hour_up",
         "_minute_down",
         "_minute_up",
+        "_of_day",
         "_per_day",
         "_second_down",
         "_second_up",
@@ -171,6 +174,7 @@ class Wall:
         self.first = self._hour_up[0] * 3600 + self._minute_up[0] * 60 + self._second_up[0]
         self.last = self._hour_down[23] * 3600 + self._minute_down[59] * 60 + self._second_down[59]
         self._per_day = hours.bit_count() * minutes.bit_count() * seconds.bit_count()
+        self._of_day: int | None = None
 
     @classmethod
     def daily(cls, time: int, days: Days) -> Wall:
@@ -213,6 +217,22 @@ class Wall:
         if last_time and self.days.has(last_day):
             total += self._earlier_the_same_day(last_time)
         return total
+
+    def mask(self, start: int, stop: int) -> int:
+        """Those in start <= local second < stop: bit n is start + n. For stretches of some days."""
+        found = 0
+        for day in range(start // DAY, (stop - 1) // DAY + 1):
+            if self.days.has(day):
+                shift = day * DAY - start
+                found |= self._times() << shift if shift >= 0 else self._times() >> -shift
+        return found & ((1 << max(0, stop - start)) - 1)
+
+    def _times(self) -> int:
+        """The times of a day, bit n for its second n. Made when it is first asked for."""
+        if self._of_day is None:
+            hour = sum(self.seconds << 60 * minute for minute in range(60) if self.minutes >> minute & 1)
+            self._of_day = sum(hour << 3600 * number for number in range(24) if self.hours >> number & 1)
+        return self._of_day
 
     def _time_at_or_after(self, time: int) -> int:
         """`time` is not later than the last time of a day."""
@@ -263,12 +283,19 @@ _REACH = 2 * DAY
 
 
 class LocalSlots:
-    """The slots that a wall clock in `zone` gives to `wall`. Moments of one gap become one slot, however many."""
+    """The slots that a wall clock in `zone` gives to `wall`.
 
-    __slots__ = ("_constant", "_per_cycle", "_wall", "fixed", "zone")
+    With `gap` NEXT, moments of one gap become one slot, however many. With EARLIER, each is moved to before the change, where
+    it may meet a moment that is there already: then both are one slot.
+    """
 
-    def __init__(self, wall: Wall, zone: Zone, fixed: bool) -> None:
+    __slots__ = ("_constant", "_per_cycle", "_wall", "fixed", "gap", "repeat", "zone")
+
+    def __init__(self, wall: Wall, zone: Zone, fixed: bool, changes: ClockChanges | None = None) -> None:
         self._wall, self.zone, self.fixed = wall, zone, fixed
+        usual = (GapRule.NEXT, RepeatedTimeRule.FIRST) if fixed else (GapRule.SKIP, RepeatedTimeRule.BOTH)
+        self.gap = usual[0] if changes is None or changes.gap is None else changes.gap
+        self.repeat = usual[1] if changes is None or changes.repeat is None else changes.repeat
         self._constant = zone.constant
         self._per_cycle: int | None = None
 
@@ -278,6 +305,8 @@ class LocalSlots:
             return None
         if self._constant is None:
             found = self._next_among_stretches(at)
+            if self.gap is GapRule.EARLIER:
+                found = self._next_moved(at, found)
         else:
             found = self._wall.at_or_after(at + self._constant)
             if found is not None:
@@ -290,6 +319,8 @@ class LocalSlots:
             return None
         if self._constant is None:
             found = self._previous_among_stretches(at)
+            if self.gap is GapRule.EARLIER:
+                found = self._previous_moved(at, found)
         else:
             found = self._wall.at_or_before(at + self._constant)
             if found is not None:
@@ -306,33 +337,58 @@ class LocalSlots:
             self._per_cycle = self._counted(SETTLED, SETTLED + CYCLE)
         return self._counted(start, stop - cycles * CYCLE) + cycles * self._per_cycle
 
-    def _counted(self, at: int, stop: int) -> int:
+    def mask(self, start: int, stop: int) -> int:
+        """The slots in start <= slot < stop: bit n is start + n. For stretches of some days."""
+        begin, end = max(start, EARLIEST), min(stop, LATEST + 1)
+        found = 0
+        for low, high, offset, opens in self._pieces(begin, end):
+            found |= self._wall.mask(low, high) << low - offset - start
+            if opens is not None:
+                found |= 1 << opens - start
+        for slot in self._moved(begin, end):
+            found |= 1 << slot - start
+        return found
+
+    def _counted(self, start: int, stop: int) -> int:
         """Stretch by stretch."""
         total = 0
-        while at < stop:
-            held = self.zone.stretch(at)
-            if at == held.start and self._gap_is_filled(held):
-                begins = held.start + held.offset
-                total += self._wall.at_or_after(begins) != begins
-            low = at + held.offset
-            if self.fixed and held.seen > low:
-                low = held.seen
-            total += self._wall.count(low, min(held.stop, stop) + held.offset)
-            at = held.stop
+        for low, high, _, opens in self._pieces(start, stop):
+            total += self._wall.count(low, high) + (opens is not None)
+        for slot in self._moved(start, stop):
+            total += self._next_among_stretches(slot) != slot
         return total
 
+    def _pieces(self, at: int, stop: int) -> Iterator[tuple[int, int, int, int | None]]:
+        """(low, high, offset, opens) for each stretch in at <= t < stop: the local seconds low <= l < high count there. `opens` is
+        the slot that a gap left at its beginning, where no moment of its own is.
+        """
+        while at < stop:
+            held = self.zone.stretch(at)
+            opens = None
+            if at == held.start and self._gap_is_filled(held):
+                begins = held.start + held.offset
+                opens = held.start if self._wall.at_or_after(begins) != begins else None
+            low = at + held.offset
+            if self.repeat is RepeatedTimeRule.FIRST and held.seen > low:
+                low = held.seen
+            yield low, min(min(held.stop, stop) + held.offset, self._last_shown(held)), held.offset, opens
+            at = held.stop
+
     def in_gaps(self, start: int, stop: int) -> tuple[int, int] | None:
-        """The first clock change in start <= t < stop whose gap swallows a moment: (that local second, the slot)."""
-        for held in self._changes(start, stop):
+        """The first clock change in start <= t < stop whose gap swallows a moment: (that local second, the slot).
+
+        Where no slot comes of it, the second is that of the change.
+        """
+        for held in self.changes(start, stop):
             if held.seen < held.start + held.offset:
                 found = self._wall.at_or_after(held.seen)
                 if found is not None and found < held.start + held.offset:
-                    return found, held.start
+                    return found, found - held.offset if self.gap is GapRule.EARLIER else held.start
         return None
 
     def in_overlaps(self, start: int, stop: int) -> tuple[int, int] | None:
         """The first clock change in start <= t < stop that shows a moment twice: (that local second, the change)."""
-        for held in self._changes(start, stop):
+        for held in self.changes(start, stop):
             begins = held.start + held.offset
             if held.seen > begins:
                 found = self._wall.at_or_after(begins)
@@ -340,7 +396,8 @@ class LocalSlots:
                     return found, held.start
         return None
 
-    def _changes(self, start: int, stop: int) -> list[OffsetSpan]:
+    def changes(self, start: int, stop: int) -> list[OffsetSpan]:
+        """The stretches that begin with a change of the clock in start <= t < stop."""
         changes: list[OffsetSpan] = []
         at = max(start, EARLIEST)
         while at < min(stop, LATEST):
@@ -351,12 +408,52 @@ class LocalSlots:
         return changes
 
     def _gap_is_filled(self, held: OffsetSpan) -> bool:
-        """Whether a fixed rule has a moment in the gap that ends where this stretch begins."""
+        """Whether a moment of the gap that ends where this stretch begins is done there."""
         begins = held.start + held.offset
-        if not self.fixed or held.seen >= begins:
+        if self.gap is not GapRule.NEXT or held.seen >= begins:
             return False
         found = self._wall.at_or_after(held.seen)
         return found is not None and found < begins
+
+    def _last_shown(self, held: OffsetSpan) -> int:
+        """The end of this stretch's local seconds; with `repeat` LAST, of those that no later stretch shows again."""
+        ends = held.stop + held.offset
+        if self.repeat is not RepeatedTimeRule.LAST:
+            return ends
+        later = self.zone.stretch(held.stop)
+        while later.start < held.stop + _REACH:
+            ends = min(ends, later.start + later.offset)
+            later = self.zone.stretch(later.stop)
+        return ends
+
+    def _moved(self, start: int, stop: int) -> Iterator[int]:
+        """The slots in start <= slot < stop that moments of gaps are moved to, ascending. Some are regular slots as well."""
+        if self.gap is not GapRule.EARLIER or self._constant is not None:
+            return
+        for held in self.changes(start + 1, stop + _REACH):
+            at = max(held.seen, start + held.offset)
+            end = min(held.start, stop) + held.offset
+            found = self._wall.at_or_after(at)
+            while found is not None and found < end:
+                yield found - held.offset
+                found = self._wall.at_or_after(found + 1)
+
+    def _next_moved(self, at: int, regular: int | None) -> int | None:
+        """The first slot from `at` on, where `regular` is the first that no gap was the reason for."""
+        end = max(at, SETTLED) + CYCLE if regular is None else regular
+        return next(self._moved(at, end), regular)
+
+    def _previous_moved(self, at: int, regular: int | None) -> int | None:
+        """The last slot up to `at`, where `regular` is the last that no gap was the reason for."""
+        least = EARLIEST if regular is None else regular
+        held = self.zone.stretch(at + _REACH)
+        while held.start > least:
+            if held.seen < held.start + held.offset:
+                found = self._wall.at_or_before(min(at, held.start - 1) + held.offset)
+                if found is not None and found >= held.seen:
+                    return found - held.offset if regular is None else max(regular, found - held.offset)
+            held = self.zone.stretch(held.start - 1)
+        return regular
 
     def _next_among_stretches(self, at: int) -> int | None:
         held = self.zone.stretch(at)
@@ -367,12 +464,12 @@ class LocalSlots:
             if at == held.start and self._gap_is_filled(held):
                 return at
             local = at + held.offset
-            if self.fixed and held.seen > local:
+            if self.repeat is RepeatedTimeRule.FIRST and held.seen > local:
                 local = held.seen
             found = self._wall.at_or_after(local)
             if found is None:
                 return None
-            if found < held.stop + held.offset:
+            if found < self._last_shown(held):
                 return found - held.offset
             at = held.stop
             # The stretch after this one may repeat local times from before `local`. Any later one cannot show a moment
@@ -388,10 +485,11 @@ class LocalSlots:
         held = self.zone.stretch(at)
         walked = False
         cycle_before = at - CYCLE
+        is_first = self.repeat is RepeatedTimeRule.FIRST
         while True:
-            found = self._wall.at_or_before(at + held.offset)
+            found = self._wall.at_or_before(min(at + held.offset, self._last_shown(held) - 1))
             begins = held.start + held.offset
-            if found is not None and found >= (max(begins, held.seen) if self.fixed else begins):
+            if found is not None and found >= (max(begins, held.seen) if is_first else begins):
                 return found - held.offset
             if self._gap_is_filled(held):
                 return held.start
@@ -423,3 +521,6 @@ class LocalKind(CalendarKind):
 
     def count(self, start: int, stop: int) -> int:
         return self.slots.count(start, stop)
+
+    def mask(self, start: int, stop: int) -> int:
+        return self.slots.mask(start, stop)

@@ -10,10 +10,11 @@ import msgspec
 
 from noonbell.fields import meta
 from noonbell.fields.problems import ReadContext
+from noonbell.model.task import ClockChanges
 from noonbell.when import describe, words_en, words_zh
 from noonbell.when.cron import weekday_mask
 from noonbell.when.phrases import clock
-from noonbell.when.schedule import ClockTime, Note, Repeat, clock_text, repeat_of, seconds_of
+from noonbell.when.schedule import ClockTime, Note, Reading, Repeat, clock_text, repeat_of, seconds_of
 from noonbell.when.wall_clock import Days, LocalKind, LocalSlots, Wall
 from noonbell.when.zones import Zone
 
@@ -47,14 +48,14 @@ class Weekly(LocalKind):
     """Seconds since midnight."""
     repeat: int | None
     timezone: str
+    changes: ClockChanges | None
     slots: LocalSlots = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, spec: WeeklySpec, at: ReadContext, zone: Zone, now: int | None, seconds_field: bool) -> Weekly:
-        del now, seconds_field
+    def of(cls, spec: WeeklySpec, at: ReadContext, zone: Zone, reading: Reading) -> Weekly:
         time = seconds_of(spec.time)
-        slots = LocalSlots(Wall.daily(time, _days(spec.weekday)), zone, fixed=True)
-        return cls(spec.weekday, time, repeat_of(spec.repeat, at), zone.name, slots)
+        slots = LocalSlots(Wall.daily(time, _days(spec.weekday)), zone, True, reading.changes)
+        return cls(spec.weekday, time, repeat_of(spec.repeat, at), zone.name, reading.changes, slots)
 
     def spec(self) -> dict[str, Any]:
         return {"type": "weekly", "weekday": self.weekday, "time": clock_text(self.time), "repeat": self.repeat}

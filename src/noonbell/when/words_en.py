@@ -26,6 +26,19 @@ def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
     return ", ".join(filter(None, (sentence, zone, "by the wall clock alone" if wall else "")))
 
 
+def composed(sentences: Sequence[str], excluded: Sequence[str]) -> str:
+    first, *others = sentences
+    said = "; ".join((first, *(f"also {_within(each)}" for each in others)))
+    if not excluded:
+        return said
+    return f"{said}{'; all' if others else ','} except {'; and except '.join(map(_within, excluded))}"
+
+
+def _within(sentence: str) -> str:
+    """A sentence that stands inside of another one."""
+    return sentence[:1].lower() + sentence[1:]
+
+
 def _time(shape: Shape) -> str:
     match shape:
         case Times(times):

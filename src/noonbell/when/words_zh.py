@@ -27,6 +27,11 @@ def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
     return f"{sentence}（{place}）" if place else sentence
 
 
+def composed(sentences: Sequence[str], excluded: Sequence[str]) -> str:
+    said = "；以及".join(sentences)
+    return f"{said}，但不包括：{'；'.join(excluded)}" if excluded else said
+
+
 def _time(shape: Shape) -> str:
     match shape:
         case Times(times):

@@ -65,6 +65,7 @@ async def application(
         asks_for_tokens=asks,
         session=sessions.who,
         installation=installation,
+        webhooks=parts.webhooks,
     )
     async with contextlib.AsyncExitStack() as open_parts:
         target = http_target(settings, (settings.server.port,))
@@ -77,6 +78,7 @@ async def application(
             is_same_origin=is_same_origin,
             access=parts.access,
             alerts=parts.alerts,
+            webhooks=parts.webhooks,
             asks_for_tokens=asks,
             exposed=not is_loopback(settings.server.host),
             try_call=_Caller(target, parts.services.store).call,

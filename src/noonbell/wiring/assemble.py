@@ -7,6 +7,8 @@ not stand in the way of the other (`executor.worker_pool_size` calls, `jobs.work
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +39,7 @@ from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
 from noonbell.masking import mask_addresses
 from noonbell.model.call import CALL_TYPE
+from noonbell.model.subscription import RetryRules
 from noonbell.model.task import OWN_QUEUES, ExecType, TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
@@ -44,25 +47,33 @@ from noonbell.sealing import Sealer
 from noonbell.service import Rules, Services, build
 from noonbell.service.access import Access
 from noonbell.service.audit_log import in_words
+from noonbell.service.calendars import CalendarRefresh
+from noonbell.service.extras import lacks_client
 from noonbell.service.secrets import opened
 from noonbell.service.task_fields import Proof
 from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
 from noonbell.stores import store_of, wakeup_of
 from noonbell.stores.sql.store import SqlStore
+from noonbell.subscriptions.delivery import SubscriptionLoop
+from noonbell.subscriptions.sender import WebhookPoster
+from noonbell.subscriptions.service import Subscriptions
 from noonbell.targets import TargetParts, guard_of, make_target
 from noonbell.targets.http import signing, template
+from noonbell.targets.http.fetch import Fetcher
 from noonbell.targets.jobs import builtin
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.telemetry.logs import RunLogger
 from noonbell.telemetry.metrics import Metrics, Readings, StoreMetrics, WatchedTarget
 from noonbell.telemetry.traces import traced
 
+log = logging.getLogger("noonbell")
+
 
 async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int | None) -> Worker:
     """For the kinds of targets that have a queue of their own: no other worker claims from these."""
     executor = parts.settings.executor
-    kinds = list(OWN_QUEUES.values())
+    kinds = [kind for kind in OWN_QUEUES.values() if not lacks_client(kind)]
     given = TargetParts(parts.settings, parts.store, own_ports=() if port is None else (port,))
     targets: dict[ExecType, Target] = {}
     for kind in kinds:
@@ -95,9 +106,17 @@ async def built_in_job_worker(parts: WorkerParts, app: App | None) -> Worker | N
     handlers = Handlers(builtin.handlers(parts.store, parts.settings, (forget_finished,)))
     for handler in app.handlers if app is not None else ():
         handlers.add(handler)
-    return await job_worker(
-        parts, handlers, WorkerOptions(queues=sorted({DEFAULT_QUEUE, *handlers.queues()}), part_of=SERVE)
-    )
+    commands = parts.settings.jobs.commands_file
+    if commands is not None:
+        warn_of_commands(commands)
+    queues = sorted({DEFAULT_QUEUE, *handlers.queues()})
+    return await job_worker(parts, handlers, WorkerOptions(queues=queues, part_of=SERVE, commands=commands))
+
+
+def warn_of_commands(path: str) -> None:
+    """Once, when a worker starts that runs programs."""
+    who = "as root" if os.geteuid() == 0 else f"as user {os.geteuid()}"
+    log.warning("this worker runs commands, those that %s allows; a task that names no user runs %s", path, who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +147,32 @@ def open_hub(store: Store, wakeup: Wakeup, metrics: Metrics | None, open_parts: 
     hub = Hub(store, wakeup, observe=None if metrics is None else metrics.listening)
     open_parts.push_async_callback(hub.close)
     return hub
+
+
+async def deliver_webhooks(
+    settings: Settings,
+    store: SqlStore,
+    wakeup: Wakeup,
+    metrics: Metrics | None,
+    open_parts: contextlib.AsyncExitStack,
+) -> tuple[SubscriptionLoop, Subscriptions]:
+    """The loop that delivers events to webhook subscriptions, not started; and what API and pages do with these."""
+    sealer = sealing.from_file(settings.secrets.key_file)
+    poster = WebhookPoster.of(settings, sealer)
+    open_parts.push_async_callback(poster.close)
+    await poster.open()
+    given = settings.subscriptions
+    loop = SubscriptionLoop(
+        store,
+        wakeup,
+        poster,
+        installation_id=store.installation_id,
+        rules=RetryRules(window=given.retry_window, first_pause=given.first_pause, longest_pause=given.longest_pause),
+        keep=given.keep,
+        observe=None if metrics is None else metrics.webhook,
+    )
+    open_parts.push_async_callback(loop.close)
+    return loop, Subscriptions(store, poster, sealer, url_problem=guard_of(settings).url_problem, on_change=loop.soon)
 
 
 async def watch(
@@ -161,6 +206,7 @@ class NodeParts:
     """Counts a stall of the event loop, in seconds; None where metrics are switched off."""
     hub: Hub
     alerts: Alerts
+    webhooks: Subscriptions
     access: Access
     audit_watch: AuditWatch
     """One of the node's loops; asked once more when the last call was answered."""
@@ -193,6 +239,7 @@ async def assembled(
         open_parts.callback(signal_events(store, wakeup))
         hub = open_hub(store, wakeup, metrics, open_parts)
         alert_loop, alerts = await watch(settings, store, metrics, open_parts, port)
+        webhook_loop, webhooks = await deliver_webhooks(settings, store, wakeup, metrics, open_parts)
         tasks = TaskCache(store)
         long_poll = LongPoll(store, wakeup)
         open_parts.push_async_callback(long_poll.close)
@@ -206,23 +253,33 @@ async def assembled(
         access = Access(store, sealer, calls_per_minute=settings.auth.calls_per_minute)
         open_parts.push_async_callback(access.close)
         audit_watch = AuditWatch(access.audit_log, in_words)
-        others: dict[str, Loop] = {"alerts": alert_loop, "audit watch": audit_watch}
+        others: dict[str, Loop] = {
+            "alerts": alert_loop,
+            "subscriptions": webhook_loop,
+            "audit watch": audit_watch,
+        }
         if workers:
             others["call queues"] = CallQueues(store, workers[0])
+        fetcher = Fetcher(guard_of(settings), connect_timeout=settings.executor.connect_timeout)
+        services = build(
+            store,
+            wakeup,
+            Rules.of(settings, template.check, Judge.of(settings).objection, guard_of(settings).url_problem),
+            tasks,
+            long_poll,
+            fetcher.fetch,
+        )
+        if is_scheduler:
+            others["calendars"] = CalendarRefresh(services.calendars)
         node = planning_node(parts, workers, scheduler=is_scheduler, others=others)
         yield NodeParts(
             node=node,
-            services=build(
-                store,
-                wakeup,
-                Rules.of(settings, template.check, Judge.of(settings).objection, guard_of(settings).url_problem),
-                tasks,
-                long_poll,
-            ),
+            services=services,
             readings=None if metrics is None else Readings(metrics, store, stalled=node.loops.stalled_kinds),
             stalled=None if metrics is None else metrics.loop_stalls.observe,
             hub=hub,
             alerts=alerts,
+            webhooks=webhooks,
             access=access,
             audit_watch=audit_watch,
             long_poll=long_poll,

@@ -32,7 +32,7 @@ from noonbell.telemetry import logs
 from noonbell.version import __version__
 from noonbell.wiring import process
 from noonbell.wiring.application import Listening, application, asks_for_tokens, listen, warn
-from noonbell.wiring.assemble import NodeParts, assembled, make_store, store_in_words
+from noonbell.wiring.assemble import NodeParts, assembled, make_store, store_in_words, warn_of_commands
 from noonbell.wiring.declared_tasks import load_app, reconcile
 from noonbell.wiring.process import Stop, end_process_if, loop_factory
 
@@ -174,11 +174,14 @@ def _address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def run_worker(settings: Settings, location: str, options: WorkerOptions) -> int:
-    """`work` in an event loop of its own; the exit code. Startup errors are raised as NoonbellError."""
+def run_worker(settings: Settings, location: str | None, options: WorkerOptions) -> int:
+    """`work` in an event loop of its own; the exit code. Startup errors are raised as NoonbellError.
+
+    Without a `location` it carries out commands alone.
+    """
     logs.set_up(settings.logging.level, as_json=settings.logging.json)
-    app = load_app(location)
-    if not len(app.handlers):
+    app = App("commands") if location is None else load_app(location)
+    if not len(app.handlers) and options.commands is None:
         raise SettingsError.field("--app", f"is {location!r}, whose App has no jobs: there would be nothing to do")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         end_process_if(runner.run(work(settings, app, options)))
@@ -203,6 +206,8 @@ async def work(settings: Settings, app: App, options: WorkerOptions) -> int:
             await open_parts.enter_async_context(app.attached(services))
             process.settle_down()
             async with schema.looking(), _started(node, settings.server.graceful_timeout):
+                if options.commands is not None:
+                    warn_of_commands(options.commands)
                 log.info(
                     "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
                     *(__version__, worker.id, ", ".join(worker.queues), worker.in_flight.concurrency),

@@ -642,7 +642,7 @@ async def test_it_was_disabled_then(store: Store, clock: ManualClock):
     answer = await why(store, task, 20)
     for one in (disabled, answer):
         assert (one["cause"], one["actor"], one["since"]) == ("disabled", "ann", rfc3339(at(15)))
-    assert "enabled again by bob at 2026-01-01 10:00:35" in answer["message"]
+    assert "resumed by bob at 2026-01-01 10:00:35" in answer["message"]
     assert (await why(store, task, 40))["cause"] == "no_worker"
 
 

@@ -91,6 +91,10 @@ async def world() -> AsyncIterator[World]:
         await make("/plans", {"station": "s", "plan_type": "none", "messages": ["x"], "plan_id": "ab"})
         await make("/alerts/rules", {"name": "failed"})
         await make("/alerts/channels", {"name": "ops", "url": url})
+        hook = "http://127.0.0.1:8099/hook"
+        await make("/subscriptions", {"name": "billing", "url": hook})
+        delivery = (await make("/subscriptions/billing/test", {}, 200))["delivery_id"]
+        await api.good("PUT", "/calendars/china", {}, headers=headers)
         await make("/workers/w/claim", {"wait_seconds": 0, "queues": ["other"]}, 200)
         run = (await make(f"/tasks/{task}/trigger", {}, 200))["run_id"]
         lease = await api.claim()
@@ -104,6 +108,9 @@ async def world() -> AsyncIterator[World]:
             "name": "q",
             "rule": "failed",
             "channel": "ops",
+            "subscription": "billing",
+            "delivery_id": str(delivery),
+            "calendar": "china",
             "token": "nobody",
             "callback_token": str(lease.callback_token),
         }

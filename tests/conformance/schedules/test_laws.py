@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from conformance.schedules.expressions import SINCE, ZONES, clock_changes, random_expression, random_start
 from noonbell.errors import ScheduleError
-from noonbell.when import KINDS, LATEST, Schedule, normalise, parse
+from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
+from noonbell.when import KINDS, LATEST, Schedule, compose, normalise, parse
 from noonbell.when.due import Bounds, Due, due, first, shortest_gap
 from noonbell.when.zones import YEAR
 from services.size import size
@@ -48,6 +49,22 @@ specs: st.SearchStrategy[dict[str, Any]] = st.one_of(
         {"type": st.just("once"), "at": st.just("2026-03-29T02:30:00"), "run_if_late": st.booleans()}
     ),
 )
+parts = specs.filter(lambda spec: spec["type"] != "once").map(lambda spec: {**spec, "repeat": None})
+compositions: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "schedules": st.lists(parts.filter(lambda spec: "dst" not in spec), min_size=1, max_size=3),
+        "exclude": st.lists(parts.filter(lambda spec: "dst" not in spec), max_size=2),
+        "dst": st.none()
+        | st.fixed_dictionaries(
+            {
+                "gap": st.sampled_from((None, *GapRule)),
+                "repeat": st.sampled_from((None, *RepeatedTimeRule)),
+            }
+        ),
+    }
+)
+"""As the fields of a task have them; a single schedule with a rule for clock changes is one too."""
+rules = st.one_of(specs, compositions)
 zones = st.sampled_from((*ZONES, "Africa/Casablanca", "+05:45"))
 CHANGES = {tz: clock_changes(tz, SINCE, SINCE + 8 * YEAR) for tz in (*ZONES, "Africa/Casablanca", "+05:45")}
 seeds = st.integers(0, 10**9)
@@ -58,7 +75,13 @@ law = settings(max_examples=size(120, 600), derandomize=True, deadline=None, sup
 def schedule_of(spec: dict[str, Any], tz: str) -> Schedule:
     """As it is stored: with the time of creation filled in."""
     try:
-        return parse(normalise(spec, tz, NOW), tz)
+        if "schedules" not in spec:
+            return parse(normalise(spec, tz, NOW), tz)
+        changes = None if spec["dst"] is None else ClockChanges(**spec["dst"])
+        named, taken = (
+            [normalise(each, tz, NOW, changes=changes) for each in spec[name]] for name in ("schedules", "exclude")
+        )
+        return compose(named, taken, tz, changes)
     except ScheduleError as bad:
         assume("never fires" not in bad.message)
         raise
@@ -78,7 +101,7 @@ def test_every_kind_is_under_these_laws() -> None:
 
 
 @law
-@given(specs, zones, seeds)
+@given(rules, zones, seeds)
 def test_next_is_later_and_previous_is_its_mirror(spec: dict[str, Any], tz: str, seed: int) -> None:
     schedule = schedule_of(spec, tz)
     start = random_start(Random(seed), CHANGES[tz])
@@ -108,7 +131,7 @@ def test_the_stored_form_reads_back_as_itself(spec: dict[str, Any], tz: str, see
 
 
 @law
-@given(specs, zones, seeds)
+@given(rules, zones, seeds)
 def test_counting_is_the_same_as_walking(spec: dict[str, Any], tz: str, seed: int) -> None:
     schedule = schedule_of(spec, tz)
     start = random_start(Random(seed), CHANGES[tz])
@@ -150,7 +173,7 @@ def told(account: Due) -> tuple[list[int], int, int | None, int | None, int | No
 
 @law
 @given(
-    specs,
+    rules,
     zones,
     seeds,
     st.integers(0, 300),
@@ -183,7 +206,7 @@ def test_due_accounts_for_every_slot(
 
 
 @law
-@given(specs, zones, seeds, st.sampled_from((0, 3, 100)), st.sampled_from((None, 4, 90)))
+@given(rules, zones, seeds, st.sampled_from((0, 3, 100)), st.sampled_from((None, 4, 90)))
 def test_a_small_budget_gives_the_same_account_in_pieces(
     spec: dict[str, Any], tz: str, seed: int, keep: int, remaining: int | None
 ) -> None:
@@ -207,7 +230,7 @@ def test_a_small_budget_gives_the_same_account_in_pieces(
 
 
 @law
-@given(specs, zones, seeds)
+@given(rules, zones, seeds)
 def test_bounds_are_inclusive(spec: dict[str, Any], tz: str, seed: int) -> None:
     schedule = schedule_of(spec, tz)
     slots = walk(schedule, random_start(Random(seed), CHANGES[tz]), LATEST, 3)
@@ -220,7 +243,7 @@ def test_bounds_are_inclusive(spec: dict[str, Any], tz: str, seed: int) -> None:
 
 
 @law
-@given(specs, zones, seeds)
+@given(rules, zones, seeds)
 def test_no_two_slots_are_nearer_than_the_shortest_gap(spec: dict[str, Any], tz: str, seed: int) -> None:
     schedule = schedule_of(spec, tz)
     start = random_start(Random(seed), CHANGES[tz])

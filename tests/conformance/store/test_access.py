@@ -172,6 +172,17 @@ async def test_nodes_with_and_without_a_key_append_to_one_chain(store, another_n
     assert await flaws(store, keyed, Head(13, entries[-1].hash)) == []
 
 
+async def test_a_node_appends_to_what_is_there_and_not_to_what_it_wrote_itself(store, another_node):
+    """The store went back to an earlier state, and another node was first to write."""
+    other = await another_node()
+    await store.write_audit([deed(number) for number in range(3)])
+    await meddle(store, "delete from audit where id > 2", "update counters set value = 2 where name = 'audit'")
+    await other.write_audit([deed(7, "bob")])
+    await store.write_audit([deed(8)])
+    assert [entry.deed.actor for entry in await store.audit_entries(1, 10)] == ["ada", "ada", "bob", "ada"]
+    assert await flaws(store) == []
+
+
 async def test_what_was_cut_off_is_missed_by_the_counter_and_by_an_expected_head(store):
     written = await store.write_audit([deed(number) for number in range(5)])
     head = Head(5, written[-1].hash)

@@ -32,7 +32,7 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.model.call import CALL_TYPE, Call, call_of, name_of, stored, task_spec
-from noonbell.model.request import Publication, PublishOutcome, TaskQuery
+from noonbell.model.request import Publication, PublishOutcome, RunQuery, TaskQuery
 from noonbell.model.run import Lease, Origin, RunBodies, RunId
 from noonbell.model.task import ExecType, RetryPolicy, Task
 from noonbell.model.worker import WorkerInfo
@@ -251,3 +251,30 @@ async def test_an_ordinary_run_tells_nothing(store: Store):
     await finished(store, task)
     lease = await publish(store, task)
     assert (await claim_one(store)).run_id == lease
+
+
+async def test_calls_are_found_by_their_labels(store: Store):
+    task = await calls_of(store)
+    labels = [{"team": "mail"}, {"team": "Mail"}, {"team": "mail", 'a "q" $.x': "%'_ü"}, {}, {"mail": "team"}]
+    bodies = [None, '{"labels": {"team": "mail"}}']
+    asked = [
+        Publication(task_id=task.id, origin=Origin.CALL, overrides=stored(Call(url=URL, labels=each), body))
+        for body in bodies
+        for each in labels
+    ]
+    made = ids(await store.publish(asked))
+    other = await store.create_task(job("other", labels={"team": "mail"}))
+    by_task = await publish(store, other)
+
+    async def found(name: str, value: str, **more: Any) -> list[int]:
+        query = RunQuery(label=(name, value), sort="id", page_size=50, **more)
+        return [run.id for run in (await store.runs(query)).items]
+
+    calls = {"origin": Origin.CALL}
+    assert await found("team", "mail", **calls) == [made[0], made[2], made[5], made[7]]
+    assert await found("team", "Mail", **calls) == [made[1], made[6]]
+    assert await found('a "q" $.x', "%'_ü", **calls) == [made[2], made[7]]
+    assert await found("team", "%", **calls) == []
+    assert await found("team", "mail", status=(S.SCHEDULED,), **calls) == [made[0], made[2], made[5], made[7]]
+    assert await found("team", "mail") == [by_task]
+    assert (await store.runs(RunQuery(label=("team", "mail"), origin=Origin.CALL))).total == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ import pytest
 
 from conformance.store.builders import Node, at, claim_due, done, finish, ids, job, runs_of
 from noonbell.clock import ManualClock
-from noonbell.model.dedupe import Dedupe, DedupeMode, Keep
+from noonbell.model.dedupe import Dedupe, DedupeKeep, DedupeMode
 from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.run import Lease
 from noonbell.model.task import Task
 from noonbell.ports import Store
 
-FIRST, LAST = Keep.FIRST, Keep.LAST
+FIRST, LAST = DedupeKeep.FIRST, DedupeKeep.LAST
 
 
 def key(**more: Any) -> Dedupe:
@@ -70,19 +70,55 @@ CASES = {
 async def test_publishes_that_share_a_key_make_the_runs_of_the_table(store: Store, clock: ManualClock, name: str):
     case = CASES[name]
     task = await store.create_task(job())
-    answers, starts = "", []
+    answers = ""
+
+    async def publish(number: int) -> None:
+        nonlocal answers
+        (answer,) = await store.publish([published(task, case, number)])
+        answers += str(answer.outcome)[0]
+
+    starts = await played(store, clock, case, publish)
+    assert (answers, starts) == (case.answers, list(case.starts))
+    assert len(await runs_of(store, task)) == answers.count("c")
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_twenty_publishers_at_each_moment_of_the_table_make_the_same_runs(
+    store: Store, another_node: Node, clock: ManualClock, name: str
+):
+    case = CASES[name]
+    task = await store.create_task(job())
+    nodes = [store, await another_node()]
+    made: list[int] = []
+
+    async def publish(number: int) -> None:
+        asked = (nodes[each % 2].publish([published(task, case, number)]) for each in range(20))
+        outcomes = [answer.outcome for (answer,) in await asyncio.gather(*asked)]
+        made.append(outcomes.count(PublishOutcome.CREATED))
+
+    assert await played(store, clock, case, publish) == list(case.starts)
+    assert made == [int(letter == "c") for letter in case.answers]
+    assert len(await runs_of(store, task)) == sum(made)
+
+
+def published(task: Task, case: Case, number: int) -> Publication:
+    return Publication(task_id=task.id, dedupe=case.dedupe, payload={"number": number})
+
+
+async def played(
+    store: Store, clock: ManualClock, case: Case, publish: Callable[[int], Awaitable[None]]
+) -> list[tuple[int, int]]:
+    """Second by second: what started, when and with which payload."""
+    starts = []
     held: list[tuple[int, Lease]] = []
     for second in range(max(case.publishes) + 30):
         clock.set(at(second))
         for until, lease in [each for each in held if each[0] <= second]:
             await done(store, finish(lease))
             held.remove((until, lease))
-        for number, published in enumerate(case.publishes):
-            if published == second:
-                (answer,) = await store.publish(
-                    [Publication(task_id=task.id, dedupe=case.dedupe, payload={"number": number})]
-                )
-                answers += str(answer.outcome)[0]
+        for number, moment in enumerate(case.publishes):
+            if moment == second:
+                await publish(number)
         if second >= case.workers_from:
             for lease in await claim_due(store):
                 starts.append((second, lease.payload["number"]))
@@ -90,8 +126,7 @@ async def test_publishes_that_share_a_key_make_the_runs_of_the_table(store: Stor
             for until, lease in [each for each in held if each[0] <= second]:
                 await done(store, finish(lease))
                 held.remove((until, lease))
-    assert (answers, starts) == (case.answers, list(case.starts))
-    assert len(await runs_of(store, task)) == answers.count("c")
+    return starts
 
 
 async def test_a_publish_that_makes_no_run_is_answered_with_the_standing_one(store: Store):

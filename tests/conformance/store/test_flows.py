@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -549,6 +550,19 @@ async def test_two_nodes_settle_the_steps_of_one_flow(store: Store, another_node
     await done(other, finish(taken["b"]))
     await done(other, finish((await take(other, "c"))["c"]))
     assert await status_of(store, run_id) is S.SUCCESS
+
+
+async def test_two_nodes_that_settle_the_last_two_needs_start_what_follows_once(store: Store, another_node: Node):
+    other = await another_node()
+    task = await flow(store, step("a"), step("b"), step("c", "a", "b"), max_concurrency=None)
+    for _ in range(10):
+        run_id = await publish(store, task)
+        taken = await take(store, "a", "b")
+        answers = await asyncio.gather(store.settle([finish(taken["a"])]), other.settle([finish(taken["b"])]))
+        assert answers == [[SettleResult.DONE], [SettleResult.DONE]]
+        await done(store, finish((await take(store, "c"))["c"]))
+        assert await status_of(store, run_id) is S.SUCCESS
+    assert (await audit(store)).flaws == []
 
 
 # Again

@@ -291,6 +291,30 @@ async def test_the_limit_of_the_task_holds_besides(store: Store):
     assert claimed_ids(await claim(store)) == [runs[1]]
 
 
+@pytest.mark.parametrize("named", [False, True])
+async def test_what_a_key_holds_back_counts_for_the_queue_depth(store: Store, named: bool):
+    spec = job("keyed", max_concurrency=1, queue_depth=2, concurrency_key=None if named else "payload.tenant")
+    task = await store.create_task(spec)
+    key = {"overrides": {"concurrency_key": "acme"}} if named else {}
+    asked = [Publication(task_id=task.id, **of("acme", **key)) for _ in range(4)]
+    made = [(await store.publish([each]))[0] for each in asked]
+    assert [answer.reason for answer in made] == [None, None, None, "queue_full"]
+    await done(store, finish(await claim_one(store)))
+    await claim_one(store)
+    again = await store.publish([asked[0], asked[1]])
+    assert [answer.reason for answer in again] == [None, "queue_full"]
+
+
+async def test_a_queue_says_how_many_of_the_waiting_are_held_by_their_key(store: Store):
+    task = await store.create_task(keyed())
+    await publish_to(store, task, "a", "a", "a", "b", "b")
+    (queue,) = await store.queues()
+    assert (queue.waiting, queue.held, queue.running) == (5, 3, 0)
+    await claim(store)
+    (queue,) = await store.queues()
+    assert (queue.waiting, queue.held, queue.running) == (3, 3, 2)
+
+
 async def test_a_run_that_its_rate_holds_back_gives_the_place_of_its_key_up(store: Store, clock: ManualClock):
     rate = RateLimit(max=1, per_seconds=10, key="user")
     task = await store.create_task(keyed(rate_limit=rate))

@@ -237,3 +237,15 @@ async def test_the_store_knows_when_a_scheduler_was_last_alive(store: Store, clo
     clock.advance(7)
     await store.note_scheduler()
     assert await store.scheduler_seen_at() == clock.now()
+
+
+async def test_the_queues_that_tasks_name_are_known_while_the_tasks_are_there(store: Store):
+    await store.create_task(http())
+    first = await store.create_task(job(name="first", queue="mail/out"))
+    await store.create_task(job(name="second", queue="mail/out"))
+    await store.create_task(job(name="third", queue="Ärger"))
+    assert sorted(await store.task_queues()) == ["http", "mail/out", "Ärger"]
+    await store.delete_task(first.id)
+    assert "mail/out" in await store.task_queues()
+    await store.delete_task((await store.task_named("second")).id)
+    assert sorted(await store.task_queues()) == ["http", "Ärger"]

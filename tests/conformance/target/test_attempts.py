@@ -14,10 +14,11 @@ from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunStatus
-from noonbell.model.task import FLOWS, TARGET_KINDS, TaskSpec
+from noonbell.model.task import BROKERS, FLOWS, TARGET_KINDS, TaskSpec
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets import MAKERS
+from services.brokers import Broker
 from unit.targets.make import assignment
 
 TIMEOUT = 30.0
@@ -37,8 +38,14 @@ async def memory() -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture(params=CARRIED_OUT)
 async def scene(request: pytest.FixtureRequest, memory: MemoryStore) -> AsyncIterator[Scene]:
-    async with SCENES[request.param](memory) as made:
+    async with SCENES[request.param](memory, *broker_for(request)) as made:
         yield made
+
+
+def broker_for(request: pytest.FixtureRequest) -> tuple[Broker, ...]:
+    """For a kind that publishes to one."""
+    names = {kind.name: kind.named_by for kind in BROKERS}
+    return (request.getfixturevalue("broker_named")(names[request.param]),) if request.param in names else ()
 
 
 def an_attempt(scene: Scene, way: str) -> Assignment:
@@ -131,7 +138,9 @@ async def settled(scene: Scene, store: MemoryStore, way: str) -> Run:
     (published,) = await store.publish([Publication(task_id=task.id)])
     assert published.run_id is not None
     targets = dict.fromkeys(spec.target_kind.exec_types, scene.target)
-    worker = Worker(store, LocalWakeup(), targets, worker_id="one", queues=(spec.queue,))
+    named = spec.target_kind.claimed_as
+    types = None if named is None else (named,)
+    worker = Worker(store, LocalWakeup(), targets, worker_id="one", queues=(spec.queue,), job_types=types)
     await worker.register()
     async with asyncio.timeout(PATIENCE):
         await worker.run_until_idle()

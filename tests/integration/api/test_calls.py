@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from integration.api.serving import Api
+from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import Lease, RunStatus
@@ -189,3 +192,78 @@ async def test_calls_of_one_key_are_made_one_after_the_other(api_everywhere: Api
     await api.finish(first[pair[1]], RunStatus.FAILED)
     assert {lease.run_id for lease in await claim(api)} == {made_so[1], pair[2]}
     assert await problems(api, "/calls", {"url": URL, "max_per_key": 2}) != {}
+
+
+async def test_a_task_cannot_run_after_calls(api_everywhere: Api):
+    api = api_everywhere
+    await made(api)
+    named = await api.call(
+        "POST", "/tasks", {"name": "after", "target_url": URL, "after": {"tasks": [{"task": "calls:http"}]}}
+    )
+    task = await api.store.task_named("calls:http")
+    assert task is not None
+    by_id = await api.call(
+        "POST", "/tasks", {"name": "after", "target_url": URL, "after": {"tasks": [{"task": task.id}]}}
+    )
+    for told, shown in ((named, "'calls:http'"), (by_id, str(task.id))):
+        assert (told.status, told.code) == (400, "INVALID_ARGUMENT")
+        assert told.body["details"] == {
+            "after.tasks[0].task": f"is {shown}, which is built in, for calls; expected another task:"
+            " a call has a success_url and a failure_url"
+        }
+    assert (await api.good("GET", "/tasks"))["items"] == []
+
+
+async def test_workers_show_no_job_type_of_calls(api_everywhere: Api):
+    api = api_everywhere
+    for id_, types in (("http", (CALL_TYPE,)), ("jobs", ("resize",)), ("any", None)):
+        await api.store.register_worker(
+            WorkerInfo(id=id_, incarnation="a", queues=("default",), job_types=types, concurrency=1)
+        )
+    items = (await api.good("GET", "/workers"))["items"]
+    assert {one["id"]: one["job_types"] for one in items} == {"any": None, "http": [], "jobs": ["resize"]}
+
+
+async def test_a_worker_of_the_protocol_cannot_ask_for_calls(quick_api: Api):
+    await made(quick_api, queue="default")
+    told = await problems(quick_api, "/workers/w1/claim", {"queues": ["default"], "job_types": ["resize", CALL_TYPE]})
+    assert told == {"job_types": "names 'noonbell.call'; only built-in workers make calls"}
+
+
+async def test_a_task_cannot_have_the_job_type_of_calls(quick_api: Api):
+    told = await problems(quick_api, "/tasks", {"name": "mine", "job_type": CALL_TYPE})
+    assert told == {"job_type": "is 'noonbell.call', which is for calls; POST /api/v1/calls makes one"}
+
+
+async def test_a_call_that_no_worker_takes_in_time_is_skipped_and_told(api_everywhere: Api):
+    api = api_everywhere
+    now = await api.store.now()
+    soon, late = rfc3339(Instant(now + SECOND)), rfc3339(Instant(now + 3_600 * SECOND))
+    expiring = await made(api, expires_at=soon, failure_url=URL, labels={"team": "mail"})
+    (kept,) = (await api.good("POST", "/calls/batch", {"calls": [{"url": URL, "expires_at": late}]}))["calls"]
+    assert (await api.good("GET", f"/runs/{kept['run_id']}"))["expires_at"] == late
+    expired = 0
+    async with asyncio.timeout(30):
+        while expired == 0:
+            expired = len((await api.store.expire(10)).tasks)
+            await asyncio.sleep(0.05)
+    run = await api.good("GET", f"/runs/{expiring}")
+    assert (run["status"], run["skip_reason"], run["attempt"]) == ("SKIPPED", "expired", 0)
+    leases = await claim(api)
+    told = next(lease for lease in leases if lease.run_id != kept["run_id"])
+    assert told.overrides is not None
+    outcome = msgspec.json.decode(told.overrides["override_body"])
+    assert (outcome["run_id"], outcome["status"], outcome["attempts"]) == (expiring, "SKIPPED", 0)
+    assert len(leases) == 2
+
+
+async def test_a_call_cannot_be_over_before_it_is_due(quick_api: Api):
+    now = await quick_api.store.now()
+    soon = rfc3339(Instant(now + 60 * SECOND))
+    said = "is over when the call is due; expected a later time"
+    assert await problems(quick_api, "/calls", {"url": URL, "expires_at": rfc3339(now)}) == {"expires_at": said}
+    late = {"url": URL, "expires_at": soon, "delay_seconds": 61}
+    later = {"url": URL, "expires_at": soon, "run_at": soon}
+    told = await problems(quick_api, "/calls/batch", {"calls": [late, {"url": URL, "expires_at": soon}, later]})
+    assert told == {"calls[0].expires_at": said, "calls[2].expires_at": said}
+    assert await claim(quick_api) == []

@@ -85,7 +85,7 @@ async def test_the_page_of_a_task_lists_the_keys_that_wait(quick_api: Api):
     for _ in range(3):
         await api.good("POST", f"/tasks/{task}/trigger", {"payload": {"tenant": "<acme>"}})
     await under_way(api)
-    for lang, words in (("en", "Keys that wait"), ("zh", "等待中的键")):
+    for lang, words in (("en", "Waiting keys"), ("zh", "等待中的键")):
         page = await api.call("GET", f"//tasks/{task}", headers={"accept": "text/html", "accept-language": lang})
         assert words in page.text
         assert "&lt;acme&gt;" in page.text

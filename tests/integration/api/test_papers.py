@@ -22,6 +22,7 @@ from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.task import TaskSpec
 from noonbell.settings import AuthSettings
+from noonbell.targets import allowed_commands
 from services.ports import reserved_port
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -32,6 +33,7 @@ PROTOCOL = DOCS / "how-to/worker-protocol.md"
 QUEUES = DOCS / "how-to/queues.md"
 AFTER = DOCS / "how-to/run-after-others.md"
 CALLS = DOCS / "how-to/call-a-url.md"
+COMMANDS = DOCS / "how-to/commands.md"
 KEYS = [DOCS / "how-to/limits-per-key.md", DOCS / "how-to/debounce-and-throttle.md"]
 
 HOST = "http://localhost:8080"
@@ -151,6 +153,36 @@ async def its_token(api: Api) -> int:
     return int(token)
 
 
+async def a_delivery(api: Api) -> int:
+    """Of subscription billing, which the lines before it have made: a test."""
+    return int((await api.good("POST", "/subscriptions/billing/test"))["delivery_id"])
+
+
+_ICS = (
+    b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:test\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20260101T000000Z\r\n"
+    b"DTSTART;VALUE=DATE:20261225\r\nSUMMARY:Christmas Day\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+
+
+async def a_fetched_calendar(api: Api) -> str:
+    """One whose source is a server that answers twice: when the calendar is saved, and when it is refreshed."""
+    left = [1, 0]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(_ICS)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + _ICS)
+        await writer.drain()
+        writer.close()
+        if not left.pop(0):
+            server.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await api.good("PUT", "/calendars/uk", {"ical": {"url": f"http://127.0.0.1:{port}/uk.ics"}})
+    return "uk"
+
+
 async def an_admin_token(api: Api) -> str:
     number = len(await api.parts.access.tokens())
     return (await api.parts.access.create(f"admin {number}", Role.ADMIN))[1]
@@ -158,6 +190,7 @@ async def an_admin_token(api: Api) -> str:
 
 MADE = {
     "ADMIN_TOKEN": an_admin_token,
+    "FETCHED_CALENDAR": a_fetched_calendar,
     "WORKER_ID": a_worker,
     "HELD_RUN_ID": a_held_run,
     "TOKEN": its_token,
@@ -167,6 +200,7 @@ MADE = {
     "FLOW_RUN_ID": a_flow_run,
     "PENDING_RUN_ID": a_pending_run,
     "CALLBACK_TOKEN": a_token,
+    "DELIVERY_ID": a_delivery,
 }
 
 
@@ -231,6 +265,16 @@ async def test_every_line_of_the_page_about_calls_works(quick_api: Api):
     for line in curl_lines(CALLS):
         assert (await run_line(quick_api, line)).status == 200, line
     assert all(json.loads(block) for block in blocks(CALLS, "json"))
+
+
+async def test_the_lines_of_the_page_about_commands_work(quick_api: Api, tmp_path: Path):
+    for line in curl_lines(COMMANDS):
+        assert (await run_line(quick_api, line)).status == 201, line
+    (block,) = blocks(COMMANDS, "yaml")
+    file = tmp_path / "allow.yaml"
+    file.write_text(block)
+    file.chmod(0o600)
+    assert allowed_commands(str(file)).file.programs == ("/usr/local/bin/backup", "/usr/bin/rsync")
 
 
 @pytest.mark.parametrize("page", KEYS, ids=lambda page: page.stem)

@@ -42,7 +42,10 @@ async def test_a_queue_shows_what_is_in_it(api_everywhere: Api):
         "paused": False,
         "concurrency": None,
         "rate_limit": None,
+        "quiet": [],
+        "spread_seconds": 0,
         "waiting": 1,
+        "held": 0,
         "delayed": 1,
         "running": 1,
     }
@@ -330,3 +333,13 @@ async def test_a_good_callback_of_the_same_peer_is_heard_all_the_same(quick_api:
         await quick_api.call("POST", f"/callbacks/guess-{n}", {"status": "SUCCESS"})
     answer = await quick_api.good("POST", f"/callbacks/{lease.callback_token}", {"status": "SUCCESS"})
     assert answer == {"run_id": lease.run_id, "final_status": "SUCCESS"}
+
+
+async def test_a_queue_that_only_a_task_names_is_listed_and_can_be_limited_and_paused(api_everywhere: Api):
+    api = api_everywhere
+    await api.create(name="letters", target_url=None, job_type="send", queue="mail")
+    assert [each["name"] for each in (await api.good("GET", "/queues"))["items"]] == ["mail"]
+    await api.good("PUT", "/queues/mail", {"concurrency": 2})
+    await api.good("POST", "/queues/mail/pause")
+    (mail,) = (await api.good("GET", "/queues"))["items"]
+    assert (mail["concurrency"], mail["paused"], mail["waiting"]) == (2, True, 0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from integration.api.serving import JOB, Api
+from noonbell.model.task import OWN_QUEUES
 from noonbell.model.worker import WorkerInfo
 from noonbell.stores.sql.statement import Execute
 
@@ -68,7 +69,7 @@ async def test_a_change_that_makes_no_sense_changes_nothing(quick_api: Api, body
 async def test_a_built_in_worker_is_drained_and_resumed_from_outside(api: Api):
     await api.parts.node.start()
     try:
-        (mine,) = [one for one in (await api.good("GET", "/workers"))["items"] if one["queues"] == ["http"]]
+        (mine,) = [one for one in (await api.good("GET", "/workers"))["items"] if one["queues"] == list(OWN_QUEUES)]
         await api.good("POST", f"/workers/{mine['id']}/drain")
         await told(api, mine["id"], "draining")
         run_id = await api.trigger(await api.create())

@@ -31,6 +31,7 @@ AFTER = DOCS / "how-to/run-after-others.md"
 CALLS = DOCS / "how-to/call-a-url.md"
 PER_KEY = DOCS / "how-to/limits-per-key.md"
 DEDUPE = DOCS / "how-to/debounce-and-throttle.md"
+SEVERAL = DOCS / "how-to/several-schedules.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -83,8 +84,8 @@ async def test_the_page_about_jobs_put_together_is_true(tmp_path: Path, monkeypa
         await run(block, COMPOSE, names)
 
 
-@pytest.mark.parametrize("page", [PER_KEY, DEDUPE], ids=lambda page: page.stem)
-async def test_the_pages_about_keys_of_runs_are_true(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("page", [PER_KEY, DEDUPE, SEVERAL], ids=lambda page: page.stem)
+async def test_the_pages_about_keys_and_schedules_are_true(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):

@@ -142,7 +142,7 @@ async def test_the_page_of_a_task_links_what_it_follows_and_what_follows_it(ever
     assert re.search(rf'/tasks/{extract}">extract</a> <span class="muted">when it succeeds', found)
     assert re.search(rf'/tasks/{check}">check</a> <span class="muted">when it fails', found)
     assert "after extract and check (when it fails)" in text
-    assert "it runs when what it follows has ended" in text
+    assert "it runs when the tasks it follows have ended" in text
     assert part(text, "data-waits") == part(text, "data-followers") == ""
     text = await get(api, f"/tasks/{check}")
     assert re.search(rf'/tasks/{load}">load</a> <span class="muted">when it fails', part(text, "data-followers"))
@@ -183,7 +183,7 @@ async def test_a_follower_that_was_switched_off_and_a_task_without_neighbours(ap
     load = await api.create(name="load", after={"tasks": [{"task": "extract"}, {"task": "check"}], "same_slot": False})
     run = await ended(api, extract)
     await api.good("POST", f"/tasks/{load}/disable")
-    assert "load was off: no run followed." in part(await get(api, f"/runs/{run}"), "data-downstreams")
+    assert "load was paused: no run followed." in part(await get(api, f"/runs/{run}"), "data-downstreams")
     alone = await ended(api, await api.create(name="alone"))
     assert 'data-live="around"' not in await get(api, f"/runs/{alone}")
     failed = await ended(api, check, "FAILED")

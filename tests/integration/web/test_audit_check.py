@@ -76,7 +76,7 @@ async def test_what_is_wrong_is_told_by_its_kind_and_in_words(keyed: Api):
 
 
 async def test_without_a_key_the_page_says_what_the_log_is_worth(api: Api):
-    assert "Nothing was changed yet" in await get(api, "/activity/check")
+    assert "No changes yet" in await get(api, "/activity/check")
     await api.create(name="a")
     for path in ("/activity", "/activity/check"):
         assert "who can write to the store can write the whole log anew" in await get(api, path)

@@ -24,6 +24,7 @@ async def test_the_list_shows_what_is_called_and_can_be_narrowed(api: Api, lang:
     assert "team=mail" in both
     assert f"/runs/{task_run}" not in both
     narrowed = {"/calls?queue=reports": two, "/calls?key=k-1": one, "/calls?status=SCHEDULED&queue=reports": two}
+    narrowed["/calls?label=team%3Dmail"] = one
     for path, expected in narrowed.items():
         text = await get(api, path, lang)
         assert [str(each["run_id"]) in text for each in (one, two)] == [expected is one, expected is two], path
@@ -32,10 +33,12 @@ async def test_the_list_shows_what_is_called_and_can_be_narrowed(api: Api, lang:
 
 async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: Api):
     sent = {"url": URL, "method": "PUT", "headers": "Authorization: Bearer hush-hush\nX-Mine: a:b", "body": "{{x}}\n"}
+    sent |= {"expires_at": "2100-01-01T00:00:00Z"}
     sent |= {"delay_seconds": "3600", "key": "k", "queue": "", "success_url": f"{URL}/good", "failure_url": ""}
     status, place, _ = await post(api, "/calls", sent)
     assert status == 303
     run = await api.good("GET", f"{place}")
+    assert run["expires_at"] == "2100-01-01T00:00:00Z"
     assert (run["origin"], run["key"], run["queue"], run["call"]["method"]) == ("call", "k", "http", "PUT")
     assert set(run["call"]["headers"]) == {"Authorization", "X-Mine"}
     page = await get(api, place)

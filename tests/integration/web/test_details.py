@@ -267,3 +267,42 @@ async def test_the_page_of_a_run_that_a_pause_holds_back_leads_to_where_it_is_en
     text = await get(api, f"/runs/{run}")
     assert 'data-advice="paused"' in text
     assert re.search(r'data-advice="paused">.*?<a href="[./]*">Overview</a>', text)
+
+
+async def test_a_traceback_keeps_its_lines_and_folds_the_frames_of_noonbell(api):
+    task = await api.create(name="a")
+    own = '  File "/x/site-packages/noonbell/app/job.py", line 9, in run\n    yield\n'
+    trace = f'{own}  File "/srv/jobs.py", line 12, in charge\n    row["total"]\n'
+    run = await api.trigger(task)
+    details = {"kind": "error", "traceback": trace}
+    await api.finish(await api.claim(), "FAILED", error_message="KeyError: 'total'", error_details=details)
+    text = (await page(api, f"/runs/{run}")).replace("&#34;", '"').replace("&#39;", "'")
+    assert '    row["total"]</code></pre>' in text
+    assert re.search(r'<details class="own-frames">\s*<summary>1 frame of Noonbell', text)
+    assert "\\n" not in re.sub(r'<div data-live="raw".*', "", text, flags=re.DOTALL)
+    assert text.index("KeyError: 'total'</p>") < text.index('row["total"]')
+
+
+async def test_an_error_of_several_lines_is_shown_in_lines_and_by_one_in_lists(api):
+    task = await api.create(name="a")
+    said = 'Traceback (most recent call last):\n  File "/srv/jobs.py", line 12, in charge\n    go()\nKeyError: total'
+    run = await fail(api, task, said)
+    text = (await page(api, f"/runs/{run}")).replace("&#34;", '"')
+    assert '<p class="said cause-line">KeyError: total</p>' in text
+    assert "in charge\n    go()</code></pre>" in text
+    listed = words(await page(api, "/runs"))
+    assert "KeyError: total" in listed
+    assert "Traceback" not in listed
+
+
+async def test_fire_times_are_told_in_the_zone_of_the_task_too(api):
+    task = await api.create(name="night", cron_expr="30 2 1 1 *", timezone="Europe/Berlin")
+    zones = {"cookie": "noonbell_zone=UTC"}
+    for path in (f"/tasks/{task}", f"/tasks/{task}/schedule", f"/tasks/{task}/edit"):
+        told = await api.call("GET", f"/{path}", headers={"accept": "text/html", **zones})
+        text = words(told.text)
+        assert "1 Jan 2027 01:30:00" in text, path
+        assert "02:30:00 Europe/Berlin" in text, path
+    berlin = {"accept": "text/html", "cookie": "noonbell_zone=Europe/Berlin"}
+    told = await api.call("GET", f"//tasks/{task}", headers=berlin)
+    assert "02:30:00 Europe/Berlin" not in words(told.text), "it is the reader's zone"

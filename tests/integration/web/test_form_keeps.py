@@ -104,6 +104,8 @@ def lasting(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def made(api: Api, **fields: Any) -> dict[str, Any]:
+    if fields.get("calendar"):
+        await api.good("PUT", f"/calendars/{fields['calendar']['name']}", {"closed_weekdays": [0, 6]})
     body = {"name": "kept", "status": "DISABLED", **fields}
     return await read(api, (await api.good("POST", "/tasks", body, 201))["id"])
 
@@ -162,6 +164,17 @@ async def test_a_kind_that_nobody_knows_is_refused_and_not_dropped(api: Api) -> 
 
 
 TASKS: dict[str, dict[str, Any]] = {
+    "grpc": {
+        "grpc": {
+            "address": "grpcs://127.0.0.1:9",
+            "method": "bell.v1.Bell/Echo",
+            "metadata": {"authorization": "Bearer canary", "x-request-id": "7"},
+            "tls": {"ca": "-----BEGIN CERTIFICATE-----", "server_name": "bell.test"},
+            "callback": True,
+        },
+        "payload": {"name": "ding", "times": 2**53},
+        "callback_timeout_sec": 77,
+    },
     "flow": {
         "steps": [
             {
@@ -174,6 +187,34 @@ TASKS: dict[str, dict[str, Any]] = {
             {"id": "c", "needs": ["b"], "foreach": [1, 2], "when": "steps.b.failed == 0", "job_type": "resize"},
         ],
         "payload": {"day": 1},
+    },
+    "several schedules": {
+        "target_url": "http://127.0.0.1:9/x",
+        "timezone": "Europe/Berlin",
+        "schedules": [
+            {"type": "cron", "expr": "0 9 * * MON-FRI"},
+            {"type": "cron", "expr": "0 0 9 ? * 2 *", "dialect": "quartz"},
+            {"type": "interval", "every": 7, "unit": "hour"},
+            {"type": "weekly", "weekday": 6, "time": "11:00"},
+        ],
+        "exclude": [{"type": "cron", "expr": "* * 24-26 12 *"}, {"type": "once", "at": "2090-05-14T09:00:00Z"}],
+        "dst": {"gap": "earlier", "repeat": "last"},
+    },
+    "excluded schedule and one rule for clock changes": {
+        "target_url": "http://127.0.0.1:9/x",
+        "schedule": {"type": "monthly", "day": 1, "time": "02:30"},
+        "exclude": [{"type": "cron", "expr": "30 2 1 1 *"}],
+        "dst": {"gap": "skip"},
+    },
+    "calendar": {
+        "target_url": "http://127.0.0.1:9/x",
+        "schedule": {"type": "monthly", "day": 0, "time": "18:00"},
+        "calendar": {"name": "china", "when_closed": "previous_open_day", "invert": True},
+    },
+    "calendar of several schedules": {
+        "job_type": "resize",
+        "schedules": [{"type": "cron", "expr": "0 9 * * *"}, {"type": "cron", "expr": "0 11 * * *"}],
+        "calendar": {"name": "china"},
     },
     "call": {"target_url": "http://127.0.0.1:9/x", "payload": {"of": "a call"}, "callback_timeout_sec": 77},
     "every field of a call": {
@@ -196,6 +237,11 @@ TASKS: dict[str, dict[str, Any]] = {
         "queue_depth": 5,
         "misfire_grace_seconds": 12,
         "expires_in_seconds": 90,
+        "quiet": [
+            {"from": "22:00", "to": "06:00", "days": ["sat"], "timezone": "Asia/Shanghai", "what": "skip"},
+            {"from": "12:00", "to": "13:30"},
+        ],
+        "spread_seconds": 60,
         "misfire_policy": "CATCH_UP_LIMITED",
         "catchup_limit": 4,
         "start_at": "2030-01-01T00:00:00Z",
@@ -205,6 +251,24 @@ TASKS: dict[str, dict[str, Any]] = {
         "priority": -3,
         "timeout_seconds": 1.5,
     },
+    "amqp": {
+        "amqp": {
+            "url": "amqp://shop:canary-pw@127.0.0.1:9/shop",
+            "exchange": "events",
+            "routing_key": "orders.{{payload.kind}}",
+            "headers": {"Authorization": "canary", "X-A": "b: c"},
+            "properties": {"priority": 3, "expiration_ms": 60_000},
+            "persistent": False,
+            "mandatory": False,
+            "callback": True,
+            "callback_timeout_sec": 77,
+        },
+        "payload": {"kind": "new"},
+        "retry_policy": {"max_retries": 0},
+    },
+    "nats": {"nats": {"url": "nats://canary-token@127.0.0.1:9", "subject": "a.b", "jetstream": True}},
+    "redis": {"redis": {"url": "redis://:canary-pw@127.0.0.1:9/3", "stream": "s", "maxlen": 5}, "payload": [1]},
+    "mqtt": {"mqtt": {"url": "mqtt://127.0.0.1:9", "topic": "a/b", "qos": 2, "retain": True, "version": "3.1.1"}},
     "job": {
         "job_type": "resize",
         "payload": {"big": 2**53, "text": "a\r\nb"},
@@ -249,6 +313,19 @@ TASKS: dict[str, dict[str, Any]] = {
         "max_concurrency": 3,
         "timeout_seconds": 60,
     },
+    "command": {"command": ["/bin/echo", "-n", "a b", "", "-n"], "payload": {"of": "a command"}},
+    "every field of a command": {
+        "command": '[ -f /x ] &&\n  echo "two lines"',
+        "shell": True,
+        "env": {"TZ": " Asia/Shanghai", "API_TOKEN": "canary", "EMPTY": ""},
+        "cwd": "/srv/jobs",
+        "user": "backup",
+        "ok_codes": [0, 3],
+        "queue": "nightly",
+        "payload": "given\r\nto it",
+        "max_concurrency": None,
+    },
+    "command whose text is JSON": {"command": '["not", "a list"]', "shell": True},
     "flow of foreach over a list": {"steps": [{"id": "a", "foreach": [1, "{{ payload.x }}"], "job_type": "j"}]},
 }
 
@@ -308,7 +385,7 @@ async def test_the_form_of_a_task_without_a_cron_has_the_dialect_of_the_installa
     assert Form(copy.text).sent["dialect"] == "quartz"
     sent = await form_of(api, before["id"])
     _, _, text = await post(api, f"/tasks/{before['id']}/review", sent)
-    assert "Saving changes nothing." in text
+    assert "No changes to save." in text
     assert (await post(api, f"/tasks/{before['id']}/edit", sent))[0] == 303
     assert lasting(await read(api, before["id"])) == lasting(before)
     sent = {**await form_of(api, before["id"]), "when": "cron", "cron_expr": "0 9 * * 2"}
@@ -336,3 +413,60 @@ async def test_the_form_of_a_task_with_a_cron_has_the_dialect_of_the_task(other_
     schedule = {"type": "cron", "expr": "0 9 * * 2", "dialect": "standard"}
     before = await made(other_defaults, target_url="http://127.0.0.1:9/x", schedule=schedule)
     assert (await form_of(other_defaults, before["id"]))["dialect"] == "standard"
+
+
+async def test_several_schedules_give_way_to_one_that_is_chosen_and_come_back(api: Api) -> None:
+    before = await made(api, **TASKS["several schedules"])
+    sent = await form_of(api, before["id"])
+    assert sent["when"] == "several"
+    assert sent["schedules"].splitlines()[0] == "0 9 * * MON-FRI"
+    one = {**sent, "when": "cron", "cron_expr": "0 7 * * *", "dialect": "standard"}
+    assert (await post(api, f"/tasks/{before['id']}/edit", one))[0] == 303
+    now = await read(api, before["id"])
+    assert (now["cron_expr"], now["schedules"], len(now["exclude"])) == ("0 0 7 * * *", [], 2)
+    lines = "0 8 * * *\r\n" + '{"type": "weekly", "weekday": 0, "time": "10:00"}'
+    several = {**await form_of(api, before["id"]), "when": "several", "schedules": lines, "exclude": "", "dst_gap": ""}
+    assert (await post(api, f"/tasks/{before['id']}/edit", several))[0] == 303
+    now = await read(api, before["id"])
+    assert [each["type"] for each in now["schedules"]] == ["cron", "weekly"]
+    assert (now["schedule"], now["exclude"], now["dst"]) == (None, [], {"gap": None, "repeat": "last"})
+
+
+async def test_a_line_that_is_no_schedule_is_named_with_its_place(api: Api) -> None:
+    before = await made(api, **TASKS["several schedules"])
+    sent = {**await form_of(api, before["id"]), "exclude": "0 9 * * *\r\n61 * * * *"}
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", sent)
+    assert status == 400
+    assert "exclude[1].expr" in text
+
+
+async def test_a_calendar_is_chosen_changed_and_given_up_in_the_form(api: Api) -> None:
+    await api.good("PUT", "/calendars/uk", {})
+    before = await made(api, **TASKS["calendar"])
+    path = f"/tasks/{before['id']}/edit"
+    told = await api.call("GET", f"/{path}", headers=HTML)
+    assert '<option value="uk">' in told.text
+    sent = await form_of(api, before["id"])
+    assert [sent[name] for name in ("calendar_name", "calendar_when_closed", "calendar_invert")] == [
+        "china", "previous_open_day", "true",
+    ]  # fmt: skip
+    other = {"calendar_name": "uk", "calendar_when_closed": "skip", "calendar_invert": "false"}
+    assert (await post(api, path, {**sent, **other}))[0] == 303
+    now = await read(api, before["id"])
+    assert now["calendar"] == {"name": "uk", "when_closed": "skip", "invert": False}
+    assert now["schedule"] == before["schedule"]
+    unsent = {name: value for name, value in (await form_of(api, before["id"])).items() if name not in other}
+    assert (await post(api, path, unsent))[0] == 303
+    assert (await read(api, before["id"]))["calendar"] == now["calendar"]
+    assert (await post(api, path, {**await form_of(api, before["id"]), "calendar_name": ""}))[0] == 303
+    assert (await read(api, before["id"]))["calendar"] is None
+
+
+@pytest.mark.parametrize("fields", [{"calendar_name": "nowhere"}, {"when": "none"}], ids=["unknown", "no schedule"])
+async def test_what_is_wrong_with_a_calendar_is_said_beside_its_box(api: Api, fields: dict[str, str]) -> None:
+    before = await made(api, **TASKS["calendar"])
+    sent = {**await form_of(api, before["id"]), **fields}
+    status, _, text = await post(api, f"/tasks/{before['id']}/edit", sent)
+    assert status == 400
+    assert 'id="p-calendar_name"' in text
+    assert lasting(await read(api, before["id"])) == lasting(before)

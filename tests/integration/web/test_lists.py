@@ -134,7 +134,7 @@ async def test_what_is_exported_is_imported_without_a_change_and_keeps_its_secre
     assert (status, "s3cret" in text) == (200, False)
     assert headers["content-disposition"].startswith("attachment")
     _, _, page = await post(api, "/tasks/import", {"text": text})
-    assert "Everything is as the text says already." in page
+    assert "Nothing to change." in page
     changed = text.replace("0 2 * * *", "0 3 * * *")
     assert (await post(api, "/tasks/import", {"text": changed, "sure": "1"}))[0] == 303
     task = await api.services.tasks.get(1)

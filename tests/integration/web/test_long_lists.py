@@ -21,7 +21,7 @@ async def test_a_search_that_has_not_come_to_its_end_leads_on(api: Api, monkeypa
         await api.trigger(task)
     path, pages = "/runs?key=the+one", 1
     text = await get(api, path)
-    assert "The search has come back to here so far:" in text
+    assert "Searched back to:" in text
     assert "No runs match" not in text
     while (onward := re.search(r'href="([^"]+)"[^>]*rel="next"', text)) is not None:
         text, pages = await get(api, "/" + onward[1].lstrip("./")), pages + 1
@@ -74,7 +74,7 @@ async def test_a_callback_that_is_too_long_for_the_page_says_where_it_is(api: Ap
     text = await get(api, f"/runs/{run}?show=callback")
     assert "short" in text
     assert len(text) < 100_000
-    assert "The body has 819 KB, too much for a list. The API shows it:" in text
+    assert "The body is 819 KB, too large to list. The API returns it:" in text
     assert "正文有 819 KB" in await get(api, f"/runs/{run}?show=callback", "zh")
     found = re.search(r"<code>[./]*(/api/v1)?([^<]*/callbacks\?[^<]*)</code>", text)
     assert found is not None, text[-3000:]

@@ -39,6 +39,7 @@ async def test_every_page_answers_on_every_store(everywhere):
     await api.trigger(other)
     await api.park(await api.claim())
     await api.trigger(job)
+    await api.good("POST", "/subscriptions", {"name": "hook", "url": "http://127.0.0.1:8999/x", "types": ["run"]}, 201)
     paths = [
         *("/", "/tasks", "/tasks?name=a&status=ENABLED&label=team=x&sort=next_fire_at", "/tasks?status=wrong"),
         *("/tasks/new", f"/tasks/{task}", f"/tasks/{task}?at=2026-01-01T00:00:00", f"/tasks/{task}?at=nonsense"),
@@ -56,11 +57,17 @@ async def test_every_page_answers_on_every_store(everywhere):
             "/timeline?span=7d",
             "/calls",
             "/calls?status=FAILED&queue=q&key=k",
+            "/calendars",
             "/queues",
             "/workers",
             "/activity",
             "/activity/check",
             "/settings",
+            "/settings/subscriptions",
+            "/settings/new/subscription",
+            "/settings/subscriptions/hook",
+            "/settings/subscriptions/hook/edit",
+            "/settings/subscriptions/hook/remove",
         ),
     ]
     for lang in ("en", "zh"):
@@ -105,7 +112,7 @@ async def test_a_task_is_made_changed_and_deleted_by_forms(api):
     stored = await api.services.tasks.get(task)
     assert (stored.version, stored.spec.headers) == (2, {"Authorization": "s3cret"})
     status, _, text = await post(api, f"/tasks/{task}/edit", {**changed, "cron_expr": "0 4 * * *"})
-    assert (status, "Somebody changed it" in text) == (412, True)
+    assert (status, "Someone else changed this task" in text) == (412, True)
     assert "0 4 * * *" in text.split('<form method="post" class="form"')[0]
     assert "0 3 * * *" in text.split('<form method="post" class="form"')[0]
     assert 'name="version" value="2"' in text
@@ -302,7 +309,7 @@ async def test_a_run_leads_to_the_ones_of_its_task_before_and_after_it(everywher
 
 async def test_every_page_says_first_that_the_node_cannot_work_or_plans_late(api):
     api.health.update({"ok": False, "store": {"error": "no route to the database"}})
-    assert "cannot do its work: no route to the database" in (await get(api, "/"))[1]
+    assert "not working: no route to the database" in (await get(api, "/"))[1]
     api.health.update({"ok": True, "planner": {"lag_seconds": 90.0}})
     assert "Planning is 1 m 30 s behind" in (await get(api, "/tasks"))[1]
     api.health.update({"planner": {"lag_seconds": 0.2}})

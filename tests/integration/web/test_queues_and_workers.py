@@ -70,7 +70,7 @@ async def test_what_failed_for_good_is_listed_and_run_again_once(everywhere):
     runs = [await dead_run(api, task) for _ in range(2)]
     text = await get(api, "/queues/http")
     assert all(f'href="../runs/{run}"' in text for run in runs)
-    assert "Run 2 runs again?" in await get(api, "/queues/http/redrive")
+    assert "Retry 2 runs?" in await get(api, "/queues/http/redrive")
     status, to, _ = await post(api, "/queues/http/redrive")
     assert (status, to) == (303, "/runs?queue=http&origin=retry")
     assert (await api.good("GET", "/runs?origin=retry"))["total"] == 2
@@ -88,7 +88,7 @@ async def test_runs_are_removed_only_by_whoever_types_the_name_of_the_queue(ever
     await api.trigger(task)
     text = await get(api, "/queues/http/clean?days=0&kind=failed")
     assert "3 runs" in text
-    assert "Remove 3" in text
+    assert "Delete 3" in text
     assert "0 runs" in await get(api, "/queues/http/clean?days=0&kind=succeeded")
     assert "0 runs" in await get(api, "/queues/http/clean")
     given = {"days": "0", "kind": "failed", "typed": "htpp"}
@@ -190,9 +190,9 @@ async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):
     await register(api, "w1", queues=("http",))
     run = await api.trigger(await api.create(name="a"))
     await api.claim()
-    assert "it held nothing" not in await get(api, "/workers")
+    assert "it held no runs" not in await get(api, "/workers")
     await execute(api.store, "update workers set heartbeat_at = heartbeat_at - 600000000")
-    assert "1 run is still in its name" in await get(api, "/workers")
+    assert "1 run is still assigned to it" in await get(api, "/workers")
     await execute(api.store, "update live set expires_at = expires_at - 600000000, at = at - 600000000")
     sweeper = Sweeper(api.store, LocalWakeup(), tasks=TaskCache(api.store), draw=lambda: 0.5)
     await sweeper.tick()
@@ -270,7 +270,7 @@ async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(ever
     await api.store.events(0)  # numbers what was written
     text = await get(api, "/activity?view=system")
     rows = [row.split("</tr>")[0] for row in text.split('<tr data-row="')[1:]]
-    assert ["a queue was paused" in rows[0], "w9" in rows[1], "a task was made" in rows[2]] == [True, True, True]
+    assert ["a queue was paused" in rows[0], "w9" in rows[1], "a task was created" in rows[2]] == [True, True, True]
     assert len(rows) == 3
     only = await get(api, "/activity?view=system&kind=worker")
     assert only.count("<tr data-row=") == 1

@@ -84,7 +84,7 @@ async def test_a_name_that_is_taken_is_said_at_the_name(api):
 async def test_a_test_says_what_the_other_side_said(api):
     await post(api, "/settings/new/channel", HOOK)
     status, _, text = await post(api, "/settings/channels/ops/test")
-    assert (status, "did not reach ops" in text) == (409, True)
+    assert (status, "not delivered to ops" in text) == (409, True)
     assert "ops" in (await get(api, "/settings/alerts")).split('id="deliveries"')[1]
 
 
@@ -92,8 +92,8 @@ async def test_what_the_settings_declare_is_shown_and_left_to_them():
     declared = {"channels": {"ops": {"url": "http://127.0.0.1:9/x"}}, "rules": {"failed": {}}}
     async with serving("memory://", alerts=declared) as api:
         await api.parts.alerts.declare(declared)
-        assert "The settings file declares it" in await get(api, "/settings/channels/ops")
-        assert "The settings file declares it" in await get(api, "/settings/rules/failed")
+        assert "It is declared in the settings file" in await get(api, "/settings/channels/ops")
+        assert "It is declared in the settings file" in await get(api, "/settings/rules/failed")
         assert (await post(api, "/settings/channels/ops", HOOK))[0] == 409
         assert (await post(api, "/settings/rules/failed/remove", {"typed": "failed"}))[0] == 409
 

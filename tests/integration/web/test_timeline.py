@@ -81,6 +81,18 @@ async def test_slots_that_were_dropped_are_hatched_and_pauses_are_shaded(everywh
     assert 'class="off" x=' in (await get(api, "/timeline?name=a&span=1h"))[1]
 
 
+async def test_a_pause_of_everything_is_a_band_with_its_reason_on_every_row(everywhere):
+    api = everywhere
+    for name in ("a", "b"):
+        await api.create(name=name, cron_expr="* * * * *")
+    await api.good("POST", "/pause", {"reason": "the <target> moves"})
+    said = r"<title>Everything was paused since [^<]* by [^<]*: the &lt;target&gt; moves</title>"
+    assert len(re.findall(said, (await get(api, "/timeline?span=1h"))[1])) == 2
+    await api.good("POST", "/resume")
+    text = (await get(api, "/timeline?span=1h"))[1]
+    assert (len(re.findall(said, text)), text.count('class="off" x=')) == (2, 2)
+
+
 async def test_tasks_that_start_together_can_be_spread_by_a_jitter_that_is_proposed_and_not_saved(api):
     tasks = [await api.create(name=f"t{number}", cron_expr=_soon()) for number in range(4)]
     text = (await get(api, "/timeline?view=load&span=7d"))[1]
@@ -101,7 +113,7 @@ async def test_a_backfill_is_seen_before_it_is_done_and_done_once(everywhere):
     begin, end = rfc3339(Instant(now - 6 * 3_600 * SECOND)), rfc3339(now)
     query = f"/timeline/backfill?task=hourly&from={begin}&to={end}"
     text = (await get(api, query))[1]
-    assert "hourly: 6 slots of the past" in text
+    assert "hourly: 6 past slots" in text
     assert (await api.good("GET", f"/tasks/{task}/runs"))["total"] == 0, "looking does nothing"
     given = {"task_id": str(task), "from": begin, "to": end}
     status, headers, _ = await post(api, "/timeline/backfill", given)

@@ -107,6 +107,32 @@ def test_what_is_no_call_becomes_a_job_where_a_type_is_given():
     assert entry.task["payload"] == {"command": "/opt/backup.sh --full", "stdin": "yes"}
 
 
+def test_what_is_no_call_becomes_a_command_where_that_is_asked_for():
+    text = "MAILTO=ops\nSHELL=/bin/bash\nPATH=/opt/bin\nTOKEN=x\n0 1 * * * root /opt/backup.sh --full >/dev/null%yes%no"
+    *_, entry = crontab.read_crontab(text, system=True, commands=True)
+    assert entry.task == {
+        "name": "backup.sh",
+        "cron_expr": "0 1 * * *",
+        "timezone": "UTC",
+        "command": "/opt/backup.sh --full >/dev/null",
+        "shell": True,
+        "payload": "yes\nno",
+        "env": {"PATH": "/opt/bin", "TOKEN": "x"},
+        "user": "root",
+    }
+    assert entry.notes == [
+        "ran as user root",
+        "SHELL=/bin/bash is left out: /bin/sh reads the command",
+        "the worker's file has to name PATH under `env`",
+        "a worker carries it out whose file allows /bin/sh: noonbell worker --commands FILE",
+    ]
+
+
+def test_a_line_that_runs_a_program_is_refused_with_the_option_that_takes_it():
+    (entry,) = crontab.read_crontab("0 1 * * * /opt/backup.sh")
+    assert "--commands" in entry.refused
+
+
 def test_a_system_crontab_has_a_user_in_each_line():
     (entry,) = crontab.read_crontab("17 * * * * www-data curl http://h/a", system=True)
     assert entry.task["target_url"] == "http://h/a"

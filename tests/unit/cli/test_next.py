@@ -113,3 +113,38 @@ def test_an_interval_is_given_as_for_a_task(noonbell):
     assert noonbell("next", "--every", "soon")[0] == 2
     assert noonbell("next")[0] == 2
     assert noonbell("next", "@daily", "--every", "5m")[0] == 2
+
+
+def test_slots_in_quiet_hours_are_marked(noonbell):
+    night = ("--quiet", "22:00-06:00", "--quiet", '{"from": "12:00", "to": "13:00", "days": ["fri"], "what": "skip"}')
+    code, out, err = noonbell("next", "0 0,12,18 * * *", "-n", "4", *night, *SPRING)
+    assert (code, err) == (0, "")
+    assert [line.partition("←")[2] for line in out.splitlines()[1:5]] == [
+        "",
+        " quiet hours: held until 2026-03-27 06:00",
+        " quiet hours: skipped",
+        "",
+    ]
+    assert (
+        "静默时段：推迟到 2026-03-27 06:00" in noonbell("next", "@daily", "-n", "1", "--lang", "zh", *night, *SPRING)[1]
+    )
+    _, out, _ = noonbell("next", "0 0,18 * * *", "-n", "2", "-o", "json", *night, *SPRING)
+    evening, midnight = json.loads(out)["next_fires"]
+    assert evening == {"utc": "2026-03-26T17:00:00Z", "local": "2026-03-26T18:00:00+01:00"}
+    assert (midnight["quiet"], midnight["quiet_until"]) == ("hold", "2026-03-27T05:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("hours", "says"),
+    [
+        ("night", "takes 22:00-06:00"),
+        ("22:00-25:00", "quiet[0].to"),
+        ("22:00-22:00", "quiet[0].to"),
+        ("someday 22:00-06:00", "quiet[0].days[0]"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_quiet_hours_that_cannot_be_are_told(noonbell, hours, says):
+    code, out, err = noonbell("next", "@daily", "--quiet", hours)
+    assert (code != 0, out) == (True, "")
+    assert says in err

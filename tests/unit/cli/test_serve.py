@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from noonbell.errors import AlreadyExists, SettingsError
+from noonbell.model.task import OWN_QUEUES
 from noonbell.settings import (
     AuthSettings,
     CallbackSettings,
@@ -82,14 +83,14 @@ async def test_parts_are_left_out_as_asked():
     async with assembled(settings) as parts:
         assert parts.node.planner is not None
         calls, jobs = parts.node.workers
-        assert (calls.queues, calls.in_flight.concurrency) == (("http",), 16)
+        assert (calls.queues, calls.in_flight.concurrency) == (tuple(OWN_QUEUES), 16)
         assert (jobs.queues, jobs.in_flight.concurrency) == (("default", "system"), 4)
 
 
 async def test_without_a_place_for_jobs_there_is_no_worker_for_them():
     settings = Settings(store=StoreSettings(url="memory://"), jobs=JobSettings(worker_concurrency=0))
     async with assembled(settings) as parts:
-        assert [worker.queues for worker in parts.node.workers] == [("http",)]
+        assert [worker.queues for worker in parts.node.workers] == [tuple(OWN_QUEUES)]
 
 
 async def test_the_worker_has_the_size_of_the_settings():

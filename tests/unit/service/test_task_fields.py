@@ -336,10 +336,10 @@ def test_at_once_is_now():
 
 def test_a_schedule_that_is_asked_for_again_keeps_its_moment():
     every = {"type": "interval", "every": 30, "unit": "second"}
-    kept = {**spec_of(HTTP, schedule=every).schedule, "anchor": "2026-11-01T00:00:00Z"}
-    assert read({**HTTP, "schedule": every}, kept=kept).spec.schedule == kept
+    spec = spec_of(HTTP, schedule={**every, "anchor": "2026-11-01T00:00:00Z"})
+    assert read({**HTTP, "schedule": every}, kept=spec).spec.schedule == spec.schedule
     slower = {**every, "every": 60}
-    assert read({**HTTP, "schedule": slower}, kept=kept).spec.schedule["anchor"] == rfc3339(NOW)
+    assert read({**HTTP, "schedule": slower}, kept=spec).spec.schedule["anchor"] == rfc3339(NOW)
 
 
 def test_a_time_without_an_offset_is_local_to_the_task():
@@ -411,3 +411,80 @@ def test_a_moment_is_read(text, seconds):
 def test_moments_are_exact_both_ways():
     instant = from_datetime(datetime.fromisoformat("2026-11-15T09:00:00.000001+00:00"))
     assert read_moment(rfc3339(instant)) == instant
+
+
+NINE = {"type": "cron", "expr": "0 9 * * *"}
+TEN = {"type": "cron", "expr": "0 10 * * *"}
+
+
+def test_several_schedules_and_excluded_ones_are_stored_in_their_normal_form():
+    spec = spec_of(HTTP, schedules=[NINE, {"type": "interval", "every": 5, "unit": "minute"}], exclude=[TEN])
+    assert [each["type"] for each in spec.schedules] == ["cron", "interval"]
+    assert spec.schedules[0]["expr"] == "0 0 9 * * *"
+    assert spec.schedules[1]["anchor"] == rfc3339(NOW)
+    assert spec.exclude[0]["expr"] == "0 0 10 * * *"
+    assert spec.schedule is None
+    assert spec.is_scheduled
+
+
+@pytest.mark.parametrize(
+    ("fields", "problems"),
+    [
+        ({"schedules": [NINE, {"type": "cron", "expr": "61 * * * *"}]}, {"schedules[1].expr"}),
+        ({"schedules": [NINE, {"type": "yearly"}]}, {"schedules[1].type"}),
+        ({"schedules": [NINE, "daily"]}, {"schedules[1]"}),
+        ({"schedules": "daily"}, {"schedules"}),
+        ({"schedules": [NINE] * 21}, {"schedules"}),
+        ({"schedules": [NINE], "schedule": TEN}, {"schedules"}),
+        ({"schedules": [NINE], "cron_expr": "0 10 * * *"}, {"schedules"}),
+        ({"schedules": [{"type": "once", "at": "2027-01-01T00:00:00Z"}]}, {"schedules[0].type"}),
+        (
+            {"schedules": [{"type": "interval", "every": 5, "unit": "minute", "mode": "fixed_delay"}]},
+            {"schedules[0].mode"},
+        ),
+        ({"schedules": [{**NINE, "repeat": 3}]}, {"schedules[0].repeat"}),
+        ({"schedule": NINE, "exclude": [{**NINE, "repeat": 3}]}, {"exclude[0].repeat"}),
+        (
+            {"schedule": NINE, "exclude": [{"type": "monthly", "day": 40, "time": "9"}]},
+            {"exclude[0].day", "exclude[0].time"},
+        ),
+        ({"exclude": [NINE]}, {"exclude"}),
+        ({"schedule": {"type": "once"}, "exclude": [NINE]}, {"exclude"}),
+        (
+            {"schedule": {"type": "interval", "every": 5, "unit": "minute", "mode": "fixed_delay"}, "exclude": [NINE]},
+            {"exclude"},
+        ),
+        ({"schedule": NINE, "exclude": [{"type": "cron", "expr": "* * * * *"}]}, {"exclude"}),
+        ({"schedules": [NINE, TEN], "exclude": [TEN, NINE]}, {"exclude"}),
+        ({"schedule": NINE, "dst": {"gap": "later"}}, {"dst.gap"}),
+        ({"schedule": NINE, "dst": {"repeat": "never"}}, {"dst.repeat"}),
+        ({"schedule": NINE, "dst": {"gaps": "skip"}}, {"dst.gaps"}),
+        ({"schedule": {**NINE, "dst": "wall"}, "dst": {"gap": "skip"}}, {"schedule.dst"}),
+        ({"schedules": [NINE, {**TEN, "dst": "wall"}], "dst": {"gap": "skip"}}, {"schedules[1].dst"}),
+    ],
+)
+def test_what_is_wrong_with_several_schedules_is_named_with_its_place(fields, problems):
+    assert set(problems_of({**HTTP, **fields})) == problems
+
+
+def test_exclusions_that_leave_nothing_over_are_refused_in_words():
+    told = problems_of({**HTTP, "schedule": NINE, "exclude": [{"type": "cron", "expr": "* 9 * * *"}]})["exclude"]
+    assert told == (
+        "leaves out every slot of the next 4,000 days that have one; expected schedules that leave some slots over"
+    )
+
+
+def test_jitter_is_measured_against_all_schedules_together():
+    near = {"type": "monthly", "day": 1, "time": "09:00:30"}
+    assert read({**HTTP, "schedules": [NINE, near], "jitter_seconds": 29})
+    with pytest.raises(InvalidArgument, match="less than the 30 seconds"):
+        read({**HTTP, "schedules": [NINE, near], "jitter_seconds": 30})
+
+
+def test_schedules_that_are_asked_for_again_keep_their_moments():
+    every = {"type": "interval", "every": 30, "unit": "minute"}
+    seldom = {"type": "interval", "every": 7, "unit": "hour"}
+    kept = spec_of(HTTP, schedules=[NINE, {**every, "anchor": "2026-11-01T00:00:00Z"}], exclude=[seldom])
+    again = read({**HTTP, "schedules": [NINE, every], "exclude": [seldom]}, kept=kept).spec
+    assert again.schedules == kept.schedules
+    assert again.exclude == kept.exclude

@@ -42,7 +42,7 @@ def task_of(given: dict[str, Any], status: TaskStatus = TaskStatus.ENABLED) -> T
 
 
 def again(task: Task, fields: dict[str, Any]) -> TaskSpec:
-    return read_task(fields, NOW, Rules(), kept=task.spec.schedule).spec
+    return read_task(fields, NOW, Rules(), kept=task.spec).spec
 
 
 def test_every_field_is_shown():

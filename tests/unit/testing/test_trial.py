@@ -136,3 +136,76 @@ async def test_advance_wants_one_end():
     async with trial() as running:
         with pytest.raises(InvalidArgument):
             await running.advance()
+
+
+ELSEWHERE = {
+    "AMQP": {"amqp": {"url": "amqp://broker/", "exchange": "x", "routing_key": "k"}},
+    "NATS": {"nats": {"url": "nats://broker", "subject": "s"}},
+    "REDIS": {"redis": {"url": "redis://broker", "stream": "s"}},
+    "MQTT": {"mqtt": {"url": "mqtt://broker", "topic": "s"}},
+    "GRPC": {"grpc": {"address": "svc:1", "method": "a.B/C"}},
+}
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+async def test_a_message_or_a_grpc_call_fails_in_words_or_is_answered_by_the_test(kind):
+    task = {"name": "send", "cron_expr": "1 12 * * *", "retry_policy": {"max_retries": 0}, **ELSEWHERE[kind]}
+    async with trial(at=NOON) as running:
+        await running.services.tasks.create(task)
+        await running.advance(timedelta(minutes=2))
+        (run,) = await running.runs("send")
+        assert run.status is RunStatus.FAILED
+        assert run.error_message == f"nothing answers {kind} targets in this trial; give it http=…"
+    async with trial(at=NOON, http=lambda _: 200) as running:
+        await running.services.tasks.create(task)
+        await running.advance(timedelta(minutes=2))
+        assert (await running.runs("send"))[0].status is RunStatus.SUCCESS
+
+
+@pytest.mark.parametrize("http", [None, lambda _: 200], ids=["alone", "with http"])
+async def test_a_command_is_not_started_and_does_not_wait_for_ever(http, tmp_path):
+    made = tmp_path / "made"
+    async with trial(at=NOON, http=http) as running:
+        await running.services.tasks.create(
+            {"name": "tidy", "cron_expr": "1 12 * * *", "command": ["/usr/bin/touch", str(made)]}
+        )
+        await running.advance(timedelta(minutes=2))
+        (run,) = await running.runs("tidy")
+        assert run.status is RunStatus.FAILED
+        assert (run.error_message or "").startswith("a trial carries out no commands")
+    assert not made.exists()
+
+
+async def test_a_run_that_quiet_hours_held_is_explained_so_while_it_waits_and_afterwards():
+    quiet = [{"from": "12:00", "to": "13:00"}]
+    async with trial(at=NOON, http=lambda _: 200) as running:
+        await running.services.tasks.create(
+            {"name": "call", "cron_expr": "10,40 * * * *", "target_url": "http://svc/", "quiet": quiet}
+        )
+        await running.advance(timedelta(minutes=15))
+        (run,) = await running.runs("call")
+        told = await running.services.explain.of_run(run.id)
+        assert (told["cause"], "held until" in told["message"]) == ("quiet", True)
+        await running.advance(timedelta(hours=1))
+        held, also, free = await running.runs("call")
+        assert [one.status for one in (held, also, free)] == [RunStatus.SUCCESS] * 3
+        for one in (held, also):
+            told = await running.services.explain.of_run(one.id)
+            assert told["cause"] == "ran"
+            assert "It came due in quiet hours, which held it until " in told["message"]
+            assert "13:00" in told["message"]
+        assert "quiet" not in (await running.services.explain.of_run(free.id))["message"]
+
+
+@pytest.mark.parametrize("changed", [[], [{"from": "12:00", "to": "14:00"}]], ids=["let go", "held for longer"])
+async def test_what_a_change_of_the_quiet_hours_moved_is_not_said_to_have_been_held_to_their_old_end(changed):
+    quiet = [{"from": "12:00", "to": "13:00"}]
+    async with trial(at=NOON, http=lambda _: 200) as running:
+        task = {"name": "call", "cron_expr": "10 12 * * *", "target_url": "http://svc/", "quiet": quiet}
+        made = await running.services.tasks.create(task)
+        await running.advance(timedelta(minutes=15))
+        await running.services.tasks.change(made.id, {"quiet": changed}, partial=True)
+        await running.advance(timedelta(hours=2))
+        (run,) = await running.runs("call")
+        assert run.status is RunStatus.SUCCESS
+        assert "held it until" not in (await running.services.explain.of_run(run.id))["message"]

@@ -18,7 +18,7 @@ STATES = (
     *("scheduled", "queued", "running", "callback", "retrying", "ok", "failed", "timeout", "missed"),
     *("skipped", "canceled", "paused", "warn"),
 )
-MARKS = ("mark-ok", "mark-bad", "mark-warn", "mark-active", "mark-idle")
+MARKS = ("mark-ok", "mark-bad", "mark-warn", "mark-active", "mark-idle", "mark-waiting")
 GROUNDS = ("canvas", "surface", "raised")
 THEMES = ("light", "dark")
 BLINDNESS = {

@@ -19,4 +19,7 @@ async def test_rooms_are_counted_once_in_a_few_seconds():
     await services.tasks.create({"name": "a", "target_url": "http://127.0.0.1:9/", "status": "DISABLED"})
     assert (await counts.at(Instant(T0 + 4 * SECOND), services))["tasks"] == 0
     assert (await counts.at(Instant(T0 + 5 * SECOND), services))["tasks"] == 1
+    assert (await counts.at(Instant(T0 + 10 * SECOND), services))["queues"] == 1, (
+        "the queue of the task, empty as it is"
+    )
     await store.close()

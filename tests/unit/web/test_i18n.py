@@ -76,8 +76,8 @@ def test_every_origin_and_reason_has_its_words(key):
 
 def test_one_is_told_from_many():
     words = Translator("en")
-    assert words("bulk.done_disable", n=1) == "1 task is paused."
-    assert words("bulk.done_disable", n=2) == "2 tasks are paused."
+    assert words("bulk.done_disable", n=1) == "1 task paused."
+    assert words("bulk.done_disable", n=2) == "2 tasks paused."
 
 
 def test_a_language_that_is_not_there_is_english():

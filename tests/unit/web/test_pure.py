@@ -59,6 +59,9 @@ def test_a_strip_of_nothing_is_a_strip():
 
 def test_runs_are_counted_in_the_hour_that_they_belong_to():
     now = T0 + 3_600_000_000
+    waits = charts.hours([run(0, "SCHEDULED"), run(0, "SKIPPED"), run(0, "CANCELED")], T0, 1)
+    assert [counts for _, counts in waits] == [{"waiting": 1, "idle": 2}], "what waits is not skipped"
+    assert [bar.mark for bar in charts.bars(waits).columns[0].bars] == ["idle", "waiting"]
     found = dict(charts.hours([run(0), run(0, "FAILED")], now, 3))
     assert list(found.values())[1] == {"ok": 1, "bad": 1}
     bars = charts.bars(list(found.items()))

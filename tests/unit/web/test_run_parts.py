@@ -33,7 +33,7 @@ def run(status: str = "FAILED", **more) -> Run:
         task_version=1,
         origin=Origin.SCHEDULE,
         status=RunStatus(status),
-        scheduled_time=start,
+        scheduled_time=fields.pop("scheduled_time", start),
         created_at=start,
         updated_at=start,
         **fields,
@@ -205,3 +205,32 @@ def test_lines_that_belong_together_stand_side_by_side():
     assert text.differs
     assert not run_compare.text_diff("x", "a", "a").differs
     assert run_compare.text_diff("x", "a\n" * 1000, "").is_cut
+
+
+def test_the_axis_of_a_run_that_was_due_long_after_its_slot_is_broken_there():
+    retried = run(scheduled_time=Instant(T0 - 1_320 * S), end_time=Instant(T0 + 10 * S))
+    found = run_time.bars(retried, [attempt(1, "FAILED", 2, 10)], [], T0 + 60 * S)
+    planned, queue, tried = found
+    assert (planned.x, queue.x) == (0, run_time.BREAK)
+    assert queue.width == pytest.approx(0.2 * (run_time.WIDTH - run_time.BREAK), abs=0.2)
+    assert tried.x == pytest.approx(run_time.BREAK + 0.2 * (run_time.WIDTH - run_time.BREAK), abs=0.2)
+    assert tried.x + tried.width == pytest.approx(run_time.WIDTH, abs=0.2)
+    assert run_time.left_out(found) == 1_320 * S
+
+
+def test_the_axis_of_a_run_that_was_due_at_its_slot_is_whole():
+    found = run_time.bars(run(), [attempt(1, "FAILED", 2, 10)], [], T0 + 60 * S)
+    assert run_time.left_out(found) == 0
+    assert found[1].x == 0
+    late = run_time.bars(run(scheduled_time=Instant(T0 - 5 * S)), [attempt(1, "FAILED", 2, 10)], [], T0 + 60 * S)
+    assert run_time.left_out(late) == 0, "a gap that leaves room for the rest is drawn"
+
+
+def test_headers_that_every_request_has_its_own_of_are_no_difference():
+    left = "date: Mon\nidempotency-key: a\ntraceparent: 00-1\nx-noonbell-run: 1\nx-shop: 1"
+    right = "date: Tue\nidempotency-key: b\ntraceparent: 00-2\nx-noonbell-run: 2\nx-shop: 1"
+    found = run_compare.text_diff("h", left, right, run_compare.header_key)
+    assert not found.differs
+    assert [kind for kind, _, _ in found.rows] == ["own"] * 4 + ["same"]
+    assert found.rows[0] == ("own", "date: Mon", "date: Tue")
+    assert run_compare.text_diff("h", left, right.replace("x-shop: 1", "x-shop: 2"), run_compare.header_key).differs

@@ -57,7 +57,7 @@ def test_what_the_form_shows_is_what_saving_it_asks_for(given):
     fields = task_form.fields_of(shown(task, Activity()))
     asked = task_form.change_of(fields, shown(task, Activity()))
     assert asked.pop("status") == "ENABLED"
-    assert read_task(asked, NOW, Rules(), kept=task.spec.schedule).spec == task.spec
+    assert read_task(asked, NOW, Rules(), kept=task.spec).spec == task.spec
 
 
 def test_every_slip_is_told_by_its_field_at_once():
@@ -91,7 +91,7 @@ def test_a_default_of_the_installation_does_not_reach_a_task_that_is_saved_uncha
     task = task_of(given)
     asked = task_form.change_of(task_form.fields_of(shown(task, Activity())), shown(task, Activity()))
     assert asked.pop("status") == "ENABLED"
-    assert read_task(asked, NOW, other, kept=task.spec.schedule).spec == task.spec
+    assert read_task(asked, NOW, other, kept=task.spec).spec == task.spec
 
 
 def test_what_is_taken_out_of_the_rest_has_its_default_again():

@@ -15,6 +15,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head, Role, Token, chained
+from noonbell.model.task import MESSAGE_FIELDS
 from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.reading import like
@@ -195,21 +196,29 @@ After = tuple[int, int]
 """How far a walk has come: task and version."""
 
 
+_CALL_FIELDS = ("grpc", *MESSAGE_FIELDS)
+"""Objects that say what a task calls, with secrets among their fields."""
+
+
 def reseal_tasks(after: int, limit: int, reseal: Reseal) -> Work[tuple[int | None, int]]:
     rows = yield Fetch(
-        "select id, version, headers, secret, steps from tasks where id > :after order by id limit :limit",
+        f"select id, version, headers, secret, steps, env, {', '.join(_CALL_FIELDS)} from tasks where id > :after"
+        " order by id limit :limit",
         {"after": after, "limit": limit},
     )
     written = 0
-    for task_id, version, headers, secret, steps in rows:
+    for task_id, version, headers, secret, steps, env, *calls in rows:
         was = {"headers": from_json(headers), "secret": secret}
+        if env not in (None, "{}"):
+            was["env"] = from_json(env)
         if steps not in (None, "[]"):
             was["steps"] = from_json(steps)
+        there = zip(_CALL_FIELDS, calls, strict=True)
+        was |= {name: from_json(call) for name, call in there if call is not None}
         found = reseal(was)
         if found != was:
             sealed = {"headers": to_json(found["headers"]), "secret": found["secret"]}
-            if "steps" in found:
-                sealed["steps"] = to_json(found["steps"])
+            sealed |= {name: to_json(found[name]) for name in ("steps", "env", *_CALL_FIELDS) if name in was}
             written += yield update("tasks", {"id": task_id, "version": version}, **sealed)
     return (rows[-1][0] if len(rows) == limit else None), written
 
@@ -243,4 +252,5 @@ def reseal_channels(reseal: Reseal) -> Work[int]:
 
 
 def _secrets_of(spec: dict[str, Any]) -> dict[str, Any]:
-    return {name: spec[name] for name in ("headers", "secret", "url", "steps") if name in spec}
+    named = ("headers", "env", "secret", "url", "steps", *_CALL_FIELDS)
+    return {name: spec[name] for name in named if name in spec}

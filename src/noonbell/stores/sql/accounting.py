@@ -120,6 +120,7 @@ def wait(run_id: RunId) -> Work[Wait | None]:
     found = Wait(
         run_id=run_id,
         until=Instant(live.at) if live.at is not None and live.at > now else None,
+        is_quiet=bool(live.flags & RunFlag.AT_REST),
         job_type=live.job_type,
         min_version=live.min_version,
         workers=tuple(row[0] for row in pins),

@@ -97,11 +97,15 @@ class RunFlag:
     """It has a row in `keyed_runs`: the limit of its key holds for it."""
     LABELED = 524288
     """Only a worker that has the labels of its task may have it."""
+    QUIET = 1 << 22
+    """Its task has quiet hours, which hold for it: the claim asks for them."""
+    AT_REST = 1 << 23
+    """LATER, until quiet hours end: those of its task or of its queue."""
     EXPIRES = 262144
     """It has a row in `expiries`: no worker has claimed it yet, and by then one must."""
 
 
-STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED)
+STANDING = ~(RunFlag.BEGUN | RunFlag.STOP | RunFlag.RETRIED | RunFlag.AT_REST)
 """What stays with a run from attempt to attempt."""
 
 
@@ -119,11 +123,13 @@ def flags_for(spec: TaskSpec, origin: Origin, *, pinned: bool, force_async: bool
         flags |= RunFlag.PINNED
     if spec.worker_labels:
         flags |= RunFlag.LABELED
+    if spec.quiet and origin is not Origin.TRIGGER and not is_event_only(spec):
+        flags |= RunFlag.QUIET
     if spec.fanout is not None:
         flags |= RunFlag.FANOUT
     if spec.exec_type is ExecType.FLOW:
         flags |= RunFlag.FLOW
-    if spec.exec_type is ExecType.ASYNC or (force_async and spec.target_kind.takes_overrides):
+    if spec.awaits_callback or (force_async and spec.target_kind.takes_overrides):
         flags |= RunFlag.CALLBACK
     if spec.delivery is Delivery.AT_MOST_ONCE:
         flags |= RunFlag.ONCE
@@ -261,11 +267,21 @@ def earlier(q: Dialect, rows: Collection[Live]) -> Work[dict[int, Earlier]]:
 
 
 def gate_counts(q: Dialect, task_ids: Iterable[int]) -> Work[dict[int, tuple[int, int]]]:
-    """By task: the runs that have a place at its gate, and those that wait for one or passed. The gates are held."""
+    """By task: the runs that have a place at its gate, and those that wait for one, passed, or are held by their key.
+
+    The gates are held. Keys are read after them: a run that another transaction has just published is counted.
+    """
     rows = yield from q.fetch_by(
         "select task_id, used, waiting, passed from gates", "task_id", task_ids, f" order by task_id{q.lock}"
     )
-    return {task_id: (used, waiting + passed) for task_id, used, waiting, passed in rows}
+    held = yield from q.fetch_by(
+        "select task_id, sum(waiting) from run_keys",
+        "task_id",
+        [row[0] for row in rows],
+        " and waiting > 0 group by task_id",
+    )
+    by_keys = {task_id: int(count) for task_id, count in held}
+    return {task_id: (used, waiting + passed + by_keys.get(task_id, 0)) for task_id, used, waiting, passed in rows}
 
 
 def count_at_gates(

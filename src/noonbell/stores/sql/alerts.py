@@ -212,6 +212,7 @@ def settle_delivery(
     delay_seconds: float = 0,
     error: str | None = None,
     response_code: int | None = None,
+    is_counted: bool = True,
 ) -> Work[bool]:
     rows = yield Fetch(f"select attempts, status from alert_deliveries where id = :id{q.lock}", {"id": delivery.id})
     if not rows or tuple(rows[0]) != (delivery.attempts, DeliveryStatus.PENDING):
@@ -222,6 +223,7 @@ def settle_delivery(
         "alert_deliveries",
         {"id": delivery.id},
         status=status,
+        attempts=delivery.attempts - (not is_counted),
         next_at=now + round(delay_seconds * SECOND) if waits else None,
         ended_at=None if waits else now,
         response_code=response_code,

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.call import CALL_TYPE, spec_of
+from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
-from noonbell.model.worker import WorkerState, label_pairs
-from noonbell.stores.sql import children, expiry, flows
+from noonbell.model.worker import WorkerState, knows_type, label_pairs
+from noonbell.policy.quiet import quiet_at
+from noonbell.stores.sql import children, expiry, flows, resting
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -77,11 +78,11 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     queues = (yield from open_queues(q, request.queues)) if special.settings else OpenQueues(request.queues, {})
     if queues.all_paused:
         return Claimed([], is_paused=True)
+    yield from _rest_queues(q, cache, queues)
     gates = (yield from open_gates(q, queues.names, request.max)) if special.gates else Gates([], None)
     now = yield Now()
     yield from queues.weigh(q, now)
-    candidates = yield from _candidates(q, request, queues, special, now)
-    candidates += yield from gates.heads(q, cache, now, request)
+    candidates = yield from _awake(q, cache, request, queues, gates, special, now)
     chosen = choose(candidates, request.max, queues, gates)
     yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
     taken = yield from _lease(q, cache, now, request, chosen.rows)
@@ -95,6 +96,43 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
         taken += yield from _lease(q, cache, now, request, picked.rows)
     next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
     return Claimed(taken, next_at, tuple(sorted(woken)))
+
+
+def _rest_queues(q: Dialect, cache: TaskView, queues: OpenQueues) -> Work[None]:
+    """Of the queues that are quiet now, only runs that were triggered by hand are left. One with too many others gives nothing yet."""
+    if not queues.quiet:
+        return
+    now = yield Now()
+    for name, hours in sorted(queues.quiet.items()):
+        quiet = quiet_at(hours, "UTC", now)
+        if quiet is None:
+            continue
+        queues.quiet_now.add(name)
+        if not (yield from resting.rest_queue(q, cache, now, name, quiet)):
+            queues.names.remove(name)
+
+
+_MOST_RESTS = 8
+"""Times that a claim looks again after it has put runs of quiet tasks aside; the rest is for the next claim."""
+
+
+def _awake(
+    q: Dialect,
+    cache: TaskView,
+    request: ClaimRequest,
+    queues: OpenQueues,
+    gates: Gates,
+    special: Special,
+    now: Instant,
+) -> Work[list[Live]]:
+    """The candidates, none of which is of a task that is quiet now."""
+    for _ in range(_MOST_RESTS):
+        candidates = yield from _candidates(q, request, queues, special, now)
+        candidates += yield from gates.heads(q, cache, now, request)
+        candidates = yield from resting.by_hand(q, candidates, queues.quiet_now)
+        if not (yield from resting.rest_tasks(q, cache, now, candidates)):
+            return candidates
+    return []
 
 
 def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
@@ -137,10 +175,11 @@ _NOT_HAD = f""" and (l.parent_id is null or (l.flags & {RunFlag.STEP | RunFlag.C
 
 
 def types_fit(q: Dialect, request: ClaimRequest, params: dict[str, Any]) -> str:
-    """The condition on the job types that the worker can carry out. Calls are for those that name them."""
+    """The condition on the job types that the worker can carry out. Calls and commands are for those that name them."""
     if request.job_types is None:
-        params["call"] = CALL_TYPE
-        return " and (l.job_type is null or l.job_type <> :call)"
+        named = {f"named_{number}": name for number, name in enumerate(NAMED_TYPES)}
+        params |= named
+        return f" and (l.job_type is null or l.job_type not in ({', '.join(f':{name}' for name in named)}))"
     params["types"] = q.pack(list(request.job_types))
     return f" and (l.job_type is null or {q.names('l.job_type', 'types')})"
 
@@ -440,7 +479,7 @@ def start_parents(
             if is_alive(worker, now)
             and worker.state is WorkerState.RUNNING
             and parent.queue in worker.queues
-            and (worker.job_types is None or parent.job_type is None or parent.job_type in worker.job_types)
+            and knows_type(worker.job_types, parent.job_type)
             and worker.version >= spec.min_worker_version
             and set(label_pairs(spec.worker_labels)) <= set(label_pairs(worker.labels))
         } | {request.worker_id}

@@ -136,6 +136,8 @@ class Dialect:
     """(column, parameter, type) → the column is one of the values of a list parameter."""
     pack: Callable[[Sequence[Any]], Any]
     """A list as that parameter wants it."""
+    call_has_label: str
+    """Whether the call in the overrides of `inputs i` has the label `:label` with the value `:label_value`."""
     objects: str
     """What there is under one of `:names`: (name, `table`, `index` or what else it is, the table of an index)."""
     columns: str

@@ -15,6 +15,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After, Follower, Upstream, UpstreamOutcome
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.joins import closed_path
@@ -49,10 +50,11 @@ def resolve(
         known |= {row[0]: row[1] for row in rows}
         ids |= {row[1] for row in rows}
     yield from _hold(q, ids)
-    rows = yield from q.fetch_by("select id from tasks", "id", ids, " and deleted_at is null")
+    rows = yield from q.fetch_by("select id, job_type from tasks", "id", ids, " and deleted_at is null")
     there = {row[0] for row in rows} | set(own.values())
+    of_calls = {id_ for id_, job_type in rows if job_type == CALL_TYPE}
     return [
-        _resolved(new, known, there | _upstreams_of(old))
+        _resolved(new, known, there | _upstreams_of(old), of_calls - _upstreams_of(old))
         if new.after is not None and (old is None or new.after != old.after)
         else new
         for new, old in wanted
@@ -67,7 +69,9 @@ def _hold(q: Dialect, task_ids: Iterable[int]) -> Work[None]:
     yield from q.fetch_by("select task_id from cursors", "task_id", task_ids, f" order by task_id{q.lock}")
 
 
-def _resolved(spec: TaskSpec, known: Mapping[str, int], there: set[int]) -> TaskSpec | InvalidArgument:
+def _resolved(
+    spec: TaskSpec, known: Mapping[str, int], there: set[int], of_calls: set[int]
+) -> TaskSpec | InvalidArgument:
     after = spec.after
     assert after is not None  # noqa: S101 - the caller has looked
     problems: dict[str, str] = {}
@@ -79,6 +83,10 @@ def _resolved(spec: TaskSpec, known: Mapping[str, int], there: set[int]) -> Task
             problems[f"after.tasks[{index}].task"] = f"makes a cycle: {spec.name} → {spec.name}"
         elif id_ is None or id_ not in there:
             problems[f"after.tasks[{index}].task"] = f"is {name!r}; there is no such task"
+        elif id_ in of_calls:
+            problems[f"after.tasks[{index}].task"] = (
+                f"is {name!r}, which is built in, for calls; expected another task: a call has a success_url and a failure_url"
+            )
         elif id_ in found:
             problems[f"after.tasks[{index}].task"] = f"is {name!r}, which is named already; expected each task once"
         else:

@@ -14,7 +14,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
-from noonbell.model.call import CALL_TYPE, spec_of
+from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
 from noonbell.model.task import TaskStatus
@@ -76,6 +76,7 @@ def _is_plain_publication(publication: Publication) -> bool:
         and publication.overrides is None
         and publication.specific_worker_ids is None
         and publication.expires_in_seconds is None
+        and publication.expires_at is None
         and publication.scheduled_time is None
         and publication.retry_of_run_id is None
     )
@@ -88,7 +89,7 @@ def _is_plain_task(known: Known, origin: Origin) -> bool:
         and known.task.status is not TaskStatus.ERROR
         and gate_limit(spec) is None
         and spec.max_concurrency is None
-        and spec.job_type != CALL_TYPE
+        and spec.claim_type not in NAMED_TYPES
         and spec.concurrency_key is None
         and spec.min_worker_version == 0
         and spec.expires_in_seconds is None
@@ -159,7 +160,7 @@ def something_special(q: Dialect, request: ClaimRequest) -> Work[Special | None]
         " exists (select 1 from pins p join live l on l.run_id = p.run_id where p.worker_id = :worker"
         f" and l.place = {int(Place.PINNED)} and {q.names('l.queue', 'queues')}),"
         f" exists (select 1 from queues where {q.names('name', 'queues')}"
-        f" and (paused = 1 or concurrency is not null or rate_limit is not null)), {PAUSED}",
+        f" and (paused = 1 or concurrency is not null or rate_limit is not null or quiet <> '[]')), {PAUSED}",
         {"queues": q.pack(list(request.queues)), "worker": request.worker_id},
     )
     *special, is_paused = rows[0]

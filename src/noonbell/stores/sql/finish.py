@@ -20,6 +20,7 @@ from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, Run
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
+from noonbell.policy.calendar import stopped
 from noonbell.stores.sql import calls, children, flows, joins
 from noonbell.stores.sql.active_runs import (
     OF_TASK,
@@ -553,6 +554,7 @@ def finish_event_only(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequen
 
 _VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
 _MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
+_USE_COLUMNS = ("task_id", "version", "name", "revision", "since", "left_out")
 
 
 def record_versions(tasks: Sequence[Task], now: Instant, by: str | None = None) -> Work[None]:
@@ -566,6 +568,13 @@ def record_versions(tasks: Sequence[Task], now: Instant, by: str | None = None) 
     yield InsertMany("task_versions", _VERSION_COLUMNS, rows)
     marks = [(task.id, task.version, task.accounted_to, task.fired) for task in tasks]
     yield InsertMany("version_marks", _MARK_COLUMNS, marks)
+    uses = [
+        (task.id, task.version, use.name, use.revision, use.since, to_json(use.left_out))
+        for task in tasks
+        if (use := task.calendar_use) is not None
+    ]
+    if uses:
+        yield InsertMany("task_calendars", _USE_COLUMNS, uses)
 
 
 def turn_status(
@@ -584,7 +593,14 @@ def turn_held(
 ) -> Work[list[Task]]:
     """The same for many, whose cursors the caller holds: each as it stands, with what its cursor is to say."""
     turned = [
-        msgspec.structs.replace(task, status=status, version=task.version + 1, updated_at=now, next_fire_at=None)
+        msgspec.structs.replace(
+            task,
+            status=status,
+            version=task.version + 1,
+            updated_at=now,
+            next_fire_at=None,
+            calendar_use=stopped(task, now),
+        )
         for task in held
     ]
     if turned:

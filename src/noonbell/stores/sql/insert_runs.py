@@ -16,6 +16,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.call import CALL, MAX_PER_KEY
+from noonbell.model.quiet import QuietAction
 from noonbell.model.run import (
     Origin,
     RunId,
@@ -30,6 +31,7 @@ from noonbell.model.run import (
 )
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.policy.account import Facts, needs
+from noonbell.policy.quiet import quiet_at
 from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import (
     STARTED,
@@ -52,6 +54,7 @@ RUN_COLUMNS = (
     *("created_at", "updated_at", "queue", "priority", '"key"', "live_key", "attempt", "retry_count", "lost_count"),
     *("retry_of_run_id", "parent_id", "shard_index", "shard_total", "skip_reason", "trouble", "end_time"),
     *("trace_id", "idempotency_key", "root", "upstream_run_ids", "expires_at"),
+    "moved_to",
 )
 _STEP_COLUMNS = ("step_id", "item_index")
 """What a step of a flow has besides."""
@@ -84,6 +87,8 @@ class NewRun:
     trace_id: str | None = None
     expires_in_seconds: int | None = None
     """None: as its task says."""
+    wanted_by: Instant | None = None
+    """The moment at which it expires, where that was named."""
     parent_key: str = ""
     """The idempotency key of the parent, where it is a part or a step."""
     root: str | None = None
@@ -91,6 +96,8 @@ class NewRun:
     upstream_run_ids: tuple[int, ...] | None = None
     join: tuple[str, int, int] | None = None
     """Root, edge version and redrive of the join that makes it."""
+    moved_to: Instant | None = None
+    """Where a calendar has moved its slot to."""
     step: tuple[str, int | None] | None = None
     """Of a flow: the step, and which item of a `foreach`."""
     child: tuple[int, int] | None = None
@@ -103,7 +110,11 @@ class NewRun:
         given = self.expires_in_seconds
         seconds = self.task.spec.expires_in_seconds if given is None else given
         is_inner = self.parent_id is not None and self.child is None
-        if seconds is None or is_inner or self.skip_reason is not None:
+        if is_inner or self.skip_reason is not None:
+            return None
+        if self.wanted_by is not None:
+            return self.wanted_by
+        if seconds is None:
             return None
         return Instant(self.run_at + seconds * SECOND)
 
@@ -118,6 +129,15 @@ def gate_limit(spec: TaskSpec) -> tuple[int | None, bool] | None:
         limit = None
     rated = spec.rate_limit is not None
     return None if limit is None and not rated else (limit, rated)
+
+
+def held_until(spec: TaskSpec, at: Instant) -> Instant | None:
+    """The end of the quiet hours of its task that hold a run which is due at this moment; None where none do.
+
+    Those that skip do so when the slot is planned, or else when the run would be claimed.
+    """
+    quiet = quiet_at(spec.quiet, spec.timezone, at)
+    return quiet.until if quiet is not None and quiet.action is QuietAction.HOLD else None
 
 
 def rate_key(spec: TaskSpec, payload: Any) -> str | None:
@@ -246,7 +266,7 @@ def _flags(new_run: NewRun) -> int:
         flags |= RunFlag.CHILD
     elif new_run.parent_id is not None:
         own = RunFlag.PART if new_run.step is None else RunFlag.STEP
-        flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND)) | own
+        flags = (flags & ~(RunFlag.FANOUT | RunFlag.FOLLOW | RunFlag.ROUND | RunFlag.QUIET)) | own
     if not new_run.gated and (new_run.parent_id is None or new_run.child is not None) and gate_limit(spec) is not None:
         flags |= RunFlag.PASSED
     if _key(new_run) is not None:
@@ -301,6 +321,7 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
         new_run.root,
         json_or_null(new_run.upstream_run_ids),
         new_run.expires_at,
+        new_run.moved_to,
     )
 
 
@@ -310,7 +331,9 @@ def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
     has_gate = gate_limit(spec) is not None and (new_run.parent_id is None or new_run.child is not None)
     gate = new_run.task.id if has_gate else None
     payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
-    is_later = new_run.run_at > now
+    is_later, at = new_run.run_at > now, new_run.run_at
+    if flags & RunFlag.QUIET and (until := held_until(spec, Instant(max(now, at)))) is not None:
+        is_later, at, flags = True, until, flags | RunFlag.AT_REST
     place = Place.LATER if is_later else due_place(flags, gate, spec.min_worker_version)
     return (
         new_run.id,
@@ -319,8 +342,8 @@ def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
         spec.queue,
         -(spec.priority if new_run.priority is None else new_run.priority),
         new_run.run_at,
-        new_run.run_at if is_later else None,
-        spec.job_type,
+        at if is_later else None,
+        spec.claim_type,
         gate,
         new_run.task.id if flags & RunFlag.ROUND else None,
         rate_key(spec, payload),

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.quiet import QuietHours
 from noonbell.model.request import ClaimRequest
 from noonbell.model.task import RateLimit
+from noonbell.model.worker import knows_type
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, waits
@@ -243,7 +245,7 @@ def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -
             return False
         if row.flags & RunFlag.LABELED and row.task_id in lacking:
             return False
-        if request.job_types is not None and row.job_type is not None and row.job_type not in request.job_types:
+        if not knows_type(request.job_types, row.job_type):
             return False
         return row.min_version <= request.version
 
@@ -264,6 +266,9 @@ class OpenQueues:
         self.names = list(dict.fromkeys(names))
         self.all_paused = all_paused
         self.next_at: Instant | None = None
+        self.quiet: dict[str, tuple[QuietHours, ...]] = {}
+        """By queue: its quiet hours, of those that have any."""
+        self.quiet_now: set[str] = set()
         self._limits = limits
         self._room: dict[str, int] = {}
         self._states: dict[str, rate.RateState] = {}
@@ -306,10 +311,10 @@ class OpenQueues:
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
     """Without the paused ones; those with a limit are held until the end of the transaction. None are open while all is paused."""
-    sql = f"select name, paused, concurrency, rate_limit from queues where {q.names('name', 'names')}"
+    sql = f"select name, paused, concurrency, rate_limit, quiet from queues where {q.names('name', 'names')}"
     params = {"names": q.pack(list(names))}
     rows = yield Fetch(
-        f"{sql} union all select null, 1, null, null from installation_pauses where standing = 1", params
+        f"{sql} union all select null, 1, null, null, null from installation_pauses where standing = 1", params
     )
     if any(row[0] is None for row in rows):
         return OpenQueues([], {}, all_paused=True)
@@ -318,10 +323,14 @@ def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
     paused = {row[0] for row in rows if row[1]}
     limits = {
         name: (concurrency, None if limit is None else msgspec.convert(from_json(limit), RateLimit))
-        for name, _, concurrency, limit in rows
+        for name, _, concurrency, limit, _ in rows
         if name not in paused and (concurrency is not None or limit is not None)
     }
-    return OpenQueues([name for name in dict.fromkeys(names) if name not in paused], limits)
+    found = OpenQueues([name for name in dict.fromkeys(names) if name not in paused], limits)
+    for name, _, _, _, quiet in rows:
+        if name not in paused and quiet not in (None, "[]"):
+            found.quiet[name] = msgspec.convert(from_json(quiet), tuple[QuietHours, ...])
+    return found
 
 
 def _scope(name: str) -> str:

@@ -16,10 +16,12 @@ import msgspec
 from noonbell.clock import Instant, instant_of
 from noonbell.engine import failpoint
 from noonbell.model.event import is_event_only
+from noonbell.model.quiet import QuietAction
 from noonbell.model.request import Planned
-from noonbell.model.run import Origin, RunId, RunStatus
+from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, DueRun, Facts, account
+from noonbell.policy.quiet import quiet_at
 from noonbell.stores.sql.active_runs import note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
@@ -149,6 +151,8 @@ _AT_REST = Facts()
 
 
 def _last_slot(task: Task, result: Account) -> int:
+    if result.accounted_to is not None:
+        return max(task.accounted_to, result.accounted_to)
     slots = [outcome.slot for outcome in result.outcomes[-1:]] + [gone.last for gone in result.dropped[-1:]]
     return max((task.accounted_to, *(instant_of(slot) for slot in slots)))
 
@@ -172,6 +176,7 @@ def _new_runs(task: Task, result: Account) -> list[NewRun]:
     new_runs = []
     for outcome in result.outcomes:
         slot = instant_of(outcome.slot)
+        moved_to = None if outcome.at is None else instant_of(outcome.at)
         if isinstance(outcome, DueRun):
             new_run = NewRun(
                 task=task,
@@ -181,18 +186,26 @@ def _new_runs(task: Task, result: Account) -> list[NewRun]:
                 gated=outcome.gated or task.spec.rate_limit is not None,
                 attempt=outcome.attempt_base,
                 retry_of_run_id=outcome.retry_of_run_id,
+                moved_to=moved_to,
+                skip_reason=_quiet_skip(task, outcome.run_at),
             )
         else:
             new_run = NewRun(
                 task=task,
                 origin=Origin.SCHEDULE,
                 scheduled_time=slot,
-                run_at=slot,
+                run_at=moved_to or slot,
                 skip_reason=outcome.reason,
                 blocking_run_id=outcome.blocking_run_id,
+                moved_to=moved_to,
             )
         new_runs.append(new_run)
     return new_runs
+
+
+def _quiet_skip(task: Task, run_at: Instant) -> SkipReason | None:
+    quiet = quiet_at(task.spec.quiet, task.spec.timezone, run_at)
+    return SkipReason.QUIET if quiet is not None and quiet.action is QuietAction.SKIP else None
 
 
 def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:

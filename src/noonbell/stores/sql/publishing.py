@@ -169,6 +169,7 @@ def make(known: Known, now: Instant, publication: Publication, counts: dict[int,
         retry_of_run_id=publication.retry_of_run_id,
         trace_id=publication.trace_id,
         expires_in_seconds=publication.expires_in_seconds,
+        wanted_by=publication.expires_at,
     )
 
 

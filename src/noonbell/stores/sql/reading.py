@@ -21,7 +21,16 @@ from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBod
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskVersion
 from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.rows import TASK_SELECT, Record, from_json, task_from, to_json
+from noonbell.stores.sql.rows import (
+    CALENDAR_COLUMNS,
+    CALENDAR_JOIN,
+    TASK_SELECT,
+    Record,
+    from_json,
+    task_from,
+    to_json,
+    use_from,
+)
 from noonbell.stores.sql.statement import Fetch, Row, Work
 
 MAX_PAGE = 1000
@@ -193,19 +202,19 @@ def tasks_named(q: Dialect, names: Collection[str]) -> Work[dict[str, Task]]:
     return {task.name: task for task in map(task_from, rows)}
 
 
-_VERSION = Record(TaskVersion, without=("accounted_to", "fired"))
+_VERSION = Record(TaskVersion, without=("accounted_to", "fired", "calendar_use"))
 _DROPPED = Record(DroppedRange)
 _LOG_LINE = Record(LogLine)
 
 
 def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
     rows = yield Fetch(
-        f"select {_VERSION.select('v.')}, coalesce(m.accounted_to, {NEVER}), coalesce(m.fired, 0)"
+        f"select {_VERSION.select('v.')}, coalesce(m.accounted_to, {NEVER}), coalesce(m.fired, 0), {CALENDAR_COLUMNS}"
         " from task_versions v left join version_marks m on m.task_id = v.task_id and m.version = v.version"
-        " where v.task_id = :id order by v.version",
+        f"{CALENDAR_JOIN.format('v', 'task_id')} where v.task_id = :id order by v.version",
         {"id": task_id},
     )
-    return [_VERSION.read(row, accounted_to=row[-2], fired=row[-1]) for row in rows]
+    return [_VERSION.read(row, accounted_to=row[-7], fired=row[-6], calendar_use=use_from(row[-5:])) for row in rows]
 
 
 def dropped(task_id: TaskId, since: Instant, until: Instant) -> Work[list[DroppedRange]]:

@@ -10,7 +10,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import GenericAlias
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from msgspec import inspect
 from noonbell import when
 from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
+from noonbell.model.calendar import CalendarRules, CalendarUse
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
 from noonbell.policy.flows import FlowPlan, PlannedStep
@@ -51,6 +52,10 @@ def json_or_null(value: Any) -> str | None:
     return None if value is None else to_json(value)
 
 
+_COLUMNS = {"key": '"key"', "user": "run_as"}
+"""Columns that are not called as their field is: databases know these words as their own."""
+
+
 class Record(Generic[S]):
     """A Struct whose fields are columns: what is selected, read and written follows from its declaration.
 
@@ -61,7 +66,7 @@ class Record(Generic[S]):
         """`without`: fields that are no columns. `long`: those that a list leaves out where they are too long for it."""
         self._kind, self._long = kind, tuple(long)
         self.fields = tuple(name for name in kind.__struct_fields__ if name not in {*without, "omitted"})
-        self.columns = tuple('"key"' if name == "key" else name for name in self.fields)
+        self.columns = tuple(_COLUMNS.get(name, name) for name in self.fields)
 
     def select(self, alias: str = "") -> str:
         """The columns as `read` wants them."""
@@ -163,11 +168,17 @@ def _alternatives(kind: inspect.Type) -> list[inspect.Type]:
 
 _CURSOR = ("next_fire_at", "fired", "skip_next", "accounted_to")
 SPEC = Record(TaskSpec)
-_STATE = Record(Task, without=("spec", *_CURSOR))
+_STATE = Record(Task, without=("spec", "calendar_use", *_CURSOR))
 _CURSORS = Record(Task, without=set(Task.__struct_fields__) - set(_CURSOR))
+CALENDAR_COLUMNS = "u.name, u.revision, u.since, u.left_out, d.rules"
+CALENDAR_JOIN = (
+    " left join task_calendars u on u.task_id = {0}.{1} and u.version = {0}.version"
+    " left join calendar_revisions d on d.name = u.name and d.revision = u.revision"
+)
+"""The use that a version of a task makes of a calendar, and what that said."""
 TASK_SELECT = (
-    f"select {SPEC.select('t.')}, {_STATE.select('t.')}, {_CURSORS.select('c.')} from tasks t"
-    " left join cursors c on c.task_id = t.id"
+    f"select {SPEC.select('t.')}, {_STATE.select('t.')}, {_CURSORS.select('c.')}, {CALENDAR_COLUMNS} from tasks t"
+    f" left join cursors c on c.task_id = t.id{CALENDAR_JOIN.format('t', 'id')}"
 )
 
 
@@ -176,7 +187,27 @@ def task_from(row: Row) -> Task:
     state = row[len(SPEC.fields) :]
     values = _STATE.values(state) | _CURSORS.values(state[len(_STATE.fields) :])
     values["uid"] = values["uid"] or f"{EARLIER_UID}{values['id']}"
-    return Task(spec=SPEC.read(row), **values)
+    return Task(spec=SPEC.read(row), calendar_use=use_from(row[-5:]), **values)
+
+
+def use_from(row: Row) -> CalendarUse | None:
+    """From CALENDAR_COLUMNS."""
+    name, revision, since, left_out, rules = row
+    if revision is None:
+        return None
+    return CalendarUse(
+        name=name,
+        revision=revision,
+        rules=CalendarRules() if rules is None else rules_from(rules),
+        since=since,
+        left_out=tuple((first, last) for first, last in from_json(left_out)),
+    )
+
+
+@lru_cache(maxsize=256)
+def rules_from(text: str) -> CalendarRules:
+    """Many tasks have the same: they share one object."""
+    return msgspec.json.decode(text, type=CalendarRules)
 
 
 class Known:
@@ -189,9 +220,8 @@ class Known:
         self.bounds = bounds_of(task.spec)
         self.schedule: Schedule | None = None
         """None without a schedule, and with one that cannot be read: a zone may be gone from the zone data."""
-        if task.spec.schedule is not None:
-            with contextlib.suppress(ScheduleError):
-                self.schedule = when.parse(task.spec.schedule, task.spec.timezone)
+        with contextlib.suppress(ScheduleError):
+            self.schedule = when.of_task(task.spec)
 
 
 class FlowVersion:

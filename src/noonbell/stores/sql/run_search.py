@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from noonbell.clock import Instant
 from noonbell.model.request import Page, RunQuery
-from noonbell.model.run import Run, RunId, RunStatus
+from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.stores.migrations.m0005_stray import APART_MS, IS_STRAY
 from noonbell.stores.sql import reading
@@ -129,7 +129,10 @@ def search_for(q: Dialect, query: RunQuery, wanted: int | None) -> Work[Search]:
     filters, among = _filters(query, params), ""
     if query.label is not None:
         params["label"], params["label_value"] = query.label
-        among = _LABELED
+        if query.origin is Origin.CALL:
+            filters = (*filters, f"exists (select 1 from inputs i where i.run_id = r.id and {q.call_has_label})")
+        else:
+            among = _LABELED
     if query.text is None:
         search.ways = yield from _ways_of(q, query, filters, among, params, wanted)
     else:

@@ -22,7 +22,7 @@ from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, Promoted, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import children, keys
+from noonbell.stores.sql import children, keys, resting
 from noonbell.stores.sql.active_runs import (
     Live,
     Place,
@@ -509,11 +509,15 @@ def cancel(
 
 def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
     now = yield Now()
-    rows = yield Fetch(
+    due = Fetch(
         f"select run_id, flags, gate, min_version from live where place = {int(Place.LATER)} and at <= :now"
         f" and not {PAUSED} order by at limit :limit{q.skip_locked}",
         {"now": now, "limit": limit},
     )
+    rows = yield due
+    if rested := [row[0] for row in rows if row[1] & RunFlag.AT_REST]:
+        yield from resting.let_go(q, cache, now, rested)
+        rows = [row for row in (yield due) if not row[1] & RunFlag.AT_REST]
     moved = []
     gates = GateChanges()
     for run_id, flags, gate, min_version in rows:
@@ -523,7 +527,9 @@ def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
             (gates.waiting if place is Place.GATED else gates.passed)[gate] += 1
     if moved:
         yield UpdateMany("live", "run_id", ("place", "at"), moved)
-        yield from keys.come_due(q, cache, [row[0] for row in rows if row[1] & RunFlag.KEYED], gates)
+        yield from keys.come_due(
+            q, cache, [row[0] for row in rows if row[1] & RunFlag.KEYED and not row[1] & RunFlag.AT_REST], gates
+        )
         yield from gates.write()
         yield from finish_event_only(q, cache, now, [row[0] for row in rows if row[1] & RunFlag.EVENT_ONLY])
     following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
@@ -536,7 +542,8 @@ def promote_run(q: Dialect, cache: TaskView, run_id: RunId) -> Work[bool]:
     if live is None or live.place != Place.LATER:
         return False
     now = yield Now()
-    yield from move(q, cache, [(live, live._replace(place=int(live.due_place), at=None))])
+    after = live._replace(place=int(live.due_place), at=None, flags=live.flags & ~(RunFlag.AT_REST | RunFlag.QUIET))
+    yield from move(q, cache, [(live, after)])
     yield UpdateMany("runs", "id", ("run_at", "updated_at"), [(run_id, now, now)])
     yield UpdateMany("live", "run_id", ("run_at",), [(run_id, now)])
     yield from tell("run.promoted", [(live.task_id, run_id, {})])

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
-from noonbell.clock import Clock, Instant
+from noonbell.clock import SECOND, Clock, Instant
 from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
@@ -34,6 +35,7 @@ from noonbell.stores.sql import (
     access,
     accounting,
     alerts,
+    calendar_changes,
     calls,
     children,
     cleanup,
@@ -53,9 +55,11 @@ from noonbell.stores.sql import (
     spawning,
     unclaimable,
 )
+from noonbell.stores.sql import calendars as calendar_rows
 from noonbell.stores.sql import events as event_log
 from noonbell.stores.sql import joins as following
 from noonbell.stores.sql import settle as settling
+from noonbell.stores.sql import subscriptions as webhooks
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
 from noonbell.stores.sql.dialect import TableNames
@@ -65,6 +69,9 @@ from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, St
 from noonbell.stores.sql.table import TransitionRunner, always, name_entries, observed, read, write
 
 T = TypeVar("T")
+
+_CLOCK_KEPT = 0.25
+"""Seconds that a reading of the database's clock serves; what has passed since is added."""
 
 
 @name_entries
@@ -237,6 +244,9 @@ class SqlStore(TransitionRunner):
     async def now(self) -> Instant:
         return await self._read_clock()
 
+    async def about_now(self) -> Instant:
+        return await self.now()
+
     async def _read_clock(self) -> Instant:
         def work() -> Work[Instant]:
             return Instant((yield Now()))
@@ -283,6 +293,17 @@ class SqlStore(TransitionRunner):
     turns = read(task_changes.turns)
     labels = read(task_changes.labels)
     dropped = read(reading.dropped)
+
+    # Calendars
+
+    calendar = read(calendar_rows.calendar)
+    calendars = read(calendar_rows.calendars)
+    calendar_users = read(calendar_rows.calendar_users)
+    due_refreshes = read(calendar_rows.due_refreshes)
+    save_calendar = write(calendar_changes.save_calendar, events=attrgetter("is_changed"), retry=True)
+    delete_calendar = write(calendar_changes.delete_calendar, events=always)
+    take_refresh = write(calendar_changes.take_refresh)
+    note_refresh = write(calendar_changes.note_refresh, events=bool)
 
     # The account
 
@@ -448,6 +469,7 @@ class SqlStore(TransitionRunner):
     stranded = read(unclaimable.stranded)
     notice_workers = write(alerts.notice_workers, events=bool, retry=True)
     queues = read(worker_rows.queues)
+    task_queues = read(worker_rows.task_queues)
     set_queue = write(worker_rows.set_queue, events=always, retry=True)
 
     # Events
@@ -489,6 +511,25 @@ class SqlStore(TransitionRunner):
     alert_deliveries = read(alerts.alert_deliveries)
     forget_deliveries = write(alerts.forget_deliveries)
 
+    # Webhook subscriptions
+
+    subscriptions = read(webhooks.subscriptions)
+    put_subscription = write(webhooks.put_subscription, events=always, retry=True)
+    remove_subscription = write(webhooks.remove_subscription, events=bool)
+    take_subscriptions = write(webhooks.take_subscriptions)
+    leave_subscriptions = write(webhooks.leave_subscriptions)
+    waiting_deliveries = read(webhooks.waiting_deliveries)
+    settle_deliveries = write(
+        webhooks.settle_deliveries, events=lambda state: state is not None and state.disabled_at is not None
+    )
+    webhook_bodies = read(webhooks.webhook_bodies)
+    webhook_deliveries = read(webhooks.webhook_deliveries)
+    webhook_delivery = read(webhooks.webhook_delivery)
+    note_webhook = write(webhooks.note_webhook)
+    replay_delivery = write(webhooks.replay_delivery)
+    move_subscription = write(webhooks.move_subscription, events=always)
+    forget_webhooks = write(webhooks.forget_webhooks)
+
     # Tokens, the audit log, and secrets sealed again
 
     create_token = write(access.create_token, retry=True)
@@ -510,6 +551,7 @@ class SqlStore(TransitionRunner):
     reseal_tasks = write(access.reseal_tasks)
     reseal_versions = write(access.reseal_versions)
     reseal_channels = write(access.reseal_channels)
+    reseal_subscriptions = write(webhooks.reseal_subscriptions)
     reseal_calls = write(calls.reseal_calls)
 
     # Upkeep
@@ -551,6 +593,8 @@ class ServerStore(SqlStore):
         self._ids = ids.IdSource(functools.partial(self._reserve, ids.IDS))
         self._creations = Gathering(self._create_each)
         self._clock_reads = Gathering(self._read_clock_for)
+        self._clock_read = (Instant(0), -_CLOCK_KEPT)
+        """What the database's clock said last, and when that came here by the monotonic clock."""
         self._unused: list[int] = []
         """Ids of tasks that were reserved, and in the end not needed."""
         self._types: dict[str, dict[str, str]] = {}
@@ -585,7 +629,24 @@ class ServerStore(SqlStore):
         return await self._clock_reads.add(None)
 
     async def _read_clock_for(self, callers: Sequence[None]) -> list[Instant]:
-        return [await super()._read_clock()] * len(callers)
+        return [self._seen_now(await super()._read_clock())] * len(callers)
+
+    def _seen_now(self, now: Instant) -> Instant:
+        """An answer of the database had its clock in it."""
+        self._clock_read = (now, time.monotonic())
+        return now
+
+    def _recent_now(self) -> Instant | None:
+        """The database's clock as it must be by now; None where it was not read in the last moment."""
+        if self._clock is not None:
+            return self._clock.now()
+        read, at = self._clock_read
+        passed = time.monotonic() - at
+        return Instant(read + int(passed * SECOND)) if passed < _CLOCK_KEPT else None
+
+    async def about_now(self) -> Instant:
+        recent = self._recent_now()
+        return await self.now() if recent is None else recent
 
     async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
         taken = await super().migrate(to, say)

@@ -20,11 +20,14 @@ from noonbell.model.account import Label, StatusChange
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
-from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.run import Origin
+from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
+from noonbell.policy.calendar import NO_REVISION, Beginning, Revision, begin, carry, keeps_map, stopped
+from noonbell.policy.slot_history import schedule_of
 from noonbell.stores.sql import active_runs as narrow
-from noonbell.stores.sql import edges, keys, reading
+from noonbell.stores.sql import calendars, edges, keys, reading, resting
 from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, claimable_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
@@ -71,7 +74,6 @@ MOST_NAMED = 100
 _STATE = ("version", "status", "updated_at")
 _LIMITS = ("max_concurrency", "concurrency_policy", "rate_limit", "queue")
 """What the gate of a task follows."""
-_WHEN = ("schedule", "timezone", "start_at", "end_at")
 
 
 def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> Instant | None:
@@ -79,9 +81,9 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 
     Never at or before a slot that is accounted for already: the clock may have been set back.
     """
-    if spec.schedule is None:
+    schedule, bounds, moment = when.of_task(spec), bounds_of(spec), slot_of(now)
+    if schedule is None:
         return None
-    schedule, bounds, moment = when.parse(spec.schedule, spec.timezone), bounds_of(spec), slot_of(now)
     slot = due.initial(schedule, bounds, moment)
     if slot is not None and instant_of(slot) <= accounted_to:
         slot = due.first(schedule, bounds, max(moment, slot_of(accounted_to)))
@@ -93,8 +95,10 @@ def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[lis
     taken = yield from _taken(q, [(each.spec, None) for each in new])
     specs = yield from edges.resolve(q, [(each.spec, None) for each in new], {})
     wrong = {index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)}
+    revisions = yield from calendars.revisions(q, [each.spec for each in new])
+    wrong |= calendars.unknown([each.spec for each in new], revisions)
     right = [index for index in range(len(new)) if index not in taken and index not in wrong]
-    made = iter((yield from _create(q, cache, [_with_spec(new[index], specs[index]) for index in right])))
+    made = iter((yield from _create(q, cache, [_with_spec(new[index], specs[index]) for index in right], revisions)))
     answers: list[Any] = [taken.get(index) or wrong.get(index) or next(made) for index in range(len(new))]
     for index, found in taken.items():
         answers[index] = _already_exists(found, found.task_id or answers[found.earlier or 0].id)
@@ -103,7 +107,9 @@ def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[lis
 
 def create_all(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     _refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
-    return (yield from _create(q, cache, new))
+    revisions = yield from calendars.revisions(q, [each.spec for each in new])
+    _refuse(calendars.unknown([each.spec for each in new], revisions))
+    return (yield from _create(q, cache, new, revisions))
 
 
 def _with_spec(new: NewTask, spec: TaskSpec | InvalidArgument) -> NewTask:
@@ -120,7 +126,7 @@ def _refuse_taken(taken: Mapping[int, Taken]) -> None:
         raise AlreadyExists(f"{place} {said}{more}", details=details)
 
 
-def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
+def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapping[str, Revision]) -> Work[list[Task]]:
     numbers = {}
     for counter in (COUNTER, "system_tasks"):
         count = sum(each.system == (counter == "system_tasks") for each in new)
@@ -132,7 +138,10 @@ def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Ta
     made: list[Task] = []
     for start in range(0, len(new), _AT_ONCE):
         part = new[start : start + _AT_ONCE]
-        tasks = [new_task(each, id_, now) for each, id_ in zip(part, ids[start : start + _AT_ONCE], strict=True)]
+        tasks = [
+            new_task(each, id_, now, calendars.revision_for(each.spec, revisions))
+            for each, id_ in zip(part, ids[start : start + _AT_ONCE], strict=True)
+        ]
         yield InsertAll((yield from inserts_of(insert_new(tasks, now))))
         yield from edges.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
         for each, task in zip(part, tasks, strict=True):
@@ -153,11 +162,12 @@ def _connected(q: Dialect, new: Sequence[NewTask], ids: Sequence[TaskId]) -> Wor
     return made
 
 
-def new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
+def new_task(new: NewTask, task_id: TaskId, now: Instant, revision: Revision = NO_REVISION) -> Task:
     status, cursor = new.status, None
+    begun = _beginning(new.spec, revision, now)
     if status is TaskStatus.ENABLED:
-        cursor = first_slot(new.spec, now)
-        if new.spec.schedule is not None and cursor is None:
+        cursor = first_slot(new.spec, now) if begun is None else begun.cursor
+        if new.spec.is_scheduled and cursor is None:
             status = TaskStatus.COMPLETED
     return Task(
         id=task_id,
@@ -169,7 +179,31 @@ def new_task(new: NewTask, task_id: TaskId, now: Instant) -> Task:
         created_by=new.by,
         uid=secrets.token_hex(16),
         next_fire_at=cursor,
+        calendar_use=None if begun is None else begun.use,
     )
+
+
+def _beginning(
+    spec: TaskSpec, revision: Revision, now: Instant, before: Task | None = None, fired: int = 0
+) -> Beginning | None:
+    """Where a task under a calendar begins that is created, rescheduled or enabled now. None: no calendar has to do with it."""
+    if spec.calendar is None and (before is None or before.calendar_use is None):
+        return None
+    schedule = schedule_of(spec)
+    if schedule is None or schedule.is_fixed_delay:
+        return None
+    old = None if before is None else schedule_of(before.spec)
+    return begin(spec, revision, schedule, bounds_of(spec), now, before, old, fired)
+
+
+def under_revision(task: Task, wanted: TaskChange, revision: Revision, now: Instant, *, is_on: bool) -> Beginning:
+    """The use and the cursor of a task whose schedule stays: as they were, if its calendar says what it said."""
+    if keeps_map(task.spec.calendar, wanted.spec.calendar, task.calendar_use, revision):
+        return Beginning(task.next_fire_at, task.calendar_use)
+    schedule = schedule_of(wanted.spec)
+    if schedule is None or schedule.is_fixed_delay:
+        return Beginning(task.next_fire_at, None)
+    return carry(task, wanted.spec, revision, schedule, bounds_of(wanted.spec), now, is_on=is_on)
 
 
 def insert_new(tasks: Sequence[Task], now: Instant) -> Work[None]:
@@ -214,12 +248,12 @@ def change(
 
 
 def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: str | None = None) -> Work[list[Task]]:
-    now = yield from _hold(q, cache, [edit.task_id for edit in edits])
+    now = yield from hold(q, cache, [edit.task_id for edit in edits])
     wanted: list[tuple[Task, TaskChange]] = []
     refused: dict[int, NoonbellError] = {}
     for start in range(0, len(edits), _AT_ONCE):
         part = edits[start : start + _AT_ONCE]
-        tasks = yield from _load(q, [edit.task_id for edit in part])
+        tasks = yield from load(q, [edit.task_id for edit in part])
         for index, edit in enumerate(part, start):
             try:
                 task = _standing(tasks.get(edit.task_id), edit.task_id, edit.expect_version)
@@ -279,18 +313,19 @@ def _change(
             )
     changed: list[Task] = []
     turned: list[tuple[Task, Task]] = []
-    for task, change in wanted:
+    revisions = yield from _revisions(q, wanted)
+    for place, (task, change) in enumerate(wanted):
         is_same = change.spec == task.spec and change.status is task.status and not change.recount
-        changed.append(task if is_same else changed_by(task, change, now))
+        changed.append(task if is_same else changed_by(task, change, now, revisions[place]))
         if not is_same:
             turned.append((task, changed[-1]))
-    yield from _write_versions(q, cache, now, turned, by)
+    yield from write_versions(q, cache, now, turned, by)
     for index, (_, change) in enumerate(wanted):
         changed[index] = yield from _order_skips(now, changed[index], change.skip_next, by)
     return changed
 
 
-def _write_versions(
+def write_versions(
     q: Dialect, cache: TaskView, now: Instant, turned: Sequence[tuple[Task, Task]], by: str | None
 ) -> Work[None]:
     """From each first version to its second."""
@@ -315,7 +350,7 @@ def _write_versions(
     for old, new in edited:
         if any(getattr(old.spec, name) != getattr(new.spec, name) for name in _LIMITS):
             yield from _write_gate(q, old, new)
-        yield from _touch_live(q, old, new)
+        yield from _touch_live(q, cache, now, old, new)
         if old.spec.max_per_key != new.spec.max_per_key:
             yield from keys.change_limit(q, cache, new.id, new.spec.max_per_key)
     yield from record_versions(after, now, by)
@@ -325,6 +360,29 @@ def _write_versions(
         facts.setdefault(event_of(old, new), []).append((new.id, None, {"by": by, "version": new.version}))
         cache.put(new)
     yield from tell_all(facts)
+
+
+def _revisions(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[list[Revision]]:
+    """What the calendar of each says. One that a task has already stays at its revision: a change of the calendar that is under
+    way brings that task along, and waits for it.
+    """
+    found: list[Revision | None] = []
+    for task, change in wanted:
+        use, asked = task.calendar_use, change.spec.calendar
+        is_known = asked is not None and use is not None and use.name == asked.name
+        found.append(Revision(use.revision, use.rules) if is_known and use is not None else None)
+    others = [change.spec for (_, change), known in zip(wanted, found, strict=True) if known is None]
+    revisions = yield from calendars.revisions(q, others)
+    specs = [change.spec for _, change in wanted]
+    missing = {place: error for place, error in calendars.unknown(specs, revisions).items() if found[place] is None}
+    if len(wanted) == 1:
+        for error in missing.values():
+            raise error
+    _refuse(missing)
+    return [
+        calendars.revision_for(spec, revisions) if known is None else known
+        for spec, known in zip(specs, found, strict=True)
+    ]
 
 
 def event_of(task: Task, changed: Task) -> str:
@@ -359,20 +417,31 @@ def _standing(task: Task | None, task_id: TaskId, expect_version: int | None = N
     return task
 
 
-def changed_by(task: Task, wanted: TaskChange, now: Instant) -> Task:
+def changed_by(task: Task, wanted: TaskChange, now: Instant, revision: Revision = NO_REVISION) -> Task:
     """The next version: a change of schedule, or being enabled, starts from now; anything else keeps the cursor."""
-    rescheduled = any(getattr(task.spec, name) != getattr(wanted.spec, name) for name in _WHEN)
+    rescheduled = any(getattr(task.spec, name) != getattr(wanted.spec, name) for name in WHEN_FIELDS)
     status, cursor, fired, skip_next = wanted.status, task.next_fire_at, task.fired, task.skip_next
     was_off = task.status is not TaskStatus.ENABLED
     if rescheduled and status is TaskStatus.COMPLETED and task.status is TaskStatus.COMPLETED:
         status = TaskStatus.ENABLED  # a finished task that gets a new schedule has slots again
+    use = task.calendar_use
     if status is not TaskStatus.ENABLED:
         cursor = None
-    elif rescheduled or was_off:
-        cursor = first_slot(wanted.spec, now, task.accounted_to)
-        if rescheduled or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR):
+        use = under_revision(task, wanted, revision, now, is_on=False).use
+        if use is task.calendar_use:
+            use = stopped(task, now)
+    elif not (rescheduled or was_off):
+        cursor, use = under_revision(task, wanted, revision, now, is_on=True)
+        if cursor is None and task.next_fire_at is not None:
+            status = TaskStatus.COMPLETED
+    else:
+        is_anew = rescheduled or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR)
+        begun = _beginning(wanted.spec, revision, now, task, 0 if is_anew or wanted.recount else task.fired)
+        cursor = first_slot(wanted.spec, now, task.accounted_to) if begun is None else begun.cursor
+        use = None if begun is None else begun.use
+        if is_anew:
             fired, skip_next = 0, max(skip_next, 0)
-        if cursor is None and wanted.spec.schedule is not None:
+        if cursor is None and wanted.spec.is_scheduled:
             status = TaskStatus.COMPLETED
     if wanted.recount:
         fired = 0
@@ -385,6 +454,7 @@ def changed_by(task: Task, wanted: TaskChange, now: Instant) -> Task:
         next_fire_at=cursor,
         fired=fired,
         skip_next=skip_next,
+        calendar_use=use,
     )
 
 
@@ -418,11 +488,11 @@ def delete_all(
     force: bool = False,
 ) -> Work[list[Task]]:
     ids = list(versions)
-    now = yield from _hold(q, cache, ids)
+    now = yield from hold(q, cache, ids)
     tasks: list[Task] = []
     refused: dict[int, NoonbellError] = {}
     for start in range(0, len(ids), _AT_ONCE):
-        found = yield from _load(q, ids[start : start + _AT_ONCE])
+        found = yield from load(q, ids[start : start + _AT_ONCE])
         for index, task_id in enumerate(ids[start : start + _AT_ONCE], start):
             try:
                 tasks.append(_standing(found.get(task_id), task_id, versions[task_id]))
@@ -468,7 +538,7 @@ def _delete(
         left = yield from narrow.load_active(q, parts)
         yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
     # A run that ended may have been its task's last one: its task is then at another version, or deleted already.
-    current = yield from _load(q, [task.id for task in tasks])
+    current = yield from load(q, [task.id for task in tasks])
     standing = [task for task in current.values() if task.deleted_at is None]
     ended = {task.id: task for task in (yield from end_held(q, cache, now, standing, by=by))}
     if purge:
@@ -485,7 +555,7 @@ BELONGINGS = (
 
 _OF_A_TASK = (
     *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
-    *("edges", "joins", "cursors", "run_keys", "needed_labels"),
+    *("edges", "joins", "cursors", "run_keys", "needed_labels", "task_calendars"),
 )
 
 
@@ -627,22 +697,39 @@ def _gate_row(task: Task, limit: tuple[int | None, bool], used: int = 0, waiting
     return (task.id, task.spec.queue, limit[0], int(limit[1]), used, waiting, 0, -task.spec.priority, 0)
 
 
-def _touch_live(q: Dialect, old: Task, new: Task) -> Work[None]:
+def _touch_live(q: Dialect, cache: TaskView, now: Instant, old: Task, new: Task) -> Work[None]:
     """A change of who may carry runs out acts on those that wait, and stops those under way in the wrong hands."""
     allowed, version = new.spec.specific_worker_ids, new.spec.min_worker_version
     are_others = old.spec.specific_worker_ids != allowed
     is_labeled = bool(new.spec.worker_labels)
-    if not are_others and old.spec.min_worker_version == version and bool(old.spec.worker_labels) == is_labeled:
+    is_quiet = bool(new.spec.quiet)
+    is_as_quiet = (old.spec.quiet, old.spec.timezone) == (new.spec.quiet, new.spec.timezone)
+    if (
+        is_as_quiet
+        and not are_others
+        and old.spec.min_worker_version == version
+        and bool(old.spec.worker_labels) == is_labeled
+    ):
         return
     rows = yield from narrow.load_where(q, narrow.OF_TASK, task=new.id)
     if not rows:
         return
+    by_hand = set[int]()
+    if not is_as_quiet:
+        yield from resting.rest_anew(q, cache, now, rows, new.spec.quiet, new.spec.timezone)
+        rows = yield from narrow.load_where(q, narrow.OF_TASK, task=new.id)
+        found = yield from q.fetch_by(
+            "select id from runs", "id", [row.run_id for row in rows], " and origin = :trigger", trigger=Origin.TRIGGER
+        )
+        by_hand = {row[0] for row in found}
     if are_others:
         yield from _pin_anew(q, rows, allowed)
     moved = []
     for row in rows:
         flags = _flags_under(row, allowed) if are_others else row.flags
         flags = flags & ~RunFlag.LABELED | (RunFlag.LABELED if is_labeled else 0)
+        if not is_as_quiet:
+            flags = flags & ~RunFlag.QUIET | (RunFlag.QUIET if is_quiet and row.run_id not in by_hand else 0)
         place = claimable_place(flags, row.gate, version) if row.place in DUE else row.place
         moved.append((row.run_id, int(place), flags, version))
     yield UpdateMany("live", "run_id", ("place", "flags", "min_version"), moved)
@@ -666,15 +753,15 @@ def _flags_under(row: narrow.Live, allowed: Sequence[str]) -> int:
 def set_status(
     q: Dialect, cache: TaskView, task_ids: Sequence[TaskId], status: TaskStatus, *, by: str | None = None
 ) -> Work[list[Task]]:
-    now = yield from _hold(q, cache, task_ids)
-    found = (yield from _load(q, task_ids)).values()
+    now = yield from hold(q, cache, task_ids)
+    found = (yield from load(q, task_ids)).values()
     tasks = [task for task in found if task.deleted_at is None and task.status not in (status, TaskStatus.ERROR)]
     return (
         yield from _change(q, cache, now, [(task, TaskChange(spec=task.spec, status=status)) for task in tasks], by)
     )
 
 
-def _hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instant]:
+def hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instant]:
     """Hold these tasks, and account for each of their slots up to now, which is the answer.
 
     Their cursors are taken in the order of their ids, so two of these never wait for each other.
@@ -687,11 +774,11 @@ def _hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Insta
         )
         if not due:
             return now
-        tasks = yield from _load(q, [row[0] for row in due[:_AT_ONCE]])
+        tasks = yield from load(q, [row[0] for row in due[:_AT_ONCE]])
         yield from account_for(q, cache, now, [(cache.put(task), task) for task in tasks.values()], cap=100)
 
 
-def _load(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Task]]:
+def load(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Task]]:
     """With their cursors, deleted ones too."""
     rows = yield from q.fetch_by(TASK_SELECT, "t.id", task_ids, " order by t.id")
     return {task.id: task for task in map(task_from, rows)}

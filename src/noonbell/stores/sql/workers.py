@@ -16,17 +16,18 @@ from noonbell.model.request import ExpiredRun, HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.model.worker import Attendance, LeaseOrder, Order, Queue, WorkerInfo, WorkerState
+from noonbell.stores.sql import resting
 from noonbell.stores.sql.active_runs import WAITING, Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.rows import Record, to_json
+from noonbell.stores.sql.rows import Record, TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, delete, insert, update
 
 SILENCE = 15 * SECOND
 """Three heartbeats of the default interval: a worker that has been silent for longer counts as lost."""
 
 _WORKER = Record(WorkerInfo)
-_QUEUE = Record(Queue, without=("waiting", "delayed", "running", "oldest_at"))
+_QUEUE = Record(Queue, without=("waiting", "held", "delayed", "running", "oldest_at"))
 
 SCHEDULER = "scheduler_seen_at"
 """The row of `counters` that holds when a node last said that it plans."""
@@ -146,7 +147,8 @@ def queues() -> Work[list[Queue]]:
         queue = found.get(name, Queue(name=name))
         if place in WAITING:
             oldest_at = oldest if queue.oldest_at is None else min(queue.oldest_at, oldest)
-            queue = msgspec.structs.replace(queue, waiting=queue.waiting + count, oldest_at=oldest_at)
+            held = queue.held + count * (place == Place.HELD)
+            queue = msgspec.structs.replace(queue, waiting=queue.waiting + count, held=held, oldest_at=oldest_at)
         elif place == Place.LATER:
             queue = msgspec.structs.replace(queue, delayed=count)
         else:
@@ -155,7 +157,14 @@ def queues() -> Work[list[Queue]]:
     return [found[name] for name in sorted(found)]
 
 
-def set_queue(q: Dialect, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Work[Queue]:
+def task_queues() -> Work[list[str]]:
+    rows = yield Fetch("select distinct queue from tasks where live_name is not null and queue is not null")
+    return [row[0] for row in rows]
+
+
+def set_queue(
+    q: Dialect, cache: TaskView, name: str, change: Callable[[Queue], Queue], *, by: str | None = None
+) -> Work[Queue]:
     rows = yield Fetch(f"select {_QUEUE.select()} from queues where name = :name{q.lock}", {"name": name})
     there = _QUEUE.read(rows[0]) if rows else Queue(name=name)
     wanted = change(there)
@@ -166,12 +175,17 @@ def set_queue(q: Dialect, name: str, change: Callable[[Queue], Queue], *, by: st
     if wanted.paused is not there.paused:
         yield from _note_pause(name, now, by, paused=wanted.paused)
     data = {"queue": name, "paused": wanted.paused, "concurrency": wanted.concurrency, "by": by}
+    if wanted.quiet:
+        data["quiet"] = msgspec.to_builtins(wanted.quiet)
     if wanted.rate_limit is not None:
         data["rate_limit"] = msgspec.to_builtins(wanted.rate_limit)
     if wanted.paused is not there.paused:
         yield from tell("queue.paused" if wanted.paused else "queue.resumed", [(None, None, data)])
-    if (wanted.concurrency, wanted.rate_limit) != (there.concurrency, there.rate_limit):
+    is_quieter = (wanted.quiet, wanted.spread_seconds) != (there.quiet, there.spread_seconds)
+    if is_quieter or (wanted.concurrency, wanted.rate_limit) != (there.concurrency, there.rate_limit):
         yield from tell("queue.limited", [(None, None, data)])
+    if wanted.quiet != there.quiet:
+        yield from resting.rest_queue_anew(q, cache, now, name, wanted.quiet)
     return wanted
 
 

@@ -84,7 +84,7 @@ class AddressGuard:
     def check(self, address: str, port: int | None = None) -> None:
         """Raise BlockedAddress unless a connection to this numeric address may be opened."""
         if port in self._deny_ports:
-            raise BlockedAddress(f"port {port} is not for HTTP: dialling it is denied")
+            raise BlockedAddress(f"port {port} is that of another protocol: dialling it is denied")
         try:
             dialled = ipaddress.ip_address(address)
         except ValueError:

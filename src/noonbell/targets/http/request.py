@@ -24,7 +24,7 @@ from noonbell.masking import is_named_for_a_secret
 from noonbell.model.attempt import Assignment
 from noonbell.model.call import CALL
 from noonbell.model.run import Lease, idempotency_key_of, trace_id_of
-from noonbell.model.task import Delivery, ExecType, Task, TaskId, TaskSpec
+from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
 from noonbell.service.secrets import MASK, opened
@@ -84,7 +84,7 @@ class Unsendable(Exception):
 def is_async(assignment: Assignment) -> bool:
     """Whether 2xx means that a callback will follow."""
     overrides = assignment.lease.overrides
-    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(overrides and overrides.get("force_async"))
+    return assignment.task.spec.awaits_callback or bool(overrides and overrides.get("force_async"))
 
 
 def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: int) -> Request:
@@ -591,7 +591,11 @@ def secret_values(headers: Mapping[str, str]) -> list[str]:
     such as `Bearer`. Those of other headers are masked where they stand; in a text they would blot out ordinary words.
     """
     values = {value for name, value in headers.items() if is_named_for_a_secret(name)}
-    values |= {value.rpartition(" ")[2] for value in values}
+    return hidden_texts(values | {value.rpartition(" ")[2] for value in values})
+
+
+def hidden_texts(values: Iterable[str]) -> list[str]:
+    """All that a text may spell these values as, the longest first; of those that are not too short to be told from words."""
     long = [value for value in values if len(value) >= _SHORTEST]
     return sorted({written for value in long for written in _spellings(value)}, key=len, reverse=True)
 

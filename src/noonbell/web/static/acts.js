@@ -43,7 +43,7 @@ export async function post(address, body, what = "") {
     const answer = await fetch(address, { method: "POST", body, headers: { accept: "application/json" } });
     told = await answer.json();
     if (!answer.ok) {
-      wrong(told.error ?? answer.status, told.request_id);
+      wrong(told.message ?? told.error ?? answer.status, told.request_id);
       return;
     }
   } catch {
@@ -70,7 +70,7 @@ async function send(form, submitter) {
   submitter?.removeAttribute("disabled");
 }
 
-function confirmed(text) {
+export function confirmed(text) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("#confirm-text").textContent = text;
   dialog.returnValue = "no";

@@ -135,5 +135,5 @@ export function startForm() {
     arrange();
     look();
   });
-  form.querySelector("[data-first]")?.focus();
+  (document.getElementById("problems") ?? form.querySelector("[data-first]"))?.focus();
 }

@@ -1,10 +1,12 @@
 // Keys, for those who do not want to reach for the mouse. Off while something is typed, and for those who do not want them.
+import { confirmed } from "./acts.js";
 import { toggleLive } from "./live.js";
 import { openPalette } from "./palette.js";
 
 const rooms = { o: "overview", t: "tasks", r: "runs", l: "timeline", q: "queues", w: "workers", a: "activity", s: "settings" };
 const KEPT = "noonbell.keys";
-let going = false;
+const page = document.documentElement;
+const isGoing = () => page.hasAttribute("data-going"); // `g` waits for the letter of a page
 
 const rows = () => [...document.querySelectorAll("tr[data-href]")];
 const current = () => document.querySelector("tr.here");
@@ -28,9 +30,17 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// One letter runs nothing by itself: it may be the second of `g r`, typed too late.
+async function run(row) {
+  const button = row?.querySelector('[data-key="r"]');
+  if (!button) return;
+  const name = row.querySelector(".name a").textContent.trim();
+  if (await confirmed(document.getElementById("confirm").dataset.run.replace("{name}", name))) button.click();
+}
+
 function press(key) {
-  if (going) {
-    going = false;
+  if (isGoing()) {
+    page.removeAttribute("data-going");
     const room = document.querySelector(`[data-room="${rooms[key]}"]`);
     if (room) location.href = room.href;
     return Boolean(room);
@@ -38,12 +48,13 @@ function press(key) {
   const found = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
   if (key === "/") found?.focus();
   else if (key === "g") {
-    going = true;
-    setTimeout(() => { going = false; }, 1500);
+    page.setAttribute("data-going", "");
+    setTimeout(() => page.removeAttribute("data-going"), 1500);
   } else if (key === "j") move(1);
   else if (key === "k") move(-1);
   else if (key === "x") current()?.querySelector(".tick input")?.click();
-  else if (key === "r" || key === "p") current()?.querySelector(`[data-key="${key}"]`)?.click();
+  else if (key === "r") run(current());
+  else if (key === "p") current()?.querySelector('[data-key="p"]')?.click();
   else if (key === "[" || key === "]" || key === "e") found?.click();
   else if (key === ".") toggleLive();
   else if (key === "?") document.getElementById("help").showModal();

@@ -15,6 +15,7 @@ let again = false;
 let last = 0;
 let owed = false; // something is not shown yet, because it would have moved a table that was held
 let cost = 0;
+let tag = page.tag ? `W/"${page.tag}"` : ""; // of what is shown; nothing where a part of it was held back
 
 export async function refresh(force = false) {
   if (busy) {
@@ -24,12 +25,15 @@ export async function refresh(force = false) {
   busy = true;
   const began = performance.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: tag && !force ? { accept: "text/html", "if-none-match": tag } : { accept: "text/html" } });
     if (answer.redirected && new URL(answer.url).pathname !== location.pathname) {
       location.reload();
       return;
     }
-    if (answer.ok) {
+    if (answer.status === 304) {
+      if (stream?.readyState === EventSource.OPEN) show("on");
+    } else if (answer.ok) {
+      tag = answer.headers.get("etag") ?? "";
       lay(new DOMParser().parseFromString(await answer.text(), "text/html"), force);
       if (stream?.readyState === EventSource.OPEN) show("on");
     } else if (answer.status >= 500) show("lost"); // the server is there, and its store is not
@@ -76,6 +80,12 @@ function isFilledAtLast(fresh) {
   );
 }
 
+// Something is shown later: the page must come again, even if it says the same.
+function hold() {
+  owed = true;
+  tag = "";
+}
+
 function layPart(old, next) {
   if (old.tagName !== next.tagName) old.replaceWith(document.adoptNode(next));
   else morph(old, next);
@@ -94,10 +104,10 @@ function layUnlessItPushes(old, next) {
   const before = tops();
   const was = old.cloneNode(true);
   if (old.tagName === next.tagName) morph(old, next);
-  else owed = true;
+  else hold();
   if (tops() === before) return;
   morph(old, was);
-  owed = true;
+  hold();
 }
 
 const isTyping = () => document.activeElement?.matches("input:not([type=checkbox], [type=radio]), textarea") ?? false;
@@ -123,7 +133,9 @@ function layRows(table, fresh, force) {
     body.replaceChildren(...[...rows.keys()].map((id) => here.get(id) ?? document.adoptNode(rows.get(id))));
     for (const box of body.querySelectorAll("input[type=checkbox]")) box.checked = ticked.has(box.value);
     if (bar) bar.hidden = true;
-  } else if (bar && added.length) {
+  } else if (moved) {
+    tag = "";
+    if (!bar || !added.length) return;
     const show = bar.firstElementChild;
     show.textContent = show.dataset.text.replace("{n}", added.length);
     show.onclick = () => {

@@ -1,0 +1,447 @@
+"""Calendars: reading and saving them, which slots of which tasks a change would move, and fetching their iCal sources.
+
+A source is fetched by one node at a time. Where that fails, the last good copy stays, the calendar says why, and the event
+`calendar.refresh_failed` tells of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, ClassVar, Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, instant_of, slot_of
+from noonbell.engine import failpoint
+from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError
+from noonbell.fields import Moment, list_of, meta, plain, read_into
+from noonbell.fields.kinds import unfit
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.calendar import (
+    MOST_DAYS,
+    Calendar,
+    CalendarChange,
+    CalendarRules,
+    CalendarSaved,
+    CalendarSpec,
+    DayText,
+)
+from noonbell.model.task import Task, TaskId, TaskStatus
+from noonbell.policy.account import bounds_of, remaining_of
+from noonbell.policy.calendar import Revision, carry, days_of, placement_of, placement_under
+from noonbell.policy.slot_history import schedule_of
+from noonbell.ports import PLAN, Store, Wakeup
+from noonbell.service.ical import MOST_BYTES, days_of_file
+from noonbell.when import zones
+from noonbell.when.calendar import BusinessDays, Placed, Placement, read_day
+
+logger = logging.getLogger("noonbell.calendars")
+
+MOST_MOVES: Final = 1_000
+"""Of one preview."""
+MOST_TASKS: Final = 1_000
+_SEEN: Final = 5_000
+"""Slots of one task that a preview looks at."""
+_EPOCH: Final = date(1970, 1, 1)
+_FETCHING: Final = 120 * SECOND
+"""A node that is to fetch a source has so long; then another one may."""
+_TRY_AGAIN: Final = 900
+"""Seconds after which a source that could not be fetched is asked again, unless it is asked more often anyway."""
+
+
+class CalendarBody(CalendarSpec, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CalendarWrite"
+    noun: ClassVar[str] = "a calendar"
+    example: ClassVar[dict[str, Any]] = {
+        "timezone": "Asia/Shanghai",
+        "closed_weekdays": [0, 6],
+        "closed": ["2026-10-01/2026-10-07"],
+        "open": ["2026-10-10"],
+    }
+
+    ical_days: Annotated[
+        tuple[DayText, ...] | None,
+        meta(
+            "Closed days out of an iCal file. Left out: those of `ics`, or of the copy of the source.",
+            max_length=MOST_DAYS,
+        ),
+    ] = None
+    ics: Annotated[
+        str | None,
+        meta(
+            "The text of an iCal file, each all-day event of which closes its days. It is not kept.",
+            max_length=MOST_BYTES,
+            lines=True,
+        ),
+    ] = None
+
+
+class ShownCalendar(CalendarSpec, frozen=True, kw_only=True):
+    component: ClassVar[str] = "Calendar"
+
+    name: Annotated[str, meta(examples=["china"])]
+    revision: Annotated[int, meta("One more with each change of its days.", examples=[1])]
+    ical_days: Annotated[list[str], meta("Closed days out of an iCal file.", examples=[[]])]
+    ical_fetched_at: Annotated[Moment | None, meta("When the copy of the source was made.", examples=[None])]
+    ical_checked_at: Annotated[Moment | None, meta("When the source was last asked.", examples=[None])]
+    ical_error: Annotated[str | None, meta("Why the source could not be fetched last time.", examples=[None])]
+    tasks: Annotated[int, meta("How many use it.", examples=[3])]
+    created_at: Moment
+    updated_at: Moment
+    changed_by: Annotated[str | None, meta(examples=["alice"])]
+
+
+AllCalendars = list_of("Calendars", ShownCalendar)
+
+
+class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change of a calendar does to one slot."""
+
+    task_id: Annotated[TaskId, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["nightly-report"])]
+    slot: Annotated[Moment, meta("Its nominal time: what its schedule says.")]
+    before: Annotated[Moment | None, meta("When it is due now. Null: it is skipped, its day is closed.")]
+    after: Annotated[Moment | None, meta("When it is due then. Null: it is skipped.")]
+    is_late: Annotated[bool, meta("It is due at once, because `after` has passed.", examples=[False])]
+
+
+class CalendarPreview(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CalendarPreview"
+
+    changes: Annotated[bool, meta("False: the calendar says the same already.", examples=[True])]
+    tasks: Annotated[int, meta("Tasks that use it.", examples=[3])]
+    moves: Annotated[list[SlotMove], meta("Slots that move, by task and time.")]
+    more: Annotated[bool, meta("There are others.", examples=[False])]
+    until: Annotated[Moment, meta("Slots that are due by then are compared.")]
+
+
+class CalendarAnswer(ShownCalendar, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CalendarSaved"
+
+    changed: Annotated[bool, meta("False: it said the same already.", examples=[True])]
+    changed_tasks: Annotated[list[int], meta("The tasks that have a new version with it.", examples=[[1]])]
+
+
+class CalendarDay(msgspec.Struct, frozen=True, kw_only=True):
+    day: Annotated[str, meta(examples=["2026-10-01"])]
+    open: Annotated[bool, meta(examples=[False])]
+    why: Annotated[str, meta("What says so: open, closed, ical, weekday or usual.", examples=["closed"])]
+
+
+class CalendarDays(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "CalendarDays"
+
+    items: list[CalendarDay]
+
+
+class DaysAsked(msgspec.Struct, frozen=True, kw_only=True):
+    since: Annotated[str | None, meta("The first day; the first of this month if left out.", max_length=10)] = (
+        msgspec.field(name="from", default=None)
+    )
+    count: Annotated[int, meta("How many days.", ge=1, le=1_100)] = 62
+
+
+class PreviewAsked(msgspec.Struct, frozen=True, kw_only=True):
+    days: Annotated[int, meta("How far ahead slots are compared, in days.", ge=1, le=366)] = 92
+
+
+class FetchFile(Protocol):
+    def __call__(self, url: str, most_bytes: int) -> Awaitable[bytes]:
+        """The file at an address that may be called. Raises NoonbellError."""
+        ...
+
+
+async def _no_fetch(url: str, most_bytes: int) -> bytes:
+    del url, most_bytes
+    raise InvalidState("this process fetches no files")
+
+
+class Calendars:
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        fetch: FetchFile | None = None,
+        address_problem: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        self._store, self._wakeup, self._fetch = store, wakeup, fetch or _no_fetch
+        self._address_problem = address_problem
+
+    async def all(self) -> list[Calendar]:
+        return await self._store.calendars()
+
+    async def get(self, name: str) -> Calendar:
+        found = await self._store.calendar(checked_name(name))
+        if found is None:
+            raise NotFound(f"there is no calendar {name!r}")
+        return found
+
+    async def users(self, name: str) -> list[Task]:
+        return await self._store.calendar_users(name, MOST_TASKS)
+
+    async def save(
+        self, name: str, given: Mapping[str, Any], *, by: str | None = None, expect_revision: int | None = None
+    ) -> CalendarSaved:
+        """Make it, or replace it whole. A change of what it says changes each task that uses it, in the same transaction."""
+        change = await self._read(name, given)
+        change = msgspec.structs.replace(change, expect_revision=expect_revision)
+        saved = await self._store.save_calendar(change, by=by)
+        failpoint.hit("K36")
+        if saved.tasks:
+            self._wakeup.signal(PLAN)
+        return saved
+
+    async def delete(self, name: str, *, by: str | None = None) -> Calendar:
+        return await self._store.delete_calendar(checked_name(name), by=by)
+
+    async def preview(self, name: str, given: Mapping[str, Any], days: int = 92) -> CalendarPreview:
+        """Which slots of which tasks would move, were it saved now. Nothing is written."""
+        change = await self._read(name, given)
+        before = await self._store.calendar(name)
+        users = await self.users(name)
+        now = await self._store.now()
+        until = Instant(now + days * 86_400 * SECOND)
+        has_changes = before is None or before.rules != change.rules
+        moves: list[SlotMove] = []
+        more = False
+        for task in users if has_changes else ():
+            found, is_cut = moved_slots(task, change.rules, now, until)
+            moves += found
+            more = more or is_cut
+            if len(moves) > MOST_MOVES:
+                moves, more = moves[:MOST_MOVES], True
+                break
+            await asyncio.sleep(0)  # others have their turn
+        return CalendarPreview(changes=has_changes, tasks=len(users), moves=moves, more=more, until=until)
+
+    async def days(self, name: str, asked: DaysAsked) -> CalendarDays:
+        found = await self.get(name)
+        now = datetime.fromtimestamp(await self._store.now() / SECOND, UTC).date()
+        try:
+            since = now.replace(day=1) if asked.since is None else date.fromisoformat(asked.since)
+        except ValueError:
+            raise InvalidArgument.field("from", f"is {asked.since!r}; expected a day such as 2026-10-01") from None
+        return CalendarDays(items=days_from(found.rules, since, asked.count))
+
+    # iCal
+
+    async def refresh(self, name: str, *, by: str | None = None) -> CalendarSaved:
+        """Fetch its source now. Raises InvalidState where it has none, InvalidArgument where it cannot be fetched or read."""
+        found = await self.get(name)
+        if found.spec.ical is None:
+            raise InvalidState(f"calendar {name!r} has no iCal source")
+        try:
+            return await self._refreshed(found, by)
+        except NoonbellError as error:
+            await self._failed(found, error.message)
+            raise InvalidArgument.field("ical.url", error.message) from None
+
+    async def refresh_due(self) -> int:
+        """Fetch the sources whose time has come, each on one node; how many this one has fetched."""
+        done = 0
+        for name, due_at in await self._store.due_refreshes():
+            now = await self._store.now()
+            if not await self._store.take_refresh(name, due_at, Instant(now + _FETCHING)):
+                continue
+            found = await self._store.calendar(name)
+            if found is None or found.spec.ical is None:
+                continue
+            done += 1
+            try:
+                await self._refreshed(found, None)
+            except NoonbellError as error:
+                logger.warning("the source of calendar %r could not be fetched: %s", name, error.message)
+                await self._failed(found, error.message)
+        return done
+
+    async def _refreshed(self, found: Calendar, by: str | None) -> CalendarSaved:
+        source = found.spec.ical
+        assert source is not None  # noqa: S101 the caller has looked
+        days = await self._fetched(source.url)
+        now = await self._store.now()
+        if days == found.ical_days:
+            await self._store.note_refresh(found.name, None, Instant(now + source.refresh_seconds * SECOND))
+            return CalendarSaved(calendar=await self.get(found.name), is_new=False, is_changed=False)
+        change = CalendarChange(
+            name=found.name,
+            spec=found.spec,
+            ical_days=days,
+            ical_fetched_at=now,
+            expect_revision=found.revision,
+        )
+        saved = await self._store.save_calendar(change, by=by or "ical")
+        failpoint.hit("K36")
+        if saved.tasks:
+            self._wakeup.signal(PLAN)
+        return saved
+
+    async def _failed(self, found: Calendar, error: str) -> None:
+        often = _TRY_AGAIN if found.spec.ical is None else min(_TRY_AGAIN, found.spec.ical.refresh_seconds)
+        at = Instant(await self._store.now() + often * SECOND)
+        await self._store.note_refresh(found.name, error[:500], at)
+
+    async def _fetched(self, url: str) -> tuple[str, ...]:
+        text = await self._fetch(url, MOST_BYTES)
+        return await self._days_of(text, "ical.url")
+
+    async def _days_of(self, text: bytes, field: str) -> tuple[str, ...]:
+        today = datetime.fromtimestamp(await self._store.now() / SECOND, UTC).date()
+        return await asyncio.to_thread(days_of_file, text, today, field)
+
+    async def _read(self, name: str, given: Mapping[str, Any]) -> CalendarChange:
+        checked_name(name)
+        at = ReadContext(Problems())
+        body = read_into(CalendarBody, given, at)
+        spec = CalendarSpec(**{field: getattr(body, field) for field in CalendarSpec.__struct_fields__})
+        check_days(body, at)
+        if spec.ical is not None:
+            problem = _address_problem(spec.ical.url) or self._address_problem(spec.ical.url)
+            if problem is not None:
+                at.wrong("ical.url", problem)
+        if body.ics is not None and (spec.ical is not None or body.ical_days is not None):
+            at.wrong("ics", "is given beside `ical` or `ical_days`; expected one of them")
+        at.problems.finish()
+        if body.ics is not None:
+            days = await self._days_of(body.ics.encode(), "ics")
+            return CalendarChange(name=name, spec=spec, ical_days=days, ical_fetched_at=await self._store.now())
+        if spec.ical is None:
+            return CalendarChange(name=name, spec=spec, ical_days=body.ical_days or ())
+        before = await self._store.calendar(name)
+        if before is not None and before.spec.ical is not None and before.spec.ical.url == spec.ical.url:
+            return CalendarChange(name=name, spec=spec, ical_days=before.ical_days)
+        try:
+            days = await self._fetched(spec.ical.url)
+        except InvalidArgument:
+            raise
+        except NoonbellError as error:
+            raise InvalidArgument.field("ical.url", f"cannot be fetched: {error.message}") from None
+        return CalendarChange(name=name, spec=spec, ical_days=days, ical_fetched_at=await self._store.now())
+
+
+class CalendarRefresh:
+    """The loop that fetches sources again. Died at any line: another node, or the next tick, finds what is still due."""
+
+    def __init__(self, calendars: Calendars, poll: float = 30.0) -> None:
+        self._calendars, self._poll = calendars, poll
+
+    async def tick(self) -> float:
+        await self._calendars.refresh_due()
+        return self._poll
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def checked_name(name: str) -> str:
+    if not 1 <= len(name) <= 100 or unfit(name) is not None or "/" in name or name != name.strip():
+        raise InvalidId("a calendar's name has 1 to 100 characters, no / and none that controls a terminal")
+    return name
+
+
+def check_days(body: CalendarBody, at: ReadContext) -> None:
+    if body.timezone is not None:
+        try:
+            zones.find(body.timezone)
+        except ScheduleError as error:
+            at.wrong("timezone", str(error.details["timezone"]))
+    for field in ("closed", "open", "ical_days"):
+        for place, text in enumerate(getattr(body, field) or ()):
+            try:
+                read_day(text)
+            except (ValueError, IndexError) as error:
+                at.wrong(f"{field}[{place}]", f"is {text!r}: {error}")
+                break
+
+
+def _address_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # ValueError for one out of range
+    except ValueError:
+        return "is no address; expected http://HOST/… or https://HOST/…"
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        return "is no address that can be fetched; expected http://HOST/… or https://HOST/…, without a password"
+    return None
+
+
+def days_from(rules: CalendarRules, since: date, count: int) -> list[CalendarDay]:
+    """Open or closed, and what says so."""
+    business = BusinessDays(rules)
+    first = (since - _EPOCH).days
+    return [
+        CalendarDay(day=str(since + timedelta(days=number)), open=business.is_open(day), why=business.why(day))
+        for number in range(count)
+        for day in (first + number,)
+    ]
+
+
+def moved_slots(task: Task, rules: CalendarRules, now: Instant, until: Instant) -> tuple[list[SlotMove], bool]:
+    """The slots of a task that another revision of its calendar puts elsewhere, and whether there may be others."""
+    schedule, use = schedule_of(task.spec), task.calendar_use
+    if schedule is None or use is None or task.status is not TaskStatus.ENABLED or task.next_fire_at is None:
+        return [], False
+    bounds = bounds_of(task.spec)
+    begun = carry(task, task.spec, Revision(use.revision + 1, rules), schedule, bounds, now, is_on=True)
+    remaining = remaining_of(task, schedule)
+    old, is_cut = _due_by(placement_under(task, schedule, bounds), task.next_fire_at, remaining, until)
+    new: dict[int, Placed] = {}
+    is_cut_too = False
+    if begun.use is not None and begun.cursor is not None:
+        placed = placement_of(task.spec, begun.use, schedule, bounds)
+        new, is_cut_too = _due_by(placed, begun.cursor, remaining, until)
+    moves = []
+    for slot in sorted({*old, *new}):
+        before = old.get(slot) or placement_under(task, schedule, bounds).place(slot)
+        after = new.get(slot) or days_of(task.spec, rules).place(slot)
+        if before != after:
+            moves.append(
+                SlotMove(
+                    task_id=task.id,
+                    task_name=task.name,
+                    slot=instant_of(slot),
+                    before=None if before.is_closed else instant_of(before.at),
+                    after=None if after.is_closed else instant_of(after.at),
+                    is_late=not after.is_closed and instant_of(after.at) <= now,
+                )
+            )
+    return moves, is_cut or is_cut_too
+
+
+def _due_by(
+    placed: Placement, cursor: Instant, remaining: int | None, until: Instant
+) -> tuple[dict[int, Placed], bool]:
+    found: dict[int, Placed] = {}
+    for one in placed.coming(int(slot_of(cursor)), remaining):
+        if instant_of(one.at) > until:
+            return found, False
+        if len(found) >= _SEEN:
+            return found, True
+        found[one.slot] = one
+    return found, False
+
+
+def shown(calendar: Calendar) -> dict[str, Any]:
+    spec = {name: getattr(calendar.spec, name) for name in CalendarSpec.__struct_fields__}
+    return plain(
+        ShownCalendar(
+            **spec,
+            name=calendar.name,
+            revision=calendar.revision,
+            ical_days=list(calendar.ical_days),
+            ical_fetched_at=calendar.ical_fetched_at,
+            ical_checked_at=calendar.ical_checked_at,
+            ical_error=calendar.ical_error,
+            tasks=calendar.tasks,
+            created_at=calendar.created_at,
+            updated_at=calendar.updated_at,
+            changed_by=calendar.changed_by,
+        )
+    )
+
+
+def saved_answer(saved: CalendarSaved) -> dict[str, Any]:
+    return {**shown(saved.calendar), "changed": saved.is_changed, "changed_tasks": list(saved.tasks)}

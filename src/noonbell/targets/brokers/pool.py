@@ -1,0 +1,193 @@
+"""Open connections to brokers, by address and credential. An attempt has a connection to itself, so that what ends it early
+(deadline, cancel, an error) can drop the connection, and no answer can be taken for that of another message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from typing import Any, Final, Protocol
+
+from noonbell.targets.brokers.failure import BrokerFailure
+from noonbell.targets.brokers.link import Dialler, Link
+from noonbell.targets.brokers.message import Outgoing
+
+KEEP_SECONDS: Final = 4.0
+"""How long an idle connection is kept."""
+MOST: Final = 100
+"""Connections to one address with one credential; further attempts wait for one of them."""
+_CLOSE_SECONDS: Final = 2.0
+
+
+class Receipt(Protocol):
+    """What the broker said, and the consumer's answer where the attempt waited for one."""
+
+    @property
+    def result(self) -> Any: ...
+    @property
+    def reply(self) -> bytes | None: ...
+    @property
+    def problem(self) -> str | None: ...
+
+
+class BrokerConnection(Protocol):
+    """One client of a broker, connected."""
+
+    async def publish(self, message: Outgoing) -> Receipt:
+        """Send it once, and wait for the broker's word. Raises BrokerFailure."""
+        ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    async def close(self) -> None:
+        """Say goodbye, unless the link was dropped before, and release what the client holds."""
+        ...
+
+
+OpenBroker = Callable[[Link, Outgoing], Awaitable[BrokerConnection]]
+"""Greets the broker at the other end of a link. Raises BrokerFailure."""
+
+
+class _Held:
+    __slots__ = ("connection", "idle_since", "link")
+
+    def __init__(self, link: Link, connection: BrokerConnection) -> None:
+        self.link, self.connection, self.idle_since = link, connection, 0.0
+
+
+class _Place:
+    """The connections of one address and credential."""
+
+    def __init__(self) -> None:
+        self.idle: deque[_Held] = deque()
+        self.free = asyncio.Semaphore(MOST)
+        self.users = 0
+
+
+class BrokerPool:
+    """Make it inside the event loop that it is used in."""
+
+    def __init__(self, open_broker: OpenBroker, dialler: Dialler, connect_timeout: float) -> None:
+        self._open_broker, self._dialler, self._connect_timeout = open_broker, dialler, connect_timeout
+        self._places: dict[Hashable, _Place] = {}
+        self._open: set[_Held] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Drop every connection. Attempts that are under way fail."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for held in [held for place in self._places.values() for held in place.idle]:
+            self._end(held)
+        for held in list(self._open):
+            self._drop(held)
+        if self._ending:
+            await asyncio.wait(set(self._ending), timeout=_CLOSE_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def connection(self, message: Outgoing, dialled: list[str], *, anew: bool) -> AsyncIterator[BrokerConnection]:
+        """A connection to the message's broker; `anew`: none that was used before, and it is not kept.
+
+        It is kept where the block ends without an exception, else dropped. `dialled` gets the address.
+        """
+        key = message.pool_key
+        place = self._places.setdefault(key, _Place())
+        place.users += 1
+        try:
+            async with place.free:
+                held = None if anew else self._idle(place)
+                if held is None:
+                    held = await self._dial(message)
+                dialled.append(held.link.where)
+                try:
+                    yield held.connection
+                except BaseException:
+                    self._drop(held)
+                    raise
+                if anew or self._is_closed or not held.connection.is_open:
+                    self._drop(held)
+                else:
+                    held.idle_since = self._loop.time()
+                    place.idle.append(held)
+                    if self._sweeping is None:
+                        self._sweeping = self._loop.call_later(KEEP_SECONDS / 4, self._sweep)
+        finally:
+            place.users -= 1
+            self._forget(key, place)
+
+    def _idle(self, place: _Place) -> _Held | None:
+        """The one that was used last, if the broker has not closed it meanwhile."""
+        now = self._loop.time()
+        while place.idle:
+            held = place.idle.pop()
+            if held.connection.is_open and now - held.idle_since < KEEP_SECONDS:
+                return held
+            self._drop(held)
+        return None
+
+    async def _dial(self, message: Outgoing) -> _Held:
+        """Both the dial and the greeting, within the time that opening a connection may take."""
+        link: Link | None = None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                link = await self._dialler.dial(message.address)
+                connection = await self._open_broker(link, message)
+        except BaseException as error:
+            if link is not None:
+                link.close()
+            if isinstance(error, TimeoutError):
+                raise BrokerFailure("connect_timeout", "no connection within executor.connect_timeout") from None
+            if isinstance(error, ssl.SSLError):
+                raise BrokerFailure("tls", f"TLS failed: {error}") from None
+            if isinstance(error, OSError):
+                raise BrokerFailure("connection_lost", f"the broker hung up on the greeting: {error}") from None
+            raise
+        held = _Held(link, connection)
+        self._open.add(held)
+        if self._is_closed:
+            self._drop(held)
+            raise BrokerFailure("connection_lost", "the target was closed")
+        return held
+
+    def _drop(self, held: _Held) -> None:
+        """At once; what the client holds is released in the background."""
+        held.link.drop()
+        self._end(held)
+
+    def _end(self, held: _Held) -> None:
+        self._open.discard(held)
+        ending = self._loop.create_task(_closed(held))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    def _forget(self, key: Hashable, place: _Place) -> None:
+        if not place.users and not place.idle and self._places.get(key) is place:
+            del self._places[key]
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long. The one that has waited longest stands first."""
+        now = self._loop.time()
+        is_any = False
+        for key, place in list(self._places.items()):
+            while place.idle and (
+                now - place.idle[0].idle_since >= KEEP_SECONDS or not place.idle[0].connection.is_open
+            ):
+                self._end(place.idle.popleft())
+            is_any = is_any or bool(place.idle)
+            self._forget(key, place)
+        self._sweeping = self._loop.call_later(KEEP_SECONDS / 4, self._sweep) if is_any else None
+
+
+async def _closed(held: _Held) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await held.connection.close()
+    held.link.close()

@@ -1,0 +1,63 @@
+"""What the activity pages say of changes that were made over the API: by name or by id, over real HTTP."""
+
+from __future__ import annotations
+
+import re
+
+from integration.web.asking import get
+from noonbell.model.access import AuditAction
+
+
+def lines(text: str) -> list[str]:
+    """The rows of a table, as a reader sees them."""
+    found = re.findall(r'<tr data-row="\d+".*?</tr>', text, re.DOTALL)
+    return [re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", row)) for row in found]
+
+
+async def test_changes_that_name_a_task_are_in_its_own_log_with_id_link_and_difference(everywhere):
+    api = everywhere
+    task = await api.create(name="old/export")
+    await api.create(name="another")
+    await api.good("POST", "/tasks/name:old%2Fexport/disable")
+    await api.good("PATCH", "/tasks/name:old%2Fexport", {"priority": 3})
+    await api.good("PATCH", "/tasks/name:old%2Fexport", {"name": "new-export"})
+    await api.good("POST", "/tasks/name:new-export/trigger")
+    entries = (await api.good("GET", "/audit"))["items"][:4]
+    assert [entry["action"] for entry in entries] == ["trigger_task", "patch_task", "patch_task", "disable_task"]
+    assert {re.sub(r"/(disable|trigger)$", "", entry["subject"]) for entry in entries} == {f"/api/v1/tasks/{task}"}
+    assert [entry["details"].get("task") for entry in entries] == ["new-export", *["old/export"] * 3]
+    own = lines(await get(api, f"/tasks/{task}/activity"))
+    assert len(own) == 5, own
+    page = await get(api, "/activity")
+    assert page.count(f'href="./tasks/{task}">new-export') == 5
+    assert "priority" in await get(api, f"/activity/{entries[2]['id']}")
+
+
+async def test_a_name_that_no_task_has_is_not_found_and_leaves_no_line(api):
+    told = await api.call("POST", "/tasks/name:nobody/disable")
+    assert told.status == 404
+    assert (await api.good("GET", "/audit"))["items"] == []
+
+
+async def test_activity_names_what_was_changed_instead_of_a_path_of_the_api(api):
+    task = await api.create(name="nightly")
+    run = await api.trigger(task)
+    await api.good("POST", f"/runs/{run}/cancel")
+    await api.good("PUT", "/queues/mail%2Fout", {"concurrency": 3})
+    await api.good("POST", "/runs/batch", {"runs": [{"task": "nightly"}, {"task": "nightly"}]})
+    await api.good("DELETE", f"/tasks/{task}")
+    text = await get(api, "/activity")
+    assert "/api/v1" not in re.sub(r"<[^>]*>", " ", text)
+    assert f'href="./tasks/{task}">nightly</a>' in text
+    assert f'href="./runs/{run}">Run {run}</a>' in text
+    assert 'href="./queues/mail%2Fout">Queue mail/out</a>' in text
+    assert "concurrency: 3" in text
+    assert "runs: 2" in text
+
+
+async def test_lines_that_older_releases_wrote_by_name_are_in_the_log_of_the_task_too(api):
+    task = await api.create(name="kept")
+    line = AuditAction(actor="ada", action="disable_task", subject="/api/v1/tasks/name:kept/disable", peer="")
+    await api.parts.access.note(line)
+    assert len(lines(await get(api, f"/tasks/{task}/activity"))) == 2
+    assert (await get(api, "/activity")).count(f'href="./tasks/{task}">kept</a>') == 2
