@@ -46,7 +46,7 @@ class EventStream:
 
     async def __aenter__(self) -> Self:
         if self._inside is not None:
-            raise InvalidState("somebody listens here already; app.events(…) makes another")
+            raise InvalidState("this app listens already; app.events(…) makes another")
         await self._begin()
         return self
 

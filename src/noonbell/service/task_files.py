@@ -548,7 +548,7 @@ class _One:
             raise _Foreign(owner)
         if self._seen is not None and task.version != self._seen:
             raise VersionConflict(
-                f"{task.name} is at version {task.version}, not {self._seen}; somebody changed it, look again",
+                f"{task.name} is at version {task.version}, not {self._seen}; another change came first, look again",
                 details={"name": task.name, "version": task.version},
             )
 
