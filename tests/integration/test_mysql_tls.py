@@ -40,7 +40,10 @@ def server() -> Iterator[tuple[str, Path]]:
     subprocess.run([*made, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     if command.user is not None:
         shutil.chown(key, command.user)
-    command.arguments.extend((f"--ssl-cert={certificate}", f"--ssl-key={key}"))
+    client = ["-subj", "/CN=app", "-keyout", folder / "client.key", "-out", folder / "client.crt"]
+    subprocess.run([*made, *client], check=True, capture_output=True)
+    authority = f"--ssl-ca={folder / 'client.crt'}"
+    command.arguments.extend((f"--ssl-cert={certificate}", f"--ssl-key={key}", authority))
     pid = keeper.start(command, folder, os.getpid())
     try:
         wait_until(lambda: probe.refusal("mysql", command.url) is None, launch.START_SECONDS)
@@ -86,6 +89,18 @@ async def test_a_certificate_that_is_not_trusted_or_of_another_name_is_refused(s
             await cipher(address)
 
 
+async def test_a_user_who_has_to_show_a_certificate_is_let_in_with_it(server: tuple[str, Path]):
+    url, certificate = server
+    await _make_database(
+        url, "create user if not exists app@'127.0.0.1' require x509", "grant all on nb.* to app@'127.0.0.1'"
+    )
+    address = f"{url.replace('root@', 'app@')}nb?ssl-ca={certificate}"
+    with pytest.raises(StoreUnavailable, match="Access denied"):
+        await cipher(address)
+    own = certificate.parent
+    assert await cipher(f"{address}&ssl-cert={own / 'client.crt'}&ssl-key={own / 'client.key'}") != ""
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -93,6 +108,9 @@ async def test_a_certificate_that_is_not_trusted_or_of_another_name_is_refused(s
         "ssl-mode=REQUIRED",
         "ssl-mode=VERIFY",
         "ssl-ca=/nowhere/ca.pem",
+        "ssl-cert=/nowhere/client.pem",
+        "ssl-key=/nowhere/client.key",
+        "ssl-mode=DISABLED&ssl-ca=/nowhere/ca.pem",
         "sslmode=require",
         "parseTime=True",
     ],
@@ -102,8 +120,9 @@ def test_what_an_address_asks_for_and_does_not_get_is_refused(asked: str):
         open_store(f"mysql://root@127.0.0.1:3306/nb?{asked}")
 
 
-async def _make_database(url: str) -> None:
+async def _make_database(url: str, *more: str) -> None:
     link = await probe.connect_mysql(f"{url}mysql")
     async with link.cursor() as cursor:
-        await cursor.execute("create database if not exists nb")
+        for statement in ("create database if not exists nb", *more):
+            await cursor.execute(statement)
     await link.ensure_closed()

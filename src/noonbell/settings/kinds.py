@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from noonbell.settings.store_address import check_parameters
+
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
@@ -173,10 +175,9 @@ def _read_store_address(value: Any) -> str:
         raise ValueError
     if scheme == "sqlite" and not rest.removeprefix("/"):
         raise ValueError
-    if scheme not in ("sqlite", "memory"):
-        _ = urlsplit(address).port
-        if not urlsplit(address).path.strip("/"):
-            raise ValueError
+    check_parameters(address)
+    if scheme not in ("sqlite", "memory") and not urlsplit(address).path.strip("/"):
+        raise ValueError
     return address
 
 
@@ -186,7 +187,8 @@ def sqlite_file(address: str) -> str | None:
 
 
 store_address = SettingKind(
-    "sqlite:///FILE, postgresql://USER:PASSWORD@HOST:PORT/DATABASE, mysql://… or memory://", _read_store_address
+    "sqlite:///FILE, postgresql://USER:PASSWORD@HOST:PORT/DATABASE (or HOST:PORT,HOST:PORT), mysql://… or memory://",
+    _read_store_address,
 )
 
 

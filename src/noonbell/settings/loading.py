@@ -17,6 +17,7 @@ from urllib.parse import quote
 from noonbell.errors import SettingsError
 from noonbell.masking import is_secret_name, masked
 from noonbell.settings.sections import SECTIONS, DeclaredTask, SettingKey, Settings, keys
+from noonbell.settings.store_address import UnusableAddress
 
 _DSN = re.compile(
     r"(?:(?P<user>[^:@/]*)(?::(?P<password>.*))?@)?tcp\((?P<host>\[[^]]+\]|[^():]+)(?::(?P<port>\d+))?\)"
@@ -252,6 +253,8 @@ def _build(draft: _Draft) -> Settings:
         section, _, name = path.rpartition(".")
         try:
             (read[section] if section else whole)[name] = KEYS[path].kind.read(value)
+        except UnusableAddress as error:
+            draft.problems[path] = f"{error} ({draft.origins[path]})"
         except (ValueError, TypeError):
             shown, origin = _shown(path, value), draft.origins[path]
             draft.problems[path] = f"is {shown} ({origin}); takes {KEYS[path].kind.takes}"

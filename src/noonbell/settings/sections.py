@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from noonbell.errors import SettingsError
 from noonbell.settings import kinds
 from noonbell.settings.kinds import SettingKind
+from noonbell.settings.store_address import UnusableAddress
 
 MIB = 1024 * 1024
 CALLBACK_PATH = "/api/v1/callbacks"
@@ -38,6 +39,8 @@ class Section:
             value = getattr(self, item.name)
             try:
                 object.__setattr__(self, item.name, kind.read(value))
+            except UnusableAddress as error:
+                problems[f"{self.path}.{item.name}"] = str(error)
             except (ValueError, TypeError):
                 problems[f"{self.path}.{item.name}"] = f"is {value!r}; takes {kind.takes}"
         if not problems:

@@ -12,6 +12,7 @@ from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup
 from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
+from noonbell.settings.store_address import UnusableAddress, check_parameters
 from noonbell.stores.datagram_wakeups import DatagramWakeup, ListenerTable, SocketFolder
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.store import SqlStore
@@ -96,6 +97,10 @@ def open_store(
     say where its tables are; `new`: they may be made beside those of a store that has neither.
     """
     kind = _kind_of(url)
+    try:
+        check_parameters(url)
+    except UnusableAddress as error:
+        raise SettingsError.field("store.url", str(error)) from None
     if schema is not None and kind is not _POSTGRES:
         raise SettingsError.field(
             "store.schema", "is for PostgreSQL; other stores are kept apart by store.table_prefix"

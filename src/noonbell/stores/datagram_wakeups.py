@@ -420,9 +420,9 @@ class ListenerTable(ListenerRegistry):
     @property
     def reaches_everybody(self) -> bool:  # type: ignore[override]
         """On the loopback that is so if the database is there too; it is not known who else connects to another host."""
-        from noonbell.stores.mysql import host_of
+        from noonbell.stores.mysql import hosts_of
 
-        return self._advertise is not None or _is_loopback(host_of(self._url))
+        return self._advertise is not None or all(_is_loopback(host) for host, _ in hosts_of(self._url))
 
     async def listeners(self) -> Mapping[str, WakeupListener]:
         from noonbell.stores.mysql import NOW

@@ -9,20 +9,22 @@ commits by itself, statement by statement: a step that was cut off is taken up w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncmy
 import asyncmy.errors as mysql_errors
 
 from noonbell.clock import Clock, Instant
 from noonbell.errors import SettingsError, StoreUnavailable
+from noonbell.settings.store_address import Host, parse_server_address
 from noonbell.stores import blocking
+from noonbell.stores.hosts import LOOK_SECONDS, HostFinder, HostState
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
@@ -136,13 +138,17 @@ class MysqlStore(ServerStore):
     ) -> None:
         super().__init__(clock, connections, table_prefix=table_prefix, new=new)
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: percent(self._names.apply(sql)))
-        self._where = _address(url)
+        self._hosts = MysqlHosts(url)
+        self._where: dict[str, Any] = {}
+        self._is_lost = False
+        """With several hosts: the one that it works on has failed, and all are to be looked at before the next call."""
+        self._moving = asyncio.Lock()
         self._bulk: dict[tuple[Any, ...], str] = {}
 
     async def open(self) -> None:
         try:
-            self._pool = await self._connect(self._connections)
-            self._spare = await self._connect(2, least=min(1, self._connections - 1))
+            self._where = await self._hosts.find()
+            self._pool, self._spare = await self._connect_pools(self._where)
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
         version = await self.fetch("select version()")
@@ -150,10 +156,23 @@ class MysqlStore(ServerStore):
         await self._bring_up_to_date()
         await self._learn_types()
 
-    async def _connect(self, connections: int, least: int = 1) -> Any:
-        return await asyncmy.create_pool(
-            **self._where, **_SESSION, minsize=least, maxsize=connections, init_command=_INIT + _LIMITS
-        )
+    async def _connect_pools(self, where: Mapping[str, Any]) -> tuple[Any, Any]:
+        options = {**where, **_SESSION, "init_command": _INIT + _LIMITS}
+        pool = await asyncmy.create_pool(**options, minsize=1, maxsize=self._connections)
+        return pool, await asyncmy.create_pool(**options, minsize=min(1, self._connections - 1), maxsize=2)
+
+    async def _move(self) -> None:
+        """To the host that takes writes by now. Calls on the host before end by themselves, or with an error."""
+        async with self._moving:
+            if not self._is_lost or self._pool is None:
+                return
+            where = await self._hosts.find(is_lost=True)
+            if where != self._where:
+                made, before = await self._connect_pools(where), (self._pool, self._spare)
+                self._where, (self._pool, self._spare) = where, made
+                for pool in before:
+                    _keep_until_done(_end(pool))
+            self._is_lost = False
 
     async def close(self) -> None:
         pools, self._pool, self._spare = (self._pool, self._spare), None, None
@@ -175,6 +194,8 @@ class MysqlStore(ServerStore):
 
         async def once() -> T:
             try:
+                if self._is_lost:
+                    await self._move()
                 connection = await asyncmy.connect(**self._where, **session, init_command=_INIT + _WITHOUT_LIMIT)
                 try:
                     result = await drive(
@@ -239,10 +260,12 @@ class MysqlStore(ServerStore):
         self, blocker: blocking.Blocker, *, spare: bool = False
     ) -> AsyncIterator[tuple[Any, Callable[[Statement], Awaitable[Any]]]]:
         """A connection of the pool and what sends it a statement, for as long as the server answers each in time."""
-        pool = self._spare if spare else self._pool
-        if pool is None:
-            raise StoreUnavailable("the store is closed")
         try:
+            if self._is_lost:
+                await self._move()
+            pool = self._spare if spare else self._pool
+            if pool is None:
+                raise StoreUnavailable("the store is closed")
             async with _connection(pool) as connection:
                 thread = connection.thread_id()
                 try:
@@ -266,7 +289,9 @@ class MysqlStore(ServerStore):
                         await _discard(connection)
                     raise
         except (OSError, mysql_errors.MySQLError) as error:
-            raise _translated(error) from error
+            translated = _translated(error)
+            self._is_lost |= self._hosts.are_several and isinstance(translated, StoreUnavailable)
+            raise translated from error
 
     async def _do(self, cursor: Any, statement: Statement) -> Any:
         match statement:
@@ -358,41 +383,96 @@ _TLS_MODES = ("DISABLED", "VERIFY_CA", "VERIFY_IDENTITY")
 
 
 def _address(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
+    """How the driver connects, whichever host it is."""
+    parts = parse_server_address(url)
     return {
-        "host": parts.hostname or "127.0.0.1",
-        "port": parts.port or 3306,
-        "user": unquote(parts.username or "root"),
-        "password": unquote(parts.password or ""),
-        "db": unquote(parts.path.lstrip("/")),
-        "ssl": _tls_context(dict(parse_qsl(parts.query, keep_blank_values=True))),
+        "user": parts.user or "root",
+        "password": parts.password,
+        "db": parts.database,
+        "ssl": _tls_context(parts.parameters),
     }
 
 
-def host_of(url: str) -> str:
-    return str(_address(url)["host"])
+def hosts_of(url: str) -> tuple[Host, ...]:
+    named = parse_server_address(url).hosts
+    return tuple((host or "127.0.0.1", port) for host, port in named) or (("127.0.0.1", 3306),)
+
+
+class MysqlHosts:
+    """Knows the host that takes writes (`stores.hosts`)."""
+
+    def __init__(self, url: str) -> None:
+        self._where = _address(url)
+        self._finder = HostFinder(hosts_of(url), self._look)
+
+    @property
+    def are_several(self) -> bool:
+        return self._finder.are_several
+
+    async def find(self, *, is_lost: bool = False) -> dict[str, Any]:
+        """How the driver connects to it. `is_lost`: the one until now is to be looked at again, with all the others."""
+        finder = self._finder
+        if not finder.are_several:
+            (host, port) = finder.hosts[0]
+        else:
+            (host, port) = await finder.find(finder.current if is_lost else None)
+        return {**self._where, "host": host, "port": port}
+
+    async def _look(self, host: Host) -> HostState:
+        session = {**_SESSION, "connect_timeout": int(LOOK_SECONDS)}
+        connection = await asyncmy.connect(**self._where, host=host[0], port=host[1], **session)
+        try:
+            return await _state_of(connection.cursor(), host)
+        finally:
+            connection.close()
+
+
+async def _state_of(cursor: Any, host: Host) -> HostState:
+    await cursor.execute(
+        "show global variables where variable_name in"
+        " ('read_only', 'wsrep_on', 'group_replication_group_name', 'hostname', 'port', 'datadir')"
+    )
+    said = {str(name).lower(): str(value) for name, value in await cursor.fetchall()}
+    cluster, problem = said.get("group_replication_group_name", ""), ""
+    if said.get("read_only", "OFF") not in ("OFF", "0"):
+        problem = "is read-only"
+    if said.get("wsrep_on") == "ON":
+        await cursor.execute("show global status where variable_name in ('wsrep_ready', 'wsrep_cluster_state_uuid')")
+        galera = {str(name).lower(): str(value) for name, value in await cursor.fetchall()}
+        cluster = galera.get("wsrep_cluster_state_uuid", "")
+        problem = problem or ("" if galera.get("wsrep_ready") == "ON" else "is not ready: its cluster has no quorum")
+    server = "/".join(said.get(name, "") for name in ("hostname", "port", "datadir"))
+    return HostState(host, problem, 0, server, cluster, shares_writes=bool(cluster))
 
 
 async def connect(url: str) -> Any:
     """A connection beside the pools of a store; each statement commits by itself. Raises what the driver raises."""
-    return await asyncmy.connect(**_address(url), **_SESSION, init_command=_INIT + _LIMITS)
+    return await asyncmy.connect(**await MysqlHosts(url).find(), **_SESSION, init_command=_INIT + _LIMITS)
 
 
-def _tls_context(asked: dict[str, str]) -> ssl.SSLContext | None:
-    """`ssl-mode` and `ssl-ca` of the store's address, in the words of MySQL's own client. None: no TLS."""
-    asked = {name.replace("_", "-").lower(): value for name, value in asked.items()}
-    mode, authority = asked.pop("ssl-mode", None), asked.pop("ssl-ca", None)
-    if asked:
-        raise SettingsError.field("store.url", f"has {next(iter(asked))!r}; takes ssl-mode and ssl-ca after the ?")
-    mode = (mode or ("VERIFY_IDENTITY" if authority else "DISABLED")).upper()
+def _tls_context(asked: Mapping[str, str]) -> ssl.SSLContext | None:
+    """`ssl-mode`, `ssl-ca`, `ssl-cert` and `ssl-key` of the store's address, as MySQL's own client has them. None: no TLS."""
+    authority, certificate, key = (asked.get(name) for name in ("ssl-ca", "ssl-cert", "ssl-key"))
+    mode = (asked.get("ssl-mode") or ("VERIFY_IDENTITY" if authority or certificate else "DISABLED")).upper()
     if mode not in _TLS_MODES:
         raise SettingsError.field("store.url", f"has ssl-mode {mode!r}; takes {', '.join(_TLS_MODES)}")
+    if mode == "DISABLED" and (authority or certificate or key):
+        raise SettingsError.field(
+            "store.url", "has ssl-mode 'DISABLED' beside other parameters of TLS; keep one of them"
+        )
+    if bool(key) and not certificate:
+        raise SettingsError.field("store.url", "has ssl-key without ssl-cert")
     if mode == "DISABLED":
         return None
     try:
         context = ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError.field("store.url", f"has ssl-ca {authority!r}, which cannot be read: {error}") from None
+    if certificate:
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError.field("store.url", f"has ssl-cert or ssl-key that cannot be read: {error}") from None
     context.check_hostname = mode == "VERIFY_IDENTITY"
     return context
 
@@ -406,7 +486,21 @@ def _nothing(params: Params, names: Sequence[str]) -> bool:
     return any(params[name] == () for name in names)
 
 
-_returning: set[asyncio.Task[None]] = set()
+_under_way: set[asyncio.Task[None]] = set()
+
+
+def _keep_until_done(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
+
+
+async def _end(pool: Any) -> None:
+    """Close the connections of a pool whose server is lost, also those in use; without a wait for the server."""
+    pool.terminate()
+    with contextlib.suppress(Exception):  # the server is gone, and with it the connections
+        async with asyncio.timeout(_PATIENCE):
+            await pool.clear()
 
 
 @asynccontextmanager
@@ -422,9 +516,7 @@ async def _connection(pool: Any) -> AsyncIterator[Any]:
         if not acquiring.done():
             raise TimeoutError
     except (asyncio.CancelledError, TimeoutError):
-        returning = asyncio.create_task(_return(pool, acquiring))
-        _returning.add(returning)
-        returning.add_done_callback(_returning.discard)
+        _keep_until_done(_return(pool, acquiring))
         raise
     connection = acquiring.result()
     try:

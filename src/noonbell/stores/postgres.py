@@ -27,6 +27,7 @@ from noonbell.model.task import Task, TaskId
 from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
+from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.sql import access, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
@@ -262,6 +263,7 @@ class PostgresStore(ServerStore):
     ) -> None:
         super().__init__(clock, connections, schema=schema, table_prefix=table_prefix, new=new)
         self._url = url
+        self._hosts = PostgresHosts(url)
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: numbered(self._names.apply(sql)))
         self._text = self._names.apply
         """A statement that is written for PostgreSQL alone, as it has to be sent."""
@@ -297,6 +299,7 @@ class PostgresStore(ServerStore):
     async def _connect(self, connections: int, **settings: str) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
+            connect=self._hosts.connect,
             min_size=0,  # with a floor, asyncpg logs a traceback each second while the server is away
             max_size=connections,
             server_settings=_SETTINGS | settings,
@@ -551,8 +554,8 @@ class PostgresStore(ServerStore):
 
         async def once() -> T:
             try:
-                connection = await asyncpg.connect(
-                    self._url, server_settings=_SETTINGS | _WITHOUT_LIMIT, timeout=_PATIENCE, command_timeout=None
+                connection = await self._hosts.connect(
+                    server_settings=_SETTINGS | _WITHOUT_LIMIT, timeout=_PATIENCE, command_timeout=None
                 )
                 try:
                     async with connection.transaction():
@@ -589,6 +592,9 @@ class PostgresStore(ServerStore):
                             return await use(connection)  # type: ignore[arg-type]
                     except TimeoutError:
                         connection.terminate()  # or its return to the pool would wait for the server once more
+                        raise
+                    except asyncpg.ReadOnlySQLTransactionError:
+                        connection.terminate()  # the address may lead to another server by now
                         raise
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error

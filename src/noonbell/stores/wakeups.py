@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import asyncpg
     from redis.asyncio import Redis
 
+    from noonbell.stores.postgres_hosts import PostgresHosts
+
 logger = logging.getLogger("noonbell.wakeup")
 
 
@@ -277,14 +279,16 @@ class PostgresWakeup(PushedWakeup):
     def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
         super().__init__(retry_seconds)
         self._url = url
+        self._hosts: PostgresHosts | None = None
         self._channel = channel_of(mark)
         self._lost = asyncio.Event()
 
     async def _session(self) -> None:
-        import asyncpg
+        from noonbell.stores.postgres_hosts import PostgresHosts
 
         settings = {"application_name": "noonbell wake-up", "synchronous_commit": "off"}
-        connection = await asyncpg.connect(self._url, timeout=10, command_timeout=30, server_settings=settings)
+        self._hosts = self._hosts or PostgresHosts(self._url)
+        connection = await self._hosts.connect(timeout=10, command_timeout=30, server_settings=settings)
         try:
             self._lost.clear()
             connection.add_termination_listener(self._terminated)

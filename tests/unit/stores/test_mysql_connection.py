@@ -57,6 +57,6 @@ async def test_a_connection_that_is_made_too_late_goes_back_to_the_pool():
     pool = PoolThatLosesACancellation(connects=True)
     with pytest.raises(TimeoutError):
         await ask(pool)
-    while mysql._returning:
-        await asyncio.wait(mysql._returning)
+    while mysql._under_way:
+        await asyncio.wait(mysql._under_way)
     assert pool.released == [pool]
