@@ -222,3 +222,17 @@ def test_a_cycle_is_named_with_the_file_and_the_task(noonbell: Noonbell, tmp_pat
     (folder / "b.yaml").write_text("tasks:\n  - {name: b, job_type: j, timeout_seconds: soon}\n")
     assert "nightly/b.yaml: tasks[b].timeout_seconds" in noonbell("apply", "-f", "nightly").err
     assert noonbell("task", "list", "-o", "json").json == []
+
+
+def test_what_is_imported_can_be_applied_in_batches_and_again(noonbell: Noonbell, folder):
+    lines = "".join(f"{number % 60} 3 * * * curl http://127.0.0.1:9/{number}\n" for number in range(450))
+    (folder / "crontab").write_text(f"{lines}@reboot curl http://127.0.0.1:9/no\n")
+    told = noonbell("import", "crontab", "crontab", "--apply", "--dry-run", "--set", "moved")
+    assert (told.code, told.out) == (1, "")
+    assert "450 created, 0 changed, 0 unchanged (nothing was written)" in told.err
+    assert noonbell("task", "list", "-o", "json").json == []
+    told = noonbell("import", "crontab", "crontab", "--apply", "--set", "moved")
+    assert "100 %" in told.err
+    assert "450 created, 0 changed, 0 unchanged as file:moved" in told.err
+    again = noonbell("import", "crontab", "crontab", "--apply", "--set", "moved")
+    assert "0 created, 0 changed, 450 unchanged" in again.err

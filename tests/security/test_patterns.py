@@ -28,8 +28,8 @@ WHOLE = {
     "noonbell.settings.kinds._HOST_NAME": "a setting, of 253 characters at most",
     "noonbell.targets.http.connection._INTERIM": "the beginning of a head",
     "noonbell.when.zones._OFFSET_LIKE": "a time zone",
-    "noonbell.cli.crontab._ASSIGNMENT": "a line of a crontab",
-    "noonbell.cli.crontab._REDIRECTION": "a word of a command",
+    "noonbell.cli.importers.crontab._ASSIGNMENT": "a line of a crontab",
+    "noonbell.cli.importers.programs._REDIRECTION": "a word of a command",
 }
 """Those that are asked about a whole text, and never look for a place in it."""
 

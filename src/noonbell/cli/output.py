@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
@@ -191,3 +191,38 @@ def _yaml(value: Any) -> str:
     from noonbell import yaml_text
 
     return yaml_text.write(value)
+
+
+class ProgressBar:
+    """How far it is, on stderr: a bar that moves on a terminal, else a line for each quarter."""
+
+    def __init__(self) -> None:
+        self._on_terminal, self._shown = sys.stderr.isatty(), -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def move(self, part: float) -> None:
+        percent = int(part * 100)
+        if not self._on_terminal:
+            percent -= percent % 25
+        if percent == self._shown or (not self._on_terminal and percent == 0):
+            return
+        self._shown = percent
+        if self._on_terminal:
+            click.echo(f"\r  {percent:>3} %  [{'#' * (percent // 4):<25}]", nl=False, err=True)
+        else:
+            click.echo(f" {percent:>3} %", err=True)
+
+    def say(self, line: str) -> None:
+        self._clear()
+        click.echo(line)
+        sys.stdout.flush()
+
+    def _clear(self) -> None:
+        if self._on_terminal and self._shown >= 0:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        self._shown = -1

@@ -218,7 +218,7 @@ COMMANDS = {
     "diff": CommandEntry("task_files", "Show what applying files would change."),
     "apply": CommandEntry("task_files", "Make the tasks of a server as files say."),
     "export": CommandEntry("task_files", "Write the tasks of a server as a file."),
-    "import": CommandEntry("import_", "Turn a crontab or a cronjob service's tasks into a file of tasks."),
+    "import": CommandEntry("importers", "Turn the tasks of other systems into a file of tasks."),
     "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
     "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
     "config": CommandEntry("config", "Show and check the settings."),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import sys
-from typing import Self
 
 import click
 
@@ -19,7 +17,7 @@ from noonbell.cli.options import (
     new_option,
     store_option,
 )
-from noonbell.cli.output import talk
+from noonbell.cli.output import ProgressBar, talk
 from noonbell.fields import counted
 
 
@@ -132,40 +130,5 @@ def demo_command(store: str, port: str | None, no_serve: bool, clean: bool, yes:
         count = asyncio.run(show.clean(settings))
         click.echo(f"deleted {counted(count, 'task')} with the label demo=true")
         return 0
-    with _Bar() as bar:
+    with ProgressBar() as bar:
         return show.show(settings, yes=yes, serves=not no_serve, any_port=port is None, say=bar.say, progress=bar.move)
-
-
-class _Bar:
-    """How far it is, on stderr: a bar that moves on a terminal, else a line for each quarter."""
-
-    def __init__(self) -> None:
-        self._on_terminal, self._shown = sys.stderr.isatty(), -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._clear()
-
-    def move(self, part: float) -> None:
-        percent = int(part * 100)
-        if not self._on_terminal:
-            percent -= percent % 25
-        if percent == self._shown or (not self._on_terminal and percent == 0):
-            return
-        self._shown = percent
-        if self._on_terminal:
-            click.echo(f"\r  {percent:>3} %  [{'#' * (percent // 4):<25}]", nl=False, err=True)
-        else:
-            click.echo(f" {percent:>3} %", err=True)
-
-    def say(self, line: str) -> None:
-        self._clear()
-        click.echo(line)
-        sys.stdout.flush()
-
-    def _clear(self) -> None:
-        if self._on_terminal and self._shown >= 0:
-            click.echo("\r\x1b[K", nl=False, err=True)
-        self._shown = -1

@@ -67,6 +67,15 @@ def tasks_by_file(files: tuple[str, ...], env: tuple[str, ...] = ()) -> dict[str
     return found
 
 
+def tasks_in(path: str, text: str) -> list[dict[str, Any]]:
+    """Every task of a text, in which no variable is allowed. InvalidArgument names each problem."""
+    problems: dict[str, str] = {}
+    found = _tasks(path, text, {}, problems)
+    if problems:
+        raise InvalidArgument.fields(problems)
+    return found
+
+
 def calendars_by_file(files: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
     """Every calendar of these files, in order, by name."""
     from noonbell import yaml_text

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from noonbell.cli import crontab, import_
+from noonbell.cli.importers import cronjob, crontab
 from noonbell.cli.task_files import check_tasks
 
 CALL = {"http_method": "GET", "target_url": "http://h/a"}
@@ -120,9 +120,9 @@ def test_what_is_no_call_becomes_a_command_where_that_is_asked_for():
         "env": {"PATH": "/opt/bin", "TOKEN": "x"},
         "user": "root",
     }
+    assert entry.changes == ["SHELL=/bin/bash is left out: /bin/sh reads the command"]
     assert entry.notes == [
         "ran as user root",
-        "SHELL=/bin/bash is left out: /bin/sh reads the command",
         "the worker's file has to name PATH under `env`",
         "a worker carries it out whose file allows /bin/sh: noonbell worker --commands FILE",
     ]
@@ -166,7 +166,7 @@ ROW = {
 
 
 def test_a_row_of_its_table_becomes_the_task_that_it_was():
-    (entry,) = import_.read_cronjob_rows([ROW])
+    (entry,) = cronjob.read_cronjob_rows([ROW])
     assert entry.task["schedule"] == {"type": "cron", "expr": "0 0 2 * * *", "dialect": "cronjob"}
     assert entry.task["headers"] == {"A": "b"}
     assert entry.task["retry_policy"] == {"max_retries": 3}
@@ -184,13 +184,13 @@ def test_a_row_of_its_table_becomes_the_task_that_it_was():
     ],
 )
 def test_what_cannot_be_carried_over_is_named(change, reason):
-    (entry,) = import_.read_cronjob_rows([ROW | change])
+    (entry,) = cronjob.read_cronjob_rows([ROW | change])
     assert entry.task is None
     assert reason in entry.refused
 
 
 def test_a_task_that_is_deleted_there_is_passed_over_and_named():
-    (entry,) = import_.read_cronjob_rows([ROW | {"deleted": 1}])
+    (entry,) = cronjob.read_cronjob_rows([ROW | {"deleted": 1}])
     assert (entry.task, entry.refused) == (None, None)
     assert entry.notes == ["is deleted there, and left out"]
 
@@ -212,7 +212,7 @@ def test_where_output_goes_is_no_part_of_a_name(command, name):
 
 def test_a_page_of_its_api_is_read_as_well():
     page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
-    first, second = import_.read_cronjob(json.dumps(page))
+    first, second = cronjob.read_cronjob(page)
     assert first.task == {"name": "a", "target_url": "http://h/"}
     assert first.notes == ["colour is not known and left out"]
     assert second.refused == "is not an object"
@@ -226,7 +226,7 @@ def test_the_tasks_go_to_stdout_and_the_report_to_stderr(noonbell, tmp_path):
     code, out, err = noonbell("import", "crontab", "crontab")
     assert code == 1
     assert [task["name"] for task in yaml.safe_load(out)["tasks"]] == ["h/a"]
-    assert "1 translated, 1 refused" in err
+    assert "1 translated, 0 of them with a change of meaning, 1 refused, 0 left out" in err
     (tmp_path / "tasks.yaml").write_text(out)
     assert noonbell("validate", "-f", "tasks.yaml")[0] == 0
 

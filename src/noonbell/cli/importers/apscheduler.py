@@ -1,0 +1,212 @@
+"""APScheduler 3: a scheduler object of your own module, named as MODULE:OBJECT, and imported as your program imports it.
+
+Its jobs in memory are read. Those in a database, Redis or MongoDB are pickles, and a pickle is a program: they are never
+read, and the report names each such store. To bring them over, add them to a scheduler in memory and name that one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.errors import ScheduleError
+from noonbell.when.zones import find
+
+_FROM_MONDAY: Final = (*WEEKDAYS[1:], WEEKDAYS[0])
+_ORDINALS: Final = {"1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5}
+
+
+def read_scheduler(scheduler: Any) -> Iterator[Imported]:
+    """The jobs that it holds in memory, and an entry that is refused for each store of pickles."""
+    jobs = [job for job, *_ in getattr(scheduler, "_pending_jobs", ())]
+    for alias, store in getattr(scheduler, "_jobstores", {}).items():
+        if type(store).__name__ == "MemoryJobStore":
+            jobs += store.get_all_jobs()
+        else:
+            said = f"job store {alias!r} ({type(store).__name__})"
+            yield Imported(
+                said, said, refused="holds pickles, which are never read: see `noonbell import apscheduler -h`"
+            )
+    yield from read_entries(
+        (f"job {number}", f"{job.id}: {job.trigger}", partial(_task, job)) for number, job in enumerate(jobs, 1)
+    )
+
+
+def _task(job: Any, found: Findings) -> dict[str, Any]:
+    reference = getattr(job, "func_ref", None)
+    if not reference:
+        raise Refused("its function has no name that a worker could find; move it to the top of a module")
+    task: dict[str, Any] = {
+        "name": str(job.name) if job.id == "" or len(str(job.id)) == 32 else str(job.id),
+        "job_type": str(reference),
+        **_trigger(job.trigger, found),
+        **_payload(job, found),
+        "retry_policy": {"max_retries": 0},
+    }
+    most = getattr(job, "max_instances", 1)
+    task["max_concurrency"] = most
+    task["concurrency_policy"] = "SKIP"
+    grace = getattr(job, "misfire_grace_time", 1)
+    if grace is None:
+        task["misfire_policy"] = "FIRE_ONCE" if getattr(job, "coalesce", False) else "FIRE_NOW"
+    else:
+        task["misfire_grace_seconds"] = int(grace)
+        task["misfire_policy"] = "SKIP"
+    if hasattr(job, "next_run_time") and job.next_run_time is None:
+        task["status"] = "DISABLED"
+    if getattr(job, "executor", "default") != "default":
+        found.changes.append(f"the executor {job.executor!r} is left out: a worker carries it out")
+    return task
+
+
+def _payload(job: Any, found: Findings) -> dict[str, Any]:
+    args, kwargs = list(getattr(job, "args", ())), dict(getattr(job, "kwargs", {}))
+    try:
+        json.dumps([args, kwargs], allow_nan=False)
+    except (TypeError, ValueError):
+        raise Refused("its arguments are no JSON; a payload is") from None
+    if not args:
+        return {"payload": kwargs} if kwargs else {}
+    found.changes.append("has positional arguments: the payload is {args, kwargs}, and the handler takes those two")
+    return {"payload": {"args": args, "kwargs": kwargs}}
+
+
+def _trigger(trigger: Any, found: Findings) -> dict[str, Any]:
+    match type(trigger).__name__:
+        case "CronTrigger":
+            return {**_cron(trigger), **_bounds(trigger, found)}
+        case "IntervalTrigger":
+            return {**_interval(trigger), **_bounds(trigger, found)}
+        case "DateTrigger":
+            return {"schedule": {"type": "once", "at": _moment(trigger.run_date)}}
+        case "OrTrigger":
+            return _any_of(trigger, found)
+        case other:
+            raise Refused(f"its trigger is a {other}, which is not known here")
+
+
+def _any_of(trigger: Any, found: Findings) -> dict[str, Any]:
+    parts = [_trigger(each, found) for each in trigger.triggers]
+    zones = {part.get("timezone", "UTC") for part in parts}
+    if len(zones) != 1 or any({"start_at", "end_at", "jitter_seconds"} & part.keys() for part in parts):
+        raise Refused("joins triggers with zones or bounds of their own; make a task of each")
+    schedules = [
+        part.get("schedule")
+        or {"type": "cron", "expr": part["cron_expr"], "dialect": part.get("cron_dialect", "standard")}
+        for part in parts
+    ]
+    return {"timezone": zones.pop(), "schedules": schedules}
+
+
+def _bounds(trigger: Any, found: Findings) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if getattr(trigger, "end_date", None) is not None:
+        fields["end_at"] = _moment(trigger.end_date)
+    if type(trigger).__name__ == "CronTrigger" and trigger.start_date is not None:
+        fields["start_at"] = _moment(trigger.start_date)
+    if getattr(trigger, "jitter", None):
+        fields["jitter_seconds"] = int(trigger.jitter)
+        found.changes.append("jitter goes both ways there; here a run starts up to that much after its slot")
+    return fields
+
+
+def _interval(trigger: Any) -> dict[str, Any]:
+    seconds = trigger.interval.total_seconds()
+    if seconds < 1 or seconds != int(seconds):
+        raise Refused(f"runs every {seconds} seconds; a whole number of seconds from 1 on is known here")
+    schedule = interval_of(seconds)
+    # Its first run is at start_date; a fixed rate here begins one step after its anchor.
+    schedule["anchor"] = _moment(trigger.start_date - trigger.interval)
+    return {"timezone": _zone(trigger), "schedule": schedule}
+
+
+def _zone(trigger: Any) -> str:
+    zone = getattr(trigger, "timezone", None)
+    return find(str(zone) if zone is not None else "UTC").name
+
+
+def _cron(trigger: Any) -> dict[str, Any]:
+    fields = {field.name: ",".join(map(str, field.expressions)) for field in trigger.fields}
+    if fields["week"] != "*":
+        raise Refused(f"names weeks of the year ({fields['week']}), which cron cannot say")
+    if fields["year"] != "*":
+        raise Refused(f"names years ({fields['year']}); leave them out, and give the task `start_at` and `end_at`")
+    zone = _zone(trigger)
+    day, weekday = fields["day"], _weekdays(fields["day_of_week"])
+    if " " in day:
+        if weekday != "*":
+            raise Refused(f"has {day!r} and days of the week, which cron cannot both say")
+        day, weekday = "*", _nth(day)
+    elif "last" in day:
+        day = day.replace("last", "L")
+    given = {"day": day, "weekday": weekday, "month": fields["month"], "hour": fields["hour"], "zone": zone}
+    try:
+        return {"timezone": zone, **cron_fields(second=fields["second"], minute=fields["minute"], **given)}
+    except ScheduleError as error:
+        raise Refused(error.message) from None
+
+
+def _weekdays(text: str) -> str:
+    """Monday is 0 there."""
+    if text == "*":
+        return "*"
+    days: set[int] = set()
+    for item in text.split(","):
+        base, _, step = item.partition("/")
+        first, dash, last = base.partition("-")
+        try:
+            low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
+        except ValueError:
+            raise Refused(f"day_of_week {text!r} is not known here") from None
+        days |= set(range(low, high + 1, int(step or 1)))
+    return "*" if len(days) == 7 else ",".join(_FROM_MONDAY[day] for day in sorted(days))
+
+
+def _weekday(text: str) -> int:
+    return _FROM_MONDAY.index(text.upper()) if text.isalpha() else int(text)
+
+
+def _nth(text: str) -> str:
+    """`2nd fri`, `last sun`, or several of them."""
+    found: list[str] = []
+    for item in text.split(","):
+        which, _, day = item.partition(" ")
+        number = WEEKDAYS.index(day.upper()) if day.upper() in WEEKDAYS else None
+        if number is None or (which != "last" and which not in _ORDINALS):
+            raise Refused(f"the day {text!r} is not known here")
+        found.append(f"{number}L" if which == "last" else f"{number}#{_ORDINALS[which]}")
+    return ",".join(found)
+
+
+def _moment(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@click.command("apscheduler")
+@click.argument("source", metavar="MODULE:OBJECT")
+@import_options
+def apscheduler_command(source: str, **given: Any) -> int:
+    """APScheduler 3: a scheduler object of your program. The module is imported; pickled jobs are never read."""
+    module, colon, name = source.partition(":")
+    if not colon or not name:
+        raise click.BadParameter("name it as MODULE:OBJECT", param_hint="MODULE:OBJECT")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does
+    try:
+        scheduler = importlib.import_module(module)
+        for part in name.split("."):
+            scheduler = getattr(scheduler, part)
+    except (ImportError, AttributeError) as error:
+        raise click.BadParameter(f"cannot find {source}: {error}", param_hint="MODULE:OBJECT") from None
+    if not hasattr(scheduler, "_jobstores"):
+        raise click.BadParameter(f"{source} is no scheduler of APScheduler 3", param_hint="MODULE:OBJECT")
+    return finish(read_scheduler(scheduler), "apscheduler", **given)

@@ -1,0 +1,360 @@
+"""Celery beat: the `beat_schedule` of a module, or the tables of django-celery-beat.
+
+The module is read and not executed: its text is parsed, and only literals, `crontab(…)`, `schedule(…)`, `timedelta(…)` and names that
+the module itself sets are understood. What else stands there is refused by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import click
+
+from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
+from noonbell.cli.importers.database import is_database, rows_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, text_from
+from noonbell.when.zones import find
+
+_SCHEDULES: Final = ("beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE")
+_ZONES: Final = ("timezone", "CELERY_TIMEZONE")
+_CRONTAB: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
+
+
+class _Crontab(NamedTuple):
+    minute: str = "*"
+    hour: str = "*"
+    day_of_week: str = "*"
+    day_of_month: str = "*"
+    month_of_year: str = "*"
+
+
+class _NotLiteral(Exception):
+    """A part of the module that only executing it would tell; the message shows it."""
+
+
+class _Module:
+    """The names that a module sets, evaluated when they are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.named: dict[str, ast.expr] = {}
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self._set(target, value)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._set(target, value)
+                case ast.Call(func=ast.Attribute(attr="update"), keywords=keywords):
+                    self.named.update({each.arg: each.value for each in keywords if each.arg})
+                case _:
+                    continue
+
+    def _set(self, target: ast.expr, value: ast.expr) -> None:
+        """`beat_schedule = …`, `app.conf.beat_schedule = …`."""
+        if isinstance(target, ast.Name):
+            self.named[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            self.named[target.attr] = value
+
+    def items(self, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+        match node:
+            case ast.Dict(keys=keys, values=values):
+                yield from ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+            case ast.Call(func=ast.Name(id="dict"), keywords=keywords, args=[]):
+                yield from ((ast.Constant(each.arg), each.value) for each in keywords)
+            case ast.Name(id=name) if name in self.named:
+                yield from self.items(self.named[name])
+            case _:
+                raise _NotLiteral(ast.unparse(node))
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        if depth > 50:
+            raise _NotLiteral(ast.unparse(node))
+        read = partial(self.value, depth=depth + 1)
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Dict() | ast.Call(func=ast.Name(id="dict"), args=[]):
+                return {read(key): read(value) for key, value in self.items(node)}
+            case ast.List(elts=each) | ast.Tuple(elts=each) | ast.Set(elts=each):
+                return [read(one) for one in each]
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return -self._number(read(inner), node)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._sum(read(left), op, read(right), node)
+            case ast.Name(id=name) if name in self.named:
+                return read(self.named[name])
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given, keywords=keywords):
+                return self._call(
+                    name, [read(one) for one in given], {str(one.arg): read(one.value) for one in keywords}, node
+                )
+            case _:
+                raise _NotLiteral(ast.unparse(node))
+
+    def _number(self, value: Any, node: ast.expr) -> Any:
+        if isinstance(value, int | float | timedelta):
+            return value
+        raise _NotLiteral(ast.unparse(node))
+
+    def _sum(self, left: Any, op: ast.operator, right: Any, node: ast.expr) -> Any:
+        left, right = self._number(left, node), self._number(right, node)
+        try:
+            match op:
+                case ast.Add():
+                    return left + right
+                case ast.Sub():
+                    return left - right
+                case ast.Mult():
+                    return left * right
+                case ast.Div():
+                    return left / right
+        except (ArithmeticError, TypeError):
+            pass
+        raise _NotLiteral(ast.unparse(node))
+
+    def _call(self, name: str, given: list[Any], keywords: dict[str, Any], node: ast.expr) -> Any:
+        try:
+            match name:
+                case "timedelta":
+                    return timedelta(*given, **keywords)
+                case "crontab":
+                    fields = dict(zip(_Crontab._fields, given, strict=False)) | keywords
+                    return _Crontab(**{key: _text(value) for key, value in fields.items()})
+                case "schedule" if given or "run_every" in keywords:
+                    return given[0] if given else keywords["run_every"]
+        except (TypeError, OverflowError):
+            pass
+        raise _NotLiteral(ast.unparse(node))
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def read_module(text: str, zone: str | None) -> Iterator[Imported]:
+    """ValueError if the module has no schedule. `zone`: in place of the one that the module names."""
+    module = _Module(text)
+    asked = next((module.named[name] for name in _SCHEDULES if name in module.named), None)
+    if asked is None:
+        raise ValueError(f"sets no {', '.join(_SCHEDULES)}")
+    named = next((module.named[name] for name in _ZONES if name in module.named), None)
+    if zone is None:
+        try:
+            zone = find("UTC" if named is None else module.value(named)).name
+        except _NotLiteral as error:
+            raise ValueError(f"its timezone is {error}, which is not written out; give --tz") from None
+    try:
+        entries = list(module.items(asked))
+    except _NotLiteral as error:
+        raise ValueError(f"its schedule is {error}, which is not written out") from None
+    return read_entries(
+        (f"entry {number}", ast.unparse(key), partial(_entry, module, key, value, zone))
+        for number, (key, value) in enumerate(entries, 1)
+    )
+
+
+def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Findings) -> dict[str, Any]:
+    try:
+        name, entry = module.value(key), module.value(value)
+    except _NotLiteral as error:
+        raise Refused(f"{error} is not written out; only executing the module would tell what it is") from None
+    if not isinstance(entry, dict) or not isinstance(entry.get("task"), str):
+        raise Refused("names no task")
+    for other in sorted(entry.keys() - {"task", "schedule", "args", "kwargs", "options", "relative"}):
+        found.notes.append(f"{other} is not known and left out")
+    if entry.get("relative"):
+        found.changes.append("`relative` is left out: the interval counts from when the task is made")
+    return {
+        "name": str(name),
+        "timezone": zone,
+        "job_type": entry["task"],
+        **_schedule(entry.get("schedule"), zone),
+        **_payload(entry.get("args") or [], entry.get("kwargs") or {}, found),
+        **_options(entry.get("options") or {}, found),
+        **_POLICY,
+    }
+
+
+_POLICY: Final = {"misfire_policy": "FIRE_ONCE", "retry_policy": {"max_retries": 0}}
+"""Beat sends what is overdue once. Retries are the business of the task there; of the worker's job here."""
+
+
+def _schedule(value: Any, zone: str) -> dict[str, Any]:
+    match value:
+        case _Crontab():
+            return _crontab(value, zone)
+        case timedelta() | int() | float():
+            seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+            if seconds < 1 or seconds != int(seconds):
+                raise Refused(f"runs every {seconds} seconds; a whole number of seconds from 1 on is known here")
+            return {"schedule": interval_of(seconds)}
+        case _:
+            raise Refused(f"its schedule {value!r} is not known here")
+
+
+def _crontab(given: _Crontab, zone: str) -> dict[str, Any]:
+    return cron_fields(
+        minute=given.minute,
+        hour=given.hour,
+        day=given.day_of_month,
+        month=given.month_of_year,
+        weekday=_weekdays(given.day_of_week),
+        zone=zone,
+    )
+
+
+def _weekdays(text: str) -> str:
+    """By name, because the dialect in which both day fields must match counts from 1."""
+    if text.strip() == "*":
+        return "*"
+    days: set[int] = set()
+    for item in text.replace(" ", "").split(","):
+        base, _, step = item.partition("/")
+        first, dash, last = base.partition("-")
+        try:
+            low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
+            every = int(step) if step else 1
+        except ValueError:
+            raise Refused(f"day_of_week {text!r} is not known here") from None
+        if every < 1:
+            raise Refused(f"day_of_week {text!r} is not known here")
+        days |= {(low + place) % 7 for place in range(0, (high - low) % 7 + 1, every)}
+    return "*" if len(days) == 7 else ",".join(WEEKDAYS[day] for day in sorted(days))
+
+
+def _weekday(text: str) -> int:
+    return WEEKDAYS.index(text[:3].upper()) if text[:1].isalpha() else range(7)[int(text) % 7]
+
+
+def _payload(args: Any, kwargs: Any, found: Findings) -> dict[str, Any]:
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise Refused("its args are no list, or its kwargs no object")
+    try:
+        json.dumps([args, kwargs], allow_nan=False)
+    except (TypeError, ValueError):
+        raise Refused("its arguments are no JSON") from None
+    if not args:
+        return {"payload": kwargs} if kwargs else {}
+    found.changes.append("has positional arguments: the payload is {args, kwargs}, and the handler takes those two")
+    return {"payload": {"args": args, "kwargs": kwargs}}
+
+
+def _options(options: Mapping[str, Any], found: Findings) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        match name, value:
+            case "queue", str():
+                fields["queue"] = value
+            case "expires", int() | float() if value >= 1:
+                fields["expires_in_seconds"] = int(value)
+            case "priority", int():
+                fields["priority"] = value
+                found.changes.append(f"priority {value}: the higher one is first here, on every broker it was not")
+            case _:
+                found.changes.append(f"the option {name} is left out")
+    return fields
+
+
+# django-celery-beat
+
+TABLES: Final = {
+    "tasks": "select * from django_celery_beat_periodictask order by id",
+    "crontabs": "select * from django_celery_beat_crontabschedule",
+    "intervals": "select * from django_celery_beat_intervalschedule",
+    "clocked": "select * from django_celery_beat_clockedschedule",
+}
+
+
+def read_tables(tables: Mapping[str, list[dict[str, Any]]], zone: str) -> Iterator[Imported]:
+    """The rows of `TABLES`. `zone`: of intervals and moments; a crontab has its own."""
+    known = {name: {row["id"]: row for row in rows} for name, rows in tables.items() if name != "tasks"}
+    return read_entries(
+        (f"row {row['id']}", str(row.get("name")), partial(_row, row, known, zone)) for row in tables["tasks"]
+    )
+
+
+def _row(
+    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str, found: Findings
+) -> dict[str, Any] | None:
+    if row["task"] == "celery.backend_cleanup":
+        found.notes.append("cleans Celery's own results, and is left out")
+        return None
+    options = {name: row.get(name) for name in ("queue", "priority") if row.get(name) not in (None, "")}
+    for name in ("exchange", "routing_key"):
+        if row.get(name):
+            options[name] = row[name]
+    if row.get("expire_seconds"):
+        options["expires"] = row["expire_seconds"]
+    elif row.get("expires"):
+        options["expires at a moment"] = row["expires"]
+    if row.get("headers") not in (None, "", "{}"):
+        options["headers"] = row["headers"]
+    task: dict[str, Any] = {
+        "name": str(row["name"]),
+        "job_type": str(row["task"]),
+        **_row_schedule(row, known, zone),
+        **_payload(_json(row.get("args"), []), _json(row.get("kwargs"), {}), found),
+        **_options(options, found),
+        **_POLICY,
+    }
+    if row.get("description"):
+        task["description"] = str(row["description"])
+    if row.get("start_time"):
+        task["start_at"] = _moment(row["start_time"])
+    if not row.get("enabled"):
+        task["status"] = "DISABLED"
+    return task
+
+
+def _row_schedule(
+    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str
+) -> dict[str, Any]:
+    if (crontab := known["crontabs"].get(row.get("crontab_id"))) is not None:
+        own = find(str(crontab.get("timezone") or zone)).name
+        fields = _Crontab(*(str(crontab[name]) for name in _CRONTAB))
+        return {"timezone": own, **_crontab(fields, own)}
+    if (interval := known["intervals"].get(row.get("interval_id"))) is not None:
+        seconds = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}.get(str(interval["period"]))
+        if seconds is None:
+            raise Refused(f"runs every {interval['every']} {interval['period']}; seconds are the shortest known here")
+        return {"timezone": zone, "schedule": interval_of(int(interval["every"]) * seconds)}
+    if (clocked := known["clocked"].get(row.get("clocked_id"))) is not None:
+        return {"timezone": zone, "schedule": {"type": "once", "at": _moment(clocked["clocked_time"])}}
+    raise Refused("runs by the sun, which is not known here" if row.get("solar_id") else "has no schedule")
+
+
+def _moment(value: Any) -> str:
+    """Django writes UTC; SQLite and MySQL give it without a zone."""
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise Refused(f"{value!r} is no moment") from None
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _json(text: Any, default: Any) -> Any:
+    try:
+        return json.loads(text) if text else default
+    except (TypeError, json.JSONDecodeError):
+        raise Refused(f"{text!r} is no JSON") from None
+
+
+@click.command("celery")
+@click.argument("source")
+@click.option("--tz", metavar="ZONE", help="The zone of the schedule [that of the module, else UTC].")
+@import_options
+def celery_beat_command(source: str, tz: str | None, **given: Any) -> int:
+    """Celery beat: a module FILE.py that sets beat_schedule (read, not executed), or a database with django-celery-beat."""
+    zone = None if tz is None else find(tz).name
+    if is_database(source):
+        return finish(read_tables(rows_of(source, TABLES), zone or "UTC"), "celery", **given)
+    try:
+        return finish(read_module(text_from(source), zone), "celery", **given)
+    except (ValueError, SyntaxError) as error:
+        raise click.BadParameter(f"{source}: {error}", param_hint="SOURCE") from None

@@ -1,0 +1,50 @@
+"""Cron fields of systems in which both day fields must match, and names of weekdays in place of their many numberings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from noonbell import when
+from noonbell.service.task_files import is_read_otherwise
+
+WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+def cron_fields(
+    *,
+    second: str = "0",
+    minute: str = "*",
+    hour: str = "*",
+    day: str = "*",
+    month: str = "*",
+    weekday: str = "*",
+    zone: str,
+) -> dict[str, Any]:
+    """`cron_expr`, and its dialect where that matters. Weekdays are given by name. ScheduleError where there is no such moment."""
+    both = day not in ("*", "?") and weekday not in ("*", "?")
+    times = (minute, hour) if second == "0" and not both else (second, minute, hour)
+    return cron_of(" ".join((*times, day, month, weekday)), "quartz" if both else "standard", zone)
+
+
+def cron_of(expr: str, dialect: str, zone: str) -> dict[str, Any]:
+    """The expression, with its dialect where an installation may be set to read it otherwise."""
+    schedule = {"type": "cron", "expr": expr, "dialect": dialect}
+    when.parse(schedule, zone)
+    clear = dialect == "standard" and not is_read_otherwise(schedule, zone)
+    return {"cron_expr": expr} if clear else {"cron_expr": expr, "cron_dialect": dialect}
+
+
+def listed(values: Iterable[int], low: int, high: int) -> str:
+    """Numbers as a cron field: `*` for all of them, else a list."""
+    found = sorted(set(values))
+    return "*" if found == list(range(low, high + 1)) else ",".join(map(str, found))
+
+
+def interval_of(seconds: float) -> dict[str, Any]:
+    """The largest unit that it is a whole number of."""
+    whole = int(seconds)
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if whole and whole % length == 0:
+            return {"type": "interval", "every": whole // length, "unit": unit}
+    return {"type": "interval", "every": whole, "unit": "second"}

@@ -1,0 +1,136 @@
+"""The tasks of a cronjob service (HTTP cron on MySQL with `/api/v1/tasks`): its JSON in either spelling, or its table `tasks`.
+
+Its API takes `cron_expr` and answers `CronExpr`; both are read, also as documents print them, with `//` comments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from noonbell import when
+from noonbell.cli.importers.database import is_database, rows_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, json_from, read_entries
+from noonbell.errors import ScheduleError
+from noonbell.when.zones import find
+
+FIELDS: Final = (
+    *("name", "description", "cron_expr", "timezone", "exec_type", "http_method", "target_url", "headers"),
+    *("body_template", "timeout_seconds", "retry_policy", "max_concurrency", "concurrency_policy", "overlap_action"),
+    *("failure_action", "misfire_policy", "catchup_limit", "callback_method", "callback_timeout_sec", "status"),
+)
+_NOT_CARRIED: Final = {"id", "version", "created_at", "updated_at", "deleted", "created_by", "updated_by"}
+_JSON: Final = {"headers_json": "headers", "retry_policy_json": "retry_policy"}
+"""Columns that hold JSON, and the field that it is."""
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
+_OFFSET: Final = re.compile(r"(?:(?:UTC|GMT)/?)?([+-])(\d{1,2})(?::?(\d\d))?")
+_DEFAULT_TIMEOUT: Final = 10
+
+
+def read_cronjob(found: Any) -> Iterator[Imported]:
+    """A list of tasks, one task, or a page of them: `{"items": [...]}`."""
+    rows = found.get("items", found.get("tasks", [found])) if isinstance(found, dict) else found
+    if not isinstance(rows, list):
+        raise TypeError("expected a list of tasks")
+    return read_cronjob_rows(rows)
+
+
+def read_cronjob_rows(rows: Sequence[Any]) -> Iterator[Imported]:
+    return read_entries((f"task {number}", _said(row), partial(_task, row)) for number, row in enumerate(rows, 1))
+
+
+def _said(row: Any) -> str:
+    known = _in_snake_case(row) if isinstance(row, Mapping) else {}
+    return str(known.get("name") or known.get("id") or row)[:200]
+
+
+def _in_snake_case(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {_WORD.sub("_", str(name)).lower(): value for name, value in row.items()}
+
+
+def _task(row: Any, found: Findings) -> dict[str, Any] | None:
+    if not isinstance(row, Mapping):
+        raise Refused("is not an object")
+    given = _in_snake_case(row)
+    if given.get("deleted"):
+        found.notes.append("is deleted there, and left out")
+        return None
+    task: dict[str, Any] = {}
+    for column, value in given.items():
+        name = _JSON.get(column, column)
+        if value is None or value == "":
+            continue
+        if name in FIELDS:
+            task[name] = _decoded(column, value) if isinstance(value, str) and name in _JSON.values() else value
+        elif name not in _NOT_CARRIED:
+            found.notes.append(f"{column} is not known and left out")
+    if not task.get("name"):
+        raise Refused("has no name")
+    if "target_url" not in task:
+        raise Refused("has no target_url: its list shows only some fields; take GET /tasks/{id}, or its database")
+    _in_our_words(task, found)
+    return task
+
+
+def _in_our_words(task: dict[str, Any], found: Findings) -> None:
+    if "timezone" in task:
+        task["timezone"] = _zone(str(task["timezone"]), found)
+    expr, zone = task.pop("cron_expr", None), task.get("timezone", "UTC")
+    if expr is not None:
+        schedule = {"type": "cron", "expr": expr, "dialect": "cronjob"}
+        when.parse(schedule, zone)
+        task["schedule"] = schedule
+    if isinstance(task.get("timeout_seconds"), int) and task["timeout_seconds"] <= 0:
+        found.notes.append(f"timeout_seconds {task['timeout_seconds']} is its default, {_DEFAULT_TIMEOUT} seconds")
+        task["timeout_seconds"] = _DEFAULT_TIMEOUT
+    retry = task.get("retry_policy")
+    most = retry.get("max_retries") if isinstance(retry, dict) else None
+    if isinstance(most, int) and most > 0:
+        found.changes.append(
+            f"max_retries {most} is up to {most + 1} attempts; there, `attempt < max_retries` made it {most}"
+        )
+    if task.get("misfire_policy") == "CATCH_UP_LIMITED" and task.get("catchup_limit") in (0, None):
+        found.changes.append("catchup_limit 0 was no limit there; FIRE_NOW says so here")
+        task["misfire_policy"] = "FIRE_NOW"
+        task.pop("catchup_limit", None)
+
+
+def _zone(name: str, found: Findings) -> str:
+    """Its own words for an offset, `UTC/+08` by default, in ours."""
+    try:
+        return find(name).name
+    except ScheduleError:
+        offset = _OFFSET.fullmatch(name.strip())
+        if offset is None:
+            raise
+    sign, hours, minutes = offset.groups("00")
+    written = find(f"{sign}{int(hours):02d}:{minutes}").name
+    found.changes.append(f"timezone {name!r} is read as the offset {written}")
+    return written
+
+
+def _decoded(column: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise Refused(f"{column} is not JSON") from None
+
+
+@click.command("cronjob")
+@click.argument("source")
+@import_options
+def cronjob_command(source: str, **given: Any) -> int:
+    """A cronjob service: a JSON file of its tasks, - for stdin, or its database as mysql://user@host/name."""
+    if is_database(source):
+        rows = rows_of(source, {"tasks": "select * from tasks order by id"})["tasks"]
+        return finish(read_cronjob_rows(rows), "cronjob", **given)
+    try:
+        return finish(read_cronjob(json_from(source)), "cronjob", **given)
+    except TypeError as error:
+        raise click.BadParameter(f"{source} holds no list of tasks: {error}", param_hint="SOURCE") from None

@@ -1,0 +1,149 @@
+"""A crontab, line by line. `curl` and `wget` become HTTP tasks; other commands become COMMAND tasks or jobs where that is asked for.
+
+Zones come from `CRON_TZ` and `TZ`. What cron does and a scheduler of HTTP calls and jobs does not (mail, a shell, a user to
+run as) is noted at the task, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+
+from noonbell import when
+from noonbell.cli.importers.programs import Program, ProgramOptions, name_of, program_options, target_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, text_from, unused
+from noonbell.errors import ScheduleError
+from noonbell.service.task_files import is_read_otherwise
+from noonbell.when.zones import find
+
+_ASSIGNMENT: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z_]\w*))\s*=\s*(.*)$""")
+_NICKNAMES: Final = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+
+@dataclass
+class _Surroundings:
+    """What the lines above a line have set."""
+
+    zone: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def read_crontab(
+    text: str, *, zone: str = "UTC", system: bool = False, job_type: str | None = None, commands: bool = False
+) -> Iterator[Imported]:
+    """Every line that is not empty or a comment. `system`: lines have a user's name, as in /etc/crontab.
+
+    What is no HTTP call becomes a COMMAND task with `commands`, a job of `job_type` where there is one, and is refused else.
+    """
+    around, taken = _Surroundings(zone), set[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        where = f"line {number}"
+        if (found := _ASSIGNMENT.match(line)) and not re.match(r"[\d*@]", stripped):
+            yield _set(around, where, stripped, found)
+            continue
+        gathered = Findings()
+        try:
+            task = _task(
+                stripped, around, ProgramOptions(job_type=job_type, commands=commands), gathered, system=system
+            )
+        except Refused as refusal:
+            yield Imported(where, stripped, refused=str(refusal))
+            continue
+        task["name"] = unused(task["name"], taken)
+        yield Imported(where, stripped, task, changes=gathered.changes, notes=gathered.notes)
+
+
+def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -> Imported:
+    name = found[1] or found[2] or found[3]
+    value = found[4].rstrip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        value = value[1:-1]
+    around.variables[name] = value
+    if name not in ("CRON_TZ", "TZ"):
+        told = "nobody is mailed; alerts do that" if name == "MAILTO" else "kept for `${...}` in the commands below"
+        return Imported(where, source, notes=[f"{name}: {told}"])
+    try:
+        around.zone = find(value).name
+    except ScheduleError as error:
+        return Imported(where, source, refused=error.message)
+    return Imported(where, source, notes=[f"the lines below are in {value}"])
+
+
+def _task(
+    line: str, around: _Surroundings, options: ProgramOptions, found: Findings, *, system: bool
+) -> dict[str, Any]:
+    expr, rest = _moment(line)
+    user = None
+    if system:
+        user, _, rest = rest.partition(" ")
+        found.notes.append(f"ran as user {user}")
+    command = rest.strip()
+    if not command:
+        raise Refused("has no command" if not system else "has no command after the user's name")
+    _check(expr, around.zone)
+    command, given = _input(command)
+    program = Program(
+        command, _expanded(command, around.variables), stdin=given, env=around.variables, user=user, is_cron=True
+    )
+    what = target_of(program, options, found)
+    return {"name": name_of(command), **_cron(expr, around.zone), "timezone": around.zone, **what}
+
+
+def _cron(expr: str, zone: str) -> dict[str, str]:
+    """The expression; with its dialect where an installation may be set to read it otherwise."""
+    schedule = {"type": "cron", "expr": expr, "dialect": "standard"}
+    return {"cron_expr": expr, **({"cron_dialect": "standard"} if is_read_otherwise(schedule, zone) else {})}
+
+
+def _moment(line: str) -> tuple[str, str]:
+    """The expression, and what follows it."""
+    if line.startswith("@"):
+        word, _, rest = line.partition(" ")
+        if word.lower() == "@reboot":
+            raise Refused("@reboot names no moment; trigger the task from what starts the machine")
+        if word.lower() not in _NICKNAMES:
+            raise Refused(f"{word} is not known; there are {', '.join(_NICKNAMES)}")
+        return word.lower(), rest.strip()
+    parts = line.split(None, 5)
+    if len(parts) < 5:
+        raise Refused(f"has {len(parts)} of the five fields of a moment")
+    return " ".join(parts[:5]), parts[5] if len(parts) > 5 else ""
+
+
+def _check(expr: str, zone: str) -> None:
+    try:
+        when.parse({"type": "cron", "expr": expr}, zone)
+    except ScheduleError as error:
+        raise Refused(error.message) from None
+
+
+def _input(command: str) -> tuple[str, str | None]:
+    """Cron's rule: the first bare `%` ends the command, and what follows is its standard input, `%` by `%` a line."""
+    parts = [part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", command)]
+    return parts[0].strip(), "\n".join(parts[1:]) if len(parts) > 1 else None
+
+
+def _expanded(command: str, variables: dict[str, str]) -> str:
+    """`$NAME` and `${NAME}` of what the crontab itself sets; anything else stays, and is refused by its reader."""
+    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda found: variables.get(found[1] or found[2], found[0]), command)
+
+
+@click.command("crontab")
+@click.argument("file")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The zone that cron runs in.")
+@click.option("--system", is_flag=True, help="Lines have a user's name, as in /etc/crontab.")
+@program_options
+@import_options
+def crontab_command(file: str, tz: str, system: bool, job_type: str | None, commands: bool, **given: Any) -> int:
+    """A crontab: FILE, or - for stdin."""
+    options = ProgramOptions.of(job_type, commands=commands)
+    text, zone = text_from(file), find(tz).name
+    found = read_crontab(text, zone=zone, system=system, job_type=options.job_type, commands=options.commands)
+    return finish(found, "crontab", **given)

@@ -1,0 +1,109 @@
+"""Rows of another system's database, read in one go and never written: SQLite, PostgreSQL or MySQL by its URL."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import click
+
+from noonbell.errors import InvalidArgument, SettingsError, StoreUnavailable
+from noonbell.settings.kinds import sqlite_file
+
+SCHEMES: Final = ("sqlite:", "postgresql:", "postgres:", "mysql:")
+_TIMEOUT: Final = 10
+
+Rows = list[dict[str, Any]]
+
+
+def is_database(source: str) -> bool:
+    return source.startswith(SCHEMES)
+
+
+def rows_of(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
+    """The rows of each query, by its name, from one transaction that cannot write. An empty query name is not allowed."""
+    if url.startswith("sqlite:"):
+        return _sqlite(url, queries)
+    if url.startswith("mysql:"):
+        return asyncio.run(_mysql(url, queries))
+    if url.startswith(("postgresql:", "postgres:")):
+        return asyncio.run(_postgres(url, queries))
+    raise click.BadParameter(f"{url} is no URL of a database; there are {' '.join(SCHEMES)}", param_hint="SOURCE")
+
+
+def _sqlite(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
+    file = sqlite_file(url) or ""
+    if not Path(file).is_file():
+        raise StoreUnavailable(f"there is no file {file}")
+    try:
+        link = sqlite3.connect(f"file:{quote(str(Path(file).resolve()))}?mode=ro", uri=True)
+        try:
+            link.row_factory = sqlite3.Row
+            link.execute("begin")
+            return {name: [dict(row) for row in link.execute(query)] for name, query in queries.items()}
+        finally:
+            link.close()
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot read {file}: {error}") from None
+
+
+def _lacks(driver: str, extra: str) -> InvalidArgument:
+    return SettingsError.field(
+        "SOURCE", f"needs the driver {driver}, which is not installed: pip install 'noonbell[{extra}]'"
+    )
+
+
+async def _postgres(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
+    try:
+        import asyncpg
+    except ModuleNotFoundError:
+        raise _lacks("asyncpg", "postgres") from None
+    try:
+        link = await asyncpg.connect(url, timeout=_TIMEOUT)
+    except (OSError, asyncpg.PostgresError, ValueError) as error:
+        raise StoreUnavailable(f"cannot read from {urlsplit(url).hostname}: {error}") from None
+    try:
+        async with link.transaction(isolation="repeatable_read", readonly=True):
+            return {name: [dict(row) for row in await link.fetch(query)] for name, query in queries.items()}
+    except asyncpg.PostgresError as error:
+        raise StoreUnavailable(f"cannot read its tables: {error}") from None
+    finally:
+        await link.close()
+
+
+async def _mysql(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
+    try:
+        import asyncmy
+        from asyncmy.cursors import DictCursor
+        from asyncmy.errors import MySQLError
+    except ModuleNotFoundError:
+        raise _lacks("asyncmy", "mysql") from None
+    parts = urlsplit(url)
+    try:
+        link = await asyncmy.connect(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 3306,
+            user=unquote(parts.username or "root"),
+            password=unquote(parts.password or ""),
+            db=unquote(parts.path.lstrip("/")),
+            connect_timeout=_TIMEOUT,
+            charset="utf8mb4",
+        )
+    except (OSError, MySQLError) as error:
+        raise StoreUnavailable(f"cannot read from {parts.hostname}: {error}") from None
+    found: dict[str, Rows] = {}
+    try:
+        async with link.cursor(cursor=DictCursor) as cursor:
+            await cursor.execute("start transaction with consistent snapshot, read only")
+            for name, query in queries.items():
+                await cursor.execute(query)
+                found[name] = [dict(row) for row in await cursor.fetchall()]
+    except MySQLError as error:
+        raise StoreUnavailable(f"cannot read its tables: {error}") from None
+    finally:
+        await link.ensure_closed()
+    return found

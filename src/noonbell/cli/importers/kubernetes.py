@@ -1,0 +1,177 @@
+"""Kubernetes CronJobs, from their YAML: one document, several, or a list as `kubectl get cronjobs -A -o yaml` prints it.
+
+A container is a program in an image, and Noonbell starts no containers: a container that is one call of curl becomes an HTTP
+task; others become COMMAND tasks or jobs where that is asked for, and the report says that the image is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from noonbell.cli.importers.cron_text import cron_of, interval_of
+from noonbell.cli.importers.programs import Program, ProgramOptions, program_options, target_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, text_from
+from noonbell.when.zones import find
+
+_POLICIES: Final[dict[str, dict[str, Any]]] = {
+    "Allow": {"max_concurrency": None},
+    "Forbid": {"overlap_action": "SKIP"},
+    "Replace": {"overlap_action": "CANCEL_PREV"},
+}
+_SHELLS: Final = ("sh", "/bin/sh", "bash", "/bin/bash", "ash", "/bin/ash")
+_BACKOFF: Final = {"strategy": "exponential", "initial_delay": 10, "max_delay": 360}
+"""As its Job controller waits."""
+
+
+def read_kubernetes(text: str, zone: str, options: ProgramOptions) -> Iterator[Imported]:
+    """ValueError says what is wrong with the YAML. `zone`: of jobs that name none, that of the cluster's controller."""
+    from noonbell import yaml_text
+
+    found = [each for document in yaml_text.read_all(text) for each in _flat(document)]
+    return read_entries(
+        (f"document {number}", _said(each), partial(_task, each, zone, options)) for number, each in enumerate(found, 1)
+    )
+
+
+def _flat(document: Any) -> list[Any]:
+    if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+        return list(document.get("items") or [])
+    return [] if document is None else [document]
+
+
+def _said(document: Any) -> str:
+    if not isinstance(document, Mapping):
+        return str(document)[:200]
+    names = _map(document, "metadata")
+    return f"{document.get('kind')} {names.get('namespace', 'default')}/{names.get('name')}"
+
+
+def _map(value: Any, *path: str) -> Mapping[str, Any]:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _task(document: Any, cluster_zone: str, options: ProgramOptions, found: Findings) -> dict[str, Any] | None:
+    if not isinstance(document, Mapping) or document.get("kind") != "CronJob":
+        found.notes.append("is no CronJob, and left out")
+        return None
+    names, spec = _map(document, "metadata"), _map(document, "spec")
+    if not names.get("name") or not spec.get("schedule"):
+        raise Refused("has no metadata.name, or no spec.schedule")
+    zone = find(str(spec.get("timeZone") or cluster_zone)).name
+    if "timeZone" not in spec:
+        found.notes.append(f"names no timeZone; {zone} is taken (--tz), which the cluster's controller has to be in")
+    job = _map(spec, "jobTemplate", "spec")
+    task: dict[str, Any] = {
+        "name": ".".join(str(part) for part in (names.get("namespace"), names["name"]) if part),
+        "timezone": zone,
+        **_schedule(str(spec["schedule"]), zone),
+        **_target(job, options, found),
+        **_policies(spec, job, found),
+    }
+    labels = {str(name): str(value) for name, value in _map(names, "labels").items()}
+    if labels:
+        task["labels"] = labels
+    if spec.get("suspend") is True:
+        task["status"] = "DISABLED"
+    return task
+
+
+def _schedule(text: str, zone: str) -> dict[str, Any]:
+    text = text.strip()
+    if text.startswith(("TZ=", "CRON_TZ=")):
+        raise Refused("has its time zone in `schedule`; move it to `timeZone`")
+    if text.startswith("@every"):
+        from noonbell.settings.kinds import seconds_of
+
+        try:
+            return {"schedule": interval_of(seconds_of(text.removeprefix("@every").strip()))}
+        except ValueError:
+            raise Refused(f"{text!r} is not known") from None
+    return cron_of(text, "standard", zone)
+
+
+def _target(job: Mapping[str, Any], options: ProgramOptions, found: Findings) -> dict[str, Any]:
+    pod = _map(job, "template", "spec")
+    containers = pod.get("containers")
+    if not isinstance(containers, list) or len(containers) != 1 or not isinstance(containers[0], Mapping):
+        raise Refused("has not exactly one container; a flow has several steps")
+    if pod.get("initContainers"):
+        raise Refused("has initContainers; a flow has several steps")
+    for name in ("completions", "parallelism"):
+        if job.get(name, 1) not in (1, None):
+            raise Refused(f"has {name} {job[name]}; `fanout` or a flow's `foreach` does that")
+    container = containers[0]
+    words = [str(word) for word in (*(container.get("command") or []), *(container.get("args") or []))]
+    image = str(container.get("image", ""))
+    if not container.get("command"):
+        entry = "curl" if image.partition("@")[0].partition(":")[0].endswith("curl") else None
+        if entry is None:
+            raise Refused(f"names no command; the image {image} knows what it runs, and this file does not")
+        words = [entry, *words]
+    program = Program(
+        words,
+        expanded=words[2] if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-ec") else "",
+        env=_env(container, found),
+        cwd=container.get("workingDir"),
+        more={"image": image},
+    )
+    target = target_of(program, options, found)
+    if "command" in target or "job_type" in target:
+        found.changes.append(f"runs on the worker's machine, not in the image {image}")
+        for name in ("volumeMounts", "envFrom", "resources", "securityContext"):
+            if container.get(name):
+                found.changes.append(f"{name} is left out")
+    return target
+
+
+def _env(container: Mapping[str, Any], found: Findings) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for each in container.get("env") or []:
+        if isinstance(each, Mapping) and isinstance(each.get("value"), str):
+            env[str(each.get("name"))] = each["value"]
+        elif isinstance(each, Mapping):
+            found.changes.append(f"{each.get('name')} comes from elsewhere in the cluster, and is left out")
+    return env
+
+
+def _policies(spec: Mapping[str, Any], job: Mapping[str, Any], found: Findings) -> dict[str, Any]:
+    policy = str(spec.get("concurrencyPolicy") or "Allow")
+    if policy not in _POLICIES:
+        raise Refused(f"concurrencyPolicy {policy!r} is not known; there are {', '.join(_POLICIES)}")
+    fields: dict[str, Any] = {**_POLICIES[policy], "misfire_policy": "FIRE_ONCE"}
+    deadline = spec.get("startingDeadlineSeconds")
+    if isinstance(deadline, int):
+        fields["misfire_policy"] = "SKIP"
+        fields["misfire_grace_seconds"] = deadline
+    retries = job.get("backoffLimit", 6)
+    if isinstance(retries, int):
+        fields["retry_policy"] = {"max_retries": retries, **_BACKOFF}
+    seconds = job.get("activeDeadlineSeconds")
+    if isinstance(seconds, int):
+        fields["timeout_seconds"] = seconds
+        if retries:
+            found.changes.append(f"activeDeadlineSeconds {seconds} held for all attempts; timeout_seconds is for each")
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        if name in spec:
+            found.notes.append(f"{name} is left out: runs are kept as the installation is set")
+    return fields
+
+
+@click.command("kubernetes")
+@click.argument("source")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The zone of jobs without a timeZone.")
+@program_options
+@import_options
+def kubernetes_command(source: str, tz: str, job_type: str | None, commands: bool, **given: Any) -> int:
+    """Kubernetes CronJobs: a YAML file, or - for stdin, as `kubectl get cronjobs -A -o yaml` prints them."""
+    options, zone = ProgramOptions.of(job_type, commands=commands), find(tz).name
+    try:
+        return finish(read_kubernetes(text_from(source), zone, options), "kubernetes", **given)
+    except ValueError as error:
+        raise click.BadParameter(f"{source} is no YAML: {error}", param_hint="SOURCE") from None
