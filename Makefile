@@ -36,13 +36,15 @@ test-full: setup ## The tests that `make test` leaves out or runs smaller: every
 ci: setup ## `make test`, then as much of test-full and faults-quick as CI_MINUTES leaves time for
 	@tools/ci
 
-faults: setup ## Kill points and chaos, against real databases (15 minutes or more); again: goes on where it was cut off
-	$(BIN)/python -m pytest tests/faults -m faults $(ARGS)
+FAULTS := $(BIN)/python -m pytest -n $(JOBS) -m faults
+
+faults: setup ## Kill points and chaos, against real databases (45 minutes); again: goes on where it was cut off
+	$(FAULTS) tests/faults $(ARGS)
 
 # pytest ends with 2 when the minutes are over, and with 1 at the first test that fails.
 faults-quick: setup ## Five minutes of them: kill points and upkeep
-	FAULTS_MINUTES=$(or $(FAULTS_MINUTES),5) $(BIN)/python -m pytest tests/faults/test_kill_points.py \
-		tests/faults/test_hard_upkeep.py -m faults --exitfirst $(ARGS) || [ $$? -eq 2 ]
+	FAULTS_MINUTES=$(or $(FAULTS_MINUTES),5) $(FAULTS) tests/faults/test_kill_points.py \
+		tests/faults/test_hard_upkeep.py --exitfirst $(ARGS) || [ $$? -eq 2 ]
 
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)

@@ -1,25 +1,37 @@
 """Databases by the dozen, and the report: `build/faults.md`, also printed at the end.
 
 What is marked `faults` takes minutes and runs only where it is asked for: `make faults`, or `pytest -m faults`. What passed
-in an earlier run of the same code that was cut off is not run again: see `record`.
+in an earlier run of the same code that was cut off is not run again: see `record`. Where several processes run the tests, what a test
+tells goes to the one that they report to, which keeps the record: with the test's own report, in its `user_properties`.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from faults.order import AloneLast, is_alone
 from faults.record import MINUTES, Record, key_of
 from faults.report import Report
 from noonbell.stores import open_store
 from services.bytecode import BUILD
+from services.emptied import Lending
 
-REPORT = pytest.StashKey[Report]()
-RECORD = pytest.StashKey[Record]()
-ASKED = pytest.StashKey[list[str]]()
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
+
+TOLD = pytest.StashKey[Report]()
+KEEPER = pytest.StashKey["Keeper"]()
+UNTIL = pytest.StashKey[float]()
+"""When no further test is begun, by the clock that all processes have."""
+PROPERTY = "faults"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 StoreUrls = Callable[[str, int], list[str]]
@@ -27,13 +39,26 @@ StoreUrls = Callable[[str, int], list[str]]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "faults: kills real processes for minutes; only with -m faults")
-    config.stash[REPORT] = Report()
+    if "faults" not in (config.option.markexpr or "") or config.option.collectonly:
+        return
+    if (handed := getattr(config, "workerinput", None)) is not None:
+        config.stash[UNTIL] = handed["faults_until"]
+        return
+    config.stash[UNTIL] = time.monotonic() + MINUTES * 60
+    config.stash[KEEPER] = Keeper(Record(BUILD / "faults", key_of(ROOT)))
+    config.pluginmanager.register(config.stash[KEEPER])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["faults_until"] = node.config.stash.get(UNTIL, 0.0)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "faults" in (config.option.markexpr or ""):
-        _go_on(config, items)
+        if KEEPER in config.stash:
+            config.stash[KEEPER].leave_out(config, items)
         return
     left_out = [item for item in items if item.get_closest_marker("faults")]
     if left_out:
@@ -41,63 +66,94 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("faults")]
 
 
-def _go_on(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has passed already, unless all has."""
-    if config.option.collectonly:
-        return
-    record = Record(BUILD / "faults", key_of(ROOT))
-    config.stash[RECORD], config.stash[ASKED] = record, [item.nodeid for item in items]
-    left = set(record.left_of(config.stash[ASKED]))
-    config.stash[REPORT] = record.report()
-    done = [item for item in items if item.nodeid not in left]
-    if done:
-        config.hook.pytest_deselected(items=done)
-        items[:] = [item for item in items if item.nodeid in left]
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
-    record = item.config.stash.get(RECORD, None)
-    if record is None:
+    if UNTIL not in item.config.stash:
         return
-    told = outcome.get_result()  # type: ignore[attr-defined]
-    if told.when == "call" and told.passed:
-        record.keep(item.nodeid, told.duration, item.config.stash[REPORT])
-    if told.when == "teardown" and record.is_over:
+    report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call" and TOLD in item.stash:
+        report.user_properties.append((PROPERTY, item.stash[TOLD].plain()))
+    if report.when == "teardown" and time.monotonic() > item.config.stash[UNTIL]:
         item.session.shouldstop = (
             f"{MINUTES:g} minutes are over (FAULTS_MINUTES); the same command goes on with the rest"
         )
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    text = config.stash[REPORT].markdown()
-    if text:
-        BUILD.mkdir(exist_ok=True)
-        (BUILD / "faults.md").write_text(text)
-        terminalreporter.section("faults (build/faults.md)")
-        terminalreporter.write(text)
-    if RECORD in config.stash:
+class Keeper:
+    """Hears of every test, whichever process has run it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._seconds: dict[str, float] = {}
+
+    def leave_out(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """What has passed already, unless all has. Only where one process runs the tests: the others ask `AloneLast`."""
+        left = set(self.record.left_of([item.nodeid for item in items]))
+        done = [item for item in items if item.nodeid not in left]
+        if done:
+            config.hook.pytest_deselected(items=done)
+            items[:] = [item for item in items if item.nodeid in left]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> AloneLast:
+        return AloneLast(config, log, self.record)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid
+        if report.when == "call":
+            told: dict[str, Any] = dict(report.user_properties)
+            self.record.told[name] = told.get(PROPERTY, Report().plain())
+            if report.passed:
+                self._seconds[name] = report.duration
+        elif report.when == "teardown" and report.passed and name in self._seconds:
+            self.record.keep(name, self._seconds[name])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Whether several processes are stopped by a test that failed or by the clock is told apart here: 1 is the former."""
+        if session.testsfailed and session.exitstatus == pytest.ExitCode.INTERRUPTED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        text = self.record.report().markdown()
+        if text:
+            BUILD.mkdir(exist_ok=True)
+            (BUILD / "faults.md").write_text(f"{text}\n{self.record.summary()}\n")
+            terminalreporter.section("faults (build/faults.md)")
+            terminalreporter.write(text)
         terminalreporter.ensure_newline()
-        terminalreporter.write_line(config.stash[RECORD].summary(config.stash[ASKED]))
+        terminalreporter.write_line(self.record.summary())
 
 
 @pytest.fixture
-def faults_report(pytestconfig: pytest.Config) -> Report:
-    return pytestconfig.stash[REPORT]
+def faults_report(request: pytest.FixtureRequest) -> Report:
+    """What this test tells."""
+    return request.node.stash.setdefault(TOLD, Report())
 
 
 @pytest.fixture
-def store_urls(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUrls:
-    """`store_urls("postgres", 5)`: so many databases with our tables and nothing in them."""
+def store_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUrls]:
+    """`store_urls("postgres", 5)`: so many databases with our tables and nothing in them.
 
-    def urls(store: str, count: int) -> list[str]:
-        if store == "sqlite":
-            return list(_sqlite_copies(request.getfixturevalue("sqlite_template"), tmp_path, count))
-        fresh = request.getfixturevalue({"postgres": "fresh_postgres", "mariadb": "fresh_mysql"}[store])
-        return [fresh("faults", prepare) for _ in range(count)]
+    They are lent, since making one takes seconds; but where a test fills one under load, it has one that nobody else has filled.
+    """
+    with ExitStack() as cleanup:
 
-    return urls
+        def urls(store: str, count: int) -> list[str]:
+            if store == "sqlite":
+                return list(_sqlite_copies(request.getfixturevalue("sqlite_template"), tmp_path, count))
+            kind = {"postgres": "postgres", "mariadb": "mysql"}[store]
+            if is_alone(request.node.nodeid):
+                fresh = request.getfixturevalue(f"fresh_{kind}")
+                return [fresh("faults", prepare) for _ in range(count)]
+            lending: Lending = request.getfixturevalue(f"lent_{kind}")
+            lent = [lending.lend() for _ in range(count)]
+            for database in lent:
+                cleanup.callback(lending.give_back, database)
+            return [database.url for database in lent]
+
+        yield urls
 
 
 @pytest.fixture(scope="session")

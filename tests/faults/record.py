@@ -1,7 +1,8 @@
 """What has passed already: a run that was cut off goes on where it was.
 
-`build/faults/KEY.json` has the seconds of each test that passed, and `KEY.report` what those have to tell. The key is the
-code (what these tests run, as committed and as changed since) and the variables of the run. A run that finds nothing left starts anew.
+`build/faults/KEY.jsonl` has a line for each test that passed: its seconds and what it has to tell. It is written by one process, the
+one that the others report to, as soon as a test is over: whatever ends a run, only the tests in hand are lost. The key is the code
+(what these tests run, as committed and as changed since) and the variables of the run. A run that finds nothing left starts anew.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from faults.report import Report
 
@@ -36,49 +37,63 @@ def _git(root: Path, *words: str) -> str:
 
 
 class Record:
-    def __init__(self, folder: Path, key: str, minutes: float = MINUTES) -> None:
-        self._passed_file, self._report_file = folder / f"{key}.json", folder / f"{key}.report"
-        self._until = time.monotonic() + minutes * 60
+    def __init__(self, folder: Path, key: str) -> None:
+        self._file = folder / f"{key}.jsonl"
+        self._began = time.monotonic()
+        self._asked: list[str] = []
         self.passed: dict[str, float] = {}
         """Seconds by the name of the test."""
+        self.told: dict[str, Mapping[str, Any]] = {}
+        """What each test has to tell, those that failed in this run included."""
         self.earlier: set[str] = set()
 
     def left_of(self, names: Sequence[str]) -> list[str]:
         """Those that have not passed yet; all of them, from the beginning, where every one has."""
-        if self._passed_file.exists():
-            self.passed = json.loads(self._passed_file.read_text())
+        self._asked = list(names)
+        for name, seconds, told in self._lines():
+            self.passed[name], self.told[name] = seconds, told
         left = [name for name in names if name not in self.passed]
-        if not left:
-            self.passed = {name: seconds for name, seconds in self.passed.items() if name not in names}
+        if names and not left:
             left = list(names)
+            for name in names:
+                del self.passed[name], self.told[name]
+            self._rewrite()
         self.earlier = set(names) - set(left)
         return left
 
-    def report(self) -> Report:
-        """What the tests that passed earlier have told."""
-        if self.earlier and self._report_file.exists():
-            found = pickle.loads(self._report_file.read_bytes())  # noqa: S301 - we wrote it
-            assert isinstance(found, Report)
-            return found
-        return Report()
+    def _lines(self) -> Iterator[tuple[str, float, dict[str, Any]]]:
+        for line in self._file.read_text().splitlines() if self._file.exists() else []:
+            try:
+                name, seconds, told = json.loads(line)
+            except ValueError:
+                continue  # the run ended while it was written
+            yield name, seconds, told
 
-    def keep(self, name: str, seconds: float, report: Report) -> None:
-        """At once: who knows what comes next."""
+    def _rewrite(self) -> None:
+        lines = [json.dumps([name, seconds, self.told[name]]) for name, seconds in self.passed.items()]
+        new = self._file.with_suffix(".new")
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.replace(self._file)
+
+    def keep(self, name: str, seconds: float) -> None:
+        """It has passed."""
         self.passed[name] = round(seconds, 1)
-        self._passed_file.parent.mkdir(parents=True, exist_ok=True)
-        for file, content in ((self._passed_file, json.dumps(self.passed)), (self._report_file, pickle.dumps(report))):
-            new = file.with_suffix(".new")
-            new.write_bytes(content.encode() if isinstance(content, str) else content)
-            new.replace(file)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps([name, self.passed[name], self.told.get(name, Report().plain())])
+        with self._file.open("a") as file:
+            file.write(f"\n{line}\n")  # whatever a run that was cut off has left of its last line ends here
 
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() > self._until
+    def report(self) -> Report:
+        """What the tests that were asked for have to tell, in their order, whichever run told it."""
+        return Report.of(self.told[name] for name in self._asked if name in self.told)
 
-    def summary(self, names: Sequence[str]) -> str:
-        done = [name for name in names if name in self.passed]
-        seconds = sum(self.passed[name] for name in done)
-        text = f"faults: {len(done)} of {len(names)} passed in {seconds / 60:.1f} minutes in all"
+    def summary(self) -> str:
+        done = [name for name in self._asked if name in self.passed]
+        seconds, took = sum(self.passed[name] for name in done), time.monotonic() - self._began
+        text = (
+            f"faults: {len(done)} of {len(self._asked)} passed; this run took {took / 60:.1f} minutes,"
+            f" one after the other they take {seconds / 60:.1f}"
+        )
         if self.earlier:
-            text += f", {len(self.earlier)} of them in an earlier run of the same code"
-        return text + ("" if len(done) == len(names) else "; the same command goes on with the rest")
+            text += f"; {len(self.earlier)} passed in an earlier run of the same code"
+        return text + ("" if len(done) == len(self._asked) else "; the same command goes on with the rest")

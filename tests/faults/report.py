@@ -1,11 +1,15 @@
-"""What came of it, in markdown: one table for the kill points, and a chapter for each test that has more to tell."""
+"""What came of it, in markdown: one table for the kill points, and a chapter for each test that has more to tell.
+
+Each test tells its own part; a part is sent between processes and kept in files as plain data.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from statistics import median
+from typing import Any, Self
 
 from faults.scenarios import SCENARIOS, Scenario
 from faults.trial import Ending
@@ -15,13 +19,24 @@ TIMES = int(os.environ.get("FAULTS_TIMES") or 5)
 SECONDS = int(os.environ.get("FAULTS_SECONDS") or 120)
 """How long nodes are killed under load."""
 STORES = ("sqlite", "postgres", "mariadb")
+_ORDER = [scenario.name for scenario in SCENARIOS]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cell:
+    """A kill point, in one delivery mode, on one store."""
+
+    point: str
+    dies: str
+    mode: str
+    promise: str
+    store: str
     times: int
     wrong: list[str]
-    endings: Sequence[Ending]
+    deliveries: list[int]
+    """Of each trial."""
+    waits: list[float]
+    """Of each trial: the seconds from the death to the run's end."""
     seconds: float
 
     def __str__(self) -> str:
@@ -30,12 +45,23 @@ class Cell:
 
 @dataclass
 class Report:
-    cells: dict[tuple[str, str, str], Cell] = field(default_factory=dict)
-    """By scenario, delivery mode and store."""
-    others: dict[str, Scenario] = field(default_factory=dict)
-    """Kill points that are not those of a node."""
+    """What a test has to tell, or all of them together."""
+
+    cells: list[Cell] = field(default_factory=list)
     chapters: list[str] = field(default_factory=list)
-    """What other tests have to tell, in markdown."""
+    """In markdown."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
+        """All parts in their order, each as `plain` gave it."""
+        whole = cls()
+        for part in parts:
+            whole.cells += [Cell(**cell) for cell in part["cells"]]
+            whole.chapters += part["chapters"]
+        return whole
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
 
     def kill_point(
         self,
@@ -47,13 +73,22 @@ class Report:
         endings: Sequence[Ending],
         seconds: float,
     ) -> None:
-        self.others |= {} if scenario in SCENARIOS else {scenario.name: scenario}
-        self.cells[scenario.name, mode, store] = Cell(times, wrong, endings, seconds)
+        cell = Cell(
+            point=scenario.name,
+            dies=scenario.dies,
+            mode=mode,
+            promise=str(scenario.promises[mode]),
+            store=store,
+            times=times,
+            wrong=wrong,
+            deliveries=[ending.deliveries for ending in endings],
+            waits=[ending.seconds for ending in endings],
+            seconds=seconds,
+        )
+        self.cells.append(cell)
 
     def markdown(self) -> str:
-        # A test that was run again has told its chapter again: the last one counts.
-        chapters = {chapter.strip().partition("\n")[0]: chapter for chapter in self.chapters}
-        return "\n".join([*self._kill_points(), *chapters.values()])
+        return "\n".join([*self._kill_points(), *self.chapters])
 
     def _kill_points(self) -> Iterator[str]:
         if not self.cells:
@@ -61,27 +96,28 @@ class Report:
         yield "## Kill points\n"
         yield "| point | dies | delivery | promise | SQLite | PostgreSQL | MariaDB | deliveries seen |"
         yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-        for scenario in (*SCENARIOS, *self.others.values()):
-            for mode, promise in scenario.promises.items():
-                found = [self.cells.get((scenario.name, mode, store)) for store in STORES]
-                if any(found):
-                    cells = [str(cell or "–") for cell in found]
-                    seen = _seen([ending for cell in found if cell for ending in cell.endings])
-                    words = [scenario.name, scenario.dies, mode, str(promise), *cells, seen]
-                    yield f"| {' | '.join(words)} |"
+        for row in sorted({(cell.point, cell.dies, cell.mode, cell.promise) for cell in self.cells}, key=_rank):
+            found = {cell.store: cell for cell in self.cells if (cell.point, cell.mode) == (row[0], row[2])}
+            cells = [str(found.get(store, "–")) for store in STORES]
+            seen = _seen([count for cell in found.values() for count in cell.deliveries])
+            yield f"| {' | '.join([*row, *cells, seen])} |"
         yield ""
-        cells = list(self.cells.values())
-        kept, trials = sum(cell.times - len(cell.wrong) for cell in cells), sum(cell.times for cell in cells)
-        waits = sorted(ending.seconds for cell in cells for ending in cell.endings) or [0.0]
-        seconds = sum(cell.seconds for cell in cells)
-        yield f"{kept} of {trials} trials as promised, in {seconds:.0f} s. From the death to the run's end, restart included:"
+        kept, trials = sum(cell.times - len(cell.wrong) for cell in self.cells), sum(cell.times for cell in self.cells)
+        waits = sorted(wait for cell in self.cells for wait in cell.waits) or [0.0]
+        yield f"{kept} of {trials} trials as promised. From the death to the run's end, restart included:"
         yield f"median {median(waits):.1f} s, longest {waits[-1]:.1f} s.\n"
-        for (name, mode, store), cell in self.cells.items():
+        for cell in self.cells:
             for line in cell.wrong:
-                yield f"- {name}, {mode}, {store}: {line.splitlines()[0]}"
+                yield f"- {cell.point}, {cell.mode}, {cell.store}: {line.splitlines()[0]}"
 
 
-def _seen(endings: Sequence[Ending]) -> str:
-    """How often each number of deliveries was seen: `1 × 15`."""
-    numbers = sorted({ending.deliveries for ending in endings})
-    return ", ".join(f"{number} in {sum(one.deliveries == number for one in endings)}" for number in numbers)
+def _rank(row: tuple[str, str, str, str]) -> tuple[int, int, str, str]:
+    """Those of a node as they are listed, then the others by their number."""
+    point, _, mode, _ = row
+    listed = _ORDER.index(point) if point in _ORDER else len(_ORDER)
+    return listed, int(point.split(" ")[0].removeprefix("K")), point, mode
+
+
+def _seen(deliveries: Sequence[int]) -> str:
+    """How often each number of deliveries was seen: `1 in 15`."""
+    return ", ".join(f"{number} in {deliveries.count(number)}" for number in sorted(set(deliveries)))

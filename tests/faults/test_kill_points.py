@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,8 @@ CASES = [
     for scenario in SCENARIOS
     for mode in scenario.promises
 ]
-SIDE_BY_SIDE = 5
+SIDE_BY_SIDE = min(5, max(1, 10 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+"""Trials at a time; some ten in all, however many processes run tests: with leases of 2 s, nodes must not have to wait for a core."""
 LONGEST = 30.0
 """Seconds from the death to the end, restart included: a bound against hanging. The report has the real figures."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from acceptance.harness import COMMAND, until
+from acceptance.harness import until
 from faults.checker import Row, Seen, Slot, Verdict, judge, percentile
 from faults.cluster import Cluster
 from faults.report import SECONDS, Report
 from faults.sink import Sink
+from services import forked
 
 TASKS = int(os.environ.get("FAULTS_TASKS") or 100)
 ONCE = frozenset(f"t{number}" for number in range(0, TASKS, 5))
@@ -77,7 +77,7 @@ def test_no_slot_is_lost_or_doubled_while_nodes_are_killed(
 
 def audited(url: str) -> str:
     """What `noonbell audit` says of the store that is left."""
-    done = subprocess.run([COMMAND, "audit", "--quiet", "--store", url], capture_output=True, text=True, check=False)
+    done = forked.run("audit", "--quiet", "--store", url)
     return done.stdout + done.stderr
 
 

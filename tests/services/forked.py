@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import IO, Any
 
 COMMAND = str(Path(sys.executable).with_name("noonbell"))
-COLD = ("PYTHON", "NOONBELL_FAILPOINT")
-"""Variables that count when Python starts or our modules are imported: what has one is started as usual."""
+COLD = "PYTHON"
+"""Variables that count when Python starts: what has one is started as usual."""
 
 PRELOADED = ("opentelemetry.propagate", "uvloop")
 """Besides every module of Noonbell."""
@@ -201,6 +201,8 @@ def become(request: Mapping[str, Any], standard: Sequence[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
+    if "NOONBELL_FAILPOINT" in os.environ:  # which is read when the module is imported
+        importlib.reload(importlib.import_module("noonbell.engine.failpoint"))
     sys.argv = [COMMAND, *request["arguments"]]
     sys.path[0] = str(Path(COMMAND).parent)
     return sys.argv[1:]
