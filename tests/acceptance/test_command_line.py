@@ -303,6 +303,16 @@ def test_a_task_is_made_with_its_timeout_retries_and_headers(noonbell):
     assert noonbell("task", "create", "bad", "--url", "http://127.0.0.1:9/", "--header", "X-Team").code == 2
 
 
+def test_a_call_is_made_with_its_keys(noonbell, target):
+    keys = ("--concurrency-key", "acme", "--max-per-key", "2", "--rate-key", "of acme")
+    made = noonbell("call", target.url("/ok"), "--queue", "partners", "--delay", "10m", *keys, "-o", "json")
+    assert made.code == 0, made.err
+    run = noonbell("run", "get", str(made.json["run_id"]), "-o", "json").json
+    call = run["call"]
+    assert (call["concurrency_key"], call["max_per_key"], call["rate_key"]) == ("acme", 2, "of acme")
+    assert noonbell("call", target.url("/ok"), "--rate-key", "").code != 0
+
+
 def test_spans_are_taken_where_seconds_are(noonbell, target):
     noonbell("task", "create", "t", "--url", target.url("/ok"), "--timeout", "1m30s")
     assert noonbell("task", "get", "t", "-o", "json").json["timeout_seconds"] == 90

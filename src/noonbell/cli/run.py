@@ -99,7 +99,7 @@ def trigger_command(
 
 _TEXTS = (
     *("method", "body", "key", "queue", "priority", "success_url", "failure_url"),
-    *("concurrency_key", "max_per_key", "expires_at"),
+    *("concurrency_key", "max_per_key", "rate_key", "expires_at"),
 )
 
 
@@ -116,6 +116,7 @@ _TEXTS = (
 @click.option("--priority", type=int, help="Higher goes first.")
 @click.option("--concurrency-key", metavar="KEY", help="Of one key, --max-per-key calls of the queue run at once.")
 @click.option("--max-per-key", type=int, help="With --concurrency-key [1].")
+@click.option("--rate-key", metavar="KEY", help="The rate limit of the queue counts calls of one key together.")
 @span_option("--call-timeout", help="Of one attempt [10s].")
 @click.option("--retries", type=int, help="After the first attempt [3].")
 @click.option("--success-url", metavar="URL", help="Called with the outcome when it has succeeded.")

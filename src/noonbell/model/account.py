@@ -92,6 +92,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest run that has one of those places."""
     rated_until: Instant | None = None
     """A rate limit lets the next one go then."""
+    rate_key: str | None = None
+    """Of a call: the key under which the rate limit of its queue counts it, where there is one."""
     key: str | None = None
     """Its own, where every place of that key is taken."""
     key_limit: int = 0

@@ -21,6 +21,8 @@ CALL: Final = "call"
 CONCURRENCY_KEY: Final = "concurrency_key"
 MAX_PER_KEY: Final = "max_per_key"
 """Beside it: the key that limits the call, and how many of that key the queue lets in. The first call of a key decides."""
+RATE_KEY: Final = "rate_key"
+"""Beside it: the key under which the queue's rate limit counts the call."""
 CALL_TYPE: Final = "noonbell.call"
 """The job type of the built-in tasks of calls: what a worker advertises that can make HTTP requests."""
 NAMED_TYPES: Final = (CALL_TYPE, COMMAND_TYPE)
@@ -102,11 +104,19 @@ def task_spec(queue: str) -> TaskSpec:
     )
 
 
-def stored(call: Call, body: Any, concurrency_key: str | None = None, max_per_key: int = 1) -> dict[str, Any]:
+def stored(
+    call: Call,
+    body: Any,
+    concurrency_key: str | None = None,
+    max_per_key: int = 1,
+    rate_key: str | None = None,
+) -> dict[str, Any]:
     """The `overrides` of the run that makes this call."""
     kept: dict[str, Any] = {CALL: msgspec.to_builtins(call)}
     if concurrency_key is not None:
         kept |= {CONCURRENCY_KEY: concurrency_key, MAX_PER_KEY: max_per_key}
+    if rate_key is not None:
+        kept[RATE_KEY] = rate_key
     return kept if body is None else {**kept, "override_body": body}
 
 

@@ -585,7 +585,7 @@ class Transitions(Protocol):
 
         Ranges of dropped slots that ended before (they stay counted in `cleaned`), but those of the tasks `besides`;
         tasks deleted before that have no run left; workers that were last heard of before; outages and pauses that were
-        over before. With `task_id`: the ranges of that task, and nothing else.
+        over before; what is kept of rate limits that it weighs on no longer. With `task_id`: the ranges of that task, and nothing else.
         """
 
     async def forget_events(self, before: Instant, limit: int) -> int:

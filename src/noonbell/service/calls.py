@@ -19,6 +19,7 @@ from noonbell.model.call import (
     CONCURRENCY_KEY,
     LONGEST_QUEUE,
     MAX_PER_KEY,
+    RATE_KEY,
     Call,
     call_of,
     name_of,
@@ -43,6 +44,16 @@ USUAL_RETRIES: Final = 3
 
 _ConcurrencyKey = Annotated[
     str, meta("Of one key, `max_per_key` calls of the queue are under way at once.", min_length=1, examples=["acme"])
+]
+
+_RateKey = Annotated[
+    str,
+    meta(
+        "Calls of the queue with the same key share its rate limit, those with another have their own."
+        " Without a rate limit of the queue it changes nothing.",
+        min_length=1,
+        examples=["acme"],
+    ),
 ]
 
 
@@ -81,6 +92,7 @@ class CallBody(Call, frozen=True, kw_only=True):
             le=1_000_000,
         ),
     ] = 1
+    rate_key: _RateKey | None = None
 
 
 class CallBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +119,7 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
 
     concurrency_key: _ConcurrencyKey | None = None
     max_per_key: Annotated[int | None, meta("Null without a `concurrency_key`.", examples=[1])] = None
+    rate_key: _RateKey | None = None
 
     @classmethod
     def of(cls, overrides: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -115,7 +128,7 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
         if call is None:
             return None
         fields = {name: getattr(call, name) for name in Call.__struct_fields__}
-        limits = {name: (overrides or {}).get(name) for name in (CONCURRENCY_KEY, MAX_PER_KEY)}
+        limits = {name: (overrides or {}).get(name) for name in (CONCURRENCY_KEY, MAX_PER_KEY, RATE_KEY)}
         return plain(cls(**{**fields, **limits, "headers": masked(call.headers)}))
 
 
@@ -218,7 +231,7 @@ class Calls:
         return Publication(
             task_id=task.id,
             origin=Origin.CALL,
-            overrides=stored(call, asked.body, asked.concurrency_key, asked.max_per_key),
+            overrides=stored(call, asked.body, asked.concurrency_key, asked.max_per_key, asked.rate_key),
             key=asked.key,
             delay_seconds=0 if asked.delay_seconds is msgspec.UNSET else asked.delay_seconds,
             run_at=asked.run_at,

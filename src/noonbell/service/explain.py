@@ -657,7 +657,9 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
         taken: dict[str, Any] = {"limit": wait.limit, "blocking": wait.blocking_run_id}
         return BlockedReason("concurrency", key, blocking_run_id=wait.blocking_run_id, facts=taken)
     if wait.rated_until is not None and wait.rated_until > now:
-        return BlockedReason("rate_limited", since=None, facts={"until": wait.rated_until})
+        facts = {"until": wait.rated_until, **({} if wait.rate_key is None else {"key": wait.rate_key})}
+        sentence = "rate_limited" if wait.rate_key is None else "rate_limited_key"
+        return BlockedReason("rate_limited", sentence, since=None, facts=facts)
     return BlockedReason("waiting")
 
 

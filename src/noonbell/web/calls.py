@@ -29,6 +29,8 @@ _BOXES: Final = (
     "expires_at",
     "key",
     "queue",
+    "concurrency_key",
+    "rate_key",
     "success_url",
     "failure_url",
 )

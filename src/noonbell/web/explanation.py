@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
-from noonbell.model.run import FINAL, SUCCEEDED, Run, RunStatus
+from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.task import FLOWS, HTTP, ClockChanges, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
@@ -229,8 +229,16 @@ def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refuse
         "labels": ", ".join(label_pairs(spec.worker_labels)) if spec is not None else "–",
         "install": how_to_install(spec.target_kind) if spec is not None and spec.target_kind.extra else "–",
     }
-    place = f"/tasks/{run.task_id}/edit" if key in TASK else PLACES.get(key, "")
-    return Advice(key, facts, place)
+    return Advice(key, facts, _place(run, key))
+
+
+def _place(run: Run, key: str) -> str:
+    """A call has no task that could be changed: what limits it is its queue."""
+    if key not in TASK:
+        return PLACES.get(key, "")
+    if run.origin is Origin.CALL:
+        return "/queues" if key in ("rate_limited", "concurrency") else ""
+    return f"/tasks/{run.task_id}/edit"
 
 
 def _key(run: Run, spec: TaskSpec | None, cause: str, refused: str) -> str | None:

@@ -20,6 +20,7 @@ from conformance.store.builders import (
     claimed_ids,
     done,
     edit,
+    every,
     finish,
     http,
     job,
@@ -30,12 +31,14 @@ from conformance.store.builders import (
     release,
     retry,
     run_of,
+    runs_of,
     started,
+    status_of,
 )
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import Publication
 from noonbell.model.run import Origin
-from noonbell.model.task import ConcurrencyPolicy, RateLimit
+from noonbell.model.task import ConcurrencyPolicy, OverlapAction, RateLimit
 from noonbell.model.worker import Queue
 from noonbell.ports import Store
 
@@ -565,6 +568,35 @@ async def test_one_value_at_its_rate_does_not_stand_in_the_way_of_another(store:
     leases = await claim(store, count=2)
     assert [lease.payload["tenant"] for lease in leases] == ["busy", "quiet"]
     assert leases[1].run_id == quiet
+
+
+async def test_a_retry_that_its_rate_holds_back_is_still_a_retry(store: Store, clock: ManualClock):
+    task = await store.create_task(job(rate_limit=limits(1, 10, key="tenant")))
+    lease = await started(store, task, payload={"tenant": "a"})
+    await done(store, retry(lease, delay=1))
+    clock.advance(2)
+    assert await claim_due(store) == []
+    assert await status_of(store, lease.run_id) is S.RETRYING
+    assert [run.id for run in await runs_of(store, task, S.RETRYING)] == [lease.run_id]
+    clock.advance(8 + A_MOMENT)
+    again = (await claim_due(store))[0]
+    assert (again.run_id, again.attempt, again.retry_count) == (lease.run_id, 2, 1)
+
+
+async def test_a_retry_that_its_rate_holds_back_is_canceled_by_the_next_round(store: Store, clock: ManualClock):
+    spec = job(
+        schedule=every(5), rate_limit=limits(1, 60, key="tenant"), overlap_action=OverlapAction.CANCEL_PREV, payload={}
+    )
+    task = await store.create_task(spec)
+    clock.advance(5)
+    await store.plan(10)
+    (lease,) = await claim_due(store)
+    await done(store, retry(lease, delay=1))
+    clock.advance(2)
+    assert await claim_due(store) == []
+    clock.advance(3)
+    await store.plan(10)
+    assert await status_of(store, lease.run_id) is S.CANCELED, task
 
 
 async def test_a_payload_without_the_key_has_a_rate_of_its_own(store: Store):

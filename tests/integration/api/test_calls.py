@@ -194,6 +194,45 @@ async def test_calls_of_one_key_are_made_one_after_the_other(api_everywhere: Api
     assert await problems(api, "/calls", {"url": URL, "max_per_key": 2}) != {}
 
 
+async def test_calls_of_one_rate_key_share_the_rate_limit_of_their_queue(api_everywhere: Api):
+    api = api_everywhere
+    await api.good("PUT", "/queues/http", {"rate_limit": {"max": 1, "per_seconds": 3_600}})
+    first = await made(api, rate_key="acme")
+    batch = await api.good("POST", "/calls/batch", {"calls": [{"url": URL, "rate_key": key} for key in ("acme", "b")]})
+    second, other = (one["run_id"] for one in batch["calls"])
+    leases = await claim(api)
+    assert {lease.run_id for lease in leases} == {first, other}
+    await api.store.register_worker(WorkerInfo(id="w1", incarnation="a", queues=("http",), job_types=(CALL_TYPE,)))
+    said = await api.good("GET", f"/runs/{second}/explain")
+    assert (said["cause"], said["actor"]) == ("rate_limited", None)
+    assert "acme" in said["message"]
+    chinese = await api.good("GET", f"/runs/{second}/explain?lang=zh")
+    assert "acme" in chinese["message"]
+    assert chinese["message"] != said["message"]
+    assert (await api.good("GET", f"/runs/{second}"))["call"]["rate_key"] == "acme"
+    assert (await api.good("GET", f"/runs/{await made(api)}"))["call"]["rate_key"] is None
+    await api.finish(leases[0], RunStatus.FAILED)
+    again = await api.good("POST", f"/runs/{leases[0].run_id}/retry")
+    run = await api.good("GET", f"/runs/{again['run_id']}")
+    assert run["call"]["rate_key"] == (leases[0].overrides or {})["rate_key"]
+    await api.good("PUT", "/queues/http", {})
+    await api.store.promote(100)
+    assert second in {lease.run_id for lease in await claim(api)}
+
+
+@pytest.mark.parametrize("key", ["", 7, ["a"], {}, True, "a\x00b", "\ud800"])
+async def test_a_rate_key_that_is_no_text_is_named_and_nothing_is_made(quick_api: Api, key: Any):
+    body = {"url": URL, "rate_key": key}
+    if key == "\ud800":
+        raw = b'{"url": "http://127.0.0.1:9000/x", "rate_key": "\\ud800"}'
+        told = await quick_api.call("POST", "/calls", data=raw, headers={"Content-Type": "application/json"})
+        assert told.status == 400
+    else:
+        assert set(await problems(quick_api, "/calls", body)) == {"rate_key"}
+        assert set(await problems(quick_api, "/calls/batch", {"calls": [{"url": URL}, body]})) == {"calls[1].rate_key"}
+    assert (await quick_api.good("GET", "/runs?origin=call"))["items"] == []
+
+
 async def test_a_task_cannot_run_after_calls(api_everywhere: Api):
     api = api_everywhere
     await made(api)

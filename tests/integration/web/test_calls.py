@@ -33,7 +33,7 @@ async def test_the_list_shows_what_is_called_and_can_be_narrowed(api: Api, lang:
 
 async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: Api):
     sent = {"url": URL, "method": "PUT", "headers": "Authorization: Bearer hush-hush\nX-Mine: a:b", "body": "{{x}}\n"}
-    sent |= {"expires_at": "2100-01-01T00:00:00Z"}
+    sent |= {"expires_at": "2100-01-01T00:00:00Z", "concurrency_key": "acme & co", "rate_key": "<acme>"}
     sent |= {"delay_seconds": "3600", "key": "k", "queue": "", "success_url": f"{URL}/good", "failure_url": ""}
     status, place, _ = await post(api, "/calls", sent)
     assert status == 303
@@ -41,8 +41,11 @@ async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: A
     assert run["expires_at"] == "2100-01-01T00:00:00Z"
     assert (run["origin"], run["key"], run["queue"], run["call"]["method"]) == ("call", "k", "http", "PUT")
     assert set(run["call"]["headers"]) == {"Authorization", "X-Mine"}
+    assert (run["call"]["concurrency_key"], run["call"]["rate_key"]) == ("acme & co", "<acme>")
     page = await get(api, place)
     assert f"PUT {URL}" in page
+    assert ': <span class="mono">acme & co</span>' in page
+    assert 'Rate key: <span class="mono"><acme></span>' in page
     assert f"{URL}/good" in page
     assert "hush-hush" not in page
     assert "/replay" not in page

@@ -25,6 +25,7 @@ from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import COLUMNS, HOLDING, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.limits import rate_scope
 from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.reading import runs_of
 from noonbell.stores.sql.rows import Record, from_json
@@ -177,8 +178,13 @@ def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
     if paused:
         pause = Pause(queue=live.queue, since=Instant(since or 0), by=by)
         found = msgspec.structs.replace(found, paused=pause)
-    if limit_text is not None and found.rated_until is None:
-        rated_until = yield from _rated_until(f"queue:{live.queue}", limit_text, now)
+    if limit_text is not None and found.rated_until is None and live.run_at <= now:
+        rated_until = yield from _rated_until(rate_scope(live), limit_text, now)
+        if live.flags & RunFlag.RATED:
+            found = msgspec.structs.replace(found, rate_key=live.rate_key)
+            is_aside = live.place == Place.LATER and not live.flags & (RunFlag.RETRIED | RunFlag.AT_REST)
+            if is_aside and live.at is not None:
+                rated_until = Instant(max(rated_until or 0, live.at))
         found = msgspec.structs.replace(found, rated_until=rated_until)
     if limit is not None and found.limit is None:
         counted = yield Fetch(

@@ -101,6 +101,8 @@ class RunFlag:
     """Its task has quiet hours, which hold for it: the claim asks for them."""
     AT_REST = 1 << 23
     """LATER, until quiet hours end: those of its task or of its queue."""
+    RATED = 1 << 24
+    """A call with a `rate_key`: the rate limit of its queue counts it under that key."""
     EXPIRES = 262144
     """It has a row in `expiries`: no worker has claimed it yet, and by then one must."""
 

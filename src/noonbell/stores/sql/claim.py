@@ -37,7 +37,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.expiry import NOT_EXPIRED
 from noonbell.stores.sql.finish import Ending, finish, flow_ending
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
-from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues
+from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues, rate_scope
 from noonbell.stores.sql.rows import Known, TaskView, from_json, known_tasks
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work
 from noonbell.stores.sql.workers import is_alive, load_workers
@@ -127,7 +127,7 @@ def _awake(
 ) -> Work[list[Live]]:
     """The candidates, none of which is of a task that is quiet now."""
     for _ in range(_MOST_RESTS):
-        candidates = yield from _candidates(q, request, queues, special, now)
+        candidates = yield from _within_rates(q, cache, request, queues, special, now)
         candidates += yield from gates.heads(q, cache, now, request)
         candidates = yield from resting.by_hand(q, candidates, queues.quiet_now)
         if not (yield from resting.rest_tasks(q, cache, now, candidates)):
@@ -135,16 +135,38 @@ def _awake(
     return []
 
 
+_LOOKS = 20
+"""Times that a claim looks again where calls have stepped aside because the rate of their key lets none start."""
+_LOOK_PAST = 200
+"""How many more it looks at, each time after the first."""
+
+
+def _within_rates(
+    q: Dialect, cache: TaskView, request: ClaimRequest, queues: OpenQueues, special: Special, now: Instant
+) -> Work[list[Live]]:
+    """The candidates that are behind no gate, without calls that the rate of their key holds back."""
+    found: list[Live] = []
+    for look in range(_LOOKS):
+        found = yield from _candidates(q, request, queues, special, now, past=_LOOK_PAST if look else 0)
+        found, is_any_aside = yield from queues.within_rates(q, cache, now, found)
+        if not is_any_aside or len(found) >= request.max:
+            return found
+    queues.ask_again(now)
+    return found
+
+
 def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
     """The first `limit` in order of priority, then pinned ones, then time, then id, within every limit."""
     chosen = _Chosen()
     by_queue: Counter[str] = Counter()
+    by_scope: Counter[str] = Counter()
     by_gate: Counter[int] = Counter()
     split: set[int] = set()
     for row in sorted(candidates, key=_order):
         if len(chosen.rows) + len(chosen.parents) >= limit:
             break
-        if by_queue[row.queue] >= queues.room(row.queue):
+        scope = rate_scope(row)
+        if by_queue[row.queue] >= queues.room(row.queue) or by_scope[scope] >= queues.starts(scope):
             continue
         gate = gates.get(row)
         if gate is not None and by_gate[gate.task_id] >= gate.room:
@@ -154,6 +176,7 @@ def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Ga
                 continue  # one part of a fan-out to a worker
             split.add(row.parent_id)
         by_queue[row.queue] += 1
+        by_scope[scope] += 1
         if gate is not None:
             by_gate[gate.task_id] += 1
         (chosen.parents if row.flags & (RunFlag.FANOUT | RunFlag.FLOW) else chosen.rows).append(row)
@@ -205,10 +228,11 @@ def _candidates(
     special: Special,
     now: Instant,
     parents: Sequence[int] = (),
+    past: int = 0,
 ) -> Work[list[Live]]:
     """What is due and behind no gate, the first of each kind and queue, held; with `parents`, only parts of those."""
     params: dict[str, Any] = {
-        "limit": request.max,
+        "limit": request.max + past,
         "version": request.version,
         "worker": request.worker_id,
         "now": now,
@@ -225,7 +249,8 @@ def _candidates(
         here = {**params, "queue": name}
         places = {Place.READY: ""}
         if special.careful:
-            places[Place.CAREFUL] = f" and l.min_version <= :version{NOT_EXPIRED}{labels}{_NOT_HAD}"
+            keyed = f" and (l.flags & {RunFlag.RATED}) <> 0" if queues.gives_only_keyed(name) else ""
+            places[Place.CAREFUL] = f" and l.min_version <= :version{keyed}{NOT_EXPIRED}{labels}{_NOT_HAD}"
         for place, condition in places.items():
             rows = yield Fetch(
                 f"select {columns} from live l where l.place = {int(place)} and l.queue = :queue{condition}{fits}"

@@ -8,11 +8,11 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import keys
+from noonbell.stores.sql import keys, limits
 from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
-from noonbell.stores.sql.statement import Execute, Fetch, UpdateMany, Work, delete, insert
+from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert
 from noonbell.stores.sql.tasks import BELONGINGS, purge_rows
 
 _MANY = 100_000
@@ -181,7 +181,9 @@ def clean_rest(
     workers = yield from _silent_workers(q, before, limit)
     past = yield from _outages_and_pauses(before)
     joins = yield from _joins_without_a_run(q, before, limit)
-    return dropped + tasks + workers + past + joins
+    now = yield Now()
+    rates = yield from limits.forget_idle(q, now, limit)
+    return dropped + tasks + workers + past + joins + rates
 
 
 def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:

@@ -7,7 +7,7 @@ skip (`by`). A policy that looks at the last run names that run; for one that co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.call import CALL, MAX_PER_KEY
+from noonbell.model.call import CALL, CALL_TYPE, MAX_PER_KEY, RATE_KEY
 from noonbell.model.quiet import QuietAction
 from noonbell.model.run import (
     Origin,
@@ -140,8 +140,11 @@ def held_until(spec: TaskSpec, at: Instant) -> Instant | None:
     return quiet.until if quiet is not None and quiet.action is QuietAction.HOLD else None
 
 
-def rate_key(spec: TaskSpec, payload: Any) -> str | None:
-    """The value that a keyed rate limit goes by; runs without it share one."""
+def rate_key(spec: TaskSpec, payload: Any, overrides: Mapping[str, Any] | None = None) -> str | None:
+    """The value that a keyed rate limit goes by, of the task or, for a call, of its queue; runs without it share one."""
+    if spec.job_type == CALL_TYPE:
+        named = (overrides or {}).get(RATE_KEY)
+        return None if named is None else keys.stored_key(named)
     if spec.rate_limit is None or spec.rate_limit.key is None:
         return None
     value = payload
@@ -260,6 +263,8 @@ def _flags(new_run: NewRun) -> int:
     call = (new_run.overrides or {}).get(CALL)
     if call is not None and ("success_url" in call or "failure_url" in call):
         flags |= RunFlag.TELLS
+    if call is not None and RATE_KEY in (new_run.overrides or {}):
+        flags |= RunFlag.RATED
     if new_run.expires_at is not None:
         flags |= RunFlag.EXPIRES
     if new_run.child is not None:
@@ -346,7 +351,7 @@ def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
         spec.claim_type,
         gate,
         new_run.task.id if flags & RunFlag.ROUND else None,
-        rate_key(spec, payload),
+        rate_key(spec, payload, new_run.overrides),
         flags,
         spec.min_worker_version,
         new_run.parent_id,

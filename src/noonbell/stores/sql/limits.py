@@ -6,13 +6,15 @@ reads only open gates, so a task with a million waiting runs and no room costs a
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
 from noonbell.model.quiet import QuietHours
 from noonbell.model.request import ClaimRequest
 from noonbell.model.task import RateLimit
@@ -24,7 +26,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.expiry import NOT_EXPIRED
 from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import TaskView, from_json, to_json
-from noonbell.stores.sql.statement import Fetch, Now, UpdateMany, Work, insert, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, delete, insert, update
 
 _UNLIMITED = 1 << 30
 _SHORT = 32
@@ -36,6 +38,8 @@ _A_MOMENT = 5_000
 """Microseconds until a gate that another claim holds is worth another look."""
 _LOOKS = 20
 """How often it does so in one claim."""
+_LONGEST_ASIDE = 300 * SECOND
+"""How much later than the first of its key a call is looked at again, at most: its line may be shorter by then."""
 
 
 @dataclass(slots=True)
@@ -160,7 +164,7 @@ class Gates:
             kept += line[: granted.count]
             if limit.key is not None and granted.next_at is not None:
                 self.next_at = min(self.next_at or granted.next_at, granted.next_at)
-                aside += [(row, waits(row, at=granted.next_at)) for row in line[granted.count :]]
+                aside += [(row, _aside(row, granted.next_at)) for row in line[granted.count :]]
         yield from move(q, cache, aside)
         gate.granted = len(kept)
         return sorted(kept, key=lambda row: (row.turn, row.run_at, row.run_id))
@@ -173,7 +177,7 @@ class Gates:
             for scope, state in sorted(gate.states.items()):
                 granted = rate.grant(gate.rate_limit, state, now, counts[scope])
                 if counts[scope]:
-                    yield from save(scope, granted.state)
+                    yield from save(scope, granted.state, gate.rate_limit)
                 if gate.rate_limit.key is None and gate.waiting > counts[scope]:
                     self._shut(gate, rate.grant(gate.rate_limit, granted.state, now, gate.waiting - counts[scope]))
 
@@ -232,6 +236,11 @@ def open_gates(q: Dialect, queues: Sequence[str], limit: int) -> Work[Gates]:
     return Gates(gates, next_at)
 
 
+def _aside(row: Live, at: Instant) -> Live:
+    """The row of a run that steps aside until then; one that is to be retried stays so."""
+    return waits(row, at=at, flags=row.flags & RunFlag.RETRIED)
+
+
 def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -> Work[dict[int, list[Live]]]:
     """Without what this worker may not have: another job type, a newer version, other workers' pins."""
     pinned = [row.run_id for rows in listed.values() for row in rows if row.flags & RunFlag.PINNED]
@@ -271,42 +280,105 @@ class OpenQueues:
         self.quiet_now: set[str] = set()
         self._limits = limits
         self._room: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
+        """By scope: how many more its rate lets start now."""
         self._states: dict[str, rate.RateState] = {}
+        """By scope: that of a queue, and of each key among its calls that this claim has met."""
+        self._queue_of: dict[str, str] = {}
+        self._new: set[str] = set()
+        """Scopes that have no row yet."""
+        self._stepped: Counter[str] = Counter()
+        """By scope: how many of its calls have stepped aside in this claim."""
 
     def room(self, name: str) -> int:
+        """Places of the queue that are free."""
         return self._room.get(name, _UNLIMITED)
+
+    def starts(self, scope: str) -> int:
+        """How many of this scope may start now, by the rate limit of its queue."""
+        return self._starts.get(scope, _UNLIMITED)
+
+    def gives_only_keyed(self, name: str) -> bool:
+        """The rate has nothing left for runs without a key of their own."""
+        return self.starts(queue_scope(name)) <= 0
 
     def weigh(self, q: Dialect, now: Instant) -> Work[None]:
         """How much each limited queue may give now. Its row is locked, so no other claim adds to it meanwhile."""
         for name, (concurrency, limit) in self._limits.items():
-            room = _UNLIMITED
             if concurrency is not None:
                 rows = yield Fetch(
                     f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
                     f" and queue = :queue and (parent_id is null or (flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0)",
                     {"queue": name},
                 )
-                room = max(0, concurrency - int(rows[0][0]))
+                self._room[name] = max(0, concurrency - int(rows[0][0]))
             if limit is not None:
-                state = yield from load(q, _scope(name))
-                granted = rate.grant(limit, state, now, limit.max)
-                self._states[name] = state
-                room = min(room, granted.count)
-            self._room[name] = room
+                state = yield from load(q, queue_scope(name))
+                self._weigh(now, queue_scope(name), name, limit, state)
 
-    def write(self, now: Instant, chosen: Sequence[Live]) -> Work[None]:
-        taken = Counter(row.queue for row in chosen)
-        for name, state in self._states.items():
-            limit = self._limits[name][1]
+    def _weigh(self, now: Instant, scope: str, name: str, limit: RateLimit, state: RateState) -> None:
+        self._states[scope], self._queue_of[scope] = state, name
+        self._starts[scope] = rate.grant(limit, state, now, limit.max).count
+
+    def within_rates(
+        self, q: Dialect, cache: TaskView, now: Instant, rows: list[Live]
+    ) -> Work[tuple[list[Live], bool]]:
+        """Without the calls whose key may not start now; whether there were any. They step aside, until it is their turn.
+
+        So a key with a long line is not looked at by every claim, and does not hide what stands behind it.
+        """
+        by_scope: dict[str, list[Live]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: (row.turn, row.run_at, row.run_id)):
+            if row.flags & RunFlag.RATED and self._limits.get(row.queue, (None, None))[1] is not None:
+                by_scope[rate_scope(row)].append(row)
+        unknown = sorted(by_scope.keys() - self._states.keys())
+        states = yield from _load_many(q, unknown)
+        self._new |= set(unknown) - states.keys()
+        aside: list[tuple[Live, Live]] = []
+        for scope, line in sorted(by_scope.items()):
+            limit = self._limits[line[0].queue][1]
             if limit is None:
                 continue
-            granted = rate.grant(limit, state, now, taken[name])
-            if taken[name]:
-                yield from save(_scope(name), granted.state)
-            if taken[name] >= self.room(name):  # it may hold more: say when to ask again
+            if scope not in self._states:
+                self._weigh(now, scope, line[0].queue, limit, states.get(scope, RateState()))
+            granted = rate.grant(limit, self._states[scope], now, len(line))
+            if granted.next_at is None:
+                continue
+            for row in line[granted.count :]:
+                turn = self._stepped[scope] // limit.max
+                self._stepped[scope] += 1
+                later = min(round(turn * limit.per_seconds * SECOND), _LONGEST_ASIDE)
+                aside.append((row, _aside(row, Instant(granted.next_at + later))))
+            self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+        yield from move(q, cache, aside)
+        gone = {before.run_id for before, _ in aside}
+        return [row for row in rows if row.run_id not in gone], bool(gone)
+
+    def ask_again(self, now: Instant) -> None:
+        """There may be more behind what has stepped aside."""
+        soon = Instant(now + _A_MOMENT)
+        self.next_at = min(self.next_at or soon, soon)
+
+    def write(self, now: Instant, chosen: Sequence[Live]) -> Work[None]:
+        taken = Counter(rate_scope(row) for row in chosen)
+        changed: list[tuple[Any, ...]] = []
+        for scope, state in sorted(self._states.items()):
+            limit = self._limits[self._queue_of[scope]][1]
+            if limit is None:
+                continue
+            granted = rate.grant(limit, state, now, taken[scope])
+            if taken[scope]:
+                changed.append((scope, *_row_of(granted.state, limit)))
+            if taken[scope] >= self.starts(scope):  # it may hold more: say when to ask again
                 again = rate.grant(limit, granted.state, now, 1).next_at
                 if again is not None:
                     self.next_at = min(self.next_at or again, again)
+        fresh = [row for row in changed if row[0] in self._new]
+        known = [row for row in changed if row[0] not in self._new]
+        if fresh:
+            yield InsertMany("rates", ("scope", *_RATE_COLUMNS), fresh)
+        if known:
+            yield UpdateMany("rates", "scope", _RATE_COLUMNS, known)
 
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
@@ -333,20 +405,66 @@ def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
     return found
 
 
-def _scope(name: str) -> str:
+def queue_scope(name: str) -> str:
     return f"queue:{name}"
+
+
+def rate_scope(row: Live) -> str:
+    """Under which the rate limit of its queue counts a run. A queue has one task of calls, so the task stands for it."""
+    return f"call:{row.task_id}:{row.rate_key}" if row.flags & RunFlag.RATED else queue_scope(row.queue)
+
+
+def look_anew(now: Instant, queue: str) -> Work[None]:
+    """The rate limit of the queue has changed: calls that have stepped aside are looked at now."""
+    yield Execute(
+        f"update live set at = :now where place = {int(Place.LATER)} and queue = :queue and run_at <= :now and at > :now"
+        f" and (flags & {RunFlag.RATED}) <> 0 and (flags & {RunFlag.RETRIED | RunFlag.AT_REST}) = 0",
+        {"now": now, "queue": queue},
+    )
+
+
+_RATE_COLUMNS = ("tat", "log", "idle_at")
 
 
 def load(q: Dialect, scope: str) -> Work[RateState]:
     """Held until the end of the transaction. A new limit gets its row here, so that there is something to hold."""
-    sql = "select tat, log from rates where scope = :scope" + q.lock
-    rows = yield Fetch(sql, {"scope": scope})
-    if not rows:
-        yield insert("rates", scope=scope, tat=0, log="[]")
-        return RateState()
-    tat, log = rows[0]
-    return RateState(tat, tuple((instant, count) for instant, count in from_json(log)))
+    states = yield from _load_many(q, [scope])
+    if scope not in states:
+        now = yield Now()
+        yield insert("rates", scope=scope, tat=0, log="[]", idle_at=now)
+    return states.get(scope, RateState())
 
 
-def save(scope: str, state: RateState) -> Work[None]:
-    yield update("rates", {"scope": scope}, tat=state.tat, log=to_json(state.log))
+def _load_many(q: Dialect, scopes: Sequence[str]) -> Work[dict[str, RateState]]:
+    """Those that have a row, held until the end of the transaction."""
+    if not scopes:
+        return {}
+    rows = yield Fetch(
+        f"select scope, tat, log from rates where {q.names('scope', 'scopes')} order by scope{q.lock}",
+        {"scopes": q.pack(list(scopes))},
+    )
+    return {scope: RateState(tat, tuple((at, count) for at, count in from_json(log))) for scope, tat, log in rows}
+
+
+def _row_of(state: RateState, limit: RateLimit) -> tuple[int, str, int]:
+    """`idle_at`: from then on the row says no more than a new one would."""
+    last = max(state.tat, state.log[-1][0] if state.log else 0)
+    return state.tat, to_json(state.log), last + math.ceil(limit.per_seconds * SECOND) + 1
+
+
+def save(scope: str, state: RateState, limit: RateLimit) -> Work[None]:
+    yield update("rates", {"scope": scope}, **dict(zip(_RATE_COLUMNS, _row_of(state, limit), strict=True)))
+
+
+def forget_idle(q: Dialect, now: Instant, most: int) -> Work[int]:
+    """Remove the rows of limits that nothing has started under for so long that they weigh nothing any more.
+
+    A claim that holds one of them, or makes it anew, is not waited for.
+    """
+    rows = yield Fetch(
+        f"select scope from rates where idle_at < :now order by idle_at limit :most{q.skip_locked}",
+        {"now": now, "most": most},
+    )
+    for (scope,) in rows:
+        yield delete("rates", scope=scope)
+    return len(rows)

@@ -262,7 +262,8 @@ def _update_waiting(
     after = live._replace(flags=live.flags & ~RunFlag.KEYED | (0 if key is None else RunFlag.KEYED))
     after = after._replace(place=int(Place.LATER if is_later else after.due_place), at=run_at if is_later else None)
     yield from move(q, cache, [(live._replace(flags=live.flags & ~RunFlag.KEYED), after)])
-    yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rate_key(spec, payload))
+    rated_by = live.rate_key if live.flags & RunFlag.RATED else rate_key(spec, payload)
+    yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rated_by)
     yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
     if publication.payload is not msgspec.UNSET:
         yield delete("inputs", run_id=live.run_id)

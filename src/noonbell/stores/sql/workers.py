@@ -16,7 +16,7 @@ from noonbell.model.request import ExpiredRun, HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.model.worker import Attendance, LeaseOrder, Order, Queue, WorkerInfo, WorkerState
-from noonbell.stores.sql import resting
+from noonbell.stores.sql import limits, resting
 from noonbell.stores.sql.active_runs import WAITING, Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -184,6 +184,8 @@ def set_queue(
     is_quieter = (wanted.quiet, wanted.spread_seconds) != (there.quiet, there.spread_seconds)
     if is_quieter or (wanted.concurrency, wanted.rate_limit) != (there.concurrency, there.rate_limit):
         yield from tell("queue.limited", [(None, None, data)])
+    if wanted.rate_limit != there.rate_limit:
+        yield from limits.look_anew(now, name)
     if wanted.quiet != there.quiet:
         yield from resting.rest_queue_anew(q, cache, now, name, wanted.quiet)
     return wanted
