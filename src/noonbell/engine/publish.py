@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.model.request import Canceled, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import RunId
@@ -25,6 +26,8 @@ async def publish(
     `tasks`: those that the caller has read anyway, or the cache to find them in.
     """
     answers = await store.publish(publications)
+    if any(publication.dedupe is not None for publication in publications):
+        failpoint.hit("K27")
     born = [
         publication
         for publication, answer in zip(publications, answers, strict=True)

@@ -1,4 +1,10 @@
-"""Publish: runs outside the schedule, with a key where the caller wants it to be asked for only once."""
+"""Publish: runs outside the schedule, with a key where the caller wants it to be asked for only once.
+
+With `dedupe`:
+
+    K27    died before the commit   nothing was made or changed; who asks again is heard as if for the first time
+    K27:2  died after it            the run stands, with what was asked for; who asks again is answered with it
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from typing import assert_never
 import msgspec
 
 from noonbell.clock import SECOND, Instant
+from noonbell.engine import failpoint
 from noonbell.errors import InvalidState, NotFound
 from noonbell.model.call import CALL, CALL_TYPE
 from noonbell.model.dedupe import Dedupe
@@ -103,6 +110,8 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         yield UpdateMany("runs", "id", ("dedupe_until",), [(new_run.id, until) for new_run, until in holding])
     yield from tell("run.scheduled", [(n.task.id, n.id, RunStatus.SCHEDULED) for n in new_runs])
     yield from finish.after_birth(q, cache, now, new_runs)
+    if any(asked.dedupe is not None for asked in publications):
+        failpoint.hit("K27")
     return [a if isinstance(a, PublishResult) else PublishResult(a[0].id, a[1]) for a in answers]
 
 
