@@ -313,6 +313,13 @@ def test_a_call_is_made_with_its_keys(noonbell, target):
     assert noonbell("call", target.url("/ok"), "--rate-key", "").code != 0
 
 
+def test_a_task_is_made_with_the_body_as_it_is_given(noonbell):
+    call = ("task", "create", "call", "--url", "http://127.0.0.1:9/", "--method", "POST")
+    assert noonbell(*call, "--body", '{"run": "{{run_id}}"}').code == 0
+    assert noonbell("task", "get", "call", "-o", "json").json["body_template"] == '{"run": "{{run_id}}"}'
+    assert noonbell(*call, "--body", "x", "--data", "y").code == 2
+
+
 def test_spans_are_taken_where_seconds_are(noonbell, target):
     noonbell("task", "create", "t", "--url", target.url("/ok"), "--timeout", "1m30s")
     assert noonbell("task", "get", "t", "-o", "json").json["timeout_seconds"] == 90

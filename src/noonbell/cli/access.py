@@ -16,6 +16,7 @@ import click
 from noonbell.cli.options import config_option, expect_head_option, load_settings, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
+from noonbell.masking import mask_credentials
 
 if TYPE_CHECKING:
     from noonbell.model.access import AuditAction, Head
@@ -72,7 +73,10 @@ def token_command() -> None:
 def create(
     role: str, queues: tuple[str, ...], name: str, days: float | None, files: tuple[str, ...], store: str | None
 ) -> None:
-    """Print a new token: shown now and never again."""
+    """Print a new token: shown now and never again.
+
+    Where no store is named, the server's own file must be here already.
+    """
     seconds = None if days is None else days * 86_400
 
     async def work(access: Access) -> str:
@@ -82,6 +86,7 @@ def create(
         return secret
 
     click.echo(_with_access(files, store, work))
+    talk(f"good for servers on {mask_credentials(load_settings(files, store__url=store).settings.store.url)}")
 
 
 @token_command.command("list")
@@ -117,9 +122,11 @@ def _with_access(
     from noonbell.service.access import Access
     from noonbell.wiring import make_store
 
-    settings = load_settings(files, store__url=url).settings
-    missing = missing_file(settings.store.url) if must_exist else None
+    loaded = load_settings(files, store__url=url)
+    settings, is_named = loaded.settings, loaded.origins["store.url"] != "default"
+    missing = missing_file(settings.store.url) if must_exist or not is_named else None
     if missing is not None:
+        # A new file would hold a token that no server knows.
         raise NotFound(f"there is no file {missing}; name the server's store with --store or NOONBELL_STORE__URL")
     sealer = sealing.from_file(settings.secrets.key_file)
 

@@ -102,6 +102,7 @@ _FIELD_OPTIONS = (
     click.option("--command", metavar="LINE", help="What: a program by its absolute path, with its arguments."),
     click.option("--shell", is_flag=True, default=None, help="The shell reads --command as it is."),
     click.option("--data", metavar="JSON", help="The job's payload, or the body of the call."),
+    click.option("--body", metavar="TEXT", help="The body of the call, as it is; placeholders are filled in."),
     click.option("--payload", metavar="JSON", help="The payload: a job's arguments, or {{payload.x}} of a call."),
     click.option(
         "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
@@ -279,6 +280,12 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     if given["data"] is not None:
         is_job = given["job"] or given["command"] or (before.get("job_type") and not given["url"])
         task.update({"payload": json_of(given["data"], "--data")} if is_job else {"body_template": given["data"]})
+    if given["body"] is not None:
+        if given["data"] is not None and "body_template" in task:
+            raise click.UsageError(
+                "--data and --body both give the body; give one of them", click.get_current_context()
+            )
+        task["body_template"] = given["body"]
     if given["payload"] is not None:
         task["payload"] = json_of(given["payload"], "--payload")
     if given["headers"]:

@@ -1,0 +1,28 @@
+"""`noonbell token create`: a token is of use only in the store that the server has."""
+
+from __future__ import annotations
+
+
+def test_without_a_named_store_no_new_one_is_made(noonbell, tmp_path, monkeypatch):
+    for name in ("NOONBELL_STORE__URL", "NOONBELL_URL"):
+        monkeypatch.delenv(name, raising=False)
+    code, out, err = noonbell("token", "create", "--role", "viewer", "--name", "ada")
+    assert (code, out) == (3, "")
+    assert "--store" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_named_is_made_and_said(noonbell, tmp_path, monkeypatch):
+    code, out, err = noonbell("token", "create", "--role", "viewer", "--name", "ada", "--store", "sqlite:///bell.db")
+    assert (code, out[:3]) == (0, "nb_")
+    assert "sqlite:///bell.db" in err
+    monkeypatch.setenv("NOONBELL_STORE__URL", "sqlite:///other.db")
+    assert noonbell("token", "create", "--role", "viewer", "--name", "bob")[0] == 0
+    assert (tmp_path / "other.db").exists()
+
+
+def test_the_file_of_a_server_that_has_run_here_is_found(noonbell, tmp_path, monkeypatch):
+    monkeypatch.delenv("NOONBELL_STORE__URL", raising=False)
+    assert noonbell("migrate", "--store", "sqlite:///noonbell.db")[0] == 0
+    code, _, err = noonbell("token", "create", "--role", "viewer", "--name", "ada")
+    assert (code, "noonbell.db" in err) == (0, True)
