@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from noonbell.app import transactions
 from noonbell.app.job import Published
 from noonbell.app.listening import CompletionWatcher
 from noonbell.engine import publish as engine
@@ -248,8 +249,9 @@ class AppConnection:
         if transaction is None:
             answers = await self.on_its_loop(self._publish(listed))
         else:
-            self._check_loop(transaction)
-            answers = await self._publish_within(listed, transaction)
+            connection = await transactions.awaited_driver_connection(transaction)
+            self._check_loop(connection)
+            answers = await self._publish_within(listed, connection)
         return self._published(listed, answers)
 
     def publish_many_sync(
@@ -262,9 +264,10 @@ class AppConnection:
             answers = self.from_thread(self._publish(listed))
         else:
             self._refuse_own_loop("publish")
-            self._check_loop(transaction)
+            connection = transactions.driver_connection(transaction)
+            self._check_loop(connection)
             # A sqlite3 connection belongs to this thread, and so the work is done in it.
-            answers = asyncio.run(self._publish_within(listed, transaction))
+            answers = asyncio.run(self._publish_within(listed, connection))
         return self._published(listed, answers)
 
     async def _publish(self, requests: Sequence[PublishRequest[Any]]) -> list[model.PublishResult]:
@@ -284,7 +287,9 @@ class AppConnection:
         """In the caller's thread or loop; the tasks are looked up in ours."""
         publications = await self.on_its_loop(self._publications(requests))
         topics = [*await self.on_its_loop(engine.topics_of(publications, self._known)), EVENTS]
-        answers = await self._store.publish_within(transaction, publications, topics)
+        writing = self._store.publish_within(transaction, publications, topics)
+        # Ids come from our own connections, and those live in our loop.
+        answers = await (self.on_its_loop(writing) if transactions.is_of_any_thread(transaction) else writing)
         born = next((answer.run_id for answer in answers if answer.outcome is model.PublishOutcome.CREATED), None)
         if born is not None and not self._services.wakeup.hears_commits:
             self._loop.call_soon_threadsafe(self._signal_after_commit, born, topics)
@@ -419,8 +424,8 @@ class AppConnection:
             raise InvalidState(f"{what} would block the event loop here; await the async form instead")
 
     def _check_loop(self, transaction: Any) -> None:
-        """An asyncpg connection lives in the caller's loop and needs ids from ours: they have to be the same."""
-        if not type(transaction).__module__.startswith("asyncpg"):
+        """A connection with asyncio lives in the caller's loop and needs ids from ours: they have to be the same."""
+        if not transactions.is_bound_to_a_loop(transaction):
             return
         try:
             running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()

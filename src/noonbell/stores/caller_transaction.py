@@ -1,6 +1,6 @@
 """Publishing inside a transaction of the caller: the runs exist when it commits, and never if it does not.
 
-    PostgreSQL   the caller's asyncpg connection carries the statements and the notification, so workers are signalled by
+    PostgreSQL   the caller's connection, of asyncpg or psycopg 3, carries the statements and the notification, so workers are signalled by
                  the commit. Ids are taken on a connection of ours. Until the caller ends, others may wait for two things:
                  the gate of a task with a limit, and the row of a key.
     SQLite       the caller's sqlite3 connection, on the same file and in the thread that calls. The App looks for the
@@ -15,15 +15,19 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from noonbell.errors import InvalidArgument
+from noonbell.stores.psycopg_connection import PsycopgConnection, is_psycopg
 from noonbell.stores.sql import ids
 from noonbell.stores.sql.statement import Conflict, Statement, Work, drive
 from noonbell.stores.wakeups import payloads
 
 T = TypeVar("T")
 
+_UNDEFINED_TABLE: Final = "42P01"
+_UNIQUE_VIOLATION: Final = "23505"
+"""States of SQL, which both drivers give their errors."""
 _TRIES = 5
 """For a key that two publish at the same time: the second one finds it there."""
 
@@ -35,6 +39,21 @@ def refuse(connection: object, expected: str) -> InvalidArgument:
     return InvalidArgument.field(FIELD, f"is a {type(connection).__name__}; expected {expected}")
 
 
+def on_postgres(connection: Any) -> Any:
+    """The caller's connection, which has a transaction, in the words of asyncpg."""
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    if is_psycopg(connection):
+        connection = PsycopgConnection(connection)
+    elif not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
+        expected = "a connection of asyncpg or psycopg 3 to the database of the store"
+        raise refuse(connection, f"{expected}; SQLAlchemy has one as `driver_connection` of its raw connection")
+    if not connection.is_in_transaction():
+        raise InvalidArgument.field(FIELD, "is a connection without a transaction; begin one, or leave the option out")
+    return connection
+
+
 async def run_on_postgres(
     connection: Any,
     work: Callable[[], Work[T]],
@@ -42,27 +61,22 @@ async def run_on_postgres(
     topics: Sequence[str],
     channel: str,
 ) -> T:
-    """`do` carries a statement out on `connection`. The topics are signalled on `channel` by the commit."""
-    import asyncpg
-    from asyncpg.pool import PoolConnectionProxy
-
-    if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
-        expected = "an asyncpg connection to the database of the store"
-        raise refuse(connection, f"{expected}; SQLAlchemy has one as `driver_connection` of its raw connection")
-    if not connection.is_in_transaction():
-        raise InvalidArgument.field(FIELD, "is a connection without a transaction; begin one, or leave the option out")
+    """`connection` is as `on_postgres` gives it, and `do` carries a statement out on it. The topics are signalled on `channel`
+    by the commit.
+    """
     for left in reversed(range(_TRIES)):
         try:
             async with _postgres_savepoint(connection):
                 answer = await drive(work, do)
             break
-        except (Conflict, asyncpg.UniqueViolationError):
-            if not left:
+        except Exception as error:
+            state = getattr(error, "sqlstate", None)
+            if state == _UNDEFINED_TABLE:
+                raise InvalidArgument.field(
+                    FIELD, f"is a connection to another database or schema than the store's: {error}"
+                ) from None
+            if not left or not (isinstance(error, Conflict) or state == _UNIQUE_VIOLATION):
                 raise
-        except asyncpg.UndefinedTableError as error:
-            raise InvalidArgument.field(
-                FIELD, f"is a connection to another database or schema than the store's: {error}"
-            ) from None
     else:
         raise AssertionError("unreachable")
     for payload in payloads("", topics):

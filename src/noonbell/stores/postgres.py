@@ -424,9 +424,9 @@ class PostgresStore(ServerStore):
             yield from caller_transaction.check_installation(self._cache.installation)
             return (yield from publishing.publish(self.dialect, TaskView(self._cache), publications))
 
-        channel = channel_of(self._names.mark)
+        channel, theirs = channel_of(self._names.mark), caller_transaction.on_postgres(connection)
         return await caller_transaction.run_on_postgres(
-            connection, work, functools.partial(self._do, connection), topics, channel
+            theirs, work, functools.partial(self._do, theirs), topics, channel
         )
 
     async def _claim(self, request: ClaimRequest) -> Claimed:

@@ -9,7 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from conformance.store.builders import claim, claimed_ids, every, job, publish, publish_as, runs_of, status_of
 from noonbell.clock import ManualClock
@@ -20,8 +22,17 @@ from noonbell.ports import Store
 from noonbell.stores import open_store
 from noonbell.stores.wakeups import channel_of
 
-shared = pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
-"""The stores whose connections a caller can bring."""
+shared = pytest.mark.parametrize(
+    ("kind", "driver"),
+    [("sqlite", "sqlite3"), ("postgres", "asyncpg"), ("postgres", "psycopg"), ("postgres", "psycopg without asyncio")],
+    indirect=True,
+)
+"""The stores whose connections a caller can bring, and the drivers that the caller may use."""
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, kind: str) -> str:
+    return getattr(request, "param", "asyncpg" if kind == "postgres" else "sqlite3")
 
 
 class Caller:
@@ -36,8 +47,8 @@ class Caller:
 
 
 @pytest.fixture
-async def caller(kind: str, store: Store, store_url: str) -> AsyncIterator[Caller]:
-    async with _caller_on(kind, store_url) as caller:
+async def caller(driver: str, store: Store, store_url: str) -> AsyncIterator[Caller]:
+    async with _caller_on(driver, store_url) as caller:
         await caller.run("drop table if exists orders")
         await caller.run("create table orders (id integer)")
         yield caller
@@ -45,13 +56,30 @@ async def caller(kind: str, store: Store, store_url: str) -> AsyncIterator[Calle
 
 
 @contextlib.asynccontextmanager
-async def _caller_on(kind: str, url: str) -> AsyncIterator[Caller]:
-    if kind == "postgres":
+async def _caller_on(driver: str, url: str) -> AsyncIterator[Caller]:
+    if driver == "asyncpg":
         connection = await asyncpg.connect(url)
         try:
             yield Caller(connection.fetch, connection)
         finally:
             await connection.close()
+    elif driver == "psycopg":
+        # Rows as dicts and JSON as objects are the caller's taste, and must not matter.
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, row_factory=dict_row) as theirs:
+
+            async def ask(sql: str) -> list[Any]:
+                cursor = await theirs.execute(sql)
+                return [tuple(row.values()) for row in await cursor.fetchall()] if cursor.description else []
+
+            yield Caller(ask, theirs)
+    elif driver == "psycopg without asyncio":
+        with psycopg.connect(url, autocommit=True, row_factory=dict_row) as ours:
+
+            async def ask_here(sql: str) -> list[Any]:
+                cursor = ours.execute(sql)
+                return [tuple(row.values()) for row in cursor.fetchall()] if cursor.description else []
+
+            yield Caller(ask_here, ours)
     else:
         with contextlib.closing(sqlite3.connect(urlsplit(url).path, isolation_level=None)) as file:
 
