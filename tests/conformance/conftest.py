@@ -24,8 +24,10 @@ from noonbell import stores
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore
+from services import prepared
 from services.databases import MysqlDatabases, PostgresDatabases
 from services.emptied import Emptied, EmptiedMariadb, EmptiedPostgres
+from services.kept import KeptConnections
 
 PREFIX, SCHEMA = os.environ.get("NOONBELL_TEST_TABLE_PREFIX", ""), os.environ.get("NOONBELL_TEST_SCHEMA")
 _open_plainly = stores.open_store
@@ -102,9 +104,13 @@ async def store_url(database: Emptied | str) -> str:
 
 
 @pytest.fixture
-async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+async def store(
+    kind: str, store_url: str, clock: ManualClock, kept_connections: dict[str, KeptConnections]
+) -> AsyncIterator[Store]:
+    if kind == "sqlite" and not PREFIX:
+        prepared.fill(store_url)
     store = open_store(store_url, clock=clock)
-    await store.open()
+    await kept_connections[kind].open(store)
     try:
         yield store
         assert await store.recount() == 0, "a counter that a limit relies on is wrong"
@@ -185,3 +191,12 @@ async def emptied_mariadb(conformance_mariadb_url: str) -> AsyncIterator[Emptied
     server = EmptiedMariadb(conformance_mariadb_url, PREFIX)
     yield server
     await server.close()
+
+
+@pytest.fixture(scope="session")
+async def kept_connections() -> AsyncIterator[dict[str, KeptConnections]]:
+    """By the kind of store."""
+    kept = {kind: KeptConnections() for kind in STORES}
+    yield kept
+    for each in kept.values():
+        await each.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Any
 
 import pytest
 
@@ -42,13 +43,20 @@ def count_of(scheme: str, step: MigrationStep, share: float) -> int:
 
 
 CASES = sorted({(count_of("mysql", step, share), step.number, share) for step in STEPS for share in (0.0, 0.4, 1.0)})
+NEWEST = STEPS[-2].number
+
+
+def case(count: int, step: int, share: float) -> Any:
+    """A step that has landed is never edited: of the old ones, `make test` cuts off every fifth, in its middle."""
+    often = step >= NEWEST or (share == 0.4 and step % 5 == 1)
+    return pytest.param(count, step, share, marks=() if often else pytest.mark.full)
 
 
 class CutOff(Exception):
     """The process is gone."""
 
 
-@pytest.mark.parametrize(("count", "step", "share"), CASES, ids=str)
+@pytest.mark.parametrize(("count", "step", "share"), [case(*each) for each in CASES], ids=str)
 async def test_on_a_database_that_cannot_take_a_table_back_half_a_step_is_finished(
     mysql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, count: int, step: int, share: float
 ):

@@ -163,7 +163,7 @@ async def test_a_planner_that_is_killed_loses_no_slot_and_doubles_none(
 @pytest.mark.timeout(450)
 async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(server_url: str, opened: Open, crew: Crew):
     store = await opened(server_url)
-    many, few = size(200, 2_000), size(30, 300)
+    many, few = size(100, 2_000), size(20, 300)
     three = await store.create_task(job("three", max_concurrency=3))
     one = await store.create_task(job("one", max_concurrency=1))
     ids = {three.id: await publish_many(store, three, many), one.id: await publish_many(store, one, few)}

@@ -94,6 +94,27 @@ def test_the_tests_of_a_removal_are_there(removal: Removal):
     assert [test for test in removal.tests if not is_there(test)] == []
 
 
+@pytest.mark.parametrize("path", sorted({test.partition("::")[0] for removal in REMOVALS for test in removal.tests}))
+def test_no_test_of_a_removal_is_left_out_of_make_test(path: str):
+    """`services.thinned` leaves out no case of them; here, that none has the mark itself, or gets it from its file."""
+    left_out = {
+        node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else "all of them"
+        for node in ast.parse((TESTS / path).read_text()).body
+        if "mark.full" in " ".join(ast.unparse(each) for each in marks_of(node))
+    }
+    named_there = {test.partition("::")[2] for removal in REMOVALS for test in removal.tests if test.startswith(path)}
+    assert left_out & {"all of them", *(name.partition("[")[0] for name in named_there)} == set()
+
+
+def marks_of(node: ast.stmt) -> list[ast.expr]:
+    """Decorators that are a mark; the marks of a file. What is marked among the parameters of a test is a case of it."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [each for each in node.decorator_list if isinstance(each, ast.Attribute)]
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+        return [node.value]
+    return []
+
+
 def test_the_controls_are_there():
     assert set(CONTROLS) <= set(RULES)
     assert [test for tests in CONTROLS.values() for test in tests if not is_there(test)] == []

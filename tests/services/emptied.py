@@ -112,7 +112,8 @@ class EmptiedMariadb:
     def __init__(self, url: str, prefix: str = "") -> None:
         self.url, self._prefix = url, prefix
         self._connection: Any = None
-        self._statements: list[str] = []
+        self._tables: list[str] = []
+        self._seeds: list[str] = []
         self._shape: Any = None
 
     async def url_of_empty(self) -> str:
@@ -120,9 +121,12 @@ class EmptiedMariadb:
             await migrate(self.url, table_prefix=self._prefix)
             self._connection = await connect_mysql(self.url)
             found = await self._run("show full tables where table_type = 'BASE TABLE'")
-            self._statements = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
+            self._tables = [row[0] for row in found if not row[0].endswith(KEPT)]
+            self._seeds = await self._seeding()
             self._shape = await self._look()
-        await self._run("begin", *self._statements, "commit")
+        looks = " union all ".join(f"(select '{table}' from `{table}` limit 1)" for table in self._tables)
+        filled = await self._run("set foreign_key_checks = 0", "begin", looks)
+        await self._run(*(f"delete from `{table}`" for (table,) in filled), *self._seeds, "commit")
         return self.url
 
     async def is_as_made(self) -> bool:
@@ -142,9 +146,9 @@ class EmptiedMariadb:
         found = await self._run("show full tables where table_type = 'BASE TABLE'")
         return {name: (await self._run(f"select count(*) from `{name}`"))[0][0] for name, *_ in found}
 
-    async def _emptying(self, tables: list[str]) -> list[str]:
-        statements = ["set foreign_key_checks = 0", *(f"delete from `{table}`" for table in tables)]
-        for table in tables:
+    async def _seeding(self) -> list[str]:
+        statements: list[str] = []
+        for table in self._tables:
             if (await self._run(f"select count(*) from `{table}`"))[0][0]:
                 await self._run(f"create temporary table `seed_{table}` as select * from `{table}`")
                 statements.append(f"insert into `{table}` select * from `seed_{table}`")
