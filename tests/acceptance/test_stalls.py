@@ -131,6 +131,22 @@ def doctor(node: ServerNode, url: str) -> dict[str, Any]:
     return {found["check"]: found for found in json.loads(shown.stdout)}
 
 
+def test_a_file_that_is_taken_away_makes_a_node_unready_until_it_is_back(
+    nodes: Nodes, target: Target, sqlite_url: str, tmp_path: Path
+):
+    node = nodes.start(sqlite_url)
+    task = each_second(node, target)
+    file = tmp_path / "noonbell.db"
+    file.rename(tmp_path / "aside")
+    unready(node, "noonbell.db was deleted while it was open")
+    refused = node.call("PATCH", f"/tasks/{task}", {"description": "lost"})
+    assert (refused.status, refused.json["code"]) == (503, "UNAVAILABLE")
+    assert not file.exists(), "an empty store in the place of the one that is gone"
+    (tmp_path / "aside").rename(file)
+    ready(node)
+    assert "Traceback" not in node.log, node.log
+
+
 def test_a_process_that_locks_the_file_makes_a_node_unready(
     nodes: Nodes, target: Target, sqlite_url: str, tmp_path: Path
 ):

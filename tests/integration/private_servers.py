@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NoReturn
+
+import pytest
 
 from services import keeper, launch, probe, wait_until
 from services.keeper import Command
@@ -71,6 +75,33 @@ class PrivateServers:
         command = Command(arguments, url, folder / "log", primary.command.user, primary.command.stop_signal)
         return self._started("postgres", command, {})
 
+    def galera(self, count: int) -> list[PrivateServer]:
+        """The servers of one cluster of MariaDB, all of them writers."""
+        provider = Path("/usr/lib/galera/libgalera_smm.so")
+        if not provider.exists() or shutil.which("rsync") is None:
+            raise FileNotFoundError("galera-4 and rsync are not installed")
+        places = [f"127.0.0.1:{launch.spare_port()}" for _ in range(count)]
+        made: list[PrivateServer] = []
+        for number, place in enumerate(places):
+            command = launch.mariadb(self._next())
+            options = f"gmcast.listen_addr=tcp://{place};ist.recv_addr=127.0.0.1:{launch.spare_port()}"
+            settings = {
+                "wsrep-on": "ON",
+                "wsrep-provider": provider,
+                "wsrep-provider-options": options,
+                "wsrep-cluster-address": f"gcomm://{','.join(places) if number else ''}",
+                "wsrep-cluster-name": f"noonbell-{places[0]}",
+                "wsrep-node-name": str(number),
+                "wsrep-node-address": place,
+                "wsrep-sst-method": "rsync",
+                "wsrep-sst-receive-address": f"127.0.0.1:{launch.spare_port()}",
+                "binlog-format": "ROW",
+                "innodb-autoinc-lock-mode": 2,
+            }
+            command.arguments.extend(f"--{name}={value}" for name, value in settings.items())
+            made.append(self._started("mysql", command, {}))
+        return made
+
     def close(self) -> None:
         for server in self._all:
             with contextlib.suppress(ProcessLookupError):
@@ -87,6 +118,13 @@ class PrivateServers:
         self._all.append(server)
         server.start()
         return server
+
+
+def missing(what: object) -> NoReturn:
+    """Skips the test; in CI it fails, as it does for every server that is missing there."""
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(f"CI=true, and a server is missing: {what}")
+    pytest.skip(f"a private server is missing: {what}")
 
 
 @contextlib.contextmanager

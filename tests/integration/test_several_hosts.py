@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from conformance.store.builders import http as task
-from integration.private_servers import PrivateServer, PrivateServers, private_servers
+from integration.private_servers import PrivateServer, PrivateServers, missing, private_servers
 from noonbell.errors import StoreUnavailable
 from noonbell.model.task import TaskSpec
 from noonbell.stores import make_wakeup, open_store
@@ -35,8 +35,8 @@ async def test_postgres_is_found_again_after_a_fail_over_and_an_old_primary_is_n
     try:
         first = servers.postgres()
         second = servers.standby_of(first)
-    except (FileNotFoundError, Unavailable) as missing:
-        pytest.skip(f"no private PostgreSQL: {missing}")
+    except (FileNotFoundError, Unavailable) as error:
+        missing(error)
     url = address("postgresql", second, first, database="postgres")
     store = open_store(url)
     await store.open()
@@ -71,8 +71,8 @@ async def test_postgres_is_found_again_after_a_fail_over_and_an_old_primary_is_n
 async def test_two_primaries_of_postgres_are_refused(servers: PrivateServers):
     try:
         first, second = servers.postgres(), servers.postgres()
-    except (FileNotFoundError, Unavailable) as missing:
-        pytest.skip(f"no private PostgreSQL: {missing}")
+    except (FileNotFoundError, Unavailable) as error:
+        missing(error)
     store = open_store(address("postgresql", first, second, database="postgres"))
     with pytest.raises(StoreUnavailable, match=f"two hosts take writes: {first.host} and {second.host}"):
         await store.open()
@@ -82,8 +82,8 @@ async def test_two_primaries_of_postgres_are_refused(servers: PrivateServers):
 async def test_mariadb_is_found_where_it_takes_writes_and_two_of_them_are_refused(servers: PrivateServers):
     try:
         first, second = servers.mariadb(read_only="ON"), servers.mariadb()
-    except (FileNotFoundError, Unavailable) as missing:
-        pytest.skip(f"no private MariaDB: {missing}")
+    except (FileNotFoundError, Unavailable) as error:
+        missing(error)
     for server in (first, second):
         await say(server, "create database nb")
     # root may write on a read-only server

@@ -118,6 +118,11 @@ class StoreSettings(Section):
         kinds.optional(kinds.sql_name(30)),
         "Begins the name of every table and index, to share a database with other systems. Null: plain names.",
     )
+    network_disk: bool = key(
+        False,
+        kinds.boolean,
+        "SQLite: work on a network file system (NFS, SMB), where locks of other hosts may not be seen. Only if one host opens the file.",
+    )
 
     def contradictions(self) -> Mapping[str, str]:
         if self.schema is not None and not self.url.startswith(("postgresql:", "postgres:")):

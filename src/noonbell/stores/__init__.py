@@ -21,7 +21,7 @@ from noonbell.stores.wakeups import LocalWakeup, PostgresWakeup, RedisWakeup
 
 class StoreKind(NamedTuple):
     open: Callable[..., SqlStore]
-    """(url, clock, schema, connections, table_prefix, new) → a store, not opened yet. Imports its driver."""
+    """(url, clock, schema, connections, table_prefix, new, network_disk) → a store, not opened yet. Imports its driver."""
     wakeup: Callable[[str, TableNames, str | None], Wakeup]
     """(url, names, `cluster.advertise`) → how its processes signal each other, not opened yet."""
     lanes: int = 2
@@ -34,22 +34,25 @@ def _memory(_url: str, clock: Clock | None, **_options: Any) -> SqlStore:
     return MemoryStore(clock)
 
 
-def _sqlite(url: str, clock: Clock | None, *, table_prefix: str, new: bool, **_options: Any) -> SqlStore:
+def _sqlite(
+    url: str, clock: Clock | None, *, table_prefix: str, new: bool, network_disk: bool, **_options: Any
+) -> SqlStore:
     from noonbell.stores.sqlite import SqliteStore
 
-    return SqliteStore(sqlite_file(url) or "", clock, table_prefix=table_prefix, new=new)
+    return SqliteStore(sqlite_file(url) or "", clock, table_prefix=table_prefix, new=new, network_disk=network_disk)
 
 
-def _postgres(url: str, clock: Clock | None, **options: Any) -> SqlStore:
+def _postgres(url: str, clock: Clock | None, *, network_disk: bool, **options: Any) -> SqlStore:
     from noonbell.stores.postgres import PostgresStore
 
+    del network_disk
     return PostgresStore(url, clock, **options)
 
 
-def _mysql(url: str, clock: Clock | None, *, schema: None, **options: Any) -> SqlStore:
+def _mysql(url: str, clock: Clock | None, *, schema: None, network_disk: bool, **options: Any) -> SqlStore:
     from noonbell.stores.mysql import MysqlStore
 
-    del schema
+    del schema, network_disk
     return MysqlStore(url, clock, **options)
 
 
@@ -90,11 +93,13 @@ def open_store(
     schema: str | None = None,
     table_prefix: str = "",
     new: bool = False,
+    network_disk: bool = False,
 ) -> SqlStore:
     """The store that a URL names, not opened yet. With a clock, that one rules instead of the database's.
 
     `connections` is the most that it keeps to a server, besides one for itself. `schema` (PostgreSQL) and `table_prefix`
-    say where its tables are; `new`: they may be made beside those of a store that has neither.
+    say where its tables are; `new`: they may be made beside those of a store that has neither. `network_disk`: a file of
+    SQLite may be on a network file system.
     """
     kind = _kind_of(url)
     try:
@@ -105,7 +110,15 @@ def open_store(
         raise SettingsError.field(
             "store.schema", "is for PostgreSQL; other stores are kept apart by store.table_prefix"
         )
-    return kind.open(url, clock, schema=schema, connections=connections, table_prefix=table_prefix, new=new)
+    return kind.open(
+        url,
+        clock,
+        schema=schema,
+        connections=connections,
+        table_prefix=table_prefix,
+        new=new,
+        network_disk=network_disk,
+    )
 
 
 def store_of(
@@ -120,6 +133,7 @@ def store_of(
         schema=kept.schema,
         table_prefix=kept.table_prefix or "",
         new=new,
+        network_disk=kept.network_disk,
     )
 
 

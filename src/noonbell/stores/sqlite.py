@@ -7,6 +7,7 @@ result after the commit, never before. Readers have a thread and a connection of
     died before the commit   none of the batch happened, and no caller has a result
     died after the commit    all of it happened; a caller without a result asks again and finds its token used up
     the disk is full         the batch is rolled back, its callers get StoreUnavailable, the thread lives on
+    the file is deleted      callers get StoreUnavailable, also those of the batch that was being committed (`sqlite_disk`)
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from noonbell.stores.sql.statement import (
     Work,
 )
 from noonbell.stores.sql.store import SqlStore
+from noonbell.stores.sqlite_disk import OpenFile, check_file_system
 
 T = TypeVar("T")
 
@@ -307,17 +309,31 @@ class _Thread(threading.Thread):
     def run(self) -> None:
         try:
             connection = SqliteConnection(self._path, self._clock, self._naming)
+            file = OpenFile(self._path)
         except sqlite3.Error as error:
             self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))
+            return
+        except StoreUnavailable as error:
+            self._refuse_all(error)
             return
         try:
             ending = False
             while not ending:
                 batch, ending = self._next_batch()
                 if batch:
-                    (self._write_batch if self._writes else self._read_batch)(connection, batch)
+                    self._do_batch(connection, file, batch)
         finally:
             connection.close()
+
+    def _do_batch(self, connection: SqliteConnection, file: OpenFile, batch: list[_Job]) -> None:
+        """What was done in a file that has left its place since is not answered as done: it is gone with this process."""
+        try:
+            file.check()
+            results = (self._write_batch if self._writes else self._read_batch)(connection, batch)
+            file.check()
+        except StoreUnavailable as error:
+            results = [(future, None, error) for _, _, future, _ in batch]
+        _deliver(batch, results)
 
     def _refuse_all(self, error: StoreUnavailable) -> None:
         """The file cannot be opened: say so to everybody, rather than let them wait."""
@@ -341,7 +357,7 @@ class _Thread(threading.Thread):
             batch.append(job)
         return batch, False
 
-    def _write_batch(self, connection: SqliteConnection, batch: list[_Job]) -> None:
+    def _write_batch(self, connection: SqliteConnection, batch: list[_Job]) -> list[_Result]:
         results: list[_Result] = []
         try:
             self._begins = time.monotonic()
@@ -362,16 +378,16 @@ class _Thread(threading.Thread):
             _roll_back(connection)
             failure = self._locked(error, batch) if _is_busy(error) else _translated(error)
             results = [(future, None, failure) for _, _, future, _ in batch]
-        _deliver(batch, results)
+        return results
 
-    def _read_batch(self, connection: SqliteConnection, batch: list[_Job]) -> None:
+    def _read_batch(self, connection: SqliteConnection, batch: list[_Job]) -> list[_Result]:
         results: list[_Result] = []
         for work, _, future, _ in batch:
             try:
                 results.append((future, connection.run(work), None))
             except Exception as error:
                 results.append((future, None, _translated(error)))
-        _deliver(batch, results)
+        return results
 
     def waits_for(self) -> str:
         since = self._begins
@@ -416,9 +432,17 @@ def _tell(results: list[_Result]) -> None:
 class SqliteStore(SqlStore):
     dialect = SQLITE
 
-    def __init__(self, path: str, clock: Clock | None = None, *, table_prefix: str = "", new: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        clock: Clock | None = None,
+        *,
+        table_prefix: str = "",
+        new: bool = False,
+        network_disk: bool = False,
+    ) -> None:
         super().__init__(clock, table_prefix=table_prefix, new=new)
-        self._path = path
+        self._path, self._network_disk = path, network_disk
         self._time: Clock = clock or SystemClock()
         self._writer: _Thread | None = None
         self._reader: _Thread | None = None
@@ -426,6 +450,8 @@ class SqliteStore(SqlStore):
     async def open(self) -> None:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+        if self._path != ":memory:":
+            await asyncio.to_thread(check_file_system, self._path, network_disk=self._network_disk)
         (await asyncio.to_thread(self._look_at_file)).check_foreign()
         self._writer = _Thread("noonbell-writer", self._path, self._time, self._names, writes=True)
         self._writer.start()
