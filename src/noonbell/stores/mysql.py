@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import asyncmy
 import asyncmy.errors as mysql_errors
@@ -24,7 +25,9 @@ from noonbell.clock import Clock, Instant
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.settings.store_address import Host, parse_server_address
 from noonbell.stores import blocking
-from noonbell.stores.hosts import LOOK_SECONDS, HostFinder, HostState
+from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
+from noonbell.stores.hosts import HostFinder, HostState
+from noonbell.stores.migrations.table_lock import BEAT_SECONDS, LOOK_SECONDS, SchemaLock
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
@@ -52,6 +55,7 @@ from noonbell.stores.sql.statement import (
 from noonbell.stores.sql.store import ServerStore
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 NOW = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 _PATIENCE = 10.0
@@ -124,8 +128,31 @@ _OF_THE_CALL = frozenset(
 no call would do, and the connection is dropped, because the address may lead to another server by now."""
 
 
+def _after_all_commits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Any:
+    """For a method that looks up what another node may have committed on another server of a Galera cluster.
+
+    A server may not have applied yet what a client was told on another: a run was claimed there, and its callback or the
+    worker's next call comes in here.
+    """
+
+    @functools.wraps(method)
+    async def call(store: MysqlStore, /, *given: P.args, **named: P.kwargs) -> T:
+        await store.see_all_commits()
+        return await method(store, *given, **named)
+
+    return call
+
+
 class MysqlStore(ServerStore):
     dialect = MYSQL
+
+    begin = _after_all_commits(ServerStore.begin)
+    heartbeat = _after_all_commits(ServerStore.heartbeat)
+    extend = _after_all_commits(ServerStore.extend)
+    settle = _after_all_commits(ServerStore.settle)
+    callback = _after_all_commits(ServerStore.callback)
+    callback_run = _after_all_commits(ServerStore.callback_run)
+    extend_callback = _after_all_commits(ServerStore.extend_callback)
 
     def __init__(
         self,
@@ -153,8 +180,16 @@ class MysqlStore(ServerStore):
             raise _translated(error) from error
         version = await self.fetch("select version()")
         self._schema = "mariadb" if "mariadb" in version[0][0].lower() else "mysql"
+        if any(value == "ON" for _, value in await self.fetch("show global variables like 'wsrep_on'")):
+            self._schema_lock = SchemaLock()
+            self.dialect = dataclasses.replace(self.dialect, locks_end_at_server=True)
         await self._bring_up_to_date()
         await self._learn_types()
+
+    async def see_all_commits(self) -> None:
+        """On Galera: wait until this server has applied everything that any server has committed so far."""
+        if self.dialect.locks_end_at_server:
+            await self.fetch("set statement wsrep_sync_wait = 1 for select 1")
 
     async def _connect_pools(self, where: Mapping[str, Any]) -> tuple[Any, Any]:
         options = {**where, **_SESSION, "init_command": _INIT + _LIMITS}
@@ -193,6 +228,7 @@ class MysqlStore(ServerStore):
         session = _SESSION | {"autocommit": False}
 
         async def once() -> T:
+            beating = None if self._schema_lock is None else asyncio.create_task(self._beat(self._schema_lock))
             try:
                 if self._is_lost:
                     await self._move()
@@ -207,8 +243,27 @@ class MysqlStore(ServerStore):
                     connection.close()
             except (OSError, mysql_errors.MySQLError) as error:
                 raise _translated(error) from error
+            finally:
+                if beating is not None:
+                    beating.cancel()
+                    await asyncio.wait({beating})
 
         return await until_it_holds(once)
+
+    async def _beat(self, lock: SchemaLock) -> None:
+        """While the lock is held, its row changes: see `migrations.table_lock`."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            if lock.is_held:
+                with contextlib.suppress(StoreUnavailable):  # a beat that is late costs nothing
+                    await self._write(lambda _: lock.beat())
+
+    async def _wait_for_schema(self) -> None:
+        lock = self._schema_lock
+        await asyncio.sleep(0.1 if lock is None else LOOK_SECONDS)
+        if lock is not None:
+            with contextlib.suppress(StoreUnavailable, Conflict):  # nothing is concluded from a look that failed
+                lock.note(await self._write(lambda _: lock.look()))
 
     async def _write(self, work: Callable[[TaskView], Work[T]], *, spare: bool = False) -> T:
         blocker = self._lock_waits.one()
@@ -419,7 +474,7 @@ class MysqlHosts:
         return {**self._where, "host": host, "port": port}
 
     async def _look(self, host: Host) -> HostState:
-        session = {**_SESSION, "connect_timeout": int(LOOK_SECONDS)}
+        session = {**_SESSION, "connect_timeout": int(HOST_SECONDS)}
         connection = await asyncmy.connect(**self._where, host=host[0], port=host[1], **session)
         try:
             return await _state_of(connection.cursor(), host)

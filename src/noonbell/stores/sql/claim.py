@@ -87,7 +87,7 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
-    yield from queues.write(now, chosen.rows)
+    yield from queues.write(q, now, chosen.rows)
     woken: set[str] = set()
     if chosen.parents:
         woken = yield from start_parents(q, cache, now, request, chosen.parents)

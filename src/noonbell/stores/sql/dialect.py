@@ -160,6 +160,8 @@ class Dialect:
     """`:name` parameters as the driver writes them, and the names in order."""
     folds_case: bool = False
     """Names that differ in case alone are the same name."""
+    locks_end_at_server: bool = False
+    """Galera: a row that is locked on one server is free on the others. What a transaction relies on, it has to write."""
     naming: TableNames = PLAIN
     """How the store's tables are called in the database."""
 

@@ -34,6 +34,8 @@ _SHORT = 32
 _LOOK_PAST = 200
 """How far a claim looks past heads that it may not have: pinned to others, or held back by the rate of their key."""
 
+_COUNTED_FOR = 3_600 * SECOND
+"""Microseconds after which the row of a queue that gave nothing since may be removed."""
 _A_MOMENT = 5_000
 """Microseconds until a gate that another claim holds is worth another look."""
 _LOOKS = 20
@@ -359,7 +361,9 @@ class OpenQueues:
         soon = Instant(now + _A_MOMENT)
         self.next_at = min(self.next_at or soon, soon)
 
-    def write(self, now: Instant, chosen: Sequence[Live]) -> Work[None]:
+    def write(self, q: Dialect, now: Instant, chosen: Sequence[Live]) -> Work[None]:
+        if q.locks_end_at_server:
+            yield from self._mark_counted(q, now, Counter(row.queue for row in chosen))
         taken = Counter(rate_scope(row) for row in chosen)
         changed: list[tuple[Any, ...]] = []
         for scope, state in sorted(self._states.items()):
@@ -379,6 +383,17 @@ class OpenQueues:
             yield InsertMany("rates", ("scope", *_RATE_COLUMNS), fresh)
         if known:
             yield UpdateMany("rates", "scope", _RATE_COLUMNS, known)
+
+    def _mark_counted(self, q: Dialect, now: Instant, taken: Mapping[str, int]) -> Work[None]:
+        """Change a row for each queue whose runs were counted: of two claims that counted at once, one commit is refused."""
+        for name, (concurrency, _) in self._limits.items():
+            if concurrency is not None and taken.get(name):
+                scope = f"claims:{name}"
+                yield from load(q, scope)
+                yield Execute(
+                    "update rates set tat = tat + 1, idle_at = :idle where scope = :scope",
+                    {"scope": scope, "idle": now + _COUNTED_FOR},
+                )
 
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:

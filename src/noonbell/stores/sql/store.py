@@ -31,6 +31,7 @@ from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
 from noonbell.stores import blocking, migrations
 from noonbell.stores.migrations import SchemaBusy, SchemaProgress, ownership
+from noonbell.stores.migrations.table_lock import SchemaLock
 from noonbell.stores.sql import (
     access,
     accounting,
@@ -94,6 +95,8 @@ class SqlStore(TransitionRunner):
         self._names = TableNames(schema, table_prefix, tables=tables, indexes=indexes)
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
+        self._schema_lock: SchemaLock | None = None
+        """Where the lock of the dialect does not hold between the servers of a cluster."""
 
     def _tell_steps(self, queues: Collection[str]) -> None:
         if self.on_fed is not None:
@@ -143,7 +146,7 @@ class SqlStore(TransitionRunner):
             found = await self.look_at_schema()
             if not found.foreign:
                 return found
-        return await self._alone(lambda: migrations.look(self.dialect, self._schema), SchemaProgress(say))
+        return await self._alone(self._look_while_locked, SchemaProgress(say))
 
     def waits_for(self) -> str:
         """Who holds the lock that a call waits for at this moment, in words; empty if no call is known to wait."""
@@ -191,9 +194,12 @@ class SqlStore(TransitionRunner):
             while True:
                 try:
                     return await self._change_schema(lambda _: self._locking(work))
-                except SchemaBusy:
+                except (SchemaBusy, Conflict):  # a conflict: another node was faster with the same row of the books
                     progress.wait_for_another()
-                    await asyncio.sleep(0.1)
+                    await self._wait_for_schema()
+
+    async def _wait_for_schema(self) -> None:
+        await asyncio.sleep(0.1)
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
         """As `_write`, without a limit of time. SchemaBusy: another node is at it."""
@@ -217,7 +223,38 @@ class SqlStore(TransitionRunner):
         return result
 
     def _migrating(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> Work[list[int]]:
+        found = yield from self._look_while_locked()
+        lock = self._schema_lock
+        if lock is None:
+            return (yield from self._migrating_from(found, to, progress, forward_only=forward_only))
+        found.check_foreign()  # nothing is written into a database that holds what is not ours, not even a lock
+        if not (yield from lock.acquire(found)):
+            raise SchemaBusy
+        try:
+            found = yield from migrations.look(self.dialect, self._schema)
+            taken = yield from self._migrating_from(found, to, progress, forward_only=forward_only)
+            yield from lock.release()
+        except Exception:
+            with contextlib.suppress(Exception):  # the connection may be lost: the lock is taken over then
+                yield from lock.release_after_failure()
+            raise
+        return taken
+
+    def _look_while_locked(self) -> Work[ownership.Found]:
+        """What looks foreign while a node of another server changes the schema may be ours."""
         found = yield from migrations.look(self.dialect, self._schema)
+        lock = self._schema_lock
+        for _ in range(2):
+            if not found.foreign or lock is None:
+                break
+            if (yield from lock.is_taken(self.dialect)):
+                raise SchemaBusy
+            found = yield from migrations.look(self.dialect, self._schema)
+        return found
+
+    def _migrating_from(
+        self, found: ownership.Found, to: int, progress: SchemaProgress, *, forward_only: bool
+    ) -> Work[list[int]]:
         found.check_foreign()
         migrations.check(found, to)
         if found.beside and not self._new:
