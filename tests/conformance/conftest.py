@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from conformance.store.builders import START, Node, Sizes
+from conformance.store.rollup_scan import uncounted
 from noonbell import stores
 from noonbell.clock import ManualClock
 from noonbell.ports import Store
@@ -55,6 +56,7 @@ ON_A_FILE = (
     "test_dedupe",
     "test_installation_pause",
     "test_histories",
+    "test_rollups",
 )
 """What `make test` runs on SQLite too: life, locks, what commits, what races. The rest goes the same way as in memory: `make test-full`."""
 
@@ -114,6 +116,7 @@ async def store(
     try:
         yield store
         assert await store.recount() == 0, "a counter that a limit relies on is wrong"
+        assert await uncounted(store) == {}, "runs ended that the roll-ups do not know of"
     finally:
         await store.close()
 

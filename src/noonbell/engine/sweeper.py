@@ -4,6 +4,7 @@
     past its deadline      `timeout`, and the retry policy decides
     no callback in time    `callback_timeout`, and the retry policy decides
     no worker for it       nothing is settled; the event `task.no_worker` tells of it
+    runs that ended        their figures are added up
     a key with room        the store lets in what it holds back; that is seldom left to the sweep
     never claimed in time  the store ends it as a skip, `expired`
     a join out of time     the store ends it as a skip, `upstream_missing`, and goes on with what was too much for one transaction
@@ -48,12 +49,18 @@ logger = logging.getLogger("noonbell.engine")
 _WAITING: Final[Mapping[str | None, str]] = {None: "an HTTP call", COMMAND_TYPE: "a command"}
 _SIGN = 1 * SECOND
 """A heartbeat counts as a sign of life for an attempt only this long after it was found past its deadline."""
+_FORGOTTEN = 1_000
+"""Old sums that are removed in one transaction."""
 _FORGET = 24 * 3600 * SECOND
 """A worker that has been silent for a day is taken off the list."""
 _HANGS = (
     ", and its worker could not end it: the handler blocks the event loop (the run's log says so), or goes on although it"
     " was canceled"
 )
+_FOLD = 2.0
+"""Seconds between two times that figures are added up. Until then they are read from what each batch left."""
+_FOLDED = 500
+"""Deltas that are added in one transaction, or rows of history that are counted again."""
 _WATCHED = 10_000
 """Attempts past their deadline that are remembered at once."""
 
@@ -82,6 +89,7 @@ class Sweeper:
         self._draw, self._monotonic = draw, monotonic
         self._overtime: dict[tuple[RunId, int], Instant] = {}
         self._upkeep_at = monotonic() + upkeep * (0.5 + 0.5 * draw())
+        self._fold_at = monotonic() + _FOLD * draw()
         self._look, self._grace, self._look_at = look, grace, monotonic() + look * (0.5 + 0.5 * draw())
 
     async def tick(self) -> float:
@@ -106,16 +114,32 @@ class Sweeper:
             self._look_at = self._monotonic() + self._look
             await self.look_for_workers()
             batch_done()
+        is_full = await self._fold()
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
-        is_full = (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
+        is_full = (
+            is_full or (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
+        )
         is_full = is_full or opened >= self._batch
         is_full = is_full or expired.looked_at >= self._batch
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def _fold(self) -> bool:
+        """Add up the figures of runs that ended, a batch at a time; whether there is more to add."""
+        if self._monotonic() < self._fold_at:
+            return False
+        folded = await self._store.fold_rollups(_FOLDED)
+        batch_done()
+        more = folded < _FOLDED and await self._store.rebuild_rollups(_FOLDED)
+        batch_done()
+        is_full = more or folded >= _FOLDED
+        if not is_full:
+            self._fold_at = self._monotonic() + _FOLD
+        return is_full
 
     async def look_for_workers(self) -> None:
         """Log each task whose runs no worker alive could take, once; the store writes the event in the same call."""
@@ -135,6 +159,8 @@ class Sweeper:
         if wrong:
             logger.warning("%d counters of limits were wrong and have been set right", wrong)
             self._wakeup.signal(ANY_QUEUE)
+        while await self._store.forget_rollups(_FORGOTTEN) >= _FORGOTTEN:
+            batch_done()
         now = await self._store.now()
         for worker in await self._store.workers():
             if worker.heartbeat_at < now - _FORGET:

@@ -26,6 +26,7 @@ from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
 from noonbell.model.join import Follower, Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
+from noonbell.model.rollup import RebuildState, RollUp, Scope, Span, Stretch
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.spawn import ChildState
 from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
@@ -189,6 +190,17 @@ class Queries(Protocol):
 
         Tasks without a run are left out. The questions it takes are as many for a hundred tasks as for one.
         """
+
+    async def rollups(
+        self, kind: Scope, stretch: Stretch, *, names: Sequence[str] | None = None, step: Span | None = None
+    ) -> list[RollUp]:
+        """Figures of runs that ended in the stretch, of each name or of these, for each `step` or all of it. Complete at once."""
+
+    async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
+        """The names with the most runs that ended in the hours of the stretch, as far as they are added up."""
+
+    async def rebuild_state(self) -> RebuildState:
+        """How far a count from history has come."""
 
     async def outages(self, since: Instant, until: Instant) -> list[Outage]:
         """Those that touch the stretch, oldest first."""

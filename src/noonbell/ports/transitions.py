@@ -30,6 +30,7 @@ from noonbell.model.request import (
     TaskEdit,
     UnservedTask,
 )
+from noonbell.model.rollup import RebuildState
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.spawn import ChildRequest
 from noonbell.model.subscription import (
@@ -593,6 +594,18 @@ class Transitions(Protocol):
 
     async def forget_deliveries(self, before: Instant, limit: int) -> int:
         """Remove deliveries that ended before, from among the `limit` oldest; how many it was."""
+
+    async def fold_rollups(self, limit: int) -> int:
+        """Add to the sums what up to `limit` transactions that ended runs have left; how many it was. Nothing is added twice."""
+
+    async def forget_rollups(self, limit: int) -> int:
+        """Remove sums of minutes, hours and days that are older than such sums are kept, up to `limit` of each; how many."""
+
+    async def order_rebuild(self, since: Instant | None, until: Instant | None) -> RebuildState:
+        """Count whole days again from history: these, or all from which nothing was removed. `rebuild_rollups` does it."""
+
+    async def rebuild_rollups(self, limit: int) -> bool:
+        """The next step of an ordered count, through up to `limit` rows; False when there is none, or another node is at it."""
 
     async def recount(self) -> int:
         """Set every counter right that a limit relies on; how many were wrong. A sound store answers 0."""

@@ -140,6 +140,20 @@ written as (
         lost_count = e.lost_count, worker_id = e.worker_id, next_retry_time = null, response_code = e.code,
         result = e.result, error_message = e.message, error_details = e.details, task_version = e.version
     from ended e cross join now where r.id = any(array[e.run_id])
+    returning e.task_id, r.queue, e.worker_id, e.status, greatest(0, now.at - e.claimed_at) as duration,
+        case when e.attempt = 1 then greatest(0, e.claimed_at - case when r.origin = 'schedule' then r.run_at
+             else greatest(r.run_at, r.created_at) end) end as delay,
+        case when e.attempt = 1 then greatest(0, e.claimed_at - greatest(r.run_at, r.created_at)) end as waited
+),
+counted_up as (
+    insert into rollup_deltas (id, at, data)
+    select ${8}, (select at from now), '[' || string_agg('[' || task_id || ',' || to_json(queue)
+        || ',' || coalesce(to_json(worker_id)::text, 'null') || ',"' || status || '",0,' || (select at from now)
+        || ',' || runs || ',' || duration || ',' || coalesce(delay::text, 'null') || ',' || coalesce(waited::text, 'null')
+        || ']', ',') || ']'
+    from (select task_id, queue, worker_id, status, duration, delay, waited, count(*) as runs
+          from written group by 1, 2, 3, 4, 5, 6, 7) alike
+    having count(*) > 0
 ),
 kept as (
     insert into bodies (run_id, attempt, request_headers, request_body, response_headers, response_body, truncated)

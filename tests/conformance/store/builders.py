@@ -277,11 +277,11 @@ async def finished(store: Store, task: Task, status: RunStatus = S.SUCCESS, **pu
 
 
 def left_over(before: Mapping[str, int], after: Mapping[str, int], *but: str) -> dict[str, int]:
-    """The tables that have more rows than before; but those of events, counters and what the caller names."""
+    """The tables that have more rows than before; but those of events, counters, roll-ups and what the caller names."""
     return {
         table: count
         for table, count in after.items()
-        if count > before.get(table, 0) and not any(word in table for word in ("event", "counter", *but))
+        if count > before.get(table, 0) and not any(word in table for word in ("event", "counter", "rollup", *but))
     }
 
 

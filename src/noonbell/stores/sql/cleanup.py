@@ -8,7 +8,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import keys, limits
+from noonbell.stores.sql import keys, limits, rollups
 from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
@@ -39,6 +39,7 @@ def clean(
             yield from q.delete_by(table, "run_id", whole)
         yield from _forget_joins(q, "run_id", ids)
         yield from _note_cleaned(q, ids)
+        yield from rollups.note_cleaned(before)
         failpoint.hit("K14")
         yield from q.delete_by("runs", "id", whole)
     return len(ids)

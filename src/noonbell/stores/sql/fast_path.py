@@ -18,7 +18,7 @@ from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
 from noonbell.model.task import TaskStatus
-from noonbell.stores.sql import claim, settle
+from noonbell.stores.sql import claim, rollups, settle
 from noonbell.stores.sql.active_runs import Place, count_at_gates, flags_for
 from noonbell.stores.sql.claim import Special
 from noonbell.stores.sql.dialect import Dialect
@@ -342,6 +342,7 @@ def settle_plain(q: Dialect, cache: TaskView, settlements: Sequence[Settlement])
                 bodies.append((settlement.run_id, attempt, *texts_of(settlement.bodies)))
     for (status, version, code), ended in alike.items():
         yield from _finish_alike(q, now, status or RunStatus.FAILED, version, code, ended, done)
+    yield from rollups.note(q, list(done))
     yield from write_texts(bodies)
     yield from count_at_gates(used=freed)
     late: list[SettleResult] = []

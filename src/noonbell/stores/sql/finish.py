@@ -21,7 +21,7 @@ from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
 from noonbell.policy.account import cursor_after_run
 from noonbell.policy.calendar import stopped
-from noonbell.stores.sql import calls, children, flows, joins
+from noonbell.stores.sql import calls, children, flows, joins, rollups
 from noonbell.stores.sql.active_runs import (
     OF_TASK,
     Live,
@@ -227,6 +227,7 @@ def _write_history(q: Dialect, now: Instant, endings: Sequence[Ending]) -> Work[
     versions = [(e.live.run_id, e.task_version) for e in others if e.task_version is not None]
     if versions:
         yield UpdateMany("runs", "id", ("task_version",), versions)
+    yield from rollups.note(q, [ending.live.run_id for ending in endings])
 
 
 def _write_leased(q: Dialect, now: Instant, endings: Sequence[Ending]) -> Work[None]:

@@ -32,7 +32,7 @@ from noonbell.model.run import (
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.policy.account import Facts, needs
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import keys
+from noonbell.stores.sql import keys, rollups
 from noonbell.stores.sql.active_runs import (
     STARTED,
     WAITING,
@@ -215,6 +215,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     if expiries:
         yield InsertMany("expiries", ("run_id", "at"), expiries)
+    skipped = [n for n in new_runs if n.skip_reason is not None]
+    yield from rollups.note_skipped(now, [(n.task.id, n.task.spec.queue, n.parent_id) for n in skipped])
     yield from keys.enter(q, cache, entries, gates)
     yield from gates.write()
 

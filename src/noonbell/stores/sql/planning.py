@@ -22,6 +22,7 @@ from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, DueRun, Facts, account
 from noonbell.policy.quiet import quiet_at
+from noonbell.stores.sql import rollups
 from noonbell.stores.sql.active_runs import note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
@@ -136,6 +137,7 @@ def account_for(
     yield from add_skip_reasons(q, done.new_runs)
     if dropped:
         yield InsertMany("dropped", DROPPED_COLUMNS, dropped)
+        yield from rollups.note_dropped(now, done.misfires)
     yield from note_skip_answers(answers)
     if cursors:
         yield UpdateMany("cursors", "task_id", _MOVED, sorted(cursors, key=itemgetter(0)))

@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from noonbell.clock import SECOND, Clock, Instant
+from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.attempt import Settlement, SettleResult
@@ -59,6 +60,7 @@ from noonbell.stores.sql import (
 from noonbell.stores.sql import calendars as calendar_rows
 from noonbell.stores.sql import events as event_log
 from noonbell.stores.sql import joins as following
+from noonbell.stores.sql import rollups as rollup_rows
 from noonbell.stores.sql import settle as settling
 from noonbell.stores.sql import subscriptions as webhooks
 from noonbell.stores.sql import tasks as task_changes
@@ -590,6 +592,24 @@ class SqlStore(TransitionRunner):
     reseal_channels = write(access.reseal_channels)
     reseal_subscriptions = write(webhooks.reseal_subscriptions)
     reseal_calls = write(calls.reseal_calls)
+
+    # Roll-ups
+
+    @observed()
+    async def fold_rollups(self, limit: int) -> int:
+        if not await self._read(rollup_rows.is_due):
+            return 0
+        folded = await self._write(lambda _: rollup_rows.fold(self.dialect, limit))
+        if folded:
+            failpoint.hit("K38")
+        return folded
+
+    forget_rollups = write(rollup_rows.forget)
+    rollups = read(rollup_rows.rollups)
+    busiest = read(rollup_rows.busiest)
+    rebuild_state = read(rollup_rows.rebuild_state)
+    order_rebuild = write(rollup_rows.order_rebuild)
+    rebuild_rollups = write(rollup_rows.rebuild)
 
     # Upkeep
 

@@ -20,6 +20,7 @@ from noonbell.model.account import Label, StatusChange
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
+from noonbell.model.rollup import Scope
 from noonbell.model.run import Origin
 from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
@@ -569,6 +570,7 @@ def purge_rows(task_id: TaskId) -> Work[None]:
         yield delete_rows(table, task_id=task_id)
     yield delete_rows("edges", upstream_id=task_id)
     yield delete_rows("tasks", id=task_id)
+    yield delete_rows("rollups", kind=str(Scope.TASK), name=str(task_id))
     scope = f"task:{task_id}"
     yield Execute(
         "delete from rates where scope = :scope or scope like :keyed", {"scope": scope, "keyed": f"{scope}:%"}

@@ -1,0 +1,76 @@
+"""`noonbell stats`: figures counted again from the history of a store. That needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.root import NounGroup
+from noonbell.cli.store import missing_file
+
+if TYPE_CHECKING:
+    from noonbell.clock import Instant
+    from noonbell.settings import Settings
+
+_ROWS = 1_000
+"""Rows of history in one transaction."""
+
+
+@click.group("stats", cls=NounGroup)
+def stats_command() -> None:
+    """Figures of runs that ended."""
+
+
+@stats_command.command("rebuild")
+@config_option
+@store_option
+@click.option("--from", "since", metavar="DAY", help="The first day [the first from which no run was removed].")
+@click.option("--to", "until", metavar="DAY", help="Up to this day, and not the day itself [now].")
+def rebuild_command(files: tuple[str, ...], store: str | None, since: str | None, until: str | None) -> None:
+    """Count the figures of whole days (UTC) again from history; it may be in use meanwhile.
+
+    While it goes on, those days have too few runs. Cut off, it goes on in any server, or when it is called again.
+    """
+    settings = load_settings(files, store__url=store).settings
+    asyncio.run(_rebuild(settings, _day("--from", since), _day("--to", until)))
+
+
+def _day(option: str, text: str | None) -> Instant | None:
+    """A date as 2026-11-01, which begins at midnight UTC."""
+    from datetime import UTC, date, datetime, time
+
+    from noonbell.clock import from_datetime
+    from noonbell.errors import InvalidArgument
+
+    if text is None:
+        return None
+    try:
+        return from_datetime(datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)))
+    except ValueError:
+        raise InvalidArgument.field(option, f"is {text!r}; expected a date such as 2026-11-01") from None
+
+
+async def _rebuild(settings: Settings, since: Instant | None, until: Instant | None) -> None:
+    from noonbell.clock import rfc3339
+    from noonbell.errors import NotFound
+    from noonbell.wiring import make_store
+
+    missing = missing_file(settings.store.url)
+    if missing is not None:
+        raise NotFound(f"there is no file {missing}; say where the store is with --store")
+    store = make_store(settings)
+    await store.open()
+    try:
+        await store.order_rebuild(since, until)
+        state = await store.rebuild_state()
+        while state.is_under_way:
+            if not await store.rebuild_rollups(_ROWS):
+                await asyncio.sleep(0.1)  # a server is at it
+            state = await store.rebuild_state()
+    finally:
+        await store.close()
+    until = state.until if state.until is not None and state.until > state.since else state.since
+    click.echo(f"counted again: {rfc3339(state.since)} to {rfc3339(until)}")
