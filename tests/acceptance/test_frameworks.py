@@ -1,0 +1,142 @@
+"""The example applications under load, killed in the middle of it: no order without its job, no job without its order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from services import wait_until
+
+EXAMPLES = Path(__file__).parents[2] / "examples/frameworks"
+PATIENCE = 60.0
+
+COMMANDS = {
+    "fastapi": ("-m", "uvicorn", "fastapi_shop:app", "--port", "{port}"),
+    "flask": ("flask_shop.py",),
+    "django": ("django_shop.py", "runserver", "--noreload", "{port}"),
+}
+
+
+class Shop:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, database: str) -> None:
+        self.process, self.port, self.database = process, port, database
+
+    def order(self, quantity: int = 1) -> int:
+        """The status; 0 if there was no answer."""
+        body = json.dumps({"item": "bell", "quantity": quantity}).encode()
+        address = f"http://127.0.0.1:{self.port}/orders"
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
+                return int(answer.status)
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return refused.code
+        except OSError:
+            return 0
+
+    def numbers(self) -> tuple[set[int], set[int]]:
+        """Of the orders, and of the orders that the runs are for."""
+        return asyncio.run(self._numbers())
+
+    async def _numbers(self) -> tuple[set[int], set[int]]:
+        connection = await asyncpg.connect(self.database)
+        try:
+            # One snapshot: what the process had sent before it was killed may be committed at any moment.
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                orders = {row[0] for row in await connection.fetch("select id from orders")}
+                keys = {row[0] for row in await connection.fetch("select key from noonbell.runs where key is not null")}
+        finally:
+            await connection.close()
+        return orders, {int(key.removeprefix("order-")) for key in keys}
+
+    def is_up_or_ended(self) -> bool:
+        return self.order() == 201 or self.process.poll() is not None
+
+
+def free_port() -> int:
+    """Below those that the kernel gives to callers: one that asks such a port before the server does may get it, and hold it."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
+
+
+def launched(kind: str, database: str, log: Path, cleanup: contextlib.ExitStack) -> Shop:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, *(word.format(port=port) for word in COMMANDS[kind])],
+        cwd=EXAMPLES,
+        env=os.environ | {"DATABASE_URL": database, "PORT": str(port), "NOONBELL_STORE__POOL_SIZE": "2"},
+        stdout=subprocess.DEVNULL,
+        stderr=cleanup.enter_context(log.open("wb")),
+    )
+    cleanup.callback(process.wait)
+    cleanup.callback(process.kill)
+    return Shop(process, port, database)
+
+
+@pytest.fixture
+def start(fresh_postgres: Callable[[], str], tmp_path: Path) -> Iterator[Callable[[str], Shop]]:
+    with contextlib.ExitStack() as cleanup:
+
+        def begin(kind: str) -> Shop:
+            database, log = fresh_postgres(), tmp_path / "log"
+            while True:
+                shop = launched(kind, database, log, cleanup)
+                wait_until(shop.is_up_or_ended, PATIENCE)
+                if shop.process.poll() is None:
+                    return shop
+                # Other tests may hold every connection that the server has to give.
+                assert "too many clients" in log.read_text(), log.read_text()
+
+        yield begin
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_orders_and_their_jobs_are_one_commit_through_a_kill(kind: str, start: Callable[[str], Shop]):
+    shop = start(kind)
+    assert shop.order(quantity=500) == 409
+    orders, jobs = shop.numbers()
+    assert (orders, len(orders)) == (jobs, 1), "what was refused left neither"
+    answered: list[int] = []
+
+    def customer() -> None:
+        while shop.process.poll() is None:
+            status = shop.order()
+            if status == 201:
+                answered.append(status)
+
+    customers = [threading.Thread(target=customer) for _ in range(4)]
+    for each in customers:
+        each.start()
+    wait_until(lambda: len(answered) > 30, PATIENCE)
+    shop.process.send_signal(signal.SIGKILL)
+    for each in customers:
+        each.join()
+    orders, jobs = shop.numbers()
+    assert orders == jobs
+    assert len(orders) > len(answered), "each answer was committed, and the first order too"
+
+
+def test_every_example_has_its_place_on_the_page():
+    page = (EXAMPLES.parents[1] / "docs/how-to/frameworks.md").read_text()
+    for example in EXAMPLES.glob("*.py"):
+        assert f"examples/frameworks/{example.name}" in page
