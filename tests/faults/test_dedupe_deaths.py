@@ -11,7 +11,7 @@ import pytest
 
 from acceptance.harness import Nodes
 from faults.sink import Sink
-from faults.trial import KILLED, NODE, PATIENCE
+from faults.trial import KILLED, LEASE, NODE, PATIENCE
 
 LONG = 3_600
 RULES: dict[str, tuple[dict[str, Any], int]] = {
@@ -38,7 +38,7 @@ def test_a_publish_with_dedupe_that_is_repeated_after_a_death_has_one_run(
     try:
         armed = nodes.launch("--store", url, "--port", "0", env={**NODE, "NOONBELL_FAILPOINT": point})
         armed.wait_ready(PATIENCE)
-        task = armed.create(name="trial", target_url=sink.url("/ok"))
+        task = armed.create(name="trial", target_url=sink.url("/ok"), **LEASE)
         answers: list[dict[str, Any]] = []
         bodies = [{"payload": {"n": n}, "dedupe": {**fields, "key": "cart"}} for n in range(3)]
         with suppress(RemoteDisconnected, ConnectionError):  # it dies before it has answered
