@@ -88,7 +88,7 @@ def _calls(node: ServerNode, target: Target) -> dict[str, int]:
     """One that was made and told, one that waits, and one behind its key."""
     asked = {"url": target.url("/ok"), "headers": {"Authorization": "Bearer hush"}, "labels": {"team": "billing"}}
     made = node.ask("POST", "/calls", {**asked, "body": {"to": "ada"}, "success_url": target.url("/ok")})["run_id"]
-    later = {**asked, "delay_seconds": 3_600, "concurrency_key": "acme"}
+    later = {**asked, "delay_seconds": 3_600, "concurrency_key": "acme", "rate_key": "acme"}
     (first, *_) = node.ask("POST", "/calls/batch", {"calls": [later, later]})["calls"]
     node.wait_for_run(made, "SUCCESS")
     return {"call": made, "call-later": first["run_id"]}
