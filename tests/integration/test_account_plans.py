@@ -33,9 +33,10 @@ async def test_the_account_is_read_by_index(plans_url: str, opened: Open, monkey
         assert await store.wait(RunId(waiting.run_id)) is not None
         await store.cleaned(task.id)
         await store.outages(since, until)
+        await store.clock_steps(since, until)
         await store.pauses("default", since, until)
         await store.task_versions(task.id)
-    assert len(heard) >= 7
+    assert len(heard) >= 8
     for sql, args in heard:
         assert await full_scans(store, sql, tuple(args or ())) == [], sql
 

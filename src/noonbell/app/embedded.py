@@ -108,7 +108,14 @@ def planning_node(
 ) -> Node:
     """A node that sweeps and works; with `scheduler`, it plans too."""
     settings, store, wakeup = parts.settings.scheduler, parts.store, parts.wakeup
-    planner = Planner(store, wakeup, batch=settings.batch_limit, cap=settings.max_catchup, poll=settings.poll_interval)
+    planner = Planner(
+        store,
+        wakeup,
+        batch=settings.batch_limit,
+        cap=settings.max_catchup,
+        poll=settings.poll_interval,
+        node=node_name(),
+    )
     watches = {} if scheduler or not workers else {"scheduler watch": SchedulerWatch(store)}
     return Node(
         planner=planner if scheduler else None,

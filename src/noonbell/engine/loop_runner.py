@@ -475,13 +475,28 @@ _QUESTIONS = 3
 _GOOD_FOR = 60.0
 """Seconds after which an offset is measured anew: two quartz clocks drift apart by a few milliseconds in that time."""
 _TOLERANCE = 0.005
+CLOCK_STEP = 2.0
+"""Seconds: what a clock is set by without a word is less."""
 
 
 class StoreClock:
     def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._offset: float | None = None
+        self._before: float | None = None
+        """The offset until a check threw it away."""
         self._measured_at = 0.0
+        self._error = 0.0
+        """Seconds by which the offset may be wrong: half the time that the answer took."""
+        self._step = 0.0
+
+    def take_step(self) -> float | None:
+        """By how many seconds the store's clock was set since the last call, if it was by more than `CLOCK_STEP`.
+
+        A node that was suspended sees the same: its own clock stood still meanwhile.
+        """
+        step, self._step = self._step, 0.0
+        return step if abs(step) > CLOCK_STEP else None
 
     async def refresh(self) -> None:
         """Measure if the last measurement is old or was thrown away."""
@@ -490,6 +505,7 @@ class StoreClock:
 
     async def _measure(self) -> None:
         shortest = float("inf")
+        before = self._before if self._offset is None else self._offset
         for _ in range(_QUESTIONS):
             asked = self._monotonic()
             now = await self._store.now()
@@ -498,6 +514,10 @@ class StoreClock:
                 shortest = answered - asked
                 self._offset = now / SECOND - (asked + answered) / 2
         self._measured_at = self._monotonic()
+        error, self._error = self._error, shortest / 2
+        if before is not None and self._offset is not None and abs(self._offset - before) > error + self._error:
+            self._step += self._offset - before
+        self._before = None
 
     def check(self, now: Instant, asked: float, answered: float) -> None:
         """The store's clock was at `now` at some moment between `asked` and `answered` (monotonic)."""
@@ -505,7 +525,7 @@ class StoreClock:
             return
         earliest, latest = asked + self._offset - _TOLERANCE, answered + self._offset + _TOLERANCE
         if not earliest <= now / SECOND <= latest:
-            self._offset = None
+            self._before, self._offset = self._offset, None
 
     def until(self, instant: Instant) -> float:
         """Seconds from now to an instant of the store's clock; below zero if it has passed. Zero if nothing is known."""

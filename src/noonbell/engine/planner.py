@@ -9,6 +9,7 @@ cursor or delayed run is due by the store's clock; a signal or the poll interval
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import StoreClock, batch_done
 from noonbell.model.request import Planned
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
+
+logger = logging.getLogger("noonbell.engine")
 
 _SAYS_SO = 10.0
 """Seconds between two notes in the store that a scheduler is alive. `model.worker` says when it counts as gone."""
@@ -35,12 +38,14 @@ class Planner:
         poll: float = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
         observe: Callable[[Planned, float], None] | None = None,
+        node: str | None = None,
     ) -> None:
-        """`observe` is called for every pass, with the seconds that it took. `cap` is the most that FIRE_NOW catches up."""
+        """`node`: the name under which it notes that the store's clock was set. `observe` is called for every pass, with the seconds that it took. `cap` is the most that FIRE_NOW catches up."""
         self._store, self._wakeup = store, wakeup
         self._batch, self._cap, self._poll = batch, cap, poll
         self._monotonic, self._observe = monotonic, observe
         self._time = StoreClock(store, monotonic)
+        self._node = node
         self._expected: Instant | None = None
         self._said_so: float | None = None
         """When (monotonic) the store was last told that this planner is alive."""
@@ -52,6 +57,7 @@ class Planner:
     async def tick(self) -> float:
         """Make runs of all that is due, and make ready what waited for its time. Seconds until more is due."""
         await self._time.refresh()
+        await self._note_clock_step()
         while True:
             planned, full = await self._plan()
             batch_done()
@@ -73,6 +79,19 @@ class Planner:
         if self._said_so is None or now - self._said_so >= _SAYS_SO:
             await self._store.note_scheduler()
             self._said_so = now
+
+    async def _note_clock_step(self) -> None:
+        step = self._time.take_step()
+        if step is None:
+            return
+        what = (
+            "forward: slots of that time come early"
+            if step > 0
+            else "back: slots of that time are done, and none comes until then"
+        )
+        logger.warning("the store's clock was set by %+.1f s, %s", step, what)
+        if self._node is not None:
+            await self._store.note_clock_step(step, self._node)
 
     async def _plan(self) -> tuple[Planned, bool]:
         asked = self._monotonic()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId, RunStatus, SkipReason
 from noonbell.model.task import TaskId
@@ -72,6 +72,19 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     until: Instant
     node: str
     reason: str | None = None
+
+
+class ClockStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's clock was set. It showed `since` and `until`, the earlier moment first; `step`: microseconds, below zero if back."""
+
+    since: Instant
+    until: Instant
+    step: int
+    node: str
+
+    @property
+    def seconds(self) -> float:
+        return self.step / SECOND
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from noonbell.model.access import AuditEnd, AuditEntry, Token
 from noonbell.model.account import (
     Activity,
     CleanedSlots,
+    ClockStep,
     Inconsistency,
     InstallationPause,
     KeyLine,
@@ -204,6 +205,9 @@ class Queries(Protocol):
 
     async def outages(self, since: Instant, until: Instant) -> list[Outage]:
         """Those that touch the stretch, oldest first."""
+
+    async def clock_steps(self, since: Instant, until: Instant) -> list[ClockStep]:
+        """When the store's clock was set, if it showed a moment of the stretch before or after, or passed it over."""
 
     async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
         """When the queue was paused within the stretch, by whom and until when, oldest first."""

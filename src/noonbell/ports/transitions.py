@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from noonbell.clock import Instant
 from noonbell.model.access import AuditAction, AuditEntry, Role, Token
-from noonbell.model.account import InstallationPause, Outage
+from noonbell.model.account import ClockStep, InstallationPause, Outage
 from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
@@ -219,6 +219,9 @@ class Transitions(Protocol):
 
     async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
         """A node says that it could not reach the store, or could not get on, for the `seconds` before now, and why."""
+
+    async def note_clock_step(self, seconds: float, node: str) -> ClockStep | None:
+        """A node says that the store's clock was set by `seconds`, just now. None, and nothing is written: another node said so."""
 
     # Claim, execute, settle
 

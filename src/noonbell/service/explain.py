@@ -48,6 +48,8 @@ from noonbell.service.translation import Translator
 from noonbell.when import Composed, zones
 from noonbell.when.calendar import Placed, Placement
 
+_NOTICED = 2 * SECOND
+"""Microseconds until a node has noticed that the clock was set."""
 _MONTH: Final = 32 * 86_400
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 _WAITING_SEEN: Final = 50
@@ -203,6 +205,10 @@ class Explain:
             found = await self._without_run(history, stretch, slot)
         if found.cause != "not_a_slot":
             found.slot = slot
+            for step in await self._store.clock_steps(at, Instant(at + _NOTICED)):
+                key = "and_clock_forward" if step.step > 0 else "and_clock_back"
+                facts = {"since": step.since, "until": step.until, "span": abs(step.seconds), "node": step.node}
+                found.more.append((key, facts))
         return found
 
     async def _follows(self, history: TaskHistory, stretch: VersionSpan, at: Instant) -> SlotFinding | None:

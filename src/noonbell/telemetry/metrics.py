@@ -192,6 +192,11 @@ class Metrics:
             "noonbell_store_errors", "Calls that the store did not answer, by call.", ("call",)
         )
         self.store_up = self._gauge("noonbell_store_up", "1 if the store answered when last asked.")
+        self.clock_steps = self._counter(
+            "noonbell_store_clock_steps",
+            "Times that this node saw the store's clock set by more than 2 s.",
+            ("direction",),
+        )
         self.pool_used = self._gauge("noonbell_store_pool_used", "Calls to the store under way.")
         self.pool_size = self._gauge("noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.")
         self.pool_size.set(pool_size)
@@ -427,6 +432,10 @@ class Ledger:
     def expire(self, expired: ExpiredSkips, *_: Any) -> None:
         if expired.tasks:
             self._metrics.ended(RunStatus.SKIPPED, len(expired.tasks))
+
+    def note_clock_step(self, _noted: object, seconds: float, *_: Any) -> None:
+        """Also one that another node has noted: each node counts what it saw."""
+        self._metrics.clock_steps.labels("forward" if seconds > 0 else "back").inc()
 
     def plan(self, planned: Planned, *_: Any) -> None:
         metrics = self._metrics

@@ -802,6 +802,21 @@ async def test_a_run_of_a_trigger_has_no_slot(store: Store, clock: ManualClock):
     assert (await Explain(store).of_run(run_id))["cause"] == "ran"
 
 
+@pytest.mark.parametrize(
+    ("step", "words"), [(30.0, "was set forward by 30 s"), (-30.0, "was set back by 30 s")], ids=["forward", "back"]
+)
+async def test_a_slot_that_a_step_of_the_clock_touched_names_it(
+    store: Store, clock: ManualClock, step: float, words: str
+):
+    task = await store.create_task(job(schedule=every(10)))
+    clock.set(at(60) if step > 0 else at(30))
+    await store.note_clock_step(step, "n1")
+    clock.set(at(65))
+    await store.plan(10, cap=100)
+    assert words in (await why(store, task, 40))["message"]
+    assert "clock" not in (await why(store, task, 20))["message"]
+
+
 async def test_an_outage_that_is_too_short_to_matter_is_not_noted(store: Store, clock: ManualClock):
     node = PlanningNode(store, clock)
     for away in (True, False):

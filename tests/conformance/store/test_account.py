@@ -27,8 +27,8 @@ from conformance.store.builders import (
     started,
     trigger,
 )
-from noonbell.clock import Instant, ManualClock
-from noonbell.model.account import Activity, CleanedSlots, Outage, Pause, Wait
+from noonbell.clock import SECOND, Instant, ManualClock
+from noonbell.model.account import Activity, CleanedSlots, ClockStep, Outage, Pause, Wait
 from noonbell.model.run import RunId, RunStatus, SkipReason
 from noonbell.model.task import Fanout, OverlapAction, RateLimit, TaskId, TaskStatus
 from noonbell.model.worker import Queue, WorkerInfo
@@ -289,6 +289,24 @@ async def test_outages_and_pauses_that_were_over_before_are_forgotten(store: Sto
     await store.clean_rest(at(150), 100)
     assert [one.until for one in await store.outages(START, FAR)] == [at(200)]
     assert len(await store.pauses("default", START, FAR)) == 1, "it is not over"
+
+
+async def test_a_step_of_the_clock_is_noted_once_and_found_for_what_it_passed_over(store: Store, clock: ManualClock):
+    clock.set(at(100))
+    noted = await store.note_clock_step(30.0, "n1")
+    assert noted == ClockStep(since=at(70), until=at(100), step=30 * SECOND, node="n1")
+    clock.set(at(101))
+    assert await store.note_clock_step(30.2, "n2") is None, "another node has seen the same"
+    assert await store.clock_steps(at(85), at(85)) == [noted]
+    assert await store.clock_steps(START, at(69)) == []
+    clock.set(at(60))
+    back = await store.note_clock_step(-41.5, "n1")
+    assert back == ClockStep(since=at(60), until=at(101.5), step=-41_500_000, node="n1")
+    assert await store.clock_steps(START, FAR) == [noted, back]
+    told = await store.events(0)
+    assert {one.data["seconds"] for one in told if one.type == "store.clock_stepped"} == {30, -41.5}
+    await store.clean_rest(at(101), 100)
+    assert await store.clock_steps(START, FAR) == [back]
 
 
 # ---- activity

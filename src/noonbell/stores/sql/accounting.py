@@ -10,6 +10,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.model.account import (
     Activity,
     CleanedSlots,
+    ClockStep,
     Inconsistency,
     InconsistencyKind,
     Outage,
@@ -33,6 +34,9 @@ from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, W
 from noonbell.stores.sql.workers import SCHEDULER
 
 _OUTAGE = Record(Outage)
+_STEP = Record(ClockStep)
+_SAME_STEP = 60 * SECOND
+"""Microseconds within which two nodes that saw the clock step by the same time mean one step."""
 _REASON = 500
 """Characters of an outage's reason that are kept."""
 _RUNNING = (Place.LEASED, Place.PARENT, Place.GATHERING)
@@ -92,6 +96,33 @@ def outages(since: Instant, until: Instant) -> Work[list[Outage]]:
         {"since": since, "until": until},
     )
     return [_OUTAGE.read(row) for row in rows]
+
+
+def note_clock_step(seconds: float, node: str) -> Work[ClockStep | None]:
+    """None: another node has noted it."""
+    now = yield Now()
+    step = round(seconds * SECOND)
+    since, until = sorted((now - step, now))
+    found = ClockStep(since=Instant(since), until=Instant(until), step=step, node=node)
+    noted = yield Fetch(
+        "select step from clock_steps where until >= :since and until <= :until",
+        {"since": until - _SAME_STEP, "until": until + _SAME_STEP},
+    )
+    if any(abs(other - step) < SECOND for (other,) in noted):
+        return None
+    ids = yield NewIds(1)
+    yield InsertMany("clock_steps", ("id", *_STEP.columns), [(ids[0], *_STEP.row(found))])
+    data = {"node": node, "since": found.since, "until": found.until, "seconds": round(seconds, 3)}
+    yield from tell("store.clock_stepped", [(None, None, data)])
+    return found
+
+
+def clock_steps(since: Instant, until: Instant) -> Work[list[ClockStep]]:
+    rows = yield Fetch(
+        f"select {_STEP.select()} from clock_steps where until >= :since and since <= :until order by id limit 1000",
+        {"since": since, "until": until},
+    )
+    return [_STEP.read(row) for row in rows]
 
 
 # Why a run waits

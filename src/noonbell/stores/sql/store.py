@@ -359,6 +359,8 @@ class SqlStore(TransitionRunner):
     activity = read(accounting.activity)
     note_outage = write(accounting.note_outage)
     outages = read(accounting.outages)
+    note_clock_step = write(accounting.note_clock_step, events=bool)
+    clock_steps = read(accounting.clock_steps)
     pauses = read(worker_rows.pauses)
     pause_installation = write(pausing.pause_installation, events=itemgetter(1), retry=True)
     resume_installation = write(pausing.resume_installation, events=bool)
