@@ -39,6 +39,8 @@ class Receiver:
     accepted: list[dict[str, Any]] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    says: str | None = None
+    """What it answers with, where a test says so."""
     at_once: int = 0
     most_at_once: int = 0
 
@@ -56,7 +58,7 @@ class Receiver:
         if status == 200:
             self.accepted.append(body)
         self.at_once -= 1
-        return web.Response(status=status, text=f"answer {status}")
+        return web.Response(status=status, text=self.says or f"answer {status}")
 
     def ids(self) -> list[str]:
         return [body["id"] for body in self.accepted]
@@ -244,6 +246,38 @@ async def test_a_failing_event_holds_back_its_own_run_and_no_other(
     receiver.answer = lambda _: 200
     await scene.pass_(120)
     assert [b["type"] for b in receiver.accepted if b["data"]["run_id"] == bad] == ["run.scheduled", "run.canceled"]
+
+
+async def test_the_event_after_one_that_failed_waits_in_the_same_pass(
+    scene: Scene, store: MemoryStore, receiver: Receiver
+):
+    await scene.subscribe(types=("run",))
+    run = await publish(store, await store.create_task(job("t")))
+    await store.cancel([run])
+    receiver.answer = lambda body: 500 if body["type"] == "run.scheduled" else 200
+    await scene.pass_()
+    assert [body["type"] for body in receiver.asked] == ["run.scheduled"]
+    receiver.answer = lambda _: 200
+    await scene.pass_(30)
+    assert [body["type"] for body in receiver.accepted] == ["run.scheduled", "run.canceled"]
+
+
+async def test_what_a_receiver_repeats_of_the_secret_and_the_address_is_not_kept(
+    scene: Scene, store: MemoryStore, receiver: Receiver
+):
+    receiver.url += "/path-that-few-know?key=query-that-few-know"
+    receiver.says = f"{SECRET} {receiver.url}"
+    await scene.subscribe(types=("run",))
+    await publish(store, await store.create_task(job("t")))
+    await scene.pass_()
+    (done,) = await store.webhook_deliveries("s")
+    kept = await store.webhook_delivery("s", done.id)
+    assert kept is not None
+    assert kept.status is WebhookStatus.DELIVERED
+    assert kept.response is not None
+    text = msgspec.json.encode(kept).decode()
+    for secret in (SECRET, "path-that-few-know", "query-that-few-know"):
+        assert secret not in text
 
 
 async def test_after_the_window_it_is_disabled_with_an_alert_and_goes_on_when_it_is_active_again(

@@ -40,6 +40,10 @@ class Planted:
         self.hook_path = canary("hook-path")
         self.webhook_secret = canary("webhook-secret")
         self.webhook_path = canary("webhook-path")
+        self.broker_password = canary("broker-password")
+        self.broker_header = canary("broker-header")
+        self.metadata = canary("metadata")
+        self.variable = canary("variable")
 
     def all(self) -> list[str]:
         """What to look for; one with letters that JSON and addresses spell otherwise is looked for by its stem."""
@@ -65,6 +69,37 @@ class Planted:
             "body_template": '{"run": {{run_id}}, "token": "{{callback_token}}"}',
             **more,
         }
+
+    def others(self) -> list[dict[str, Any]]:
+        """Tasks that reach something else than HTTP. Nothing listens there: their runs fail, or wait for a worker."""
+        url, headers = "127.0.0.1:9/{}", {"Authorization": f"Bearer {self.broker_header}"}
+        once = {"retry_policy": {"max_retries": 0}}
+        return [
+            {
+                "name": "amqp",
+                "amqp": {
+                    "url": f"amqp://ann:{self.broker_password}@{url.format('')}",
+                    "routing_key": "q",
+                    "headers": headers,
+                },
+                **once,
+            },
+            {
+                "name": "redis",
+                "redis": {"url": f"redis://:{self.broker_password}@{url.format(0)}", "stream": "s"},
+                **once,
+            },
+            {
+                "name": "grpc",
+                "grpc": {
+                    "address": "127.0.0.1:9",
+                    "method": "bell.Bell/Ring",
+                    "metadata": {"authorization": f"Bearer {self.metadata}"},
+                },
+                **once,
+            },
+            {"name": "command", "command": ["/bin/ls"], "env": {"API_KEY": self.variable}},
+        ]
 
     def channels(self, url: str) -> list[dict[str, Any]]:
         headers = {"X-Token": self.channel_header}

@@ -52,6 +52,8 @@ async def working(url: str, key_file: Path | None, planted: Planted | None = Non
 async def plant(api: Api, planted: Planted, target: str) -> int:
     """A canary everywhere, changed and run, with a failure that alerts tell of."""
     task = int((await api.good("POST", "/tasks", planted.task(target), 201))["id"])
+    for other in planted.others():
+        await api.good("POST", "/tasks", other, 201)
     for channel in planted.channels(target):
         await api.good("POST", "/alerts/channels", channel, 201)
     await api.good("PATCH", f"/tasks/{task}", {"priority": 3})
@@ -188,7 +190,8 @@ async def test_after_a_rotation_the_old_key_is_not_needed_and_does_not_open(kind
         await api.good("PATCH", f"/tasks/{task}", {"secret": "***", "priority": 9})
         assert (await api.store.task(task)).spec.secret.startswith("sealed:v1:old:"), "an edit alone seals nothing anew"
         done = await rotate(api.store, sealing.from_file(str(file)), batch=2)
-        assert (done.tasks, done.versions, done.channels) == (1, versions + 1, 2)
+        others = len(planted.others())
+        assert (done.tasks, done.versions, done.channels) == (1 + others, versions + 1 + others, 2)
         assert (await rotate(api.store, sealing.from_file(str(file)))).all == 0
 
     text = await dumped(url)

@@ -97,6 +97,11 @@ async def _live_in(house: House) -> None:
         told = await house.call("POST", "/tasks", planted.task(sink.url(path), name=name, **more))
         assert told.status == 201, told.text
         made[name] = told.body["id"]
+    for task in planted.others():
+        told = await house.call("POST", "/tasks", task)
+        assert told.status == 201, told.text
+        if task["name"] != "command":  # no worker runs that one
+            made[task["name"]] = told.body["id"]
     for channel in planted.channels(sink.url("/fail/hook")):
         assert (await house.call("POST", "/alerts/channels", channel)).status == 201
     await house.call("POST", "/alerts/rules", {"name": "failed"})

@@ -37,6 +37,8 @@ PYTHON = os.path.realpath(sys.executable)
 PATIENCE = 60.0
 MB = 1 << 20
 NOBODY = "nobody"
+ROOTS_GROUP = 54_321
+"""A group that the worker is in, and that no other user is."""
 SHELL = {"shell": True}
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as another user")
 
@@ -346,9 +348,14 @@ async def test_a_worker_that_is_not_root_takes_no_other_user(target: Make, monke
 async def test_a_command_of_another_user_has_nothing_of_roots(target: Make):
     script = "import json, os; print(json.dumps([os.getresuid(), os.getresgid(), os.getgroups()]))"
     worker = target("*", users=[NOBODY])
-    found = pwd.getpwnam(NOBODY)
-    uids, gids, groups = await result_of(worker, command=["/usr/bin/python3", "-c", script], user=NOBODY)
-    assert (set(uids), set(gids), 0 in groups) == ({found.pw_uid}, {found.pw_gid}, False)
+    found, before = pwd.getpwnam(NOBODY), os.getgroups()
+    os.setgroups([*before, ROOTS_GROUP])
+    try:
+        uids, gids, groups = await result_of(worker, command=["/usr/bin/python3", "-c", script], user=NOBODY)
+    finally:
+        os.setgroups(before)
+    assert (set(uids), set(gids)) == ({found.pw_uid}, {found.pw_gid})
+    assert not {0, ROOTS_GROUP} & set(groups)
 
 
 # The file itself

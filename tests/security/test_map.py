@@ -21,8 +21,8 @@ ROOT = TESTS.parent
 EXPLAINED = ROOT / "docs" / "explanation" / "security.md"
 MAP = ROOT / "docs" / "reference" / "security-map.md"
 
-RULES = [f"S{number}" for number in range(1, 39)]
-DATA_RULES = [f"D{number}" for number in range(1, 11)]
+RULES = [f"S{number}" for number in range(1, 42)]
+DATA_RULES = [f"D{number}" for number in range(1, 15)]
 
 HALF = {
     "S13": "scopes of other tokens than a worker's, and projects: every other role holds for everything there is",

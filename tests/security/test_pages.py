@@ -30,11 +30,15 @@ async def house(request, sqlite_url, key_file) -> AsyncIterator[tuple[Api, Plant
     async with parrots() as sink, serving(sqlite_url, **sections) as api:
         for name, path in (("good", "/good"), ("bad", "/fail")):
             await api.good("POST", "/tasks", planted.task(sink.url(path), name=name), 201)
+        for task in planted.others():
+            await api.good("POST", "/tasks", task, 201)
         for channel in planted.channels(sink.url()):
             await api.good("POST", "/alerts/channels", channel, 201)
+        await api.good("POST", "/subscriptions", planted.webhook(sink.url()), 201)
+        await api.good("POST", "/subscriptions/hook/test")
         await api.parts.node.start()
         try:
-            for task in (1, 2):
+            for task in (1, 2, 3, 4, 5):  # the sixth is a command, which no worker runs
                 await ended(api, await api.trigger(task))
                 await api.good("PATCH", f"/tasks/{task}", {"priority": 1})
             yield api, planted

@@ -33,6 +33,16 @@ AUDIT_LOG = "integration/test_audit_log.py"
 PLAN, SETTLE, HOLDING, LIFE, EVENTS, FLOWS, CHILDREN = (
     f"conformance/store/test_{name}.py" for name in ("plan", "settle", "holding", "life", "events", "flows", "children")
 )
+COMMANDS, BROKERS, GRPC = (
+    "security/test_commands.py",
+    "integration/targets/test_brokers.py",
+    "integration/targets/test_grpc.py",
+)
+LOST = f"{BROKERS}::test_a_broker_that_dies_before_or_after_its_word_is_a_lost_connection_and_nothing_is_sent_twice"
+SUBSCRIPTIONS = "integration/test_subscriptions.py"
+STORED_SUBSCRIPTIONS, QUIET, CALENDARS = (
+    f"conformance/store/test_{name}.py" for name in ("subscriptions", "quiet", "calendars")
+)
 LOCKS, DURABILITY, CUT_OFF = (f"integration/test_{name}.py" for name in ("locks", "durability", "cut_off_steps"))
 
 
@@ -876,7 +886,291 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         *("            read_task(fields, now, rules)\n", "            pass\n"),
         f"{WAYS_IN}::test_validate_refuses_it_without_a_server",
     ),
-    # D1 to D9: data
+    # Commands
+    _cut(
+        *("S39", "any program is run", "targets/command/allowed.py"),
+        *("if not self._is_any and _place(program) not in", "if False and _place(program) not in"),
+        f"{COMMANDS}::test_a_program_that_is_not_in_the_file_is_refused",
+        f"{COMMANDS}::test_a_link_to_an_allowed_program_is_another_program",
+    ),
+    _cut(
+        *("S39", "a program is known by the file that its links lead to", "targets/command/allowed.py"),
+        *("os.path.join(os.path.realpath(directory), name)", "os.path.realpath(program)"),
+        f"{COMMANDS}::test_another_name_of_the_same_binary_is_another_program",
+    ),
+    _cut(
+        *("S39", "the shell need not be allowed", "targets/command/allowed.py"),
+        *("path = self._program(argv[0])", "path = SHELL if spec.shell else self._program(argv[0])"),
+        f"{COMMANDS}::test_the_shell_must_be_allowed_itself",
+    ),
+    _both(
+        *("S39", "every command is run by a shell"),
+        (
+            (
+                "targets/command/allowed.py",
+                "else [str(word) for word in spec.command or ()]",
+                'else [SHELL, "-c", " ".join(str(word) for word in spec.command or ())]',
+            ),
+            ("targets/command/allowed.py", "path = self._program(argv[0])", "path = SHELL"),
+        ),
+        f"{COMMANDS}::test_signs_of_a_shell_are_arguments",
+    ),
+    _cut(
+        *("S39", "a command has the environment of its worker", "targets/command/target.py"),
+        *('found = {\n        "PATH": PATH,', 'found = {\n        **os.environ,\n        "PATH": PATH,'),
+        f"{COMMANDS}::test_nothing_of_the_workers_environment_is_inherited",
+    ),
+    _cut(
+        *("S39", "a task sets variables by which a program runs something else", "targets/command/allowed.py"),
+        *("if self.file.env is None and changes_code(name):", "if False:"),
+        f"{COMMANDS}::test_a_variable_that_changes_what_is_run_is_refused",
+    ),
+    _cut(
+        *("S39", "a command runs in any directory", "targets/command/allowed.py"),
+        *('if roots is not None and cwd != "/" and', 'if False and roots is not None and cwd != "/" and'),
+        f"{COMMANDS}::test_a_directory_outside_of_those_allowed_is_refused",
+    ),
+    _cut(
+        *("S39", "a command takes any user", "targets/command/allowed.py"),
+        *("if user not in self.file.users:", "if False:"),
+        f"{COMMANDS}::test_a_user_that_is_not_in_the_file_is_refused",
+    ),
+    _cut(
+        *("S39", "a worker that is not root takes another user", "targets/command/allowed.py"),
+        *("if os.geteuid() != 0:", "if False:"),
+        f"{COMMANDS}::test_a_worker_that_is_not_root_takes_no_other_user",
+    ),
+    _cut(
+        *("S39", "a command of another user keeps root's groups", "targets/command/supervisor.py"),
+        *("os.setgroups([group.gr_gid for group in grp.getgrall() if account.pw_name in group.gr_mem])", "pass"),
+        f"{COMMANDS}::test_a_command_of_another_user_has_nothing_of_roots",
+    ),
+    _cut(
+        *("S39", "a command may gain privileges", "targets/command/supervisor.py"),
+        *("prctl(_NO_NEW_PRIVS, 1)", "pass"),
+        f"{COMMANDS}::test_a_command_gains_no_privileges_and_leaves_no_core",
+    ),
+    _cut(
+        *("S39", "anyone may write the file of allowed programs", "targets/command/allowed.py"),
+        *(
+            'if problem is not None:\n            raise SettingsError.field("commands"',
+            'if False:\n            raise SettingsError.field("commands"',
+        ),
+        f"{COMMANDS}::test_a_file_that_others_can_write_is_no_file",
+    ),
+    _cut(
+        *("S39", "anyone may write an allowed program", "targets/command/allowed.py"),
+        *(
+            "if not self._is_any:\n            self._check_owner(real)",
+            "if False:\n            self._check_owner(real)",
+        ),
+        f"{COMMANDS}::test_a_program_that_anyone_can_write_is_refused",
+    ),
+    _cut(
+        *("S39", "without a file every program is run", "app/embedded.py"),
+        "commands = None if options.commands is None else allowed_commands(options.commands)",
+        "from noonbell.targets.command.allowed import Allowed, AllowFile\n"
+        '    commands = Allowed(AllowFile(programs=("*",)), "none") if options.commands is None'
+        " else allowed_commands(options.commands)",
+        "acceptance/test_commands.py::test_a_command_of_a_crontab_is_run_by_a_worker_that_allows_it",
+    ),
+    _cut(
+        *("S39", "a worker of the protocol claims commands", "model/call.py"),
+        *("NAMED_TYPES: Final = (CALL_TYPE, COMMAND_TYPE)", "NAMED_TYPES: Final = (CALL_TYPE,)"),
+        f"{COMMANDS}::test_a_worker_of_the_protocol_cannot_name_itself_one_of_commands",
+    ),
+    _cut(
+        *("S39", "what left the process group of a command lives on", "targets/command/supervisor.py"),
+        "me, pause = os.getpid(), 0.001\n",
+        "me, pause = os.getpid(), 0.001\n"
+        "        with suppress(OSError):\n            os.killpg(self._pid, signal.SIGKILL)\n        return\n",
+        f"{COMMANDS}::test_a_daemon_that_left_its_group_ends_with_its_command",
+    ),
+    _both(
+        *("S39", "a command that ignores SIGTERM is left alone"),
+        (
+            (
+                "targets/command/supervisor.py",
+                "if self._kill_at is not None and now >= self._kill_at:",
+                "if False:",
+            ),
+            (
+                "targets/command/supervisor.py",
+                "if heard is None:\n            self.end_all()\n",
+                "if heard is None:\n",
+            ),
+            ("targets/command/supervisor.py", "prctl(_PDEATHSIG, signal.SIGKILL)", "pass"),
+            ("targets/command/target.py", "os.killpg(self._group, signal.SIGKILL)", "pass"),
+        ),
+        f"{COMMANDS}::test_a_command_that_ignores_term_is_killed_when_its_run_is_canceled",
+    ),
+    _both(
+        *("S39", "a command outlives its supervisor"),
+        (
+            ("targets/command/supervisor.py", "prctl(_PDEATHSIG, signal.SIGKILL)", "pass"),
+            ("targets/command/target.py", "os.killpg(self._group, signal.SIGKILL)", "pass"),
+        ),
+        f"{COMMANDS}::test_a_command_that_kills_its_supervisor_dies_with_it",
+    ),
+    _cut(
+        *("S39", "every line of a command is kept", "targets/command/target.py"),
+        *('"head_lines": 10_000,', '"head_lines": 1_000_000,'),
+        f"{COMMANDS}::test_many_short_lines_cost_little_log",
+    ),
+    _cut(
+        *("S39", "all that a command writes is held in memory", "targets/command/supervisor.py"),
+        *("while self._tail_size - len(self._tail[0][1]) >= self._tail_bytes:", "while False:"),
+        "unit/targets/test_command_output.py::test_what_lies_between_is_dropped_whole_chunk_by_whole_chunk",
+    ),
+    _cut(
+        *("S39", "the log of a run has the secrets of its command", "targets/command/target.py"),
+        *("text = conceal(line, hidden)", "text = line"),
+        f"{COMMANDS}::test_secrets_are_masked_in_log_result_and_error",
+    ),
+    _cut(
+        *("S39", "answers and pages show a command's environment", "masking.py"),
+        *("value if not value or is_harmless_variable(name) else MASK", "value"),
+        f"{COMMANDS}::test_the_variables_of_a_command_are_masked_and_not_carried_to_another_one",
+    ),
+    _cut(
+        *("S39", "a masked environment follows a task to another command", "service/secrets.py"),
+        *('_RUNS: Final = ("command", "shell", "cwd", "user")', "_RUNS: Final = ()"),
+        f"{COMMANDS}::test_the_variables_of_a_command_are_masked_and_not_carried_to_another_one",
+    ),
+    _cut(
+        *("S39", "the audit log does not say which command was set", "api/access.py"),
+        *("**noted_commands(),", ""),
+        f"{COMMANDS}::test_the_audit_log_says_who_set_which_command",
+    ),
+    # Brokers and gRPC servers
+    _cut(
+        *("S40", "the addresses of brokers pass by the guard", "targets/brokers/link.py"),
+        *("self._guard.check(each, address.port)", "pass"),
+        f"{BROKERS}::test_a_denied_address_is_not_dialled",
+        f"{BROKERS}::test_metadata_addresses_are_not_dialled_by_any_client",
+        f"{BROKERS}::test_ports_of_other_protocols_are_denied",
+    ),
+    _cut(
+        *("S40", "the name of a broker is asked for again after its address was judged", "targets/brokers/link.py"),
+        *(
+            "sock = await _connected(each, address.port)",
+            "sock = await _connected((await self._names._resolver.resolve(address.host))[0], address.port)",
+        ),
+        f"{BROKERS}::test_the_address_that_was_checked_is_the_one_that_is_dialled",
+    ),
+    _cut(
+        *("S40", "a broker with any certificate is taken", "targets/brokers/link.py"),
+        *("self._ssl_context = ssl.create_default_context()", "self._ssl_context = ssl._create_unverified_context()"),
+        f"{BROKERS}::test_tls_is_verified_by_the_name_of_the_broker",
+    ),
+    _cut(
+        *("S40", "a broker's certificate may be for another name", "targets/brokers/link.py"),
+        "return Link(sock, address, where, self._tls() if address.is_tls else None)",
+        "context = self._tls() if address.is_tls else None\n"
+        "                if context is not None:\n                    context.check_hostname = False\n"
+        "                return Link(sock, address, where, context)",
+        f"{BROKERS}::test_tls_is_verified_by_the_name_of_the_broker",
+    ),
+    _cut(
+        *("S40", "NATS gets credentials without the TLS that its address asks for", "targets/brokers/nats.py"),
+        *("if self._needs_tls:", "if False:"),
+        f"{BROKERS}::test_no_credentials_are_sent_to_a_server_without_tls_where_the_address_asks_for_it",
+    ),
+    _cut(
+        *("S40", "an error of a broker repeats the password", "targets/brokers/message.py"),
+        *(", *_credentials(address)]", "]"),
+        f"{BROKERS}::test_a_password_that_the_server_repeats_is_shown_nowhere",
+    ),
+    _cut(
+        *("S40", "answers and pages show the password of a broker's address", "service/secrets.py"),
+        *('shown = {**message, "url": mask_credentials(message["url"])}', "shown = {**message}"),
+        f"{CANARIES}::test_a_canary_in_each_secret_field_is_emitted_nowhere",
+    ),
+    _cut(
+        *("S40", "a message may have any size", "targets/brokers/message.py"),
+        *("content_of(_body(assignment), max_body)", "content_of(_body(assignment), 1 << 30)"),
+        f"{BROKERS}::test_a_message_that_is_too_large_is_not_sent",
+    ),
+    _cut(
+        *("S40", "the addresses of gRPC servers pass by the guard", "targets/grpc/channels.py"),
+        *("self._guard.check(each, address.port)", "pass"),
+        f"{GRPC}::test_a_denied_address_is_never_dialled",
+    ),
+    _cut(
+        *("S40", "gRPC looks the name up itself", "targets/grpc/channels.py"),
+        *(
+            "for dialled in _by_family(allowed, address.port)]",
+            'for dialled in [f"dns:{address.host}:{address.port}"]]',
+        ),
+        f"{GRPC}::test_the_address_that_was_checked_is_the_one_that_is_dialled",
+    ),
+    _cut(
+        *("S40", "gRPC asks the proxy of the environment", "targets/grpc/channels.py"),
+        *('("grpc.enable_http_proxy", 0)', '("grpc.enable_http_proxy", 1)'),
+        f"{GRPC}::test_a_proxy_of_the_environment_is_not_asked",
+    ),
+    _cut(
+        *("S40", "a gRPC server's certificate may be for another name", "targets/grpc/channels.py"),
+        *('("grpc.ssl_target_name_override", address.host)', '("grpc.ssl_target_name_override", "bell.test")'),
+        f"{GRPC}::test_a_wrong_name_or_a_foreign_ca_is_refused",
+    ),
+    _cut(
+        *("S40", "gRPC calls are sent without the TLS that their address asks for", "targets/grpc/channels.py"),
+        *("tls = (call.tls or GrpcTls()) if address.is_tls else None", "tls = None"),
+        f"{GRPC}::test_tls_is_verified_by_our_own_ca",
+        f"{GRPC}::test_the_caller_shows_its_own_certificate",
+    ),
+    _cut(
+        *("S40", "the answer of a gRPC server may have any size", "targets/grpc/channels.py"),
+        *('("grpc.max_receive_message_length", self._max_bytes)', '("grpc.max_receive_message_length", -1)'),
+        f"{GRPC}::test_the_answer_may_not_be_larger_than_the_limit",
+    ),
+    _both(
+        *("S40", "a gRPC request may have any size"),
+        (
+            ("targets/grpc/target.py", "if len(content) > self._max_body_bytes:", "if False:"),
+            (
+                "targets/grpc/channels.py",
+                '("grpc.max_send_message_length", self._max_bytes)',
+                '("grpc.max_send_message_length", -1)',
+            ),
+        ),
+        f"{GRPC}::test_a_request_may_not_be_larger_than_the_limit",
+    ),
+    _cut(
+        *("S40", "an error of a gRPC server repeats the metadata", "targets/grpc/target.py"),
+        *("error_message=conceal(storable(message), hidden)[", "error_message=storable(message)["),
+        f"{GRPC}::test_secrets_are_in_no_error_and_in_nothing_that_is_kept",
+    ),
+    _cut(
+        *("S40", "tasks with other credentials share a gRPC connection", "targets/grpc/channels.py"),
+        *("metadata = tuple(sorted(call.metadata.items()))", "metadata = ()"),
+        f"{GRPC}::test_tasks_with_other_credentials_share_no_connection",
+    ),
+    # Receivers of subscriptions
+    _cut(
+        *("S41", "webhooks of subscriptions pass by the guard", "subscriptions/sender.py"),
+        *("= guard or AddressGuard(), connect_timeout", "= AddressGuard(), connect_timeout"),
+        f"{SUBSCRIPTIONS}::test_an_address_that_the_guard_denies_is_never_dialled",
+    ),
+    _cut(
+        *("S41", "events are posted without a signature", "subscriptions/sender.py"),
+        'headers.put_own(signing.sign(subscription.secret or "", message_id, self._now() // SECOND, body))',
+        "pass",
+        f"{SUBSCRIPTIONS}::test_events_arrive_as_signed_cloud_events_in_order",
+        "integration/api/test_subscriptions.py::test_a_test_is_posted_signed_and_logged",
+    ),
+    _cut(
+        *("S41", "deliveries show the signature", "subscriptions/sender.py"),
+        *(" if name.lower() != signing.SIGNATURE}", "}"),
+        "integration/api/test_subscriptions.py::test_events_are_delivered_looked_at_and_replayed",
+    ),
+    _cut(
+        *("S41", "a receiver that repeats the secret has it stored", "subscriptions/sender.py"),
+        *("hidden = _hidden(plain, request.url)", "hidden = []"),
+        f"{SUBSCRIPTIONS}::test_what_a_receiver_repeats_of_the_secret_and_the_address_is_not_kept",
+    ),
+    # D1 to D10: data
     _cut(
         *("D1", "the schema allows two runs of one slot", "stores/migrations/m0001_foundation.py"),
         *('"create unique index runs_slot on', '"create index runs_slot on'),
@@ -1035,5 +1329,151 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         *("D10", "items of a foreach start without regard to those under way", "policy/flows.py"),
         *("min(planned.at_once - under_way, state.total", "min(planned.at_once, state.total"),
         f"{FLOWS}::test_no_more_items_are_under_way_than_max_parallel",
+    ),
+    # D11 to D14: messages, subscriptions, quiet hours and calendars
+    *(
+        _cut(
+            "D11", f"a message to {kind} is a success before the broker's word", file, text, instead, f"{LOST}[{case}]"
+        )
+        for kind, file, text, instead, case in (
+            (
+                "AMQP",
+                "targets/brokers/amqp.py",
+                "publisher_confirms=True, on_return_raises=True",
+                "publisher_confirms=False",
+                "amqp-before-at_least_once",
+            ),
+            (
+                "NATS",
+                "targets/brokers/nats.py",
+                "await self._or_closed(self._client.flush(_FOREVER))",
+                "pass",
+                "nats-before-at_least_once",
+            ),
+            (
+                "Redis",
+                "targets/brokers/redis.py",
+                "return await self._connection.read_response()",
+                'return await self._connection.read_response() if words == ("PING",) else b"0-1"',
+                "redis-before-at_least_once",
+            ),
+            (
+                "MQTT",
+                "targets/brokers/mqtt.py",
+                "if not publishing.done():\n                raise lost(self._client.ended().exception())\n            publishing.result()",
+                "pass",
+                "mqtt-before-at_least_once",
+            ),
+        )
+    ),
+    _cut(
+        *("D11", "a message that no queue is bound for is a success", "targets/brokers/amqp.py"),
+        *("mandatory=spec.mandatory,", ""),
+        f"{BROKERS}::test_what_the_broker_refuses_is_not_retried",
+    ),
+    _both(
+        *("D11", "a message that is delivered at most once goes over a connection that was used before"),
+        (
+            (
+                "targets/brokers/pool.py",
+                "held = None if anew else self._idle(place)",
+                "held = self._idle(place)",
+            ),
+            ("targets/brokers/pool.py", "if anew or self._is_closed or", "if self._is_closed or"),
+        ),
+        f"{BROKERS}::test_at_most_once_dials_anew_for_each_message",
+    ),
+    _cut(
+        *("D11", "a gRPC call that is made at most once goes over a connection that was used before"),
+        *("targets/grpc/channels.py", "if alone:", "if False:"),
+        f"{GRPC}::test_at_most_once_dials_anew_for_each_attempt",
+    ),
+    _cut(
+        *("D11", "JetStream gets another id with each attempt", "targets/brokers/nats.py"),
+        *('headers["Nats-Msg-Id"] = message.key', 'headers["Nats-Msg-Id"] = str(id(message))'),
+        f"{BROKERS}::test_a_stream_acknowledges_and_knows_a_message_that_comes_again",
+    ),
+    _cut(
+        *("D12", "a position is written before its events are delivered", "subscriptions/delivery.py"),
+        "attempts = await self._send(held, planned)\n        if room:\n            held.pass_over(found, planned.taken)\n",
+        "if room:\n            held.pass_over(found, planned.taken)\n"
+        "        held.written_at = float('-inf')\n        await self._write(held, [])\n"
+        "        attempts = await self._send(held, planned)\n",
+        f"{SUBSCRIPTIONS}::test_a_node_that_dies_before_it_has_written_is_followed_by_one_that_sends_again",
+    ),
+    _cut(
+        *("D12", "the event after one that failed is posted", "subscriptions/delivery.py"),
+        *("goes_on = answer is not None and answer.error is None", "goes_on = True"),
+        f"{SUBSCRIPTIONS}::test_the_event_after_one_that_failed_waits_in_the_same_pass",
+    ),
+    _cut(
+        *("D12", "a new event passes by one of its run that waits", "policy/subscriptions.py"),
+        *("blocked = key in keys and len(groups.get(key, ())) < len(keys[key])", "blocked = False"),
+        f"{SUBSCRIPTIONS}::test_a_failing_event_holds_back_its_own_run_and_no_other",
+    ),
+    _cut(
+        *("D12", "a node that has lost a subscription writes its position", "stores/sql/subscriptions.py"),
+        *(
+            "if not rows or (there := _held(rows[0])).state.token != held.state.token or not there",
+            "if not rows or not (there := _held(rows[0]))",
+        ),
+        f"{STORED_SUBSCRIPTIONS}::test_a_change_makes_a_pass_that_began_before_void",
+    ),
+    _cut(
+        *("D12", "two nodes hold a subscription", "stores/sql/subscriptions.py"),
+        *("where active = 1 and (holder = :holder or expires_at <= :now)", "where active = 1 and :holder <> :now"),
+        f"{STORED_SUBSCRIPTIONS}::test_one_holder_has_a_subscription_until_its_time_is_up",
+    ),
+    _cut(
+        *("D12", "a subscription that fails is never disabled", "stores/sql/subscriptions.py"),
+        *("given_up = policy.has_failed_too_long(settled, now, rules)", "given_up = False"),
+        f"{STORED_SUBSCRIPTIONS}::test_what_fails_for_the_whole_window_disables_the_subscription_once",
+        f"{SUBSCRIPTIONS}::test_after_the_window_it_is_disabled_with_an_alert_and_goes_on_when_it_is_active_again",
+    ),
+    _cut(
+        *("D12", "events that were removed before their delivery are not told of", "subscriptions/delivery.py"),
+        *("held.missed += _missed(page, after, is_whole=is_whole)", "pass"),
+        f"{SUBSCRIPTIONS}::test_events_that_were_removed_before_they_could_be_delivered_are_told_of",
+    ),
+    _cut(
+        *("D13", "a claim takes runs of a task that is quiet", "stores/sql/claim.py"),
+        *("if not (yield from resting.rest_tasks(q, cache, now, candidates)):", "if True:"),
+        f"{QUIET}::test_what_is_due_when_they_begin_is_put_aside_by_the_claim",
+        f"{QUIET}::test_retries_losses_and_releases_are_held_too",
+    ),
+    _cut(
+        *("D13", "a claim takes runs of a queue that is quiet", "stores/sql/claim.py"),
+        *("yield from _rest_queues(q, cache, queues)", "pass"),
+        f"{QUIET}::test_a_quiet_queue_holds_all_but_what_is_triggered_by_hand",
+    ),
+    _cut(
+        *("D13", "held runs start all at once", "stores/sql/resting.py"),
+        *("spread_over(now, seconds, len(found))", "spread_over(now, 0.0, len(found))"),
+        f"{QUIET}::test_ten_thousand_held_runs_are_let_go_in_order_over_the_time_that_was_asked_for",
+    ),
+    _cut(
+        *("D14", "a change of a calendar does not reach its tasks", "stores/sql/calendar_changes.py"),
+        *("if has_changed else []\n    facts", "if before is None else []\n    facts"),
+        f"{CALENDARS}::test_a_change_leaves_out_what_is_accounted_for",
+        f"{CALENDARS}::test_slots_up_to_now_are_accounted_for_under_the_old_revision",
+    ),
+    _cut(
+        *("D14", "a calendar and its tasks are changed in two transactions", "stores/sql/calendar_changes.py"),
+        "tasks = (yield from _carry_tasks",
+        'yield Execute("commit")\n    yield Execute("begin")\n    tasks = (yield from _carry_tasks',
+        f"{CALENDARS}::test_a_change_that_is_cut_off_has_changed_neither_the_calendar_nor_a_task",
+    ),
+    _cut(
+        *("D14", "a calendar that tasks use is deleted", "stores/sql/calendar_changes.py"),
+        *("    if found.tasks:\n", "    if False:\n"),
+        f"{CALENDARS}::test_a_used_calendar_is_not_deleted",
+    ),
+    _cut(
+        *("D14", "what was accounted for under the old calendar is planned again", "when/calendar.py"),
+        *(
+            "return Carried(best, left_out_of(old, cursor, new, cursor if best is None else best))",
+            "return Carried(best, ())",
+        ),
+        "unit/when/test_calendar.py::test_a_change_while_slots_wait_leaves_out_what_is_done",
     ),
 )

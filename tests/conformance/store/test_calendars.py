@@ -26,6 +26,7 @@ from noonbell.service.consistency import audit
 from noonbell.service.explain import Explain
 from noonbell.service.preview import next_fires
 from noonbell.service.timeline import coming
+from noonbell.stores.sql import calendar_changes
 
 WEEKEND = CalendarSpec(closed_weekdays=(0, 6))
 NINE = cron("0 0 9 * * *")
@@ -147,6 +148,34 @@ async def test_slots_up_to_now_are_accounted_for_under_the_old_revision(store: S
     assert await told(store, task) == [("01-02 09:00", "run"), ("01-03 09:00", "skip calendar")]
     await walk(store, clock, "2026-01-04T12:00")
     assert (await told(store, task))[-1] == ("01-04 09:00", "run")
+    await is_sound(store)
+
+
+async def test_a_change_that_is_cut_off_has_changed_neither_the_calendar_nor_a_task(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Death(Exception):
+        """As if the node ended before the commit."""
+
+    def die(name: str) -> None:
+        assert name == "K36"
+        raise Death
+
+    await save(store)
+    tasks = [
+        await store.create_task(http(name=name, schedule=NINE, calendar=kept(WhenClosed.NEXT_OPEN_DAY)))
+        for name in ("a", "b")
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(calendar_changes.failpoint, "hit", die)
+        with pytest.raises(Death):
+            await save(store, spec=CalendarSpec(closed=("2026-01-02",)))
+    found = await store.calendar("c")
+    assert found is not None
+    assert (found.revision, found.spec) == (1, WEEKEND)
+    assert [await reread(store, task) for task in tasks] == tasks
+    await walk(store, clock, "2026-01-02T09:00")
+    assert [await told(store, task) for task in tasks] == [[("01-02 09:00", "run")]] * 2
     await is_sound(store)
 
 

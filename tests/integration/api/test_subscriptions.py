@@ -157,6 +157,9 @@ async def test_events_are_delivered_looked_at_and_replayed(api_everywhere: Api, 
     (one,) = (await api.good("GET", f"{PATH}/s/deliveries"))["items"]
     assert (one["type"], one["status"], one["attempts"]) == ("run.scheduled", "DELIVERED", 1)
     assert Webhook(SECRET).verify(hook.bodies[0], hook.headers[0])["id"] == one["event_id"]
+    kept = (await api.good("GET", f"{PATH}/s/deliveries/{one['id']}"))["request_headers"]
+    assert kept["webhook-id"] == hook.headers[0]["webhook-id"]
+    assert "webhook-signature" not in {name.lower() for name in kept}, "who reads deliveries could send one again"
     made = await api.good("POST", f"{PATH}/s/deliveries/{one['id']}/replay", status=201)
     assert (made["replay_of"], made["status"]) == (one["id"], "PENDING")
     await delivered(api)

@@ -416,6 +416,27 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+async def test_a_password_that_the_server_repeats_is_shown_nowhere() -> None:
+    """A Redis that says in its refusal what it was sent."""
+    heard: list[str] = []
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            text = (await reader.read(1000)).decode()
+            heard.append(text)
+            writer.write(f"-ERR cannot take {' '.join(text.split())}\r\n".encode())
+            await writer.drain()
+            writer.close()
+
+    server = await asyncio.start_server(repeat, "127.0.0.1", 0)
+    url = f"redis://ann:{BAD_PASSWORD}@127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    async with server, opened("redis") as target:
+        outcome = await target.execute(attempt("redis", {"url": url, "stream": "s"}))
+    assert BAD_PASSWORD in heard[0]
+    assert (outcome.kind, "cannot take" in str(outcome.error_message)) == (OutcomeKind.FAILURE, True), outcome
+    assert BAD_PASSWORD not in msgspec.json.encode(outcome).decode()
+
+
 @pytest.mark.parametrize("guarded", ["nats", "mqtt"], indirect=True)
 async def test_a_broker_with_passwords_takes_the_right_one_and_no_other(guarded: Broker) -> None:
     async with opened(guarded.kind) as target:
