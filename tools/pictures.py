@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from acceptance.harness import COMMAND, Nodes, ServerNode, Target, until  # noqa: E402 - the tests' own nodes
 from acceptance.test_flows import APP, FILES, Scene  # noqa: E402
 from browser.every_page import FIRST, GUARDED, PAGES, Place, furnish  # noqa: E402
-from services.browser import on_the_path  # noqa: E402
+from services.browser import has_chinese_font, on_the_path  # noqa: E402
 
 SERVED = re.compile(r"dashboard +http://127\.0\.0\.1:(?P<port>\d+)/")
 README = ROOT / "docs" / "pictures"
@@ -65,6 +65,8 @@ class DemoNode(ServerNode):
 
 def main() -> int:
     asked = _asked()
+    if not has_chinese_font():
+        print("there is no font with Chinese characters: they are boxes in the pictures", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         if asked.readme:
             asyncio.run(_take_for_readme(_demo(Path(folder), stack)))

@@ -16,6 +16,56 @@ PARTS: Final = ("tokens", "alerts", "subscriptions", "secrets", "retention", "di
 LONG_NAME: Final = "a-name-that-nobody-would-type-twice-" + "and-that-goes-on-" * 6 + "until-here"
 
 
+REACHING: Final[dict[str, dict[str, Any]]] = {
+    "command": {
+        "command": ["/usr/local/bin/backup", "--full", "two words"],
+        "env": {"BACKUP_KEY": "hush", "TZ": "UTC"},
+        "cwd": "/srv",
+        "ok_codes": [0, 3],
+        "queue": "ops",
+    },
+    "amqp": {
+        "amqp": {
+            "url": "amqp://shop:hush@127.0.0.1:9/",
+            "exchange": "orders",
+            "routing_key": "orders.created",
+            "headers": {"Authorization": "Bearer hush", "kind": "order"},
+            "properties": {"priority": 3},
+            "reply": True,
+        },
+        "payload": {"order": 7},
+    },
+    "nats": {"nats": {"url": "nats://shop:hush@127.0.0.1:9", "subject": "orders.created", "jetstream": True}},
+    "redis": {"redis": {"url": "redis://:hush@127.0.0.1:9/0", "stream": "orders", "maxlen": 1000}},
+    "mqtt": {"mqtt": {"url": "mqtt://127.0.0.1:9", "topic": "orders/created", "qos": 2, "retain": True}},
+    "grpc": {
+        "grpc": {
+            "address": "127.0.0.1:9",
+            "method": "shop.Orders/Create",
+            "metadata": {"authorization": "Bearer hush"},
+            "tls": {"server_name": "shop.internal"},
+        },
+        "payload": {"order": 7},
+    },
+}
+"""A task of each kind that reaches something else than HTTP. Nothing listens there, and nothing runs them."""
+TIMES: Final[dict[str, Any]] = {
+    "schedules": [
+        {"type": "cron", "expr": "0 30 9 * * 1-5"},
+        {"type": "monthly", "day": -1, "time": "18:00:00"},
+    ],
+    "exclude": [{"type": "cron", "expr": "0 30 9 1 1 *"}],
+    "timezone": "Asia/Shanghai",
+    "calendar": {"name": "china", "when_closed": "next_open_day"},
+    "quiet": [
+        {"from": "22:00", "to": "06:00"},
+        {"from": "09:00", "to": "10:00", "days": ["mon", "tue"], "what": "skip"},
+    ],
+    "spread_seconds": 300,
+    "dst": {"gap": "skip", "repeat": "both"},
+}
+
+
 @dataclass(frozen=True)
 class Place:
     """A page and what to call its picture."""
@@ -56,6 +106,8 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
         ),
         "flow": node.create(name="nightly", steps=_steps(target), payload={"full": False}),
     }
+    tasks |= {kind: node.create(name=f"to-{kind}", **fields) for kind, fields in REACHING.items()}
+    tasks["times"] = node.create(name="closing", target_url=target.url("/ok"), **TIMES)
     upstreams = [{"task": tasks["good"]}, {"task": tasks["bad"], "on": "failure"}]
     tasks["after"] = node.create(
         name="price-report", target_url=target.url("/ok"), after={"tasks": upstreams, "same_slot": False}
@@ -146,6 +198,10 @@ PAGES: Final = [
     *(Place(f"task-{tab}", "/tasks/{task[good]}/" + tab) for tab in TABS),
     Place("task-new", "/tasks/new"),
     Place("task-edit", "/tasks/{task[good]}/edit"),
+    *(Place(f"task-{kind}-edit", f"/tasks/{{task[{kind}]}}/edit") for kind in (*REACHING, "times")),
+    *(Place(f"task-{kind}", f"/tasks/{{task[{kind}]}}") for kind in ("command", "amqp", "grpc", "times")),
+    Place("task-times-schedule", "/tasks/{task[times]}/schedule"),
+    Place("task-amqp-configuration", "/tasks/{task[amqp]}/configuration"),
     Place("task-delete", "/tasks/{task[off]}/delete"),
     Place("runs", "/runs"),
     Place("runs-failed", "/runs?status=FAILED,TIMEOUT,FAILED_TIMEOUT"),

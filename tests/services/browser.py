@@ -22,6 +22,7 @@ from services import Service, Services, locked
 
 VARIABLE = "NOONBELL_TEST_CHROMIUM"
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_INSTALL = ("install", "-y", "--no-install-recommends")
 
 
 def browser(services: Services) -> Service:
@@ -51,10 +52,28 @@ def on_the_path() -> str | None:
 
 
 def install() -> str | None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    install = ["install", "-y", "--no-install-recommends"]
-    for words in (["update"], [*install, "chromium-headless-shell"], [*install, "chromium"]):
-        subprocess.run(["apt-get", "-q", *words], env=environment, capture_output=True, check=False)
+    for words in (["update"], [*_INSTALL, "chromium-headless-shell"], [*_INSTALL, "chromium"]):
+        _apt(*words)
         if found := on_the_path():
             return found
     return None
+
+
+def has_chinese_font() -> bool:
+    """For pictures: one is installed where there is none, in the same way. The tests judge pages without it, too."""
+    if not _chinese_fonts() and os.getuid() == 0 and shutil.which("apt-get"):
+        with locked(Path(tempfile.gettempdir()) / "noonbell-test-apt.lock"):
+            for words in (["update"], [*_INSTALL, "fontconfig", "fonts-wqy-microhei"]):
+                if not _chinese_fonts():
+                    _apt(*words)
+    return bool(_chinese_fonts())
+
+
+def _chinese_fonts() -> str:
+    asked = ["fc-list", ":lang=zh", "family"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout if shutil.which("fc-list") else ""
+
+
+def _apt(*words: str) -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "-q", *words], env=environment, capture_output=True, check=False)

@@ -183,6 +183,24 @@ def _shown_default(one: StructField) -> Any:
     return made if one.kind.is_plain else one.kind.plain(made)
 
 
+def brief(kind: FieldKind, value: Any) -> Any:
+    """`value` as JSON has it, without what the Structs in it would have by themselves."""
+    match kind:
+        case AnyKind(of=FieldKind() as of):
+            return brief(of, value)
+        case ListKind(of=of) if isinstance(value, list | tuple):
+            return [brief(of, each) for each in value]
+        case StructKind(of=of) if isinstance(value, Mapping):
+            fields = table(of)
+            return {
+                name: brief(fields[name].kind, each) if name in fields else each
+                for name, each in value.items()
+                if name not in fields or fields[name].is_required or each != _shown_default(fields[name])
+            }
+        case _:
+            return value
+
+
 @cache
 def table(struct: type[msgspec.Struct]) -> Mapping[str, StructField]:
     """The fields of a Struct by their names in JSON, in the order of their declaration."""

@@ -507,7 +507,7 @@ class Transitions(Protocol):
         """Go on after that position, at the first event of that moment, or after the newest event. None if there is none.
 
         Forward: what waits is given up (FAILED). Backward: what waits behind the position is read and delivered anew.
-        The lease is taken from its holder.
+        What was missed is forgotten. The lease is taken from its holder.
         """
 
     async def forget_webhooks(self, name: str, before: Instant, keep: int, limit: int) -> int:

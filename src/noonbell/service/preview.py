@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -31,9 +30,6 @@ from noonbell.when.zones import Zone
 
 MOST_FIRES: Final = 1_000
 SHOWN_ON_SAVE: Final = 5
-MOST_SEEN: Final = 20_000
-"""Slots that are looked at for those of open days."""
-_AT_ONCE: Final = 500
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -137,7 +133,7 @@ class Previews:
         else:
             spec = TaskSpec(name=PreviewBody.noun, calendar=asked.calendar, timezone=asked.timezone)
             shown = preview_of(schedule, asked.timezone, 0, slot_of(after), said).as_json()
-            shown |= await fires_under(spec, calendar, schedule, after, asked.count)
+            shown |= fires_under(spec, calendar, schedule, after, asked.count)
         return {**shown, "next_fires": marked(shown["next_fires"], asked.quiet, asked.timezone)}
 
     async def _calendar(self, asked: TaskCalendar, at: ReadContext) -> Calendar | None:
@@ -189,27 +185,23 @@ def _quiet(hours: Sequence[QuietHours], zone: str, at: Instant) -> dict[str, str
     return {} if found is None else {"quiet": str(found.action), "quiet_until": rfc3339(found.until)}
 
 
-async def fires_under(
+def fires_under(
     spec: TaskSpec, calendar: Calendar, schedule: Schedule, after: Instant, count: int
 ) -> dict[str, list[dict[str, str]]]:
     """`next_fires` and `skipped` of a task that is created at `after` and keeps to the calendar as it stands."""
-    fires: list[dict[str, str]] = []
-    skipped: list[dict[str, str]] = []
     bounds, zone = Bounds(), when.zones.find(spec.timezone)
     begun = begin(spec, Revision(calendar.revision, calendar.rules), schedule, bounds, after)
     if begun.cursor is None or begun.use is None:
-        return {"next_fires": fires, "skipped": skipped}
-    placed = placement_of(spec, begun.use, schedule, bounds)
-    for place, one in enumerate(islice(placed.coming(int(slot_of(begun.cursor)), schedule.repeat), MOST_SEEN), 1):
-        if place % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # others have their turn
-        if not one.is_closed:
-            fires.append(fire(one, zone))
-        elif len(skipped) < count:
-            skipped.append(fire(one, zone))
-        if len(fires) >= count:
+        return {"next_fires": [], "skipped": []}
+    placed, cursor = placement_of(spec, begun.use, schedule, bounds), int(slot_of(begun.cursor))
+    fires = list(islice(placed.open_from(cursor, schedule.repeat), count))
+    skipped: list[Placed] = []
+    for one in placed.coming(cursor, schedule.repeat):
+        if len(skipped) == count or (len(fires) == count and one.at > fires[-1].at):
             break
-    return {"next_fires": fires, "skipped": skipped}
+        if one.is_closed:
+            skipped.append(one)
+    return {"next_fires": [fire(one, zone) for one in fires], "skipped": [fire(one, zone) for one in skipped]}
 
 
 def next_fires(task: Task, count: int) -> list[dict[str, str]]:
@@ -226,10 +218,8 @@ def _coming(task: Task, count: int) -> list[dict[str, str]]:
     zone = when.zones.find(task.spec.timezone)
     if task.calendar_use is not None and not schedule.is_fixed_delay:
         placed = placement_under(task, schedule, bounds)
-        found = placed.coming(int(slot_of(task.next_fire_at)), remaining_of(task, schedule))
-        return [
-            fire(one, zone) for one in islice((one for one in islice(found, MOST_SEEN) if not one.is_closed), count)
-        ]
+        found = placed.open_from(int(slot_of(task.next_fire_at)), remaining_of(task, schedule))
+        return [fire(one, zone) for one in islice(found, count)]
     fires: list[dict[str, str]] = []
     slot: int | None = int(slot_of(task.next_fire_at))
     while slot is not None and len(fires) < left:

@@ -24,7 +24,7 @@ import msgspec
 from noonbell import when
 from noonbell.clock import instant_of, rfc3339, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, NoonbellError, NotFound, VersionConflict
-from noonbell.fields import Moment, meta
+from noonbell.fields import Moment, brief, meta, table
 from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.masking import masked_env
 from noonbell.model.account import Activity
@@ -602,7 +602,7 @@ def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
     kind = ExecType(task["exec_type"])
     defaults = whole(TaskSpec(name="", exec_type=kind, job_type=task["job_type"]))
     defaults = msgspec.json.decode(msgspec.json.encode(defaults))  # lists, as in an answer
-    fields = {"name": task["name"]}
+    fields, declared = {"name": task["name"]}, table(TaskSpec)
     for name, value in task.items():
         if name in READ_ONLY or name in _DROPPED or name in ("name", "schedule"):
             continue
@@ -610,7 +610,7 @@ def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
             if value == "DISABLED":
                 fields[name] = value
         elif name not in defaults or value != defaults[name] or name == "job_type":
-            fields[name] = value
+            fields[name] = brief(declared[name].kind, value) if name in declared else value
     if kind is ExecType.ASYNC:
         fields["exec_type"] = str(kind)
     fields = {name: value for name, value in fields.items() if value is not None or defaults.get(name) is not None}

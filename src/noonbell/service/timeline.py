@@ -369,11 +369,10 @@ def coming(task: Task, since: Instant, until: Instant, most: int) -> list[int]:
     found: list[int] = []
     if task.calendar_use is not None:
         placed = placement_under(task, schedule, bounds)
-        for one in placed.coming(cursor, remaining_of(task, schedule), start):
+        for one in placed.open_from(cursor, remaining_of(task, schedule), start):
             if one.at * SECOND > until or len(found) >= most:
                 break
-            if not one.is_closed:
-                found.append(one.at)
+            found.append(one.at)
         return found
     slot = first(schedule, bounds, start - 1)
     while slot is not None and slot * SECOND <= until and len(found) < most and left != len(found):

@@ -101,7 +101,7 @@ _CLAIM = f"{_PICKED},{LEASED}"
 LEASES = """
     select (select what from special), l.run_id, l.task_id, l.version, l.token, l.attempt, l.retry_count, l.lost_count,
         l.queue, -l.turn, r.origin, r.scheduled_time, l.claimed_at, l.expires_at, l.deadline_at, r."key", i.payload,
-        i.overrides, r.trace_id, l.gate, r.idempotency_key{more}
+        i.overrides, r.trace_id, l.gate, r.idempotency_key, l.run_at{more}
     from (values (1)) one(row)
     left join (
         claimed l
@@ -305,7 +305,7 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) 
     for row in rows:
         _, run_id, task_id, version, token, attempt, retry_count, lost_count, queue, priority = row[:10]
         origin, scheduled_time, claimed_at, expires_at, deadline_at = row[10:15]
-        key, payload, overrides, trace_id, gate, idempotency_key = row[15:21]
+        key, payload, overrides, trace_id, gate, idempotency_key, run_at = row[15:22]
         given = None if overrides is None else from_json(overrides)
         leases.append(
             Lease(
@@ -324,6 +324,7 @@ def claimed_from(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) 
                 claimed_at=claimed_at,
                 expires_at=expires_at,
                 deadline_at=deadline_at,
+                run_at=run_at,
                 key=key,
                 payload=_own_payload(cache, task_id, version) if payload is None else decode(payload),
                 overrides=given,

@@ -144,7 +144,9 @@ class Metrics:
 
     def _name_runs_and_queues(self) -> None:
         self.start_lag = self._histogram(
-            "noonbell_start_lag_seconds", "From a run's slot to the claim of its first attempt.", buckets=_LAG_SECONDS
+            "noonbell_start_lag_seconds",
+            "From when a slot's run is due to the claim of its first attempt.",
+            buckets=_LAG_SECONDS,
         )
         self.executing = self._gauge("noonbell_runs_executing", "Runs that this node holds a lease of.")
         self.flow_steps = self._counter(
@@ -477,7 +479,9 @@ class Ledger:
         self._began[lease.run_id] = now
         if lease.retry_count == lease.lost_count == 0:
             if lease.origin is Origin.SCHEDULE:
-                self._metrics.start_lag.observe(max(0, lease.claimed_at - lease.scheduled_time) / SECOND)
+                self._metrics.start_lag.observe(
+                    max(0, lease.claimed_at - (lease.run_at or lease.scheduled_time)) / SECOND
+                )
             if lease.attempt > 1 and not lease.executed_us:
                 self._metrics.failure_retries.inc()
 

@@ -7,8 +7,8 @@ recommendation; `refusal` says why a callback was refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -17,11 +17,13 @@ from markupsafe import Markup, escape
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
+from noonbell.model.quiet import QuietAction, QuietHours
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.task import FLOWS, HTTP, ClockChanges, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import placement_under
+from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain import TIMES, SlotFinding
 from noonbell.service.extras import how_to_install
@@ -29,7 +31,8 @@ from noonbell.web import i18n, render
 from noonbell.web.charts import badge
 from noonbell.web.context import PageContext
 from noonbell.when.calendar import Placed
-from noonbell.when.due import first, initial
+from noonbell.when.due import Bounds, first, initial
+from noonbell.when.schedule import Schedule
 
 _RUNS: Final = frozenset({"run", "blocking"})
 """The facts that are ids of runs."""
@@ -318,9 +321,11 @@ def cron_text(schedule: Mapping[str, Any] | None) -> str:
 class Upcoming:
     at: Instant
     why: str = ""
-    """Why nothing will run: `operator` (skip_next), `paused`, `error`, `calendar`. Empty: it fires."""
+    """Why nothing will run: `operator` (skip_next), `paused`, `error`, `calendar`, `quiet`. Empty: it fires."""
     moved_from: Instant | None = None
     """The slot, where a calendar has moved it."""
+    held_until: Instant | None = None
+    """The end of the quiet hours of its task that hold its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +347,19 @@ def upcoming(task: Task, now: Instant, count: int) -> Ahead:
         return Ahead([], "demand" if task.spec.after is None else "after")
     if task.status is TaskStatus.COMPLETED:
         return Ahead([], "completed")
+    found = _upcoming(task, schedule, bounds, now, count)
+    return replace(found, slots=[in_quiet_hours(each, task.spec.quiet, task.spec.timezone) for each in found.slots])
+
+
+def in_quiet_hours(slot: Upcoming, hours: Sequence[QuietHours], zone: str) -> Upcoming:
+    """With what quiet hours of the task do to it."""
+    quiet = None if slot.why else quiet_at(hours, zone, slot.at)
+    if quiet is None:
+        return slot
+    return replace(slot, why="quiet") if quiet.action is QuietAction.SKIP else replace(slot, held_until=quiet.until)
+
+
+def _upcoming(task: Task, schedule: Schedule, bounds: Bounds, now: Instant, count: int) -> Ahead:
     off = _OFF.get(task.status, "")
     slot = initial(schedule, bounds, int(slot_of(now))) if off else _cursor(task)
     if schedule.is_fixed_delay:

@@ -16,7 +16,7 @@ import msgspec
 from noonbell import yaml_text
 from noonbell.clock import Instant
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidJson, NoonbellError
-from noonbell.fields import StructField, StructKind, kinds, meta, table
+from noonbell.fields import StructField, StructKind, brief, kinds, meta, table
 from noonbell.fields.problems import Problems
 from noonbell.json_text import decode, decoded
 from noonbell.web.context import as_json
@@ -76,9 +76,9 @@ def box_text(kind: kinds.FieldKind, value: Any, mark: str = ": ") -> str:
         case kinds.MapKind():
             return "\n".join(f"{name}{mark}{each}" for name, each in value.items())
         case kinds.ListKind(of=StructKind()):
-            return as_json(value) if value else ""
+            return as_json(brief(kind, value)) if value else ""
         case StructKind():
-            return as_json(value)
+            return as_json(brief(kind, value))
         case kinds.ListKind():
             return "\n".join(value)
         case kinds.JsonKind() | StructKind():

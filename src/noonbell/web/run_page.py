@@ -22,7 +22,7 @@ from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
-from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, TaskSpec
+from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, ExecType, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
@@ -92,7 +92,7 @@ async def show_run(ctx: PageContext) -> Response:
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
         panes=PANES,
-        pane=pane_of(ctx, exchange, spec, has_log=bool(log.lines)),
+        pane=pane_of(ctx, exchange, spec, run.status, has_log=bool(log.lines), has_callbacks=bool(calls)),
         fan_out=parts if parts.items and not is_flow else None,
         flow=await flow_of(ctx, run, parts.items) if is_flow else None,
         newest_version=await newer_version(ctx, run) if is_flow else None,
@@ -224,13 +224,27 @@ def in_all(run: Run, attempts: Sequence[Attempt]) -> int | None:
     return None if run.end_time is None or len(starts) < 2 else (run.end_time - min(starts)) // 1000
 
 
-def pane_of(ctx: PageContext, exchange: ShownExchange, spec: TaskSpec | None, *, has_log: bool) -> str:
+_UNSENT: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.RETRYING)
+"""Its attempt went wrong before a callback could be waited for."""
+
+
+def pane_of(
+    ctx: PageContext,
+    exchange: ShownExchange,
+    spec: TaskSpec | None,
+    status: RunStatus,
+    *,
+    has_log: bool,
+    has_callbacks: bool,
+) -> str:
     """The one that the address names, else the one that says most."""
     wanted = ctx.query.get("show", "")
     if wanted in PANES:
         return wanted
-    if spec is not None and spec.awaits_callback:
+    if has_callbacks or (spec is not None and spec.awaits_callback and status not in _UNSENT):
         return "callback"
+    if has_log and spec is not None and spec.exec_type is ExecType.COMMAND:
+        return "log"  # what a command says is there, and its answer is an exit code
     if exchange.has_answer:
         return "response"
     return "log" if has_log else "request"

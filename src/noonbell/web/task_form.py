@@ -27,6 +27,8 @@ from noonbell.model.account import Activity
 from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After, UpstreamOutcome
 from noonbell.model.task import (
+    BROKERS,
+    GRPC,
     HTTP,
     JOBS,
     MESSAGE_FIELDS,
@@ -137,9 +139,10 @@ SCHEDULE: Final = tuple(box.name for box in SCHEDULE_BOXES)
 
 EXEC_TYPES: Final = {
     {"SYNC": "http", "ASYNC": "callback"}.get(exec_type, exec_type.lower()): str(exec_type)
-    for kind in reversed(TARGET_KINDS)
+    for kind in sorted(TARGET_KINDS, key=lambda kind: (kind is not HTTP, kind is GRPC or kind in BROKERS))
     for exec_type in kind.exec_types
 }
+"""Those that people look for first: HTTP, then what workers carry out, then messages and calls."""
 KINDS: Final = tuple(EXEC_TYPES)
 _NAMES_OF_KINDS: Final = {exec_type: name for name, exec_type in EXEC_TYPES.items()}
 TARGET_BOXES: Final = _boxes(
@@ -560,6 +563,11 @@ def calendar_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any]
     for name, field in table(TaskCalendar).items():
         _read_made(name, field, fields, found, problems, CALENDAR)
     return found
+
+
+def quiet_of(fields: Mapping[str, str], problems: Problems) -> Any:
+    """The quiet hours, as the form has them."""
+    return read_box(table(TaskSpec)["quiet"], fields.get("quiet", ""), problems) or []
 
 
 def after_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:

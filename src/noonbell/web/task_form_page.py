@@ -24,6 +24,7 @@ from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
 from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After
+from noonbell.model.quiet import QuietAction
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import (
     HTTP,
@@ -178,12 +179,14 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
         problems = Problems()
         named = task_form.when_of(fields, None if task is None else task.spec.schedule, problems)
         calendar = task_form.calendar_of(fields, problems)
+        quiet = task_form.quiet_of(fields, problems)
         problems.finish()
         schedule = named.get("schedule")
         if schedule is None and "schedules" not in named:
             return view
         view["is_quartz"] = view["meant"] is not None and propose(fields.get("cron_expr", "")) is None
         asked = {**named, "timezone": fields.get("timezone", "").strip() or "UTC", "count": 5, "calendar": calendar}
+        asked["quiet"] = quiet
         view["preview_zone"] = asked["timezone"]
         view["preview"] = await ctx.services.previews.of(asked, ctx.words.lang)
     except InvalidArgument as error:
@@ -202,12 +205,15 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
 
 
 def previewed_slots(told: Mapping[str, Any]) -> list[Upcoming]:
-    """When they are due: those that run, and those that a calendar skips."""
+    """When they are due: those that run or are held, and those that a calendar or quiet hours skip."""
     found: list[Upcoming] = []
     for why, listed in (("", told["next_fires"]), ("calendar", told.get("skipped", ()))):
         for each in listed:
             moved_from = Instant(instant_from(each["moved_from"])) if "moved_from" in each else None
-            found.append(Upcoming(Instant(instant_from(each["utc"])), why, moved_from))
+            is_held = each.get("quiet") == QuietAction.HOLD
+            held_until = Instant(instant_from(each["quiet_until"])) if is_held else None
+            why_not = why or ("quiet" if "quiet" in each and not is_held else "")
+            found.append(Upcoming(Instant(instant_from(each["utc"])), why_not, moved_from, held_until))
     return sorted(found, key=lambda each: each.at)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from noonbell.clock import EARLIEST, LATEST
@@ -37,6 +38,8 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _REACH: Final = (FURTHEST_DAYS + 2) * DAY
 """More than any slot is moved by: a clock may change on the way."""
 _FAR: Final = LATEST + _REACH
+MOST_DAYS: Final = 400
+"""Days that have slots which `open_from` looks at for open ones: more than a year of a daily schedule."""
 
 
 class Placed(NamedTuple):
@@ -329,9 +332,23 @@ class Placement:
 
         `remaining` is what is left of the repeat count at the cursor: it counts slots by their nominal times.
         """
+        return self._merged(self._parts_from(cursor, remaining, start))
+
+    def open_from(self, cursor: int, remaining: int | None = None, start: int | None = None) -> Iterator[Placed]:
+        """As `coming`, without slots that are closed, which cost a step a day here and not one each.
+
+        It ends where `MOST_DAYS` days that have slots were looked at: under some calendars no day is open.
+        """
+        parts = islice(self._parts_from(cursor, remaining, start), MOST_DAYS)
+        return self._merged(part for part in parts if not part.piece.is_closed)
+
+    def _parts_from(self, cursor: int, remaining: int | None, start: int | None) -> Iterator[_Part]:
         limit = self.limit(cursor, remaining)
         from_ = cursor if start is None else max(cursor, start)
-        parts = self._parts(from_ - self.days.later_by, _FAR, from_, _FAR, limit)
+        return self._parts(from_ - self.days.later_by, _FAR, from_, _FAR, limit)
+
+    def _merged(self, parts: Iterator[_Part]) -> Iterator[Placed]:
+        """The slots of parts that come by their nominal times, by their effective ones."""
         upcoming = next(parts, None)
         waiting: list[tuple[int, int, bool, _Part]] = []
         while True:

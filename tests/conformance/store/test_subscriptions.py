@@ -254,6 +254,10 @@ async def test_what_was_removed_before_it_was_delivered_is_counted_and_told(stor
     assert (state.position, state.missed) == (40, 33)
     (event,) = [one for one in await store.events(0) if one.type == "subscription.missed"]
     assert event.data == {"subscription": "s", "count": 33}
+    moved = await store.move_subscription("s", None)
+    assert moved is not None
+    assert moved.missed == 0, "who says where it goes on has seen it"
+    assert [one.state.missed for one in await store.subscriptions()] == [0]
 
 
 async def test_a_subscription_goes_with_its_deliveries(store: Store):

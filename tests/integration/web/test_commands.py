@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from conformance.store.builders import claim, finish
@@ -42,6 +43,32 @@ async def test_the_page_of_a_run_shows_the_command_and_how_it_ended(api: Api):
         assert shown in page
         assert "/bin/echo 'a b'" in page
         assert 'data-advice="command"' in page
+
+
+def opened_pane(page: str) -> str:
+    """Of the attempt's request, response, callback, log: the one that is shown first."""
+    (found,) = re.findall(r'data-pane="(\w+)"\s+aria-current="true"', page)
+    return str(found)
+
+
+async def test_a_command_that_failed_opens_on_its_log(api: Api):
+    run = await api.trigger(await api.create(**NOON))
+    (lease,) = await claim(api.store, job_types=(COMMAND_TYPE,))
+    assert await api.store.log(lease.run_id, lease.token, [("warning", "no disk")])
+    details = {"exit_code": 3, "kind": "exit_code"}
+    await api.store.settle([finish(lease, RunStatus.FAILED, error_details=details, error_message="it ended with 3")])
+    assert opened_pane(await get(api, f"/runs/{run}")) == "log"
+
+
+async def test_a_message_that_failed_opens_on_what_went_wrong_and_not_on_a_callback_that_never_comes(api: Api):
+    message = {"url": "amqp://127.0.0.1:9/", "routing_key": "q", "callback": True}
+    task = await api.create(name="orders", target_url=None, amqp=message)
+    run = await api.trigger(task)
+    (lease,) = await claim(api.store, queues=("target:amqp",))
+    assert opened_pane(await get(api, f"/runs/{run}")) == "callback", "while it may still come"
+    details = {"kind": "connection_refused"}
+    await api.store.settle([finish(lease, RunStatus.FAILED, error_details=details, error_message="nothing listens")])
+    assert opened_pane(await get(api, f"/runs/{run}")) == "response"
 
 
 async def test_the_form_makes_a_command_and_the_audit_log_names_it(api: Api):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from noonbell import when
-from noonbell.clock import Instant, ManualClock, slot_of
+from noonbell.clock import SECOND, Instant, ManualClock, slot_of
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
+from noonbell.model.calendar import CalendarChange, CalendarSpec, TaskCalendar, WhenClosed
 from noonbell.model.request import ClaimRequest, IncomingCallback, Planned, Publication
 from noonbell.model.run import Origin, RunStatus, SkipReason
 from noonbell.model.task import ConcurrencyPolicy, ExecType, MisfirePolicy, TaskId, TaskSpec
@@ -173,6 +174,20 @@ async def test_the_lag_from_slot_to_start_is_measured_once_for_each_scheduled_ru
     assert value(metrics, "noonbell_start_lag_seconds_count") == 1
     assert value(metrics, "noonbell_start_lag_seconds_sum") == pytest.approx(0.2)
     assert value(metrics, "cronjob_scheduler_scan_latency_count") == 1
+
+
+async def test_the_lag_of_a_slot_that_a_calendar_moved_counts_from_where_it_was_moved_to(store, metrics, clock):
+    """A slot of each Saturday, which is due on the Monday."""
+    await store.save_calendar(CalendarChange(name="c", spec=CalendarSpec(closed_weekdays=(0, 6))))
+    moves = TaskCalendar(name="c", when_closed=WhenClosed.NEXT_OPEN_DAY)
+    task = await job(store, schedule={"type": "cron", "expr": "0 0 9 * * 6"}, calendar=moves)
+    clock.set(task.next_fire_at)
+    await store.plan(10)
+    clock.advance(0.2)
+    (lease,) = await claim(store)
+    assert lease.run_at == task.next_fire_at
+    assert lease.run_at - lease.scheduled_time == 2 * 86_400 * SECOND
+    assert value(metrics, "noonbell_start_lag_seconds_sum") == pytest.approx(0.2)
 
 
 async def test_dropped_slots_are_misfires(store, metrics, clock):

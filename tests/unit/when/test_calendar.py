@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,7 +16,7 @@ import pytest
 
 from noonbell import when
 from noonbell.model.calendar import CalendarRules, WhenClosed
-from noonbell.when.calendar import Placement, carried, day_map, read_day
+from noonbell.when.calendar import MOST_DAYS, DayMap, Placement, carried, day_map, read_day
 from noonbell.when.due import Bounds
 
 SKIP, NEXT, PREVIOUS, RUN = WhenClosed
@@ -240,6 +241,9 @@ def test_slots_go_where_the_calendar_says(name: str) -> None:
         one for one in (placed.place(each.slot) for each in (*accounted.newest, *accounted.closed))
     )
     assert accounted.used == len(vector.expected)
+    is_open = takewhile(lambda one: one.at <= until, placed.open_from(since, vector.remaining))
+    listed = takewhile(lambda one: one.at <= until, placed.coming(since, vector.remaining))
+    assert list(is_open) == [one for one in listed if not one.is_closed]
 
 
 def test_there_are_at_least_forty_vectors() -> None:
@@ -275,6 +279,22 @@ def test_an_every_second_task_is_counted_and_not_listed() -> None:
     vector = Vector(SKIP, WEEKEND, "2026-01-01 00:00", "2026-12-31 23:59", [], cron="* * * * * *")
     due = placement(vector).due(at("2026-01-01 00:00", "UTC"), at("2026-12-31 23:59", "UTC") + 59, 5, 7)
     assert (len(due.newest), len(due.closed), due.used) == (5, 7, 365 * 86_400)
+
+
+def test_open_slots_are_found_behind_any_number_of_closed_ones() -> None:
+    """Two days of every second are closed: 172,800 slots before the first that is not."""
+    placed = placement(Vector(SKIP, WEEKEND, "", "", [], cron="* * * * * *"))
+    first, second = islice(placed.open_from(at("2026-01-03 00:00", "UTC")), 2)
+    assert (shown(first.slot, "UTC"), second.slot - first.slot) == ("01-05 00:00", 1)
+
+
+def test_where_no_day_is_open_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = placement(Vector(SKIP, {"closed_weekdays": tuple(range(7))}, "", "", [], cron="* * * * * *"))
+    looked: list[int] = []
+    piece = DayMap.piece
+    monkeypatch.setattr(DayMap, "piece", lambda days, slot: looked.append(slot) or piece(days, slot))
+    assert list(placed.open_from(at("2026-01-03 00:00", "UTC"))) == []
+    assert len(looked) == MOST_DAYS
 
 
 @pytest.mark.parametrize("text", ["2026-02-30", "2026-10-07/2026-10-01", "13-01", "2026-01-01/2050-01-01", "02-30"])

@@ -410,6 +410,7 @@ def leases_of(
                 claimed_at=Instant(live.claimed_at or 0),
                 expires_at=Instant(live.expires_at or 0),
                 deadline_at=Instant(live.deadline_at or 0),
+                run_at=Instant(live.run_at),
                 key=key,
                 payload=task.spec.payload if payload is None else from_json(payload),
                 overrides=overrides,

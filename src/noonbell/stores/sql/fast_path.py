@@ -237,7 +237,7 @@ def _lease(q: Dialect, now: Instant, worker_id: str, times: dict[int, _Times], r
 
 
 def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instant) -> Lease:
-    turn, _, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
+    turn, run_at, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
     origin, scheduled_time, key, payload, overrides, trace_id, idempotency_key = row[9:]
     expires_at, deadline_at = times
     given = None if overrides is None else from_json(overrides)
@@ -257,6 +257,7 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
         claimed_at=now,
         expires_at=expires_at,
         deadline_at=deadline_at,
+        run_at=run_at,
         key=key,
         payload=known.task.spec.payload if payload is None else decode(payload),
         overrides=given,

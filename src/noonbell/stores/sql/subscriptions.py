@@ -361,6 +361,7 @@ def move_subscription(q: Dialect, name: str, to: Position | Instant | None) -> W
         pending=waiting.count,
         next_at=next_at,
         failing_since=waiting.failing_since,
+        missed=0,  # who says where it goes on has seen what it passed over
     )
     yield update("subscriptions", {"name": name}, **msgspec.structs.asdict(moved), holder="", expires_at=0)
     yield from _tell("subscription.moved", name, to=to.seq)
