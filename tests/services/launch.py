@@ -139,7 +139,10 @@ COMMANDS = {
 
 def install(kind: Kind, missing: FileNotFoundError) -> None:
     """With apt-get, where we may. If the package starts a server of its own, that one is left alone."""
-    package = PACKAGES[kind]
+    install_package(PACKAGES[kind], missing)
+
+
+def install_package(package: str, missing: FileNotFoundError) -> None:
     if os.getuid() != 0 or shutil.which("apt-get") is None:
         raise Unavailable(f"{missing}; install {package}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}

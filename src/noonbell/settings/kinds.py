@@ -192,8 +192,10 @@ store_address = SettingKind(
 )
 
 
-def _read_redis_address(value: Any) -> str:
+def _read_wakeup_address(value: Any) -> str:
     address = _read_text(value)
+    if address.startswith(("postgresql://", "postgres://")):
+        return str(_read_store_address(address))
     parts = urlsplit(address)
     if parts.scheme not in ("redis", "rediss", "unix") or not (parts.hostname or parts.path):
         raise ValueError
@@ -202,7 +204,10 @@ def _read_redis_address(value: Any) -> str:
     return address
 
 
-redis_address = SettingKind("redis://USER:PASSWORD@HOST:PORT/0, rediss://… or unix:///SOCKET", _read_redis_address)
+wakeup_address = SettingKind(
+    "redis://USER:PASSWORD@HOST:PORT/0, rediss://…, unix:///SOCKET, or postgresql://… past a pooler",
+    _read_wakeup_address,
+)
 
 
 def parse_udp_address(text: str) -> tuple[str, int | None]:

@@ -118,6 +118,11 @@ class StoreSettings(Section):
         kinds.optional(kinds.sql_name(30)),
         "Begins the name of every table and index, to share a database with other systems. Null: plain names.",
     )
+    pooler: str = key(
+        "none",
+        kinds.choice("none", "transaction"),
+        "PostgreSQL: transaction, if the address is that of a pooler such as PgBouncer in transaction mode.",
+    )
     network_disk: bool = key(
         False,
         kinds.boolean,
@@ -125,6 +130,8 @@ class StoreSettings(Section):
     )
 
     def contradictions(self) -> Mapping[str, str]:
+        if self.pooler != "none" and not self.url.startswith(("postgresql:", "postgres:")):
+            return {"pooler": f"is {self.pooler!r}, but the store is not on PostgreSQL"}
         if self.schema is not None and not self.url.startswith(("postgresql:", "postgres:")):
             return {"schema": f"is {self.schema!r}, but only PostgreSQL has schemas; use store.table_prefix"}
         return {}
@@ -136,8 +143,9 @@ class WakeupSettings(Section):
 
     url: str | None = key(
         None,
-        kinds.optional(kinds.redis_address),
-        "A Redis by which nodes wake each other, for any store. Null: by what the store itself has.",
+        kinds.optional(kinds.wakeup_address),
+        "A Redis by which nodes wake each other, for any store; or the direct address of a PostgreSQL whose pooler is in store.url."
+        " Null: by what the store itself has.",
     )
 
 

@@ -19,11 +19,18 @@ from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.wakeups import LocalWakeup, PostgresWakeup, RedisWakeup
 
 
+class WakeupOptions(NamedTuple):
+    advertise: str | None = None
+    """`cluster.advertise`."""
+    pooled: bool = False
+    """The address is that of a pooler in transaction mode."""
+
+
 class StoreKind(NamedTuple):
     open: Callable[..., SqlStore]
-    """(url, clock, schema, connections, table_prefix, new, network_disk) → a store, not opened yet. Imports its driver."""
-    wakeup: Callable[[str, TableNames, str | None], Wakeup]
-    """(url, names, `cluster.advertise`) → how its processes signal each other, not opened yet."""
+    """(url, clock, schema, connections, table_prefix, new, network_disk, pooler) → a store, not opened yet. Imports its driver."""
+    wakeup: Callable[[str, TableNames, WakeupOptions], Wakeup]
+    """(url, names, options) → how its processes signal each other, not opened yet."""
     lanes: int = 2
     """Trips that a job worker has under way at a time: with fewer, it or the database waits for the other."""
 
@@ -49,26 +56,30 @@ def _postgres(url: str, clock: Clock | None, *, network_disk: bool, **options: A
     return PostgresStore(url, clock, **options)
 
 
-def _mysql(url: str, clock: Clock | None, *, schema: None, network_disk: bool, **options: Any) -> SqlStore:
+def _mysql(url: str, clock: Clock | None, *, schema: None, network_disk: bool, pooler: str, **options: Any) -> SqlStore:
     from noonbell.stores.mysql import MysqlStore
 
-    del schema, network_disk
+    del schema, network_disk, pooler
     return MysqlStore(url, clock, **options)
 
 
-def _sqlite_wakeup(url: str, names: TableNames, _advertise: str | None) -> Wakeup:
+def _sqlite_wakeup(url: str, names: TableNames, _options: WakeupOptions) -> Wakeup:
     file = sqlite_file(url)
     return LocalWakeup() if file in (None, ":memory:") else DatagramWakeup(SocketFolder(file, names.mark))
 
 
-def _mysql_wakeup(url: str, names: TableNames, advertise: str | None) -> Wakeup:
-    return DatagramWakeup(ListenerTable(url, names, advertise))
+def _mysql_wakeup(url: str, names: TableNames, options: WakeupOptions) -> Wakeup:
+    return DatagramWakeup(ListenerTable(url, names, options.advertise))
 
 
-_POSTGRES = StoreKind(_postgres, lambda url, names, _advertise: PostgresWakeup(url, mark=names.mark), lanes=3)
+def _postgres_wakeup(url: str, names: TableNames, options: WakeupOptions) -> Wakeup:
+    return PostgresWakeup(url, mark=names.mark, pooled=options.pooled)
+
+
+_POSTGRES = StoreKind(_postgres, _postgres_wakeup, lanes=3)
 _MYSQL = StoreKind(_mysql, _mysql_wakeup)
 _KINDS = {
-    "memory": StoreKind(_memory, lambda _url, _names, _advertise: LocalWakeup()),
+    "memory": StoreKind(_memory, lambda _url, _names, _options: LocalWakeup()),
     "sqlite": StoreKind(_sqlite, _sqlite_wakeup),
     **dict.fromkeys(("postgresql", "postgres"), _POSTGRES),
     **dict.fromkeys(("mysql", "mariadb"), _MYSQL),
@@ -94,12 +105,13 @@ def open_store(
     table_prefix: str = "",
     new: bool = False,
     network_disk: bool = False,
+    pooler: str = "none",
 ) -> SqlStore:
     """The store that a URL names, not opened yet. With a clock, that one rules instead of the database's.
 
     `connections` is the most that it keeps to a server, besides one for itself. `schema` (PostgreSQL) and `table_prefix`
     say where its tables are; `new`: they may be made beside those of a store that has neither. `network_disk`: a file of
-    SQLite may be on a network file system.
+    SQLite may be on a network file system. `pooler`: of PostgreSQL, as the setting.
     """
     kind = _kind_of(url)
     try:
@@ -118,6 +130,7 @@ def open_store(
         table_prefix=table_prefix,
         new=new,
         network_disk=network_disk,
+        pooler=pooler,
     )
 
 
@@ -134,6 +147,7 @@ def store_of(
         table_prefix=kept.table_prefix or "",
         new=new,
         network_disk=kept.network_disk,
+        pooler=kept.pooler,
     )
 
 
@@ -145,7 +159,13 @@ def lanes_of(settings: Settings) -> int:
 def wakeup_of(settings: Settings) -> Wakeup:
     """The wake-up that the settings name, not opened yet."""
     names = TableNames(settings.store.schema, settings.store.table_prefix or "")
-    return make_wakeup(settings.store.url, settings.wakeup.url, names=names, advertise=settings.cluster.advertise)
+    return make_wakeup(
+        settings.store.url,
+        settings.wakeup.url,
+        names=names,
+        advertise=settings.cluster.advertise,
+        pooled=settings.store.pooler != "none",
+    )
 
 
 def make_wakeup(
@@ -154,15 +174,18 @@ def make_wakeup(
     *,
     names: TableNames | None = None,
     advertise: str | None = None,
+    pooled: bool = False,
 ) -> Wakeup:
-    """The wake-up that goes with a store, or the Redis at `wakeup_url`; not opened yet.
+    """The wake-up that goes with a store, or the Redis or PostgreSQL at `wakeup_url`; not opened yet.
 
     `names` tell a store with a schema or a prefix of its own from the others in the database. `advertise`: the address
-    under which other hosts reach this one by UDP.
+    under which other hosts reach this one by UDP. `pooled`: the store's address is that of a pooler in transaction mode.
     """
     names = names or TableNames()
     if wakeup_url is None:
-        return _kind_of(store_url).wakeup(store_url, names, advertise)
+        return _kind_of(store_url).wakeup(store_url, names, WakeupOptions(advertise, pooled))
+    if wakeup_url.startswith(("postgresql:", "postgres:")):
+        return _postgres_wakeup(wakeup_url, names, WakeupOptions())
     if importlib.util.find_spec("redis") is None:
         raise SettingsError.field(
             "wakeup.url", "needs the package redis, which is not installed: pip install 'noonbell[redis]'"

@@ -223,6 +223,7 @@ _FIRST_CALLS = 3
 _PLANS_KEPT = 30.0
 """Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state for long."""
 _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
+_LOCAL = {name: value for name, value in _SETTINGS.items() if name != "application_name"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _REMEMBERED = 2.0
@@ -260,10 +261,15 @@ class PostgresStore(ServerStore):
         schema: str | None = None,
         table_prefix: str = "",
         new: bool = False,
+        pooler: str = "none",
     ) -> None:
+        """`pooler`: "transaction" where the address is that of one. A session is another one with each transaction there: nothing is
+        set for it, no statement is prepared in it by name, and every call is a transaction, with settings of its own.
+        """
         super().__init__(clock, connections, schema=schema, table_prefix=table_prefix, new=new)
         self._url = url
         self._hosts = PostgresHosts(url)
+        self._is_pooled = pooler == "transaction"
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: numbered(self._names.apply(sql)))
         self._text = self._names.apply
         """A statement that is written for PostgreSQL alone, as it has to be sent."""
@@ -286,7 +292,8 @@ class PostgresStore(ServerStore):
 
     async def open(self) -> None:
         try:
-            keeping = self._connections // 2 if self._connections >= _KEEPS_PLANS_FROM else 0
+            keeps = self._connections >= _KEEPS_PLANS_FROM and not self._is_pooled
+            keeping = self._connections // 2 if keeps else 0
             self._pool = await self._connect(self._connections - keeping)
             self._keeping_plans = await self._connect(keeping, **_KEEPING_PLANS) if keeping else None
             self._keeping_free = keeping
@@ -302,12 +309,21 @@ class PostgresStore(ServerStore):
             connect=self._hosts.connect,
             min_size=0,  # with a floor, asyncpg logs a traceback each second while the server is away
             max_size=connections,
-            server_settings=_SETTINGS | settings,
-            statement_cache_size=512,
+            **self._session(settings),
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
             reset=_as_it_is,
         )
+
+    def _session(self, settings: Mapping[str, str]) -> dict[str, Any]:
+        if self._is_pooled:
+            return {"server_settings": {"application_name": blocking.OWN}, "statement_cache_size": 0}
+        return {"server_settings": {**_SETTINGS, **settings}, "statement_cache_size": 512}
+
+    async def _set_local(self, connection: Connection, settings: Mapping[str, str] = _LOCAL) -> None:
+        """Behind a pooler: what a session has elsewhere, for the transaction that has begun."""
+        if self._is_pooled:
+            await connection.execute("".join(f"set local {name} = '{value}';" for name, value in settings.items()))
 
     async def close(self) -> None:
         pools = self._pool, self._spare, self._keeping_plans
@@ -539,6 +555,7 @@ class PostgresStore(ServerStore):
             transaction = connection.transaction()
             await transaction.start()
             try:
+                await self._set_local(connection)
                 result = await drive(lambda: work(view), functools.partial(self._do, connection))
             except BaseException as error:
                 await _abandon(connection, transaction, error)
@@ -547,7 +564,7 @@ class PostgresStore(ServerStore):
             view.keep()
             return result
 
-        return await self._with_connection(once)
+        return await self._with_connection(once, begins=True)
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
         """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""
@@ -555,10 +572,11 @@ class PostgresStore(ServerStore):
         async def once() -> T:
             try:
                 connection = await self._hosts.connect(
-                    server_settings=_SETTINGS | _WITHOUT_LIMIT, timeout=_PATIENCE, command_timeout=None
+                    **self._session(_WITHOUT_LIMIT), timeout=_PATIENCE, command_timeout=None
                 )
                 try:
                     async with connection.transaction():
+                        await self._set_local(connection, _WITHOUT_LIMIT)
                         return await drive(lambda: work(TaskView(self._cache)), functools.partial(self._do, connection))
                 finally:
                     await connection.close(timeout=_PATIENCE)
@@ -576,8 +594,12 @@ class PostgresStore(ServerStore):
         other: asyncpg.Pool[asyncpg.Record] | None = None,
         *,
         spare: bool = False,
+        begins: bool = False,
     ) -> T:
-        """Use a connection of the pool, or of the other; again where the database asks for it; its errors in our words."""
+        """Use a connection of the pool, or of the other; again where the database asks for it; its errors in our words.
+
+        `begins`: `use` begins a transaction by itself.
+        """
         blocker = self._lock_waits.one()
 
         async def once() -> T:
@@ -589,7 +611,11 @@ class PostgresStore(ServerStore):
                     pid = connection.get_server_pid()
                     try:
                         async with blocker.looked_for(lambda before: self._blocker(pid, before)):
-                            return await use(connection)  # type: ignore[arg-type]
+                            if begins or not self._is_pooled:
+                                return await use(connection)  # type: ignore[arg-type]
+                            async with connection.transaction():
+                                await self._set_local(connection)  # type: ignore[arg-type]
+                                return await use(connection)  # type: ignore[arg-type]
                     except TimeoutError:
                         connection.terminate()  # or its return to the pool would wait for the server once more
                         raise
@@ -723,7 +749,20 @@ def _changed(tag: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
+_POOLER = (
+    asyncpg.DuplicatePreparedStatementError,
+    asyncpg.InvalidSQLStatementNameError,
+    asyncpg.ProtocolViolationError,
+)
+"""What a pooler in the way causes: it knows no setting of a session, or gives the session to others."""
+
+
 def _translated(error: BaseException) -> Exception:
+    if isinstance(error, _POOLER):
+        return StoreUnavailable(
+            f"PostgreSQL: {error}. A connection pooler such as PgBouncer answers at this address: set store.pooler: transaction, or name the"
+            " server itself in store.url"
+        )
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):

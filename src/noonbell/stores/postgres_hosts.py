@@ -72,7 +72,8 @@ class PostgresHosts:
 
 
 async def _state_of(connection: Connection, host: Host) -> HostState:
-    found = await connection.fetchrow(_STATE)
+    async with connection.transaction():  # a pooler may give each statement outside of one to another server
+        found = await connection.fetchrow(_STATE)
     if found is None:
         raise StoreUnavailable("PostgreSQL: no answer")
     is_standby, is_read_only, timeline, cluster, started = found

@@ -262,6 +262,8 @@ class PushedWakeup(PolledWakeup, ABC):
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CHANNEL = "noonbell"
+_OWN_CALL = 2.0
+"""Seconds that a notification to oneself has."""
 _PAYLOAD = 7_500
 """Bytes of topics in one notification; PostgreSQL takes 8,000."""
 
@@ -276,29 +278,69 @@ class PostgresWakeup(PushedWakeup):
     patience = 5
     hears_commits = True
 
-    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "") -> None:
+    def __init__(self, url: str, retry_seconds: float = 1.0, *, mark: str = "", pooled: bool = False) -> None:
+        """`pooled`: a pooler in transaction mode answers at the address. It may take LISTEN and hear nothing."""
         super().__init__(retry_seconds)
-        self._url = url
+        self._url, self._pooled = url, pooled
+        self._own_call = asyncio.Event()
+        self._has_warned = False
         self._hosts: PostgresHosts | None = None
         self._channel = channel_of(mark)
         self._lost = asyncio.Event()
 
     async def _session(self) -> None:
-        from noonbell.stores.postgres_hosts import PostgresHosts
-
-        settings = {"application_name": "noonbell wake-up", "synchronous_commit": "off"}
-        self._hosts = self._hosts or PostgresHosts(self._url)
-        connection = await self._hosts.connect(timeout=10, command_timeout=30, server_settings=settings)
+        connection = await self._connect()
         try:
             self._lost.clear()
             connection.add_termination_listener(self._terminated)
-            await connection.add_listener(self._channel, lambda *heard: self._heard(str(heard[-1])))
-            self._listens()
+            await connection.add_listener(self._channel, lambda *heard: self._hear(str(heard[-1])))
+            if await self._hears_itself():
+                self._listens()
             while not self._lost.is_set():
                 for payload in payloads(self._name, await self._to_tell()):
-                    await connection.execute("select pg_notify($1, $2)", self._channel, payload)
+                    await self._notify(connection, payload)
         finally:
             await _hang_up(connection)
+
+    async def _connect(self) -> Connection:
+        from noonbell.stores.postgres_hosts import PostgresHosts
+
+        settings = {"application_name": "noonbell wake-up"} | ({} if self._pooled else {"synchronous_commit": "off"})
+        self._hosts = self._hosts or PostgresHosts(self._url)
+        return await self._hosts.connect(
+            timeout=10, command_timeout=30, server_settings=settings, statement_cache_size=0 if self._pooled else 100
+        )
+
+    async def _hears_itself(self) -> bool:
+        """Whether a notification that another connection sends comes through. Without a pooler it does."""
+        if not self._pooled:
+            return True
+        self._own_call.clear()
+        other = await self._connect()
+        try:
+            await self._notify(other, self._name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._own_call.wait(), _OWN_CALL)
+                return True
+        finally:
+            await _hang_up(other)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "notifications of PostgreSQL do not come through the pooler of store.url: work is found by polling;"
+                " wakeup.url: postgresql://… of the server itself brings them"
+            )
+        return False
+
+    def _hear(self, message: str) -> None:
+        if message == self._name:
+            self._own_call.set()
+        else:
+            self._heard(message)
+
+    async def _notify(self, connection: Connection, payload: str) -> None:
+        async with connection.transaction() if self._pooled else contextlib.nullcontext():
+            await connection.execute("select pg_notify($1, $2)", self._channel, payload)
 
     def _terminated(self, _connection: Any) -> None:
         self._lost.set()
