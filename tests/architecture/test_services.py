@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -10,7 +14,9 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
+from acceptance.harness import until
 from noonbell import version
+from noonbell.engine import failpoint
 from services import forked
 from services.probe import connect_mysql
 
@@ -125,6 +131,38 @@ def test_a_forked_process_can_be_killed(tmp_path):
     assert process.poll() is None
     process.kill()
     assert process.wait(10) == -9
+
+
+def test_a_forked_process_has_the_failpoint_that_it_is_given(tmp_path):
+    url = f"sqlite:///{tmp_path / 'n.db'}"
+    for point, code in (("K13:2", failpoint.STATUS), ("", 0)):
+        done = forked.run("migrate", "--store", url, cwd=tmp_path, env={**os.environ, failpoint.VARIABLE: point})
+        assert done.returncode == code, done.stderr
+
+
+TESTS_THAT_ARE_KILLED = """
+import os, sys
+from pathlib import Path
+from services import forked
+
+with open(os.devnull, "wb") as nothing:
+    process = forked.start("serve", "--store", "memory://", "--port", "0", cwd=Path.cwd(), env={}, stdout=nothing, stderr=nothing)
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent has ended")
+def test_tests_that_are_killed_leave_no_forked_process_behind(tmp_path):
+    command = [sys.executable, "-c", TESTS_THAT_ARE_KILLED]
+    tests = Path(__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(tests)}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        node = Path(f"/proc/{int(killed.stdout.readline())}")
+        assert node.exists()
+        killed.kill()
+    until(lambda: not node.exists() or "zombie" in (node / "status").read_text(), "the node to end", 60)
 
 
 def test_sqlite_has_a_file_in_the_folder_of_the_test(sqlite_url, tmp_path):

@@ -7,10 +7,12 @@ tells goes to the one that they report to, which keeps the record: with the test
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,8 @@ UNTIL = pytest.StashKey[float]()
 PROPERTY = "faults"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-StoreUrls = Callable[[str, int], list[str]]
+StoreUrls = Callable[[str, int], Iterable[str]]
+LentStore = Callable[[str], Callable[[], AbstractContextManager[str]]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -133,25 +136,60 @@ def faults_report(request: pytest.FixtureRequest) -> Report:
 
 
 @pytest.fixture
-def store_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUrls]:
-    """`store_urls("postgres", 5)`: so many databases with our tables and nothing in them.
+def lent_store(request: pytest.FixtureRequest, tmp_path: Path) -> LentStore:
+    """`lend = lent_store("postgres")`, then `with lend() as url`: a database with our tables and nothing in it, also for threads.
 
-    They are lent, since making one takes seconds; but where a test fills one under load, it has one that nobody else has filled.
+    Databases are lent, since making one takes seconds, and for no longer than they are needed: each holds a connection.
     """
-    with ExitStack() as cleanup:
+    lock, numbers = threading.Lock(), itertools.count()
+
+    def lender(store: str) -> Callable[[], AbstractContextManager[str]]:
+        if store == "sqlite":
+            template = request.getfixturevalue("sqlite_template")
+            return lambda: nullcontext(_sqlite_copy(template, tmp_path / f"{next(numbers)}.db"))
+        lending: Lending = request.getfixturevalue({"postgres": "lent_postgres", "mariadb": "lent_mysql"}[store])
+
+        @contextmanager
+        def lend() -> Iterator[str]:
+            with lock:
+                database = lending.lend()
+            try:
+                yield database.url
+            finally:
+                lending.give_back(database)
+
+        return lend
+
+    return lender
+
+
+@pytest.fixture
+def stores_in_turn(lent_store: LentStore) -> StoreUrls:
+    """`for url in stores_in_turn("postgres", 5)`: one after the other; the one before is gone when the next one comes."""
+
+    def urls(store: str, count: int) -> Iterator[str]:
+        lend = lent_store(store)
+        for _ in range(count):
+            with lend() as url:
+                yield url
+
+    return urls
+
+
+@pytest.fixture
+def store_urls(request: pytest.FixtureRequest, lent_store: LentStore) -> Iterator[StoreUrls]:
+    """`store_urls("postgres", 2)`: so many, until the test ends.
+
+    Where a test is alone, because it fills the machine, its database is one that nobody else has filled.
+    """
+    with ExitStack() as until_the_end:
 
         def urls(store: str, count: int) -> list[str]:
-            if store == "sqlite":
-                return list(_sqlite_copies(request.getfixturevalue("sqlite_template"), tmp_path, count))
-            kind = {"postgres": "postgres", "mariadb": "mysql"}[store]
-            if is_alone(request.node.nodeid):
-                fresh = request.getfixturevalue(f"fresh_{kind}")
-                return [fresh("faults", prepare) for _ in range(count)]
-            lending: Lending = request.getfixturevalue(f"lent_{kind}")
-            lent = [lending.lend() for _ in range(count)]
-            for database in lent:
-                cleanup.callback(lending.give_back, database)
-            return [database.url for database in lent]
+            if store == "sqlite" or not is_alone(request.node.nodeid):
+                lend = lent_store(store)
+                return [until_the_end.enter_context(lend()) for _ in range(count)]
+            fresh = request.getfixturevalue({"postgres": "fresh_postgres", "mariadb": "fresh_mysql"}[store])
+            return [fresh("faults", prepare) for _ in range(count)]
 
         yield urls
 
@@ -165,11 +203,9 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _sqlite_copies(template: Path, folder: Path, count: int) -> Iterator[str]:
-    for number in range(count):
-        copy = folder / f"{number}.db"
-        shutil.copy(template, copy)
-        yield f"sqlite:///{copy}"
+def _sqlite_copy(template: Path, copy: Path) -> str:
+    shutil.copy(template, copy)
+    return f"sqlite:///{copy}"
 
 
 async def prepare(url: str) -> None:

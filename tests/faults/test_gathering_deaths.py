@@ -17,9 +17,9 @@ from faults.test_three_nodes import audited
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
 def test_a_job_gathers_its_children_once_although_its_worker_dies(
-    store: str, point: str, store_urls, tmp_path: Path, faults_report: Report
+    store: str, point: str, stores_in_turn, tmp_path: Path, faults_report: Report
 ):
-    for number, url in enumerate(store_urls(store, TIMES)):
+    for number, url in enumerate(stores_in_turn(store, TIMES)):
         folder = tmp_path / f"trial-{number}"
         folder.mkdir()
         nodes = Nodes(folder)

@@ -55,9 +55,9 @@ def following(*names: str) -> dict[str, Any]:
 @pytest.mark.parametrize("point", ["K17", "K18"])
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
 def test_a_node_that_dies_where_a_join_is_completed_leaves_one_run(
-    store: str, point: str, store_urls, tmp_path: Path, sink: Sink, faults_report: Report
+    store: str, point: str, stores_in_turn, tmp_path: Path, sink: Sink, faults_report: Report
 ):
-    for number, url in enumerate(store_urls(store, TIMES)):
+    for number, url in enumerate(stores_in_turn(store, TIMES)):
         folder = tmp_path / str(number)
         folder.mkdir()
         nodes = Nodes(folder)

@@ -35,9 +35,9 @@ def sink(tmp_path: Path) -> Iterator[Sink]:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
 def test_a_line_goes_on_after_the_death_of_the_node_that_let_the_next_run_in(
-    store: str, point: str, store_urls, tmp_path: Path, sink: Sink, faults_report: Report
+    store: str, point: str, stores_in_turn, tmp_path: Path, sink: Sink, faults_report: Report
 ):
-    for number, url in enumerate(store_urls(store, TIMES)):
+    for number, url in enumerate(stores_in_turn(store, TIMES)):
         folder = tmp_path / str(number)
         folder.mkdir()
         nodes = Nodes(folder)

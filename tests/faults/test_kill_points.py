@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -29,12 +31,12 @@ LONGEST = 30.0
 @pytest.mark.parametrize(("scenario", "mode"), CASES)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
 def test_a_node_that_dies_there_keeps_the_promise(
-    store: str, scenario: Scenario, mode: str, store_urls, tmp_path: Path, faults_report: Report
+    store: str, scenario: Scenario, mode: str, lent_store, tmp_path: Path, faults_report: Report
 ):
-    urls = store_urls(store, TIMES)
+    lend = lent_store(store)
     began = time.monotonic()
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        trials = [pool.submit(one_trial, scenario, mode, url, tmp_path / str(n)) for n, url in enumerate(urls)]
+        trials = [pool.submit(one_trial, scenario, mode, lend, tmp_path / str(n)) for n in range(TIMES)]
         problems = [one.exception() for one in trials]
     endings = [one.result() for one, problem in zip(trials, problems, strict=True) if problem is None]
     wrong = [f"trial {n}: {problem}" for n, problem in enumerate(problems) if problem is not None]
@@ -43,8 +45,8 @@ def test_a_node_that_dies_there_keeps_the_promise(
     assert not wrong, "\n".join(wrong)
 
 
-def one_trial(scenario: Scenario, mode: str, url: str, folder: Path) -> Ending:
-    with trial(folder, url, scenario.point) as one:
+def one_trial(scenario: Scenario, mode: str, lend: Callable[[], AbstractContextManager[str]], folder: Path) -> Ending:
+    with lend() as url, trial(folder, url, scenario.point) as one:
         one.start_armed(*scenario.arguments)
         one.create(scenario.path, delivery=mode, **scenario.fields)
         scenario.before(one)

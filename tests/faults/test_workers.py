@@ -174,10 +174,10 @@ POINTS = [
 @pytest.mark.parametrize("scenario", POINTS, ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
 async def test_a_worker_that_dies_there_keeps_the_promise(
-    store: str, scenario: Scenario, mode: str, store_urls, tmp_path: Path, faults_report: Report
+    store: str, scenario: Scenario, mode: str, stores_in_turn, tmp_path: Path, faults_report: Report
 ):
     endings, wrong, began = [], [], time.monotonic()
-    for number, url in enumerate(store_urls(store, TIMES)):
+    for number, url in enumerate(stores_in_turn(store, TIMES)):
         folder = tmp_path / f"trial-{number}"
         folder.mkdir()
         ending = await _trial(scenario, mode, url, folder)

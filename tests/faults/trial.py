@@ -21,7 +21,8 @@ KILLED = 137
 PATIENCE = 60.0
 """Seconds. Nothing waits for that long unless something is wrong."""
 LEASE = {"worker_timeout_ms": 2000, "ping_interval_ms": 500}
-NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms"}
+NODE = {"NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms", "NOONBELL_STORE__POOL_SIZE": "4"}
+"""Few connections: a server has a hundred of them for all trials that run side by side."""
 
 
 @dataclass(frozen=True)
