@@ -168,7 +168,10 @@ class StatsCalls:
 
     @call("GET", "/stats", "stats", "How runs ended over a period", Role.VIEWER, query=StatsList, answer=StatsAnswer)
     async def stats(self, request: Request) -> Response:
-        """Counts are exact; averages are over the newest finished runs, `sample` of them at most."""
+        """Of all runs that ended in the stretch `from` to `to`, which is whole minutes (for two days back), hours (90 days) or days of UTC.
+
+        Counts and averages are exact, percentiles are within 2 %. Those that have not ended count in `by_status` where they were due in it.
+        """
         at = ReadContext(Problems())
         asked = read_into(StatsList, params.query_of(request, StatsList), at)
         query = await run_query(asked, self._services.store, at)

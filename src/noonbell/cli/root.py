@@ -221,7 +221,7 @@ COMMANDS = {
     "import": CommandEntry("importers", "Turn the tasks of other systems into a file of tasks."),
     "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
     "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
-    "stats": CommandEntry("stats", "Count figures again from history; needs no server."),
+    "stats": CommandEntry("stats", "Show how runs ended; count the figures again from history."),
     "config": CommandEntry("config", "Show and check the settings."),
     "doctor": CommandEntry("doctor", "Look the installation over, and say what to do."),
     "token": CommandEntry("access", "Make, list and revoke API tokens."),

@@ -1,13 +1,15 @@
-"""`noonbell stats`: figures counted again from the history of a store. That needs no server."""
+"""`noonbell stats`: figures of a server, and counting them again from the history of a store, which needs no server."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from noonbell.cli.api import Remote
 from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.output import duration, output_option, show_one
 from noonbell.cli.root import NounGroup
 from noonbell.cli.store import missing_file
 
@@ -22,6 +24,37 @@ _ROWS = 1_000
 @click.group("stats", cls=NounGroup)
 def stats_command() -> None:
     """Figures of runs that ended."""
+
+
+@stats_command.command("show")
+@click.option("--task", help="Only of this task: its id or name.")
+@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")
+@click.option("--to", "until", metavar="TIME", help="Until then [now].")
+@output_option
+def show_command(task: str | None, since: str | None, until: str | None, output: str) -> None:
+    """Show how runs ended over a stretch of time, and how long they took."""
+    given = {"task": task, "from": since, "to": until}
+    answer = Remote.of_environment().get("/stats", {name: value for name, value in given.items() if value is not None})
+    show_one(answer, output, name="total", lines=_lines)
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    ended = told["by_final_status"]
+    rate = "–" if told["success_rate"] is None else f"{100 * told['success_rate']:.2f} %"
+    lines = [
+        f"{told['from']} to {told['to']}",
+        f"success      {rate}",
+        *(f"{status.lower():<12} {count}" for status, count in ended.items()),
+        f"dropped      {told['dropped']}",
+    ]
+    for title, name in (
+        ("duration", "duration_ms"),
+        ("start delay", "start_delay_ms"),
+        ("queue time", "queue_time_ms"),
+    ):
+        shares = "  ".join(f"{share} {duration(told[name][share])}" for share in ("p50", "p95", "p99", "most"))
+        lines.append(f"{title:<12} {shares}")
+    return lines
 
 
 @stats_command.command("rebuild")

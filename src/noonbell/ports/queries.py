@@ -198,7 +198,7 @@ class Queries(Protocol):
         """Figures of runs that ended in the stretch, of each name or of these, for each `step` or all of it. Complete at once."""
 
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
-        """The names with the most runs that ended in the hours of the stretch, as far as they are added up."""
+        """The names with the most runs that ended in the hours of the stretch, the most first."""
 
     async def rebuild_state(self) -> RebuildState:
         """How far a count from history has come."""

@@ -1,8 +1,7 @@
-"""Stats: how runs ended over a period, for one task or for all."""
+"""Stats: how runs ended over a period, for one task or for all, from the roll-ups."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -10,14 +9,15 @@ import msgspec
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.fields import Moment, meta
 from noonbell.model.request import RunQuery
-from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus, final_status
+from noonbell.model.rollup import Figures, Scope, Sketch, stretch_of
+from noonbell.model.run import FINAL, RunStatus, final_status
 from noonbell.model.task import TaskId
 from noonbell.ports import Store
 from noonbell.service.filters import RunFilter
 
 DAY: Final = 86_400 * SECOND
-SAMPLE: Final = 1_000
-"""How many of the newest finished runs the averages are of."""
+MOST_TASKS: Final = 100
+"""Tasks that are listed: those with the most runs."""
 
 
 class StatsList(RunFilter, frozen=True, kw_only=True):
@@ -29,13 +29,25 @@ class StatsList(RunFilter, frozen=True, kw_only=True):
     until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
 
 
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Of runs that started; percentiles are within 2 % of the true ones."""
+
+    average: Annotated[int | None, meta(examples=[180])]
+    p50: Annotated[int | None, meta(examples=[160])]
+    p95: Annotated[int | None, meta(examples=[410])]
+    p99: Annotated[int | None, meta(examples=[980])]
+    most: Annotated[int | None, meta("The longest.", examples=[1250])]
+
+
 class TaskStats(msgspec.Struct, frozen=True, kw_only=True):
     task_id: Annotated[TaskId, meta(examples=[1])]
     task_name: Annotated[str, meta(examples=["sync_stats"])]
-    runs: Annotated[int, meta(examples=[288])]
+    runs: Annotated[int, meta("Without those that were skipped.", examples=[288])]
     success_rate: Annotated[float | None, meta(examples=[0.9965])]
     average_duration_ms: Annotated[int | None, meta(examples=[180])]
+    p95_duration_ms: Annotated[int | None, meta(examples=[410])]
     average_lag_ms: Annotated[int | None, meta(examples=[4])]
+    p95_lag_ms: Annotated[int | None, meta(examples=[12])]
 
 
 class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,42 +60,14 @@ class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     by_final_status: Annotated[
         dict[str, int], meta(examples=[{"SUCCESS": 287, "FAILED": 1, "CANCELED": 0, "SKIPPED": 1}])
     ]
+    dropped: Annotated[int, meta("Slots that a misfire policy left out; they have no run.", examples=[0])]
     success_rate: Annotated[float | None, meta(examples=[0.9965])]
-    tasks: list[TaskStats]
-    sample: Annotated[int, meta("Averages are over so many of the newest finished runs, at most.", examples=[1000])]
-
-
-@dataclass(slots=True)
-class _Sum:
-    name: str
-    runs: int = 0
-    succeeded: int = 0
-    duration_ms: int = 0
-    timed: int = 0
-    lag_ms: int = 0
-
-    def add(self, run: Run) -> None:
-        self.runs += 1
-        self.succeeded += run.status in SUCCEEDED
-        if run.duration_ms is not None and run.start_time is not None:
-            self.timed += 1
-            self.duration_ms += run.duration_ms
-            self.lag_ms += max(0, run.start_time - _due_at(run)) // 1000
-
-    def shown(self, task_id: TaskId) -> dict[str, Any]:
-        return {
-            "task_id": task_id,
-            "task_name": self.name,
-            "runs": self.runs,
-            "success_rate": round(self.succeeded / self.runs, 4) if self.runs else None,
-            "average_duration_ms": self.duration_ms // self.timed if self.timed else None,
-            "average_lag_ms": self.lag_ms // self.timed if self.timed else None,
-        }
-
-
-def _due_at(run: Run) -> int:
-    """Since when it could have started: not before the run was asked for."""
-    return run.run_at if run.origin is Origin.SCHEDULE else max(run.run_at, run.created_at)
+    duration_ms: Annotated[Spread, meta("From start to end.")]
+    start_delay_ms: Annotated[
+        Spread, meta("From when a run was due to its start; without runs that were attempted again.")
+    ]
+    queue_time_ms: Annotated[Spread, meta("From when a run was there and due to its start; without the same.")]
+    tasks: Annotated[list[TaskStats], meta("Those with the most runs, 100 at most.")]
 
 
 class Stats:
@@ -93,33 +77,70 @@ class Stats:
     async def over(
         self, since: Instant | None = None, until: Instant | None = None, task_id: TaskId | None = None
     ) -> dict[str, Any]:
-        """Counts by status, exact; averages per task over the newest finished runs of the period."""
-        until = await self._store.now() if until is None else until
+        """Runs that ended in the stretch: whole minutes for two days, then whole hours and days. Of those that have not, what was due in it."""
+        now = await self._store.now()
+        until = now if until is None else until
         since = Instant(until - DAY) if since is None else since
-        query = RunQuery(task_id=task_id, since=since, until=until, page_size=1)
-        counts = {str(status): await self._count(query, status) for status in RunStatus}
+        stretch = stretch_of(since, until, now)
+        kind, names = (Scope.ALL, [""]) if task_id is None else (Scope.TASK, [str(task_id)])
+        found = await self._store.rollups(kind, stretch, names=names)
+        figures = found[0].figures if found else Figures()
+        going = RunQuery(task_id=task_id, since=since, until=until, page_size=1)
+        counts = {
+            str(status): figures.counts.get(str(status), 0) if status in FINAL else await self._count(going, status)
+            for status in RunStatus
+        }
         ended = {"SUCCESS": 0, "FAILED": 0, "CANCELED": 0, "SKIPPED": 0}
         for status in FINAL:
             ended[final_status(status) or ""] += counts[str(status)]
-        decided = ended["SUCCESS"] + ended["FAILED"]
+        if task_id is None:
+            names = await self._store.busiest(Scope.TASK, stretch.since, stretch.until, MOST_TASKS)
+            found = await self._store.rollups(Scope.TASK, stretch, names=names)
         return {
-            "from": rfc3339(since),
-            "to": rfc3339(until),
+            "from": rfc3339(stretch.since),
+            "to": rfc3339(until if until >= now else stretch.until),
             "total": sum(counts.values()),
             "by_status": counts,
             "by_final_status": ended,
-            "success_rate": round(ended["SUCCESS"] / decided, 4) if decided else None,
-            "tasks": await self._averages(query),
-            "sample": SAMPLE,
+            "dropped": figures.dropped,
+            "success_rate": None if figures.success is None else round(figures.success, 4),
+            "duration_ms": spread(figures.duration),
+            "start_delay_ms": spread(figures.start_delay),
+            "queue_time_ms": spread(figures.queue_time),
+            "tasks": await self._tasks({TaskId(int(each.name)): each.figures for each in found}),
         }
 
     async def _count(self, query: RunQuery, status: RunStatus) -> int:
         return (await self._store.runs(msgspec.structs.replace(query, status=(status,)))).total or 0
 
-    async def _averages(self, query: RunQuery) -> list[dict[str, Any]]:
-        ended = tuple(status for status in FINAL if status is not RunStatus.SKIPPED)
-        page = await self._store.runs(msgspec.structs.replace(query, status=ended, page_size=SAMPLE))
-        sums: dict[TaskId, _Sum] = {}
-        for run in page.items:
-            sums.setdefault(run.task_id, _Sum(run.task_name)).add(run)
-        return [found.shown(task_id) for task_id, found in sorted(sums.items(), key=lambda item: -item[1].runs)]
+    async def _tasks(self, figures: dict[TaskId, Figures]) -> list[dict[str, Any]]:
+        """Without those whose rows are gone."""
+        names = {task.id: task.name for task in await self._store.tasks_by_id(sorted(figures))} if figures else {}
+        shown = [_task(task_id, names[task_id], figures[task_id]) for task_id in names if task_id in figures]
+        return sorted((task for task in shown if task["runs"]), key=lambda task: (-task["runs"], task["task_id"]))
+
+
+def _task(task_id: TaskId, name: str, figures: Figures) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "task_name": name,
+        "runs": figures.runs - figures.skipped,
+        "success_rate": None if figures.success is None else round(figures.success, 4),
+        "average_duration_ms": milliseconds(figures.duration.mean),
+        "p95_duration_ms": milliseconds(figures.duration.percentile(0.95)),
+        "average_lag_ms": milliseconds(figures.start_delay.mean),
+        "p95_lag_ms": milliseconds(figures.start_delay.percentile(0.95)),
+    }
+
+
+def spread(sketch: Sketch) -> dict[str, int | None]:
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {
+        "average": milliseconds(sketch.mean),
+        **{name: milliseconds(sketch.percentile(share)) for name, share in shares.items()},
+        "most": milliseconds(sketch.largest) if sketch.count else None,
+    }
+
+
+def milliseconds(value: int | None) -> int | None:
+    return None if value is None else value // 1000

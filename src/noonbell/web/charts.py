@@ -4,15 +4,15 @@ colour each. Pure; the templates draw them as SVG.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
 
 from noonbell.clock import SECOND
-from noonbell.model.run import SUCCEEDED, Run
+from noonbell.model.rollup import Figures
+from noonbell.model.run import Run
 from noonbell.service.translation import Translator
 from noonbell.when.zones import Zone
 
@@ -111,23 +111,13 @@ def bars(steps: Sequence[tuple[int, dict[str, int]]], width: float = 720, height
     return Bars(columns, width, height, most, levels)
 
 
-def hours(runs: Sequence[Run], now: int, count: int = 24) -> list[tuple[int, dict[str, int]]]:
-    """How many runs of each mark belong to each hour, the present hour last. A retry is no ending of its own."""
-    first = now // HOUR - count + 1
+def hours(ended: Sequence[tuple[int, Figures]], now: Mapping[str, int]) -> list[tuple[int, dict[str, int]]]:
+    """How many runs ended in each hour, and how; in the present hour, which is the last, also what executes and waits `now`."""
     found: list[tuple[int, dict[str, int]]] = []
-    for place, those in enumerate(by_hour(runs, now, count)):
-        marks = [mark_of(run.status) for run in those]
-        found.append(((first + place) * HOUR, Counter("active" if mark == "warn" else mark for mark in marks)))
-    return found
-
-
-def by_hour(runs: Sequence[Run], now: int, count: int = 24) -> list[list[Run]]:
-    """The oldest hour first, the present one last."""
-    found: list[list[Run]] = [[] for _ in range(count)]
-    for run in runs:
-        back = now // HOUR - run.scheduled_time // HOUR
-        if 0 <= back < count:
-            found[count - 1 - back].append(run)
+    for start, figures in ended:
+        marks = {"ok": figures.succeeded, "bad": figures.failed, "idle": figures.skipped + figures.canceled}
+        found.append((start, {mark: count for mark, count in marks.items() if count}))
+    found[-1][1].update({mark: count for mark, count in now.items() if count})
     return found
 
 
@@ -226,15 +216,13 @@ class Heat:
     """0 for nothing, 1 to 4 by how much there is, or how much of it failed."""
 
 
-def heat(runs: Sequence[Run], zone: Zone) -> list[list[Heat]]:
+def heat(hours: Sequence[tuple[int, Figures]], zone: Zone) -> list[list[Heat]]:
     """Seven days from Monday on, each with its 24 hours, on the clock of the zone. Only what succeeded or failed."""
     total, failed = [[0] * 24 for _ in range(7)], [[0] * 24 for _ in range(7)]
-    for run in runs:
-        is_bad = mark_of(run.status) == "bad"
-        if is_bad or run.status in SUCCEEDED:
-            local = zone.local(run.scheduled_time // 1_000_000)
-            total[local.weekday()][local.hour] += 1
-            failed[local.weekday()][local.hour] += is_bad
+    for start, figures in hours:
+        local = zone.local(start // 1_000_000)
+        total[local.weekday()][local.hour] += figures.succeeded + figures.failed
+        failed[local.weekday()][local.hour] += figures.failed
     most = max(max(day) for day in total)
     return [
         [_heat(count, bad, most) for count, bad in zip(*day, strict=True)] for day in zip(total, failed, strict=True)

@@ -7,26 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant
+from noonbell.model import rollup
 from noonbell.model.account import Outage
 from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.model.run import SUCCEEDED, Run, RunStatus
+from noonbell.model.rollup import Scope
+from noonbell.model.run import Run, RunStatus
 from noonbell.model.task import HTTP_QUEUE, TaskStatus
 from noonbell.service import Services
 from noonbell.service.doctor import Finding
-from noonbell.service.filters import LARGEST_PAGE, from_the_top
+from noonbell.service.filters import LARGEST_PAGE
+from noonbell.service.stats import milliseconds
 from noonbell.web import charts, i18n, run_timeline
-from noonbell.web.charts import HOUR, by_hour
+from noonbell.web.charts import HOUR
 from noonbell.web.context import PageContext
 from noonbell.web.login import begins_elsewhere
 from noonbell.web.page import get
 from noonbell.web.queues import queue_path, start_command
-from noonbell.web.recent import DAY, FAILURES, newest_runs, rules_by_task, share, trouble
+from noonbell.web.recent import DAY, FAILURES, newest_runs, rules_by_task, trouble
 
-_SAMPLE: Final = 2_500
 _GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
 """What is found without looking through the history, however long that is."""
 _MOST_GOING: Final = 8
@@ -45,41 +46,43 @@ async def show(ctx: PageContext) -> Response:
         return ctx.redirect(elsewhere)
     services = ctx.services
     yesterday = Instant(ctx.now - DAY)
-    recent, going, soon, queues, troubles, outages = await asyncio.gather(
-        _sample(services, Instant(yesterday - DAY)),
+    ended, going, pending, failed = await asyncio.gather(
+        day_of(services, ctx.now),
         newest_runs(services, None, _MOST_GOING, status=_GOING),
+        services.store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=LARGEST_PAGE)),
+        newest_runs(services, None, 1, status=FAILURES),
+    )
+    soon, queues, troubles, outages = await asyncio.gather(
         services.tasks.page(TaskQuery(status=TaskStatus.ENABLED, sort="next_fire_at", page_size=10)),
         services.queues.all(),
         trouble(services, ctx.now),
         services.store.outages(yesterday, ctx.now),
     )
-    is_sample = len(recent) == _SAMPLE
-    standing = await of_standing_tasks(services, recent)
+    running, waiting = (sum(queue[name] for queue in queues) for name in ("running", "waiting"))
     alerts = [] if ctx.deps.alerts is None else await ctx.deps.alerts.open_alerts()
     rules = rules_by_task(troubles.failing, alerts)
     return ctx.page(
         "overview.html",
-        figures=figures(standing, ctx.now, is_whole=not is_sample),
+        figures=figures(ended, pending.items, ctx.now, callbacks=pending.total, last_failed=next(iter(failed), None)),
         aim_ms=AIM_MS,
-        is_sample=is_sample and recent[-1].scheduled_time > yesterday,
-        sample=_SAMPLE,
-        chart=charts.bars(charts.hours(standing, ctx.now)),
+        since=ended.since,
+        chart=charts.bars(charts.hours(ended.hours, {"active": running, "waiting": waiting})),
         unplanned=unplanned(outages, ctx.now),
         keys=_KEYS,
         clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",
         ago=lambda at: i18n.relative(i18n.instant_from(at) - ctx.now, ctx.words),
-        going=[*going, *(run for run in recent if run.status is RunStatus.CALLBACK_PENDING)][:_MOST_GOING],
+        going=[*going, *pending.items][:_MOST_GOING],
         progress_of=lambda run: run_timeline.progress(run, ctx.now),
-        going_total=sum(queue["running"] for queue in queues),
+        going_total=running,
         soon=together(soon.items),
-        waiting=sum(queue["waiting"] for queue in queues),
+        waiting=waiting,
         oldest=min((queue["oldest_at"] for queue in queues if queue["oldest_at"] and queue["waiting"]), default=None),
         tasks_total=soon.total or 0,
         trouble=troubles,
         remedy_of=lambda finding: remedy(ctx, finding),
         rules=rules,
         alerts=[alert for alert in alerts if alert["rule"] not in rules.get(alert["task_id"], ())],
-        has_tasks=bool(soon.total or recent or (await services.tasks.found(TaskQuery(page_size=1))).items),
+        has_tasks=bool(soon.total or ended.today.runs or (await services.tasks.found(TaskQuery(page_size=1))).items),
     )
 
 
@@ -114,23 +117,34 @@ def remedy(ctx: PageContext, finding: Finding) -> Remedy:
             return Remedy(_PLACES.get(finding.check, "/settings/diagnostics"))
 
 
-async def _sample(services: Services, since: Instant) -> list[Run]:
-    """The runs since then, newest first; no more than a sample of them."""
-    query = RunQuery(since=since, page_size=LARGEST_PAGE, cursor=from_the_top("-id"))
-    found: list[Run] = []
-    while True:
-        page = await services.runs.page(query)
-        found += page.items
-        if page.next_cursor is None or len(found) >= _SAMPLE:
-            return found[:_SAMPLE]
-        query = msgspec.structs.replace(query, cursor=page.next_cursor)
+@dataclass(frozen=True, slots=True)
+class LastDay:
+    """Runs that ended in the last 24 hours, in each of its hours, and in the 24 hours before."""
+
+    since: Instant
+    today: rollup.Figures
+    before: rollup.Figures
+    hours: list[tuple[int, rollup.Figures]]
+    """The oldest hour first, the present one last; by their beginning."""
 
 
-async def of_standing_tasks(services: Services, runs: Sequence[Run]) -> list[Run]:
-    """Without those of tasks that are deleted: how those went asks nothing of anybody any more."""
-    tasks = await services.store.tasks_by_id(sorted({run.task_id for run in runs})) if runs else []
-    standing = {task.id for task in tasks if task.deleted_at is None}
-    return [run for run in runs if run.task_id in standing]
+async def day_of(services: Services, now: Instant) -> LastDay:
+    stretch = rollup.stretch_of(now - DAY, now, now)
+    earlier = rollup.stretch_of(stretch.since - DAY, stretch.since, now)
+    by_hour = rollup.stretch_of(now - 23 * HOUR, now + 1, now, rollup.HOUR)
+    today, before, hours = await asyncio.gather(
+        services.store.rollups(Scope.ALL, stretch),
+        services.store.rollups(Scope.ALL, earlier),
+        services.store.rollups(Scope.ALL, by_hour, step=rollup.HOUR),
+    )
+    found = {each.at: each.figures for each in hours}
+    starts = range(by_hour.since, by_hour.until, HOUR)
+    return LastDay(
+        stretch.since,
+        today[0].figures if today else rollup.Figures(),
+        before[0].figures if before else rollup.Figures(),
+        [(start, found.get(Instant(start)) or rollup.Figures()) for start in starts],
+    )
 
 
 def unplanned(outages: Sequence[Outage], now: Instant) -> set[int]:
@@ -189,7 +203,7 @@ class Figures:
     success: float | None
     """In per cent of what succeeded or failed."""
     change: float | None
-    """Of the success, in points against the day before; None where that day is not known as a whole."""
+    """Of the success, in points against the day before; None where nothing was decided then."""
     failed: int
     lag_p95_ms: int | None
     """From when a run was due to its start."""
@@ -202,38 +216,35 @@ class Figures:
     last_failed: Run | None
 
 
-def figures(runs: Sequence[Run], now: int, *, is_whole: bool) -> Figures:
-    """`runs` of two days, newest first. `is_whole`: they are all there were."""
-    today = [run for run in runs if run.scheduled_time >= now - DAY]
-    before = success_of([run for run in runs if run.scheduled_time < now - DAY])
-    success, lag = success_of(today), late_p95(today)
-    deadlines = [run.callback_deadline for run in today if run.status is RunStatus.CALLBACK_PENDING]
-    known = [deadline for deadline in deadlines if deadline is not None]
-    hours = by_hour(today, now)
-    rates, lags = [success_of(hour) for hour in hours], [late_p95(hour) for hour in hours]
+def figures(
+    ended: LastDay, pending: Sequence[Run], now: int, *, callbacks: int | None = None, last_failed: Run | None = None
+) -> Figures:
+    """`pending` await a callback: all of them, or the newest of `callbacks`."""
+    success, before = success_of(ended.today), success_of(ended.before)
+    known = [run.callback_deadline for run in pending if run.callback_deadline is not None]
+    rates = [success_of(hour) for _, hour in ended.hours]
+    lags = [late_p95(hour) for _, hour in ended.hours]
     return Figures(
-        runs=len(today),
+        runs=ended.today.runs,
         success=success,
-        change=round(success - before, 1) if is_whole and success is not None and before is not None else None,
-        failed=sum(run.status in FAILURES for run in today),
-        lag_p95_ms=lag,
+        change=round(success - before, 1) if success is not None and before is not None else None,
+        failed=ended.today.failed,
+        lag_p95_ms=late_p95(ended.today),
         success_line=spark(rates, min([_LOWEST, *(rate for rate in rates if rate is not None)]), 100),
         lag_line=spark(lags, 0, max([AIM_MS, *(each for each in lags if each is not None)]), AIM_MS),
-        callbacks=len(deadlines),
+        callbacks=len(pending) if callbacks is None else callbacks,
         overdue=sum(deadline < now for deadline in known),
         next_deadline=min((deadline for deadline in known if deadline >= now), default=None),
-        last_failed=next((run for run in runs if run.status in FAILURES), None),
+        last_failed=last_failed,
     )
 
 
-def success_of(runs: Sequence[Run]) -> float | None:
-    good, bad = sum(run.status in SUCCEEDED for run in runs), sum(run.status in FAILURES for run in runs)
-    return round(100 * good / (good + bad), 1) if good + bad else None
+def success_of(figures: rollup.Figures) -> float | None:
+    return None if figures.success is None else round(100 * figures.success, 1)
 
 
-def late_p95(runs: Sequence[Run]) -> int | None:
-    started = [run for run in runs if run.start_time is not None and run.attempt <= 1]
-    return share(sorted(max(0, (run.start_time or 0) - run.run_at) // 1000 for run in started), 0.95)
+def late_p95(figures: rollup.Figures) -> int | None:
+    return milliseconds(figures.start_delay.percentile(0.95))
 
 
 PAGES: Final = [

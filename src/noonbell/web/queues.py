@@ -1,15 +1,14 @@
 """The pages of queues and workers: state, load and throughput; pause, limit, drain, redrive and clean a queue; drain, resume,
 stop and change a worker.
 
-Redrive and clean show how many runs they would change before they change them. Throughput is computed from one sample of
-the newest runs, so nothing is counted in the store. Where the sample reaches back less far than the usual window, the
-window is shorter; a run created before the sample that ended within it is not seen.
+Redrive and clean show how many runs they would change before they change them. Throughput is of the runs that ended in each of
+the last ten minutes, from the roll-ups; skipped ones do not count.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -23,11 +22,11 @@ from noonbell.masking import mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
+from noonbell.model.rollup import MINUTE, RollUp, Scope, stretch_of
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
 from noonbell.model.task import COMMAND_TYPE, OWN_QUEUES
 from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
-from noonbell.service import Services
 from noonbell.service.filters import from_the_top
 from noonbell.service.queues import DEAD, MOST_CLEANED
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
@@ -82,7 +81,7 @@ async def show_queues(ctx: PageContext) -> Response:
 async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[QueueRow]:
     services = ctx.services
     workers = await services.workers.all()
-    found = throughputs(await throughput_sample(services), ctx.now, lambda run: run.queue)
+    found = await throughputs(services.store, Scope.QUEUE, ctx.now)
     return [
         QueueRow(
             queue=queue,
@@ -286,54 +285,38 @@ def _asked(given: Mapping[str, str]) -> tuple[int, str]:
     return int(days), one_of("kind", given.get("kind", "all"), KINDS)
 
 
-THROUGHPUT_SAMPLE: Final = 1_000
-WINDOW: Final = 600 * SECOND
+_LOOKED_THROUGH: Final = 1_000
+"""The newest runs, among which those are looked for that were taken from a lost worker."""
 STEPS: Final = 10
+"""Minutes, the present one among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    came: tuple[int, ...] = (0,) * STEPS
-    """Runs that were born, by steps of the stretch, the oldest first."""
     went: tuple[int, ...] = (0,) * STEPS
-    """Runs that ended."""
-    minutes: float = WINDOW / (60 * SECOND)
-    """How long the stretch is."""
-
-    @property
-    def per_minute_in(self) -> str:
-        return rate_text(sum(self.came) / self.minutes)
+    """Runs that ended in each minute, the oldest first."""
+    minutes: float = STEPS
+    """How long the stretch is, up to now."""
 
     @property
     def per_minute_out(self) -> str:
         return rate_text(sum(self.went) / self.minutes)
 
 
-async def throughput_sample(services: Services) -> list[Run]:
-    return await newest_runs(services, None, THROUGHPUT_SAMPLE)
+async def throughputs(store: Store, kind: Scope, now: Instant) -> dict[str, Throughput]:
+    """By the name of the queue or the worker; those of which nothing ended are left out."""
+    stretch = stretch_of(now - (STEPS - 1) * MINUTE.length, now + 1, now, MINUTE)
+    rows = await store.rollups(kind, stretch, step=MINUTE)
+    return paces(rows, stretch.since, now)
 
 
-def throughputs(runs: Sequence[Run], now: int, name_of: Callable[[Run], str | None]) -> dict[str, Throughput]:
-    """By the name that `name_of` returns for a run; runs without a name and skipped runs do not count."""
-    begin = now - WINDOW
-    if len(runs) >= THROUGHPUT_SAMPLE:
-        begin = max(begin, min(run.created_at for run in runs))
-    length = max(now - begin, SECOND)
-    came: dict[str, list[int]] = {}
+def paces(rows: Sequence[RollUp], since: int, now: int) -> dict[str, Throughput]:
     went: dict[str, list[int]] = {}
-    for run in runs:
-        name = name_of(run)
-        if name is None or run.status is RunStatus.SKIPPED:
-            continue
-        for at, counts in ((run.created_at, came), (run.end_time, went)):
-            if at is not None and begin <= at:
-                step = min(STEPS - 1, (at - begin) * STEPS // length)
-                counts.setdefault(name, [0] * STEPS)[step] += 1
-    nothing = [0] * STEPS
-    return {
-        name: Throughput(tuple(came.get(name, nothing)), tuple(went.get(name, nothing)), length / (60 * SECOND))
-        for name in came.keys() | went.keys()
-    }
+    for row in rows:
+        ended = row.figures.runs - row.figures.skipped
+        if ended:
+            went.setdefault(row.name, [0] * STEPS)[(row.at - since) // MINUTE.length] += ended
+    return {name: Throughput(tuple(counts), (now - since) / MINUTE.length) for name, counts in went.items()}
 
 
 def rate_text(rate: float) -> str:
@@ -368,9 +351,11 @@ class WorkerRow:
 
 async def show_workers(ctx: PageContext) -> Response:
     services = ctx.services
-    workers, runs = await services.workers.all(), await throughput_sample(services)
-    found = throughputs(runs, ctx.now, lambda run: run.worker_id)
-    requeued = await taken_from(services.store, [one["id"] for one in workers if one["state"] == "lost"], runs)
+    workers, found = await services.workers.all(), await throughputs(services.store, Scope.WORKER, ctx.now)
+    lost = [one["id"] for one in workers if one["state"] == "lost"]
+    requeued = await taken_from(
+        services.store, lost, await newest_runs(services, None, _LOOKED_THROUGH) if lost else []
+    )
     alive = [worker for worker in workers if worker["state"] != "lost"]
     rows = [
         WorkerRow(

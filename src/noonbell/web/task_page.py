@@ -20,6 +20,7 @@ from noonbell.fields.kinds import read_moment
 from noonbell.fields.problems import shown
 from noonbell.model.access import Role
 from noonbell.model.account import StatusChange
+from noonbell.model.rollup import HOUR, Scope, stretch_of
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
@@ -33,7 +34,7 @@ from noonbell.web.forms import number_or_text, read_json
 from noonbell.web.lists import given_of, pager_by_cursor
 from noonbell.web.page import Handler, get, post
 from noonbell.web.queues import start_command
-from noonbell.web.recent import DAY, FAILURES, Health, health, newest_runs, reasons
+from noonbell.web.recent import DAY, FAILURES, Health, health, health_of, newest_runs, reasons
 from noonbell.web.task_form import VersionChange, told
 
 TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")
@@ -74,6 +75,8 @@ def tab(name: str, part: Part) -> Handler:
 
 async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
     services = ctx.services
+    month = stretch_of(ctx.now - DAYS * DAY, ctx.now + 1, ctx.now, HOUR)
+    hours = await services.store.rollups(Scope.TASK, month, names=[str(task.id)], step=HOUR)
     runs, every, why, planned, around, lines = await asyncio.gather(
         newest_runs(services, task.id, SAMPLE),
         services.tasks.versions(task),
@@ -83,16 +86,17 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
         services.store.key_lines(task.id, _KEYS),
     )
     lately = recent(runs, ctx.now)
-    figures = health(lately)
+    figures = health_of([each.figures for each in hours])
+    dots = charts.dots(lately, [(each.version, each.valid_from) for each in every[1:]], figures.p95_ms)
     return {
         **planned,
         "runs": runs[:_SHOWN],
         "strip": charts.strip(runs, 60, width=8, gap=2),
         "health": figures,
-        "sample": len(lately) if len(lately) == SAMPLE else 0,
+        "sample": len(dots.dots) if figures.ended > len(dots.dots) else 0,
         "days": DAYS,
-        "dots": charts.dots(lately, [(each.version, each.valid_from) for each in every[1:]], figures.p95_ms),
-        "heat": charts.heat(lately, ctx.zone) if lately else [],
+        "dots": dots,
+        "heat": charts.heat([(each.at, each.figures) for each in hours], ctx.zone) if hours else [],
         "reasons": reasons(lately, every),
         "flow": steps_of(task.spec, ctx.now, ctx.number("step")),
         "around": around,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from noonbell.clock import Instant
+from noonbell.model import rollup
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.web import overview
+from noonbell.web import charts, overview
 
 NOW = 500_000 * overview.HOUR + overview.HOUR // 2
 
@@ -31,20 +33,26 @@ def run(hours_ago: float, status: str = "SUCCESS", late_ms: int = 0, **more: Any
     )
 
 
-def figures(*runs: Run, is_whole: bool = True) -> overview.Figures:
-    return overview.figures(runs, NOW, is_whole=is_whole)
+def sums(**counts: int) -> rollup.Figures:
+    return rollup.Figures(counts={status.upper(): count for status, count in counts.items()})
+
+
+def figures(
+    today: rollup.Figures | None = None, before: rollup.Figures | None = None, pending: Sequence[Run] = ()
+) -> overview.Figures:
+    nothing = rollup.Figures()
+    day = overview.LastDay(Instant(NOW - overview.DAY), today or nothing, before or nothing, [(NOW, today or nothing)])
+    return overview.figures(day, pending, NOW)
 
 
 def test_success_is_of_what_was_decided_in_the_last_day():
-    found = figures(run(1), run(2), run(3, "FAILED"), run(4, "SKIPPED"), run(30, "FAILED"))
+    found = figures(sums(success=2, failed=1, skipped=1), sums(failed=1))
     assert (found.success, found.failed, found.runs) == (66.7, 1, 4)
 
 
-def test_the_change_is_against_the_day_before_and_unknown_where_that_is_cut_off():
-    runs = [run(1), run(25), run(26, "FAILED")]
-    assert figures(*runs).change == 50.0
-    assert figures(*runs, is_whole=False).change is None
-    assert figures(run(1)).change is None
+def test_the_change_is_against_the_day_before_and_unknown_where_nothing_was_decided_then():
+    assert figures(sums(success=1), sums(success=1, timeout=1)).change == 50.0
+    assert figures(sums(success=1), sums(skipped=3)).change is None
 
 
 def test_a_day_without_runs_has_no_figures_and_no_lines():
@@ -52,19 +60,25 @@ def test_a_day_without_runs_has_no_figures_and_no_lines():
     assert (found.success, found.lag_p95_ms, found.success_line.path, found.lag_line.path) == (None, None, "", "")
 
 
-def test_lateness_counts_first_attempts_only():
-    assert figures(run(1, late_ms=40), run(2, late_ms=90_000, attempt=2)).lag_p95_ms == 40
+def test_lateness_is_the_delay_that_one_in_twenty_exceeds():
+    today = sums(success=100)
+    today.start_delay.add(40_000, 95)
+    today.start_delay.add(90_000_000, 5)
+    assert figures(today).lag_p95_ms in range(39, 42)
 
 
 def test_callbacks_are_overdue_once_their_deadline_has_passed():
     waiting = [run(1, "CALLBACK_PENDING", callback_deadline=Instant(NOW + step)) for step in (-1, 5, 9)]
-    found = figures(*waiting)
+    found = figures(pending=waiting)
     assert (found.callbacks, found.overdue, found.next_deadline) == (3, 1, NOW + 5)
 
 
-def test_an_hour_is_where_its_runs_were_due_and_the_present_one_is_last():
-    hours = overview.by_hour([run(0), run(1), run(23), run(24)], NOW)
-    assert [len(hour) for hour in hours] == [1, *[0] * 21, 1, 1]
+def test_what_executes_and_waits_is_in_the_present_hour_of_the_chart():
+    hours = [(0, sums(success=2, canceled=1)), (overview.HOUR, sums(timeout=1, skipped=4))]
+    assert charts.hours(hours, {"active": 3, "waiting": 0}) == [
+        (0, {"ok": 2, "idle": 1}),
+        (overview.HOUR, {"bad": 1, "idle": 4, "active": 3}),
+    ]
 
 
 def test_a_line_leaves_out_what_is_not_known_and_stays_in_its_box():

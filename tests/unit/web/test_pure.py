@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from noonbell.clock import Instant
+from noonbell.model.rollup import Figures
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId
 from noonbell.service.filters import read_filter
@@ -57,16 +58,14 @@ def test_a_strip_of_nothing_is_a_strip():
     assert charts.strip([]).cells == []
 
 
-def test_runs_are_counted_in_the_hour_that_they_belong_to():
-    now = T0 + 3_600_000_000
-    waits = charts.hours([run(0, "SCHEDULED"), run(0, "SKIPPED"), run(0, "CANCELED")], T0, 1)
-    assert [counts for _, counts in waits] == [{"waiting": 1, "idle": 2}], "what waits is not skipped"
-    assert [bar.mark for bar in charts.bars(waits).columns[0].bars] == ["idle", "waiting"]
-    found = dict(charts.hours([run(0), run(0, "FAILED")], now, 3))
-    assert list(found.values())[1] == {"ok": 1, "bad": 1}
-    bars = charts.bars(list(found.items()))
-    assert bars.most == 2
+def test_runs_are_counted_in_the_hour_that_they_ended_in():
+    ended = [(0, Figures()), (1, Figures(counts={"SUCCESS": 1, "FAILED": 1})), (2, Figures(counts={"SKIPPED": 2}))]
+    found = charts.hours(ended, {"waiting": 1})
+    assert [counts for _, counts in found] == [{}, {"ok": 1, "bad": 1}, {"idle": 2, "waiting": 1}]
+    bars = charts.bars(found)
+    assert bars.most == 3
     assert [bar.mark for bar in bars.columns[1].bars] == ["ok", "bad"]
+    assert [bar.mark for bar in bars.columns[2].bars] == ["idle", "waiting"], "what waits is not skipped"
 
 
 def test_failures_that_differ_in_numbers_alone_are_one_reason():

@@ -6,6 +6,7 @@ import pytest
 
 from noonbell import when
 from noonbell.clock import Instant
+from noonbell.model.rollup import Figures
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.web import charts, recent, task_form, task_page
@@ -213,12 +214,9 @@ def test_lines_across_are_few_and_reach_the_longest(longest):
 
 def test_heat_lies_on_the_clock_of_the_zone():
     monday = (1_800_000_000 - 1_800_000_000 % 604_800 + 4 * 86_400) * 1_000_000
-    runs = [
-        run(1, at=monday + 3_600_000_000),
-        run(2, "FAILED", at=monday + 3_600_000_000),
-        run(3, "SKIPPED", at=monday),
-    ]
-    utc, shanghai = (charts.heat(runs, zones.find(name)) for name in ("UTC", "Asia/Shanghai"))
+    counts = {"SUCCESS": 1, "FAILED": 1, "SKIPPED": 1}
+    hours = [(monday, Figures(counts={"SKIPPED": 1})), (monday + 3_600_000_000, Figures(counts=counts))]
+    utc, shanghai = (charts.heat(hours, zones.find(name)) for name in ("UTC", "Asia/Shanghai"))
     assert (utc[0][1].runs, utc[0][1].failed) == (shanghai[0][9].runs, shanghai[0][9].failed) == (2, 1)
     assert sum(cell.runs for day in utc for cell in day) == 2
     assert charts.heat([], zones.find("UTC"))[0][0].level == 0

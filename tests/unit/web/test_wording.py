@@ -33,7 +33,7 @@ def test_one_term_stands_for_one_thing(words, waiting, paused):
 
 
 def test_large_counts_have_separators_everywhere():
-    assert EN("overview.sample", n=2_500) == "of the newest 2,500"
+    assert EN("task.sampled", n=2_500) == "The chart shows the last 2,500 runs."
     assert EN("bulk.title_delete", n=5_000) == "Delete 5,000 tasks?"
     assert EN("bulk.title_delete", n=999) == "Delete 999 tasks?"
     assert EN("bulk.title_delete", n=1) == "Delete 1 task?"

@@ -260,11 +260,12 @@ def rollups(
 
 
 def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int) -> Work[list[str]]:
-    """The names with the most runs that ended in these hours, the most first; those of which nothing is added up yet are not known."""
+    """The names with the most runs that ended in the hours of the stretch, the most first."""
     del q
     rows = yield Fetch(
-        "select name, sum(runs) as ended from rollups where seconds = :seconds and at >= :since and at < :until"
-        " and kind = :kind group by name order by ended desc, name limit :limit",
+        "select name, ended, '' as data from (select name, sum(runs) as ended from rollups where seconds = :seconds"
+        " and at >= :since and at < :until and kind = :kind group by name order by ended desc, name limit :limit) most"
+        " union all select '' as name, 0 as ended, data from rollup_deltas where at >= :since and at < :until",
         {
             "seconds": HOUR.length // SECOND,
             "since": HOUR.begin(since),
@@ -273,7 +274,14 @@ def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int)
             "limit": limit,
         },
     )
-    return [row[0] for row in rows]
+    runs: Counter[str] = Counter()
+    for name, ended, data in rows:
+        if not data:
+            runs[name] += int(ended)
+        for each in _read_facts(data) if data else ():
+            for of_kind, of_name in _scopes(each.task_id, each.queue, each.worker_id, each.is_inner):
+                runs[of_name] += each.number if of_kind == kind and each.status != DROPPED else 0
+    return sorted((name for name, ended in runs.items() if ended), key=lambda name: (-runs[name], name))[:limit]
 
 
 # Counting again

@@ -1,0 +1,89 @@
+"""Figures of pages and of /stats are those of all runs, however many there are: compared with SQL over the history."""
+
+from __future__ import annotations
+
+import re
+
+from conformance.store.rollup_scan import fold_all
+from integration.api.serving import Api
+from integration.support import publish_many
+from integration.web.asking import get
+from noonbell.clock import Instant
+from noonbell.model.attempt import Settlement, Transition
+from noonbell.model.request import ClaimRequest
+from noonbell.model.rollup import Scope
+from noonbell.model.run import RunStatus
+from noonbell.web.queues import throughputs
+
+RUNS = 3_000
+"""More than any page looks at one by one."""
+
+
+async def seed(api: Api) -> int:
+    """Every tenth run fails, and those fail first: the newest 2,700 succeed."""
+    task_id = await api.create(name="busy", target_url=None, job_type="work", queue="busy")
+    task = await api.store.task(task_id)
+    assert task is not None
+    await publish_many(api.store, task, RUNS)
+    done = 0
+    while done < RUNS:
+        claimed = await api.store.claim(ClaimRequest(worker_id="w9", queues=("busy",), max=500, job_types=("work",)))
+        ended = [
+            Settlement(
+                run_id=lease.run_id,
+                token=lease.token,
+                worker_id="w9",
+                transition=Transition.FINISH,
+                status=RunStatus.FAILED if done + number < RUNS // 10 else RunStatus.SUCCESS,
+                task_version=lease.task_version,
+                plain=lease.plain,
+                counted=lease.counted,
+            )
+            for number, lease in enumerate(claimed.leases)
+        ]
+        await api.store.settle(ended)
+        done += len(ended)
+    return task_id
+
+
+async def test_pages_and_stats_say_what_history_says(everywhere):
+    api = everywhere
+    task_id = await seed(api)
+    ((ended, failed),) = await api.store.fetch(
+        "select count(*), sum(case when status = 'FAILED' then 1 else 0 end) from runs where end_time is not null"
+    )
+    assert (ended, failed) == (RUNS, RUNS // 10)
+    for _ in range(2):  # before anything is added up, and after it
+        overview = await get(api, "/")
+        assert f"{100 * (ended - failed) / ended:.1f} %" in overview
+        assert re.search(rf"\b{failed} failed", overview)
+        assert "90.0" in await get(api, f"/tasks/{task_id}")
+        told = await api.good("GET", "/stats")
+        assert told["by_status"]["SUCCESS"] == ended - failed
+        assert told["by_final_status"]["FAILED"] == failed
+        assert told["success_rate"] == 0.9
+        (mine,) = told["tasks"]
+        assert (mine["task_id"], mine["runs"], mine["success_rate"]) == (task_id, ended, 0.9)
+        ((total, longest),) = await api.store.fetch(
+            "select sum(end_time - start_time), max(end_time - start_time) from runs"
+        )
+        assert told["duration_ms"]["average"] == int(total) // ended // 1000
+        assert told["duration_ms"]["most"] == int(longest) // 1000
+        of_task = await api.good("GET", f"/stats?task={task_id}")
+        assert (of_task["total"], of_task["by_status"]) == (ended, told["by_status"])
+        await fold_all(api.store)
+    times = sorted(
+        row[0] for row in await api.store.fetch("select end_time - start_time from runs where start_time is not null")
+    )
+    true = times[-(-95 * len(times) // 100) - 1]
+    assert abs(told["duration_ms"]["p95"] - true / 1000) <= 0.02 * true / 1000 + 1
+    assert told["from"] < told["to"]
+
+
+async def test_the_pace_of_queues_and_workers_counts_every_run(everywhere):
+    api = everywhere
+    await seed(api)
+    now = Instant(await api.store.now())
+    for kind, name in ((Scope.QUEUE, "busy"), (Scope.WORKER, "w9")):
+        assert sum((await throughputs(api.store, kind, now))[name].went) == RUNS
+    assert "ended in the last ten minutes" in await get(api, "/queues")
