@@ -96,7 +96,9 @@ class Server:
 
     def __init__(self, folder: Path, env: Mapping[str, str] | None = None, files: int | None = None) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
-        self._env = clean | {"NOONBELL_AUTH__ENABLED": "true"} | dict(env or {})
+        # `token create` makes no store that is not named.
+        store = {"NOONBELL_STORE__URL": f"sqlite:///{folder / 'noonbell.db'}"}
+        self._env = clean | store | {"NOONBELL_AUTH__ENABLED": "true"} | dict(env or {})
         self._folder = folder
         self._files = files
         self.port, self.token = 0, ""

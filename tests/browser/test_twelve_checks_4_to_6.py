@@ -118,7 +118,7 @@ async def the_calendar_agrees(node: ServerNode, tokyo: Page) -> None:
 
 
 async def the_heat_map_agrees(node: ServerNode, tokyo: Page) -> None:
-    """The runs of a task by weekday and hour in Tokyo."""
+    """The runs of a task by the weekday and hour in Tokyo at which they ended."""
     tasks = [task["id"] for task in node.ask("GET", "/tasks?page_size=100")["items"]]
     counted = {task: node.ask("GET", f"/tasks/{task}/runs?page_size=1")["total"] for task in tasks}
     task = max((task for task in tasks if counted[task] < 500), key=counted.__getitem__)  # all of them are looked at
@@ -130,7 +130,7 @@ async def the_heat_map_agrees(node: ServerNode, tokyo: Page) -> None:
     for run in node.runs_of(task):
         if run["status"] not in f"{FAILED},SUCCESS,CALLBACK_SUCCESS".split(","):
             continue
-        at = datetime.fromisoformat(run["scheduled_time"]).astimezone(TOKYO)
+        at = datetime.fromisoformat(run["end_time"]).astimezone(TOKYO)
         cell = counts.setdefault((at.weekday(), at.hour), [0, 0])
         cell[0] += run["status"] in FAILED.split(",")
         cell[1] += 1

@@ -610,7 +610,8 @@ def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
             if value == "DISABLED":
                 fields[name] = value
         elif name not in defaults or value != defaults[name] or name == "job_type":
-            fields[name] = brief(declared[name].kind, value) if name in declared else value
+            # What a step has by itself depends on its kind, so its defaults are not those of the Struct.
+            fields[name] = brief(declared[name].kind, value) if name in declared and name != "steps" else value
     if kind is ExecType.ASYNC:
         fields["exec_type"] = str(kind)
     fields = {name: value for name, value in fields.items() if value is not None or defaults.get(name) is not None}

@@ -276,7 +276,8 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
     kind, spec, retry = _kind_of(task), table(TaskSpec), table(RetryPolicy)
     fields = {name: box_text(spec[name].kind, task[name], _MARKS.get(name, "")) for name in _BOXES}
     fields |= {box.name: _text(task[box.name]) for box in TARGET_BOXES}
-    fields["steps"] = box_text(spec["steps"].kind, [{"id": step["id"], **step} for step in task["steps"]])
+    # Whole: what a step has by itself depends on its kind, so nothing may be left out as a default of the Struct.
+    fields["steps"] = as_json([{"id": step["id"], **step} for step in task["steps"]]) if task["steps"] else ""
     fields |= {name: box_text(retry[name].kind, task["retry_policy"][name]) for name in _RETRY}
     fields |= {
         "kind": kind,

@@ -326,6 +326,17 @@ TASKS: dict[str, dict[str, Any]] = {
         "max_concurrency": None,
     },
     "command whose text is JSON": {"command": '["not", "a list"]', "shell": True},
+    "flow whose steps have the defaults of another kind": {
+        "steps": [
+            {"id": "a", "job_type": "j", "timeout_seconds": 10, "retry_policy": {"max_retries": 0}},
+            {
+                "id": "b",
+                "target_url": "http://127.0.0.1/x",
+                "timeout_seconds": 3600,
+                "retry_policy": {"max_retries": 3},
+            },
+        ]
+    },
     "flow of foreach over a list": {"steps": [{"id": "a", "foreach": [1, "{{ payload.x }}"], "job_type": "j"}]},
 }
 

@@ -85,19 +85,19 @@ class TableNames:
     def _applied(self, sql: str) -> str:
         parts: list[str] = []
         words = ["", "", ""]  # the last three, brackets and dots among them
-        makes_index = re.match(r"\s*create\s+(unique\s+)?index\b", sql, re.IGNORECASE) is not None
+        of_index = re.match(r"\s*(create\s+(unique\s+)?|drop\s+)index\b", sql, re.IGNORECASE) is not None
         for token in _TOKEN.finditer(sql):
             text = token[0]
             if token["here"] and self.schema is not None:
                 text = f"'{self.schema}'"
             elif token["word"]:
-                text = self._renamed(text, words, sql[token.end() : token.end() + 1], makes_index=makes_index)
+                text = self._renamed(text, words, sql[token.end() : token.end() + 1], of_index=of_index)
             parts.append(text)
             if not token["space"]:
                 words = [*words[1:], token[0].lower()]
         return "".join(parts)
 
-    def _renamed(self, word: str, before: list[str], after: str, *, makes_index: bool) -> str:
+    def _renamed(self, word: str, before: list[str], after: str, *, of_index: bool) -> str:
         last = before[-1]
         if word in self._indexes and (last == "index" or before[-2:] == ["indexed", "by"]):
             return self.table(word) if before[-2:] == ["drop", "index"] else self.bare(word)
@@ -106,7 +106,7 @@ class TableNames:
         if after == ".":
             return self.bare(word)
         opened = last == "(" and before[-2] in ("from", "join")
-        if opened or (last in _BEFORE_A_TABLE and before[-2:] != ["key", "update"]) or (last == "on" and makes_index):
+        if opened or (last in _BEFORE_A_TABLE and before[-2:] != ["key", "update"]) or (last == "on" and of_index):
             return self.table(word)
         return word
 
