@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 
 from bench.peers.sample import Handler, print_pick_up
 from noonbell import App
@@ -39,6 +40,9 @@ async def limited(account: str) -> None:
 
 
 @app.job(concurrency_key="payload.tenant")
-async def slow_for(tenant: str, seconds: float) -> None:
+async def slow_for(tenant: str, seconds: float) -> list[int]:
+    """Returns when it began and ended, in nanoseconds of the machine's clock."""
     del tenant
+    began = time.time_ns()
     await asyncio.sleep(seconds)
+    return [began, time.time_ns()]

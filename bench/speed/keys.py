@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from bench import databases, ours
 from bench.app import app, slow_for
 from bench.http import serving
@@ -146,10 +148,15 @@ async def _beside(stack: contextlib.ExitStack, database: str, seconds: int, wait
 
 
 def troubles(rows: Sequence[Any]) -> tuple[int, int]:
-    """Runs that began before the last of their key had ended; and those that began before an earlier one of it."""
+    """Runs that began before the last of their key had ended; and those that began before an earlier one of it.
+
+    By the clock of the handlers: the store stamps a claim with the time at which it began to look, which may be before the settlement
+    that it then found.
+    """
     lines: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for key, run_id, _, start, end in rows:
-        lines[key].append((start, end, run_id))
+    for key, run_id, _, _, handled in rows:
+        began, ended = msgspec.json.decode(handled, type=tuple[int, int])
+        lines[key].append((began, ended, run_id))
     at_once = overtook = 0
     for line in lines.values():
         for (_, ended, before), (started, _, run_id) in itertools.pairwise(sorted(line)):
@@ -246,6 +253,6 @@ def ended(lease: Lease) -> Settlement:
 _TENANT = "i.payload::json ->> 'tenant'"
 OTHERS = f"from runs r join inputs i on i.run_id = r.id where {_TENANT} <> '{HEAVY}'"
 STARTED = (
-    f"select {_TENANT}, r.id, r.run_at, r.start_time, r.end_time from runs r join inputs i on i.run_id = r.id"
+    f"select {_TENANT}, r.id, r.run_at, r.start_time, r.result from runs r join inputs i on i.run_id = r.id"
     " where r.end_time is not null and r.status = 'SUCCESS'"
 )

@@ -25,6 +25,7 @@ RUNS = 10
 
 
 @pytest.mark.faults
+@pytest.mark.longer
 @pytest.mark.timeout(KILLS * 30 + 300)
 @pytest.mark.parametrize("store", ["postgres", "mariadb"])
 def test_no_event_is_lost_while_the_receiver_is_down_and_nodes_are_killed(store: str, store_urls, tmp_path: Path):
