@@ -256,9 +256,11 @@ def test_a_run_that_is_killed_loses_the_tests_in_hand_and_no_other(runs: Runs):
             f"beside[{number}]" in next(record.glob("*.jsonl")).read_text() for number in (0, 1, 2, 3)
         )
 
-    until(is_kept, "four tests to be recorded", 60)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=60)
+    try:
+        until(is_kept, "four tests to be recorded", 240)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.communicate(timeout=60)
     runs.took_place()
     (runs.notes / "hang").unlink()
     code, said = runs.run(*SIDE_BY_SIDE)
