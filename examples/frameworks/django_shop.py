@@ -1,6 +1,7 @@
 """A shop on Django, in one file: an order and the job that confirms it are one commit.
 
     DATABASE_URL=postgresql://… python django_shop.py runserver
+    DATABASE_URL=postgresql://… gunicorn --preload --workers 4 django_shop:application
 
 In a project of your own, the App is connected in `AppConfig.ready()`, and `NOONBELL_URL` in the settings leads from the admin to
 the dashboard of Noonbell.
@@ -79,7 +80,8 @@ urlpatterns = [path("orders", order)]
 
 with connection.cursor() as cursor:
     cursor.execute("create table if not exists orders (id serial primary key, item text, quantity int)")
-jobs.connected(URL, schema="noonbell").__enter__()  # until the interpreter exits
+connection.close()  # a child of gunicorn --preload must not share it
+jobs.connect_sync(URL, schema="noonbell")  # until the interpreter exits, or jobs.close_sync()
 application = get_wsgi_application()
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ async def lifespan(app):
         await connection.execute(
             text("create table if not exists orders (id serial primary key, item text, quantity int)")
         )
-    async with jobs.connected(URL, schema="noonbell"):
-        yield
+    await jobs.connect(URL, schema="noonbell")
+    yield
+    await jobs.close()
     await engine.dispose()
 
 

@@ -1,6 +1,7 @@
 """A shop on Flask with psycopg: an order and the job that confirms it are one commit.
 
     DATABASE_URL=postgresql://… flask --app flask_shop run
+    DATABASE_URL=postgresql://… gunicorn --preload --workers 4 flask_shop:app
 
 The App is connected once, in a thread of its own. A server that forks afterwards (gunicorn --preload) needs nothing more: a
 child connects again when it first publishes.
@@ -18,7 +19,7 @@ MOST = 100
 with psycopg.connect(URL) as connection:
     connection.execute("create table if not exists orders (id serial primary key, item text, quantity int)")
 
-jobs.connected(URL, schema="noonbell").__enter__()  # until the interpreter exits
+jobs.connect_sync(URL, schema="noonbell")  # until the interpreter exits, or jobs.close_sync()
 
 app = Flask(__name__)
 

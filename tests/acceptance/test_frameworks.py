@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -30,6 +30,13 @@ COMMANDS = {
     "flask": ("flask_shop.py",),
     "django": ("django_shop.py", "runserver", "--noreload", "{port}"),
 }
+_GUNICORN = ("-m", "gunicorn", "--preload", "--workers", "2", "--bind", "127.0.0.1:{port}", "--no-control-socket")
+PRELOADED = {
+    "fastapi": (*_GUNICORN, "--worker-class", "asgi", "fastapi_shop:app"),
+    "flask": (*_GUNICORN, "--worker-class", "gthread", "--threads", "4", "flask_shop:app"),
+    "django": (*_GUNICORN, "--worker-class", "gthread", "--threads", "4", "django_shop:application"),
+}
+KILLS = 4
 
 
 class Shop:
@@ -65,6 +72,11 @@ class Shop:
             await connection.close()
         return orders, {int(key.removeprefix("order-")) for key in keys}
 
+    def children(self) -> list[int]:
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
     def is_up_or_ended(self) -> bool:
         return self.order() == 201 or self.process.poll() is not None
 
@@ -78,28 +90,34 @@ def free_port() -> int:
             return port
 
 
-def launched(kind: str, database: str, log: Path, cleanup: contextlib.ExitStack) -> Shop:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def launched(command: Sequence[str], database: str, log: Path, cleanup: contextlib.ExitStack) -> Shop:
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, *(word.format(port=port) for word in COMMANDS[kind])],
+        [sys.executable, *(word.format(port=port) for word in command)],
         cwd=EXAMPLES,
         env=os.environ | {"DATABASE_URL": database, "PORT": str(port), "NOONBELL_STORE__POOL_SIZE": "2"},
         stdout=subprocess.DEVNULL,
         stderr=cleanup.enter_context(log.open("wb")),
+        start_new_session=True,
     )
     cleanup.callback(process.wait)
-    cleanup.callback(process.kill)
+    cleanup.callback(kill_group, process)
     return Shop(process, port, database)
 
 
 @pytest.fixture
-def start(fresh_postgres: Callable[[], str], tmp_path: Path) -> Iterator[Callable[[str], Shop]]:
+def start(fresh_postgres: Callable[[], str], tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Shop]]:
     with contextlib.ExitStack() as cleanup:
 
-        def begin(kind: str) -> Shop:
+        def begin(command: Sequence[str]) -> Shop:
             database, log = fresh_postgres(), tmp_path / "log"
             while True:
-                shop = launched(kind, database, log, cleanup)
+                shop = launched(command, database, log, cleanup)
                 wait_until(shop.is_up_or_ended, PATIENCE)
                 if shop.process.poll() is None:
                     return shop
@@ -109,31 +127,65 @@ def start(fresh_postgres: Callable[[], str], tmp_path: Path) -> Iterator[Callabl
         yield begin
 
 
+@contextlib.contextmanager
+def customers(shop: Shop, answered: list[int]) -> Iterator[None]:
+    """Four of them, who order until the block ends or the shop does; `answered` grows with each order that was confirmed."""
+    closing = threading.Event()
+
+    def customer() -> None:
+        while not closing.is_set() and shop.process.poll() is None:
+            if shop.order() == 201:
+                answered.append(201)
+
+    threads = [threading.Thread(target=customer) for _ in range(4)]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        for each in threads:
+            each.join()
+
+
 @pytest.mark.acceptance
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_orders_and_their_jobs_are_one_commit_through_a_kill(kind: str, start: Callable[[str], Shop]):
-    shop = start(kind)
+def test_orders_and_their_jobs_are_one_commit_through_a_kill(kind: str, start: Callable[[Sequence[str]], Shop]):
+    shop = start(COMMANDS[kind])
     assert shop.order(quantity=500) == 409
     orders, jobs = shop.numbers()
     assert (orders, len(orders)) == (jobs, 1), "what was refused left neither"
     answered: list[int] = []
-
-    def customer() -> None:
-        while shop.process.poll() is None:
-            status = shop.order()
-            if status == 201:
-                answered.append(status)
-
-    customers = [threading.Thread(target=customer) for _ in range(4)]
-    for each in customers:
-        each.start()
-    wait_until(lambda: len(answered) > 30, PATIENCE)
-    shop.process.send_signal(signal.SIGKILL)
-    for each in customers:
-        each.join()
+    with customers(shop, answered):
+        wait_until(lambda: len(answered) > 30, PATIENCE)
+        kill_group(shop.process)
+        shop.process.wait()
     orders, jobs = shop.numbers()
     assert orders == jobs
     assert len(orders) > len(answered), "each answer was committed, and the first order too"
+
+
+@pytest.mark.acceptance
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the children of gunicorn in /proc")
+@pytest.mark.parametrize("kind", PRELOADED)
+def test_children_of_gunicorn_with_preload_publish_and_are_killed_at_random_moments(
+    kind: str, start: Callable[[Sequence[str]], Shop]
+):
+    shop = start(PRELOADED[kind])
+    answered: list[int] = []
+    with customers(shop, answered):
+        for _ in range(KILLS):
+            more = len(answered) + random.randint(5, 25)
+            wait_until(lambda: len(answered) >= more and len(shop.children()) == 2, PATIENCE)  # noqa: B023 - read at once
+            os.kill(random.choice(shop.children()), signal.SIGKILL)
+        more = len(answered) + 10
+        wait_until(lambda: len(answered) >= more, PATIENCE)
+        assert shop.process.poll() is None, "the parent goes on, and its new children publish"
+        kill_group(shop.process)
+        shop.process.wait()
+    orders, jobs = shop.numbers()
+    assert orders == jobs
+    assert len(orders) > len(answered) > 30
 
 
 def test_every_example_has_its_place_on_the_page():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import os
@@ -35,11 +36,11 @@ ANY_NAME: Final = "app"
 
 FORKED: Final = (
     "the app was connected before fork(), and a child process cannot use what its parent has open:"
-    " enter app.connected(URL) or app.running(URL) in each child, after the fork"
+    " call app.connect_sync(URL), or enter app.running(URL), in each child, after the fork"
 )
 FORKED_SQLITE: Final = (
     "the app was connected before fork(), and SQLite does not allow that a child process opens a file again that its"
-    " parent has open: enter app.connected(URL) in each child, after the fork, and not in the parent"
+    " parent has open: call app.connect_sync(URL) in each child, after the fork, and not in the parent"
 )
 
 
@@ -212,11 +213,66 @@ class App:
             if self._is_forked:
                 raise InvalidState(FORKED)
             raise InvalidState(
-                f"{self.name} is not connected: publish inside `async with app.connected(URL)` or `app.running(URL)`"
+                f"{self.name} is not connected: publish after `await app.connect(URL)` (`app.connect_sync(URL)` without an event"
+                " loop), or inside `app.connected(URL)` or `app.running(URL)`"
             )
         return self._connection
 
     # Running
+
+    async def connect(
+        self,
+        url: str | None = None,
+        *,
+        declare: bool = True,
+        prune: bool = False,
+        schema: str | None = None,
+        table_prefix: str | None = None,
+    ) -> None:
+        """`connected`, entered until `close`: for the start of an application that has no `async with` around its life."""
+        await self.connected(url, declare=declare, prune=prune, schema=schema, table_prefix=table_prefix).__aenter__()
+
+    def connect_sync(
+        self,
+        url: str | None = None,
+        *,
+        declare: bool = True,
+        prune: bool = False,
+        schema: str | None = None,
+        table_prefix: str | None = None,
+    ) -> None:
+        """The same where there is no event loop: one runs in a thread of its own until `close_sync`, or the interpreter's exit.
+
+        After `fork()`, a child connects again by itself when it first publishes (`connected` says what of that SQLite allows).
+        """
+        self.connected(url, declare=declare, prune=prune, schema=schema, table_prefix=table_prefix).__enter__()
+
+    async def close(self) -> None:
+        """Leave what `connect` or `connect_sync` entered. Without effect on an App that is not connected."""
+        opening = self._opening_to_close()
+        if opening is not None and opening.is_in_thread:
+            await asyncio.to_thread(opening.__exit__, None, None, None)
+        elif opening is not None:
+            await opening.__aexit__(None, None, None)
+
+    def close_sync(self) -> None:
+        """The same where there is no event loop, of what `connect_sync` entered."""
+        opening = self._opening_to_close()
+        if opening is None:
+            return
+        if not opening.is_in_thread:
+            raise InvalidState(f"{self.name} was connected in an event loop: `await app.close()` there")
+        opening.__exit__(None, None, None)
+
+    def _opening_to_close(self) -> Opening | None:
+        """None in a child process that has not connected again: what its parent has open is not its to close."""
+        with self._opening_again:
+            self._open_again = None
+        if self.opening is None and self._connection is not None:
+            raise InvalidState(
+                f"{self.name} is connected by what runs it, such as `noonbell serve`, which closes it too"
+            )
+        return None if self._connection is None else self.opening
 
     def connected(
         self,

@@ -73,6 +73,11 @@ class Opening:
         self._left_behind: list[object] = []
         """In a child process, what is the parent's: never closed here, because the parent goes on with it."""
 
+    @property
+    def is_in_thread(self) -> bool:
+        """Entered by `with`."""
+        return self._thread is not None
+
     async def __aenter__(self) -> App:
         await self._open(first=True)
         return self._app

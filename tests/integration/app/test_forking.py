@@ -38,6 +38,7 @@ if how == "connected":
         early = work.publish_sync(by="parent")
         print(in_child(lambda: work.publish_sync(by="child")), in_child(lambda: work.publish_sync(by="child")))
         print(in_child(lambda: early.result_sync(timeout=5)))
+        in_child(app.close_sync)
         work.publish_sync(by="parent")
 else:
     with app.running(url, scheduler=False):

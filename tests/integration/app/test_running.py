@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from integration.proxy import Proxy
 from integration.support import until
 from noonbell import App, Context, Fail, RunFailed
-from noonbell.errors import InvalidArgument, StoreUnavailable
+from noonbell.errors import InvalidArgument, InvalidState, StoreUnavailable
 from noonbell.model.request import Publication
 from noonbell.model.task import TaskId
 
@@ -461,3 +461,30 @@ async def test_a_program_with_plain_logging_reads_what_its_handler_raised(caplog
     assert line == f"WARNING:noonbell.runs:run ended: {says} 2, FAILED: ValueError: no such address: a@b"
     assert "in send_mail" in trace[1]
     assert (record.task_name, record.run_id, record.status) == ("send_mail", run_id, "FAILED")
+
+
+async def test_connect_and_close_need_no_block_around_the_life_of_an_application(sql_url: str):
+    app = App()
+
+    @app.job
+    async def work() -> None: ...
+
+    await app.connect(sql_url)
+    with pytest.raises(InvalidState, match="connected in an event loop"):
+        app.close_sync()
+    assert (await work.publish()).outcome == "created"
+    await app.close()
+    await app.close()
+    with pytest.raises(InvalidState, match="is not connected: publish after `await app"):
+        await work.publish()
+
+    await asyncio.to_thread(app.connect_sync, sql_url, declare=False)
+    with pytest.raises(InvalidState, match="connected already"):
+        await app.connect(sql_url)
+    assert (await work.publish()).outcome == "created"
+    await app.close()
+
+    app.connect_sync(sql_url)
+    assert work.publish_sync().outcome == "created"
+    app.close_sync()
+    app.close_sync()
