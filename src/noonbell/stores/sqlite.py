@@ -78,7 +78,6 @@ _LEAST_PATIENCE = 1.0
 """Seconds that a batch tries for the write lock, however long its oldest call has waited in the queue."""
 _WORTH_A_LOOK = 1.0
 """Seconds that the writer tries for the lock before the holder is looked for."""
-_OWN_PATIENCE = f"pragma busy_timeout = {round(WAIT_AT_MOST * 1000)}"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.002
 
 SQLITE = Dialect(
@@ -122,7 +121,8 @@ def _create_private(path: str) -> None:
 class SqliteConnection:
     """Drives transitions on one sqlite3 connection. Belongs to one thread."""
 
-    def __init__(self, path: str, clock: Clock, naming: TableNames = PLAIN) -> None:
+    def __init__(self, path: str, clock: Clock, naming: TableNames = PLAIN, *, writes: bool = True) -> None:
+        """`writes`: it begins its transactions with `begin`, which waits for the lock by itself."""
         _create_private(path)
         self._db = sqlite3.connect(
             path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -131,7 +131,7 @@ class SqliteConnection:
         self._ids = IdBlock()
         for pragma in _PRAGMAS:
             self._insist(pragma, _PATIENCE)
-        self._db.execute(_OWN_PATIENCE)
+        self._db.execute(f"pragma busy_timeout = {0 if writes else round(WAIT_AT_MOST * 1000)}")
 
     @classmethod
     def over(cls, cursor: sqlite3.Cursor, clock: Clock, naming: TableNames = PLAIN) -> SqliteConnection:
@@ -166,11 +166,7 @@ class SqliteConnection:
         SQLite's own patience sleeps for up to 100 ms between two looks. Two processes that write short transactions would
         then each stand still most of the time.
         """
-        self._db.execute("pragma busy_timeout = 0")
-        try:
-            self._insist("begin immediate", patience)
-        finally:
-            self._db.execute(_OWN_PATIENCE)
+        self._insist("begin immediate", patience)
 
     def begin_alone(self) -> None:
         """As `begin`, where no other connection can have the lock."""
@@ -308,7 +304,7 @@ class _Thread(threading.Thread):
 
     def run(self) -> None:
         try:
-            connection = SqliteConnection(self._path, self._clock, self._naming)
+            connection = SqliteConnection(self._path, self._clock, self._naming, writes=self._writes)
             file = OpenFile(self._path)
         except sqlite3.Error as error:
             self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))

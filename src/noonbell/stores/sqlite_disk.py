@@ -91,18 +91,17 @@ class OpenFile:
     """Knows the file that a path led to when it was opened, and its write-ahead log."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path, self._log_path = path, f"{path}-wal"
         self._file = _identity(path)
         self._log: tuple[int, int] | None = None
 
     def check(self) -> None:
         """StoreUnavailable if the path leads elsewhere by now, or nowhere. Two calls of `stat`: some microseconds."""
         _compare(self._path, self._file)
-        log = f"{self._path}-wal"
         if self._log is None:
-            self._log = _identity(log)
+            self._log = _identity(self._log_path)
         else:
-            _compare(log, self._log)
+            _compare(self._log_path, self._log)
 
 
 def _compare(path: str, opened: tuple[int, int] | None) -> None:
@@ -117,7 +116,7 @@ def _compare(path: str, opened: tuple[int, int] | None) -> None:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = Path(path).stat()
+        found = os.stat(path)  # noqa: PTH116 - a Path takes longer than the call
     except FileNotFoundError:
         return None
     except OSError as error:

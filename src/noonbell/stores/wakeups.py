@@ -7,8 +7,8 @@ Inside a process it is always direct: every signal ends in `LocalWakeup`, wherev
     MySQL        a datagram to the address of each listener, which a table of the store names (`datagram_wakeups`)
     Redis        publish and subscribe, for any store, where `wakeup.url` names one
 
-Signals are gathered while a message is on its way, and go out together with the next one: a hundred publishes a millisecond
-are one message a millisecond. While nothing can be heard, waiters for work and events poll: after 50 ms at first, then less
+Signals are gathered while a message is on its way, and for a moment after it (`GAP`); they go out together with the next one.
+So a lone publish signals at once, and a thousand in a row send a message every few milliseconds. While nothing can be heard, waiters for work and events poll: after 50 ms at first, then less
 and less often, down to every quarter of a second. `close` sends what is still to be sent first, for a second at most, so that
 a publisher that ends right after its commit has signalled. PostgreSQL's notifications are committed outside of the
 transactions that they are about, so that these never wait for each other at the lock that PostgreSQL puts around notifying
@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -138,6 +139,10 @@ class PolledWakeup(LocalWakeup):
         return True
 
 
+GAP = 0.002
+"""Seconds from one message to the next, at the least: who is woken has as much to look for as it takes to look."""
+
+
 class PushedWakeup(PolledWakeup, ABC):
     by: str
     """What carries the signals, for people."""
@@ -153,6 +158,8 @@ class PushedWakeup(PolledWakeup, ABC):
         self._outbox: set[str] = set()
         self._under_way: set[str] = set()
         """Taken from the outbox, and not yet known to be sent."""
+        self._told_at = float("-inf")
+        """When (monotonic) the last message went out."""
         self._all_told = asyncio.Event()
         self._all_told.set()
         self._news = asyncio.Event()
@@ -238,7 +245,11 @@ class PushedWakeup(PolledWakeup, ABC):
         if self._has_told_all():
             self._all_told.set()
         await self._news.wait()
+        gap = self._told_at + GAP - time.monotonic()
+        if gap > 0 and not self._is_closing:
+            await asyncio.sleep(gap)
         self._news.clear()
+        self._told_at = time.monotonic()
         self._under_way, self._outbox = self._outbox, set()
         return sorted(self._under_way)
 
