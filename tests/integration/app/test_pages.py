@@ -49,7 +49,7 @@ def blocks(page: Path) -> list[Block]:
     for fence in FENCE.finditer(text):
         if fence["kind"] == "python":
             found.append(Block(fence["mark"], fence["text"], "", text[: fence.start()].count("\n") + 2))
-        elif fence["kind"] == "text":
+        elif fence["kind"] == "text" and found:
             found[-1].prints = fence["text"]
     return found
 

@@ -369,3 +369,5 @@ def test_every_name_is_explained_in_the_reference():
     names = {re.sub(r"_total$", "", family.name) for family in Metrics().registry.collect()}
     text = PAGE.read_text()
     assert sorted(name for name in names if f"`{name}" not in text) == []
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert [name for name in rows if rows.count(name) > 1] == []
