@@ -163,6 +163,33 @@ POST /api/v1/subscriptions/{subscription}/replay
 POST /api/v1/subscriptions/{subscription}/deliveries/{delivery_id}/replay
 """
 
+LEGACY_OPEN: Final = """
+GET /legacy/api/v1/healthz
+POST /legacy/api/v1/callbacks/{callback_token}
+"""
+"""Those under /legacy are there where `server.legacy_api` says so."""
+
+LEGACY_VIEWER: Final = """
+GET /legacy/metrics
+GET /legacy/api/v1/version
+GET /legacy/api/v1/tasks
+GET /legacy/api/v1/tasks/{id}
+GET /legacy/api/v1/tasks/{id}/runs
+GET /legacy/api/v1/runs/{run_id}
+"""
+
+LEGACY_OPERATOR: Final = """
+POST /legacy/api/v1/tasks
+PATCH /legacy/api/v1/tasks/{id}
+PUT /legacy/api/v1/tasks/{id}
+DELETE /legacy/api/v1/tasks/{id}
+PATCH /legacy/api/v1/tasks/{id}/enable
+PATCH /legacy/api/v1/tasks/{id}/disable
+POST /legacy/api/v1/tasks/{id}/trigger
+POST /legacy/api/v1/runs/{run_id}/cancel
+POST /legacy/api/v1/callbacks
+"""
+
 
 def _lines(text: str, role: Role | None) -> dict[str, Role | None]:
     return dict.fromkeys(text.strip().splitlines(), role)
@@ -176,6 +203,13 @@ ROUTES: Final[dict[str, Role | None]] = {
     **_lines(ADMIN, Role.ADMIN),
 }
 """Method and path of every route of the API: the least role that may call it; None for no token at all."""
+
+
+LEGACY_ROUTES: Final[dict[str, Role | None]] = {
+    **_lines(LEGACY_OPEN, None),
+    **_lines(LEGACY_VIEWER, Role.VIEWER),
+    **_lines(LEGACY_OPERATOR, Role.OPERATOR),
+}
 
 
 MAY: Final[dict[Role | None, set[Role | None]]] = {

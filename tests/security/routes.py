@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from integration.api.serving import Api
@@ -53,12 +54,12 @@ def address_of(path: str, **values: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda part: {**VALUES, **values}.get(part[1], "x"), path)
 
 
-async def statuses(api: Api, headers: dict[str, str], **values: str) -> dict[str, int]:
+async def statuses(api: Api, headers: dict[str, str], table: Iterable[str] = ROUTES, **values: str) -> dict[str, int]:
     """By line of the table of routes: the status of a call with these headers. No body of an answer is read: streams have
     no end.
     """
     found = {}
-    for line in ROUTES:
+    for line in table:
         method, path = line.split(" ")
         body = {"wait_seconds": 0} if path.endswith("/claim") else None if method == "GET" else {}
         async with api.session.request(

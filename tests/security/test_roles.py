@@ -12,11 +12,11 @@ from integration.api.serving import Api, serving
 from integration.web.asking import signed_in
 from noonbell.api.endpoint import Endpoint, call
 from noonbell.model.access import Role
-from noonbell.settings import AuthSettings, Settings, StoreSettings
+from noonbell.settings import AuthSettings, ServerSettings, Settings, StoreSettings
 from noonbell.web.routes import PAGES as PAGES_OF_THE_DASHBOARD
 from noonbell.wiring import assembled
 from noonbell.wiring.application import application
-from security.role_table import ADMIN, MAY, OPEN, OPERATOR, PAGES, ROUTES, VIEWER, WORKER
+from security.role_table import ADMIN, LEGACY_ROUTES, MAY, OPEN, OPERATOR, PAGES, ROUTES, VIEWER, WORKER
 from security.routes import address_of, routes, statuses
 
 
@@ -70,6 +70,45 @@ async def test_the_matrix_of_routes_and_roles_is_the_table(api: Api, role: Role 
         if refused is reaches(role, ROUTES[line]) or (refused and status != refusal):
             wrong.append((line, status))
     assert wrong == []
+
+
+# Under /legacy, where the settings ask for it
+
+
+@pytest.fixture
+async def legacy_api() -> AsyncIterator[Api]:
+    auth = AuthSettings(enabled=True, session_key="k" * 32)
+    async with serving("memory://", auth=auth, server=ServerSettings(legacy_api=True)) as api:
+        yield api
+
+
+async def test_the_table_has_every_legacy_route_and_they_are_there_only_where_they_are_asked_for(
+    legacy_api: Api, api: Api
+):
+    found = await routes(legacy_api, headers=await bearer(legacy_api, Role.ADMIN))
+    there = {f"{route.method} {route.path}" for route in found if route.path.startswith("/legacy")}
+    assert sorted(there) == sorted(LEGACY_ROUTES)
+    known = await statuses(api, await bearer(api, Role.ADMIN), LEGACY_ROUTES)
+    assert set(known.values()) <= {404, 405}
+
+
+@pytest.mark.parametrize("role", MAY, ids=str)
+async def test_the_matrix_of_legacy_routes_and_roles_is_the_table(legacy_api: Api, role: Role | None):
+    headers = {} if role is None else await bearer(legacy_api, role)
+    wrong = []
+    for line, status in (await statuses(legacy_api, headers, LEGACY_ROUTES)).items():
+        refused = status in (401, 403)
+        if refused is reaches(role, LEGACY_ROUTES[line]) or (refused and status != (401 if role is None else 403)):
+            wrong.append((line, status))
+    assert wrong == []
+
+
+async def test_the_cookie_of_a_session_changes_nothing_under_legacy(legacy_api: Api):
+    cookie = await signed_in(legacy_api, "admin")
+    assert await legacy_api.good("GET", "//legacy/api/v1/tasks", headers=cookie) == []
+    changes = [line for line, needed in LEGACY_ROUTES.items() if not line.startswith("GET ") and needed is not None]
+    told = await statuses(legacy_api, cookie, changes)
+    assert set(told.values()) == {401}
 
 
 def test_an_endpoint_names_its_role_and_one_without_is_for_admins():

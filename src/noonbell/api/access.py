@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint
+from noonbell.api.endpoint import BASE, Endpoint
 from noonbell.api.params import ACTOR, QUEUES
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
@@ -42,7 +42,8 @@ class AccessGuard:
         if _is_change(request):
             expect_commands()
         await self._check(request, endpoint)
-        if _is_change(request) and endpoint.is_audited and endpoint.path.startswith(_ONE_TASK):
+        is_ours = endpoint.base == BASE and endpoint.path.startswith(_ONE_TASK)
+        if is_ours and endpoint.is_audited and _is_change(request):
             await self._find_named(request)
 
     async def _check(self, request: Request, endpoint: Endpoint) -> None:
@@ -86,7 +87,7 @@ class AccessGuard:
             return
         deed = AuditAction(
             actor=request.scope.get(ACTOR),
-            action=endpoint.name,
+            action=endpoint.action,
             subject=answer.headers.get("location") or _address(request, endpoint),
             peer=_peer(request),
             request_id=request_id(request.scope),
@@ -124,7 +125,7 @@ def _peer(request: Request) -> str:
 
 
 _HEADER: Final = "x-noonbell-run"
-_OPEN: Final = re.compile(r"/api/v1/(?:healthz|livez|readyz|callbacks(?:/[^/]+)?)")
+_OPEN: Final = re.compile(r"(?:/legacy)?/api/v1/(?:healthz|livez|readyz|callbacks(?:/[^/]+)?)")
 """Change nothing, or name the run that they speak for: a target may send a callback with the headers that it was sent."""
 
 

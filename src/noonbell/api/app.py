@@ -23,6 +23,7 @@ from noonbell.api import (
     calls,
     events,
     jobs,
+    legacy,
     openapi,
     pauses,
     plans,
@@ -101,6 +102,7 @@ def create_app(
         mints=asks_for_tokens,
         installation=installation,
         webhooks=webhooks,
+        with_legacy=settings.server.legacy_api,
     )
     guard = None if access is None else AccessGuard(access, enabled=asks_for_tokens, session=session)
     app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
@@ -118,6 +120,7 @@ def all_endpoints(
     mints: bool = True,
     installation: InstallationReader | None = None,
     webhooks: Subscriptions | None = None,
+    with_legacy: bool = False,
 ) -> list[Endpoint]:
     """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
     return [
@@ -136,6 +139,7 @@ def all_endpoints(
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
         *pauses.endpoints(services),
         *system.endpoints(health, metrics_render, installation),
+        *(legacy.endpoints(services, health, metrics_render) if with_legacy else ()),
     ]
 
 

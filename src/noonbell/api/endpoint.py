@@ -20,6 +20,9 @@ from noonbell.model.access import Role
 
 BASE: Final = "/api/v1"
 
+LEGACY: Final = "legacy_"
+"""How the names of calls in the words of another service begin."""
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -37,6 +40,8 @@ class Endpoint:
     """Of the tokens that may call it, this one or a higher one; None: no token is needed."""
     answer: type[msgspec.Struct] | None = None
     """What a good answer is; None for plain text."""
+    answer_is_list: bool = False
+    """Whether it is a bare list of those."""
     answer_example: str = ""
     """Of plain text."""
     status: int = 200
@@ -59,6 +64,11 @@ class Endpoint:
     """Whether a change is written into the audit log; not where the run itself records what was done."""
 
     @property
+    def action(self) -> str:
+        """What the audit log calls it. A legacy call does what the call of the same name does."""
+        return self.name.removeprefix(LEGACY)
+
+    @property
     def parameters(self) -> Mapping[str, bool]:
         """The names of the query string, each with whether it may be there several times."""
         fields = {} if self.query is None else table(self.query)
@@ -72,6 +82,7 @@ class Described(TypedDict, total=False):
     """What `call` takes besides the address, the name, the summary and the role: see `Endpoint`."""
 
     answer: type[msgspec.Struct] | None
+    answer_is_list: bool
     answer_example: str
     status: int
     body: type[msgspec.Struct] | None

@@ -75,6 +75,7 @@ _TAGS: Final = {
     "schedules": "When a schedule fires.",
     "calendars": "Which days are closed, and what a change of that moves.",
     "jobs": "Tasks whose target is a handler, in the words of a jobs table.",
+    "legacy": "Tasks and runs in the words of the cronjob service that they came from.",
     "plans": "Messages to stations by interval, weekday or day of month: tasks, in the words of a plan dispatcher.",
     "events": "What happens, as it happens.",
     "subscriptions": "Events, posted to a URL.",
@@ -184,7 +185,10 @@ def _good(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.answer is None:
         content = {"text/plain": {"schema": {"type": "string"}, "example": endpoint.answer_example}}
     else:
-        content = {"application/json": _media(endpoint.answer)}
+        media = _media(endpoint.answer)
+        if endpoint.answer_is_list:
+            media = {"schema": {"type": "array", "items": media["schema"]}, "example": [media["example"]]}
+        content = {"application/json": media}
     return {"description": endpoint.summary, "headers": _REQUEST_ID, "content": content}
 
 

@@ -83,7 +83,7 @@ def _address(text: str) -> IPAddress | None:
 
 ANY_NAME: Final = "*"
 _ASK: Final = "auth.enabled: true asks for tokens"
-_OPEN: Final = re.compile(r"/api/v1/(?:healthz|livez|readyz|callbacks/[^/]+)")
+_OPEN: Final = re.compile(r"(?:/legacy)?/api/v1/(?:healthz|livez|readyz|callbacks/[^/]+)")
 """Need no token on any server: a probe has none, and a callback brings its own."""
 
 

@@ -238,7 +238,7 @@ class CallbackCalls:
         if not await self._callbacks.knows(token):
             await discard_body(request)
             await self._callbacks.refuse(token, CallbackSource(*_sender(request)))
-        return json_response(await self._callbacks.by_token(token, *await _read_callback(request)))
+        return json_response(await self._callbacks.by_token(token, *await read_callback(request)))
 
     @call(
         "POST PUT PATCH", "/callbacks", "callback_by_ids", "A target says how a run ended, without a token",
@@ -247,7 +247,7 @@ class CallbackCalls:
     )  # fmt: skip
     async def by_ids(self, request: Request) -> Response:
         """Can be switched off with `callback.allow_id_mode`."""
-        return json_response(await self._callbacks.by_ids(*await _read_callback(request)))
+        return json_response(await self._callbacks.by_ids(*await read_callback(request)))
 
     @call(
         "GET", "/callbacks", "list_rejected_callbacks", "Callbacks that found no run, newest first", Role.VIEWER,
@@ -260,7 +260,7 @@ class CallbackCalls:
         return json_response({"items": [shown_callback(callback) for callback in found]})
 
 
-async def _read_callback(request: Request) -> tuple[dict[str, Any], CallbackSource]:
+async def read_callback(request: Request) -> tuple[dict[str, Any], CallbackSource]:
     """What it says, and where it comes from."""
     sent = await read_bytes(request)
     given = as_object(await decoded(sent) if sent.strip() else None, required=True)

@@ -81,6 +81,12 @@ class ServerSettings(Section):
         kinds.optional(kinds.text),
         "What this installation is, such as prod or staging: a badge on every page of the dashboard. Null: no badge.",
     )
+    legacy_api: bool = key(
+        False,
+        kinds.boolean,
+        "Whether `/legacy/api/v1` answers as the cronjob service did that tasks were imported from: its names, bare lists,"
+        " its ids of tasks.",
+    )
     graceful_timeout: float = key(10.0, kinds.duration(0), "On a stop: how long running work may go on.")
     body_timeout: float = key(
         20.0,

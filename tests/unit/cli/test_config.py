@@ -30,6 +30,7 @@ def test_every_value_in_force_as_yaml_that_is_a_settings_file(noonbell, file, tm
         "allowed_hosts": [],
         "trusted_proxies": [],
         "environment": None,
+        "legacy_api": False,
         "graceful_timeout": "10s",
         "body_timeout": "20s",
         "least_rate": 16_384,

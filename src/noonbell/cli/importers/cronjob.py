@@ -16,20 +16,15 @@ import click
 from noonbell import when
 from noonbell.cli.importers.database import is_database, rows_of
 from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, json_from, read_entries
+from noonbell.dialects.cronjob import FIELDS, OLD_ID, zone_of
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
-FIELDS: Final = (
-    *("name", "description", "cron_expr", "timezone", "exec_type", "http_method", "target_url", "headers"),
-    *("body_template", "timeout_seconds", "retry_policy", "max_concurrency", "concurrency_policy", "overlap_action"),
-    *("failure_action", "misfire_policy", "catchup_limit", "callback_method", "callback_timeout_sec", "status"),
-)
 _NOT_CARRIED: Final = {"id", "version", "created_at", "updated_at", "deleted", "created_by", "updated_by"}
 _JSON: Final = {"headers_json": "headers", "retry_policy_json": "retry_policy"}
 """Columns that hold JSON, and the field that it is."""
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
-_OFFSET: Final = re.compile(r"(?:(?:UTC|GMT)/?)?([+-])(\d{1,2})(?::?(\d\d))?")
 _DEFAULT_TIMEOUT: Final = 10
 
 
@@ -74,6 +69,8 @@ def _task(row: Any, found: Findings) -> dict[str, Any] | None:
         raise Refused("has no name")
     if "target_url" not in task:
         raise Refused("has no target_url: its list shows only some fields; take GET /tasks/{id}, or its database")
+    if isinstance(given.get("id"), int) and given["id"] > 0:
+        task["external_id"] = f"{OLD_ID}{given['id']}"
     _in_our_words(task, found)
     return task
 
@@ -103,15 +100,11 @@ def _in_our_words(task: dict[str, Any], found: Findings) -> None:
 
 def _zone(name: str, found: Findings) -> str:
     """Its own words for an offset, `UTC/+08` by default, in ours."""
+    written = zone_of(name)
     try:
-        return find(name).name
+        find(name)
     except ScheduleError:
-        offset = _OFFSET.fullmatch(name.strip())
-        if offset is None:
-            raise
-    sign, hours, minutes = offset.groups("00")
-    written = find(f"{sign}{int(hours):02d}:{minutes}").name
-    found.changes.append(f"timezone {name!r} is read as the offset {written}")
+        found.changes.append(f"timezone {name!r} is read as the offset {written}")
     return written
 
 

@@ -1,0 +1,222 @@
+"""The endpoints of a cronjob service (document 002) under `/legacy`, for scripts that were written for one: their base address
+becomes `http://HOST:PORT/legacy`, and the rest of it stays. `server.legacy_api` switches them on.
+
+Its statuses and error codes are ours as well. Bodies may have fields that it did not read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noonbell.api import params
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import Deleted, json_response, request_id
+from noonbell.api.runs import CallbackCalls, read_callback
+from noonbell.api.system import Health, MetricsCalls, MetricsRender, SystemCalls
+from noonbell.api.tasks import StatusOfTask
+from noonbell.dialects.cronjob import (
+    CronjobDialect,
+    LegacyRun,
+    LegacyRunList,
+    LegacyTask,
+    LegacyTaskBody,
+    LegacyTaskList,
+    LegacyTaskPatch,
+    LegacyTrigger,
+)
+from noonbell.errors import InvalidJson
+from noonbell.fields import meta
+from noonbell.json_text import decoded
+from noonbell.model.access import Role
+from noonbell.model.run import RunId
+from noonbell.model.task import Task, TaskId
+from noonbell.service import Services
+from noonbell.service.callbacks import CallbackAnswer, CallbackBody, CallbackByIds
+from noonbell.service.filters import read_run_query
+from noonbell.service.tasks import Removal
+
+ROOT: Final = "/legacy"
+BASE: Final = f"{ROOT}/api/v1"
+
+
+class LegacyCreated(msgspec.Struct, frozen=True):
+    id: Annotated[int, meta(examples=[1])]
+    name: Annotated[str, meta(examples=["demo_task"])]
+
+
+class LegacyUpdated(msgspec.Struct, frozen=True):
+    updated: Annotated[bool, meta(examples=[True])]
+
+
+class LegacyTriggered(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+
+
+class LegacyCanceled(msgspec.Struct, frozen=True):
+    run_id: Annotated[RunId, meta(examples=[7340033])]
+    status: Annotated[Literal["CANCELED"], meta("Whatever became of the run: ask for it.", examples=["CANCELED"])]
+
+
+class LegacyCalls:
+    def __init__(self, services: Services, health: Health) -> None:
+        self._services, self._dialect = services, CronjobDialect(services)
+        self._callbacks, self._system = CallbackCalls(services), SystemCalls(health, None)
+
+    @call(
+        "POST", "/tasks", "legacy_create_task", "Create a task", Role.OPERATOR,
+        status=201, body=LegacyTaskBody, body_required=True, most_bytes=MOST_BYTES, answer=LegacyCreated,
+        errors=("ALREADY_EXISTS",),
+    )  # fmt: skip
+    async def create(self, request: Request) -> Response:
+        """`name`, `cron_expr` and `target_url` must be there. `cron_expr` is read as the service reads it: `*/N` is what N
+        divides, and both day fields must match.
+        """
+        task = await self._dialect.create(await read_object(request, required=True), by=params.actor(request))
+        answer = LegacyCreated(await self._dialect.id_of(task), task.name)
+        return json_response(answer, 201, {"location": f"/api/v1/tasks/{task.id}"})
+
+    @call(
+        "GET", "/tasks", "legacy_list_tasks", "List tasks, those that are enabled unless `status` says otherwise",
+        Role.VIEWER, query=LegacyTaskList, answer=LegacyTask, answer_is_list=True,
+    )  # fmt: skip
+    async def page(self, request: Request) -> Response:
+        return json_response(await self._dialect.page(params.read_query(request, LegacyTaskList)))
+
+    @call("GET", "/tasks/{id}", "legacy_get_task", "Read a task", Role.VIEWER, answer=LegacyTask)
+    async def get(self, request: Request) -> Response:
+        return json_response(await self._dialect.show(await self._task(request)))
+
+    @call(
+        "PATCH PUT", "/tasks/{id}", "legacy_patch_task", "Change a task: what is left out stays", Role.OPERATOR,
+        body=LegacyTaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=LegacyUpdated,
+        errors=("ALREADY_EXISTS", "INVALID_STATE"),
+    )  # fmt: skip
+    async def change(self, request: Request) -> Response:
+        task, given = await self._task(request), await read_object(request, required=True)
+        await self._dialect.change(task, given, by=params.actor(request))
+        return json_response(LegacyUpdated(True))
+
+    @call(
+        "PATCH", "/tasks/{id}/enable", "legacy_enable_task", "Enable a task", Role.OPERATOR,
+        answer=StatusOfTask, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def enable(self, request: Request) -> Response:
+        task = await self._services.tasks.enable((await self._task(request)).id, by=params.actor(request))
+        return json_response({"status": task.status})
+
+    @call(
+        "PATCH", "/tasks/{id}/disable", "legacy_disable_task", "Disable a task", Role.OPERATOR,
+        answer=StatusOfTask, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def disable(self, request: Request) -> Response:
+        task = await self._services.tasks.disable((await self._task(request)).id, by=params.actor(request))
+        return json_response({"status": task.status})
+
+    @call(
+        "DELETE", "/tasks/{id}", "legacy_delete_task", "Delete a task; its history stays", Role.OPERATOR,
+        answer=Deleted, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def delete(self, request: Request) -> Response:
+        await self._services.tasks.delete((await self._task(request)).id, Removal(), by=params.actor(request))
+        return json_response({"deleted": True})
+
+    @call(
+        "POST", "/tasks/{id}/trigger", "legacy_trigger_task", "Run a task now", Role.OPERATOR,
+        body=LegacyTrigger, most_bytes=MOST_BYTES, answer=LegacyTriggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
+    )  # fmt: skip
+    async def trigger(self, request: Request) -> Response:
+        """At its limit, a task whose policy is SKIP answers 409, and makes no run."""
+        task, given = await self._task(request), await _trigger_fields(request)
+        made = await self._services.publishing.trigger(task.id, given, trace_id=request_id(request.scope))
+        return json_response({"run_id": made.run_id})
+
+    @call(
+        "GET", "/tasks/{id}/runs", "legacy_list_runs_of_task", "The newest 50 runs of a task", Role.VIEWER,
+        query=LegacyRunList, answer=LegacyRun, answer_is_list=True,
+    )  # fmt: skip
+    async def runs(self, request: Request) -> Response:
+        """Newest first, without headers and bodies."""
+        task = await self._task(request, deleted=True)
+        asked = params.query_of(request, LegacyRunList)
+        query = await read_run_query(asked, self._services.store, task.id, struct=LegacyRunList)
+        return json_response(await self._dialect.runs(task, query))
+
+    @call("GET", "/runs/{run_id}", "legacy_get_run", "Read a run", Role.VIEWER, answer=LegacyRun)
+    async def run(self, request: Request) -> Response:
+        return json_response(await self._dialect.run(params.run_id(request)))
+
+    @call("POST", "/runs/{run_id}/cancel", "legacy_cancel_run", "Cancel a run", Role.OPERATOR, answer=LegacyCanceled)
+    async def cancel(self, request: Request) -> Response:
+        """Of a final run it says CANCELED too, and changes nothing."""
+        canceled = await self._services.runs.cancel(params.run_id(request), by=params.actor(request))
+        return json_response(LegacyCanceled(canceled.run_id, "CANCELED"))
+
+    @call(
+        "POST", "/callbacks/{callback_token}", "legacy_callback", "A target says how a run ended", None,
+        body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
+    )  # fmt: skip
+    async def callback(self, request: Request) -> Response:
+        return await self._callbacks.by_token(request)
+
+    @call(
+        "POST", "/callbacks", "legacy_callback_by_ids", "A target says how a run ended, without a token", Role.OPERATOR,
+        body=CallbackByIds, body_required=True, answer=CallbackAnswer,
+        errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
+    )  # fmt: skip
+    async def callback_by_ids(self, request: Request) -> Response:
+        """`task_id` is the task's `ID`."""
+        given, source = await read_callback(request)
+        number = given.get("task_id")
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            given = {**given, "task_id": (await self._dialect.task(TaskId(number), deleted=True)).id}
+        return json_response(await self._services.callbacks.by_ids(given, source))
+
+    @call("GET", "/healthz", "legacy_healthz", "Whether the service is well: `ok`, or 503", None, answer_example="ok")
+    async def healthz(self, request: Request) -> Response:
+        return await self._system.healthz(request)
+
+    @call("GET", "/version", "legacy_version", "The version", Role.VIEWER, answer_example="v0.1.0")
+    async def version(self, request: Request) -> Response:
+        return await self._system.version(request)
+
+    async def _task(self, request: Request, *, deleted: bool = False) -> Task:
+        """The task that the path names. From here on its own id stands there: the audit log goes by that."""
+        task = await self._dialect.task(params.task_ref(request), deleted=deleted)
+        request.path_params["id"] = str(task.id)
+        return task
+
+
+class LegacyMetrics:
+    def __init__(self, metrics_render: MetricsRender | None) -> None:
+        self._metrics = MetricsCalls(metrics_render)
+
+    @call(
+        "GET", "/metrics", "legacy_metrics", "Metrics for Prometheus", Role.VIEWER,
+        answer_example="cronjob_callback_pending 0.0\n",
+    )  # fmt: skip
+    async def metrics(self, request: Request) -> Response:
+        return await self._metrics.metrics(request)
+
+
+async def _trigger_fields(request: Request) -> dict[str, Any]:
+    """The service did not read this body: what is not meant for us is passed over."""
+    sent = await params.read_bytes(request)
+    try:
+        given = await decoded(sent) if sent.strip() else None
+    except InvalidJson:
+        given = None
+    if not isinstance(given, dict):
+        return {}
+    return {name: given[name] for name in LegacyTrigger.__struct_fields__ if given.get(name) is not None}
+
+
+def endpoints(services: Services, health: Health, metrics_render: MetricsRender | None) -> list[Endpoint]:
+    return [
+        *endpoints_of(LegacyCalls(services, health), "legacy", base=BASE),
+        *endpoints_of(LegacyMetrics(metrics_render), "legacy", base=ROOT),
+    ]
