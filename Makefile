@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format docs pictures bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ check: setup ## Lint, formatting, types, import layers
 format: setup ## Lay the code out and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup ## Build the site of docs/ into build/site; a link or an anchor that leads nowhere fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
 
 pictures: setup ## Every page of the dashboard as pictures in build/; ARGS='--only run'
 	$(BIN)/python tools/pictures.py $(ARGS)
