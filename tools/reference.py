@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
+import client_types
 
 from noonbell import errors
-from noonbell.api.app import all_endpoints
-from noonbell.api.endpoint import BASE
 from noonbell.cli.root import exit_code, root
 from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.fields import StructField, StructKind, TaggedKind, table
@@ -36,9 +34,7 @@ from noonbell.fields.kinds import (
     TimeKind,
 )
 from noonbell.model.task import JOBS, TARGET_KINDS
-from noonbell.service import build
-from noonbell.service.task_fields import Rules, ShownTask, TaskBody
-from noonbell.settings import Settings
+from noonbell.service.task_fields import ShownTask, TaskBody
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -234,7 +230,8 @@ def updated_options(text: str) -> str:
 
 def updated_calls(text: str) -> str:
     """`client/calls.py` with the endpoints as they are now."""
-    return _between(text, "    # Endpoints: made by tools/reference.py", client_calls())
+    made = _between(text, "    # Endpoints: made by tools/reference.py", f"\n{client_types.client_calls()}\n")
+    return client_types.formatted(made, CALLS)
 
 
 def _between(text: str, begin: str, made: str) -> str:
@@ -243,20 +240,6 @@ def _between(text: str, begin: str, made: str) -> str:
     if not found or not found_end:
         raise SystemExit(f"a source file has lost its marker {begin.strip()!r}, or the one that ends it")
     return f"{before}{begin}\n{made}\n{END}{after}"
-
-
-def client_calls() -> str:
-    """A line for each endpoint, by tag. The stream of events is a method of its own in each client."""
-    nothing: Any = object()
-    services = build(nothing, nothing, Rules.of(Settings()), nothing, nothing)
-    by_tag: dict[str, list[str]] = {}
-    for each in all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing, webhooks=nothing):
-        method = "POST" if "POST" in each.methods else each.methods[0]
-        base = "" if each.base == BASE else f", base={json.dumps(each.base)}"
-        if each.name != "events":
-            line = f'    {each.name} = ApiCall("{method}", "{each.path}"{base})'
-            by_tag.setdefault(each.tag, []).append(line)
-    return "\n\n".join("\n".join([f"    # {tag.capitalize()}", *lines]) for tag, lines in by_tag.items())
 
 
 def updated(name: str, page: str) -> str:
@@ -269,12 +252,20 @@ def updated(name: str, page: str) -> str:
     return f"{before}{begin}\n{TABLES[name]()}\n{end}{after}"
 
 
+def _replaced(text: str, _: str) -> str:
+    return text
+
+
 def main(arguments: list[str]) -> None:
     if arguments not in ([], ["--write"]):
         raise SystemExit(f"unknown arguments {' '.join(arguments)}; usage: python tools/reference.py [--write]")
     made = {DOCS / f"{name}.md": partial(updated, name) for name in TABLES}
-    for path, update in {**made, OPTIONS: updated_options, CALLS: updated_calls}.items():
-        page = path.read_text(encoding="utf-8")
+    types = {
+        client_types.TYPES / f"{name}.py": partial(_replaced, text)
+        for name, text in client_types.type_modules().items()
+    }
+    for path, update in {**made, OPTIONS: updated_options, CALLS: updated_calls, **types}.items():
+        page = path.read_text(encoding="utf-8") if path.exists() else ""
         fresh = update(page)
         if page == fresh:
             continue

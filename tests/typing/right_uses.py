@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict, assert_type
 
-from noonbell import App, Context, Fail, Published, RunFailed
+from noonbell import App, AsyncClient, Client, Context, Fail, Published, RunFailed
 from noonbell.app import Flow
+from noonbell.client.types import EventJson, RunPageJson, TaskCreatedJson, TaskWriteInput
 
 app = App("shop")
 
@@ -160,3 +161,31 @@ def use_without_a_loop() -> None:
     with app.connected() as connected:
         assert_type(connected, App)
         assert_type(count.publish_sync(word="a").result_sync(5), int)
+
+
+async def use_the_awaited_client(client: AsyncClient) -> None:
+    task = await client.create_task(name="nightly", cron_expr="0 3 * * *", target_url="http://127.0.0.1:9000/")
+    assert_type(task, TaskCreatedJson)
+    assert_type(task["id"], int)
+    await client.patch_task("name:nightly", priority=5, if_match=1)
+    run = await client.trigger_task(task["id"], payload={"region": "eu"}, key="k")
+    assert_type(run["run_id"], int)
+    found = await client.list_runs(status=["SCHEDULED", "RUNNING"], from_="2026-11-15T00:00:00Z")
+    assert_type(found["items"][0]["error_message"], str | None)
+    await client.call("http://127.0.0.1:9000/", body={"a": 1}, delay_seconds=30)
+    await client.delete_tasks(body={"tasks": [{"id": 1}]}, purge=True)
+    async for event in client.events(type="run"):
+        assert_type(event, EventJson)
+
+
+def use_the_client(client: Client) -> None:
+    fields: TaskWriteInput = {
+        "name": "nightly",
+        "job_type": "report",
+        "schedule": {"type": "cron", "expr": "0 3 * * *"},
+    }
+    assert_type(client.create_task(**fields)["name"], str)
+    assert_type(client.list_runs(page_size=10), RunPageJson)
+    assert_type(client.healthz(), str)
+    for event in client.events(after="0.0"):
+        assert_type(event["type"], str)

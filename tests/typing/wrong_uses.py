@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noonbell import App, Context
+from noonbell import App, AsyncClient, Client, Context
 
 app = App("shop")
 
@@ -102,3 +102,19 @@ async def order(ctx: Context) -> str:
     text: str = size  # error: assignment
     await ctx.gather(convert.request(file="a"))  # error: call-overload
     return text
+
+
+async def use_the_awaited_client(client: AsyncClient) -> None:
+    await client.create_task(cron_expr="0 3 * * *")  # error: call-arg
+    await client.create_task(name="nightly", crom_expr="0 3 * * *")  # error: call-arg
+    await client.create_task(name="nightly", overlap_action="WAIT")  # error: arg-type
+    await client.get_task()  # error: call-arg
+    await client.get_task([1])  # error: arg-type
+    client.get_run(1)  # error: unused-coroutine
+    (await client.get_run(1))["state"]  # error: misc
+
+
+def use_the_client(client: Client) -> None:
+    name: int = client.get_task(1)["name"]  # error: assignment
+    client.list_runs(status=["DONE"])  # error: list-item
+    client.cancel_runs(filter={"keys": str(name)})  # error: arg-type

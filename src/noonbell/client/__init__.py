@@ -1,4 +1,5 @@
-"""Clients of the REST API: `Client` waits for each answer, `AsyncClient` is awaited. Both have a method for every call.
+"""Clients of the REST API: `Client` waits for each answer, `AsyncClient` is awaited. Both have a method for every call,
+with the types of what it takes and answers (`noonbell.client.types`).
 
     client = Client("http://127.0.0.1:8080", token="…")
     task = client.create_task(name="nightly", cron_expr="0 3 * * *", target_url="http://127.0.0.1:9000/run")
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from noonbell.client.calls import ApiCalls
 from noonbell.client.transport import DEFAULT_URL, PATIENCE, ClientRequest, ServerSentEvents, Transport, listening
+
+if TYPE_CHECKING:
+    from noonbell.client import types
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -22,6 +26,10 @@ __all__ = ["AsyncClient", "Client"]
 def _wire(url: str | None, token: str | None, timeout: float) -> Transport:
     address = url or os.environ.get("NOONBELL_URL") or DEFAULT_URL
     return Transport(address, token or os.environ.get("NOONBELL_TOKEN") or None, timeout)
+
+
+def _stream_of(filters: types.EventListInput) -> ClientRequest:
+    return listening(filters.get("after"), {name: value for name, value in filters.items() if name != "after"})
 
 
 class Client(ApiCalls):
@@ -33,9 +41,9 @@ class Client(ApiCalls):
     def _carry_out(self, ask: ClientRequest) -> Any:
         return self._wire.call(ask)
 
-    def events(self, *, after: str | None = None, **filters: Any) -> ServerSentEvents:
+    def events(self, **filters: Unpack[types.EventListInput]) -> ServerSentEvents:
         """What happens, as it happens. With the id of the last event seen as `after`, nothing in between is missed."""
-        return self._wire.stream(listening(after, filters))
+        return self._wire.stream(_stream_of(filters))
 
 
 class AsyncClient(ApiCalls):
@@ -49,10 +57,10 @@ class AsyncClient(ApiCalls):
 
         return await asyncio.to_thread(self._wire.call, ask)
 
-    async def events(self, *, after: str | None = None, **filters: Any) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, **filters: Unpack[types.EventListInput]) -> AsyncIterator[types.EventJson]:
         import asyncio
 
-        stream = await asyncio.to_thread(self._wire.stream, listening(after, filters))
+        stream = await asyncio.to_thread(self._wire.stream, _stream_of(filters))
         try:
             while (event := await asyncio.to_thread(next, stream, None)) is not None:
                 yield event

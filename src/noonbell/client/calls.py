@@ -1,6 +1,8 @@
-"""Every call of the API, by the name that its description has for it.
+# mypy: disable-error-code="empty-body"
+"""Every call of the API, by the name that its description has for it, with the types of what it takes and answers.
 
-`tools/reference.py --write` makes the table from the endpoints.
+`tools/reference.py --write` makes the methods from the endpoints. One declaration serves both clients: `Client` gets the answer,
+`AsyncClient` awaits it.
 
 Arguments without a name fill the path. Named ones are the query of a GET or DELETE and the body of anything else; `body=`
 is a whole body, `query=` a query beside it, `if_match=` the version that a change expects. `from` is written `from_`.
@@ -10,40 +12,49 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from noonbell.client.transport import BASE, ClientRequest
 from noonbell.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from noonbell.client import AsyncClient, Client, types
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _QUERIED: Final = ("GET", "DELETE")
 
 
-class Asker(Protocol):
-    def _carry_out(self, ask: ClientRequest) -> Any: ...
-
-
-class ApiCall:
+class ApiCall(Generic[P, R]):
     """A method of the client, told by an address."""
 
-    def __init__(self, method: str, path: str, *, base: str = BASE) -> None:
-        self.method, self.path, self.base = method, path, base
+    def __init__(self, method: str, path: str, *, base: str = BASE, summary: str = "") -> None:
+        self.method, self.path, self.base, self._summary = method, path, base, summary
         self._places = _PLACE.findall(path)
         self._name = ""
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self._name = name
 
-    def __get__(self, client: Asker | None, owner: type[Any]) -> Callable[..., Any]:
+    @overload
+    def __get__(self, client: None, owner: type[Any]) -> ApiCall[P, R]: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Any]) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    def __get__(self, client: Client | AsyncClient | None, owner: type[Any]) -> Any:
         if client is None:
-            return self  # type: ignore[return-value]
+            return self
 
         def call(*places: Any, **named: Any) -> Any:
             return client._carry_out(self.ask(places, named))
 
         call.__name__ = self._name
-        call.__doc__ = f"{self.method} {self.base}{self.path}"
+        call.__doc__ = f"{self._summary}: {self.method} {self.base}{self.path}"
         return call
 
     def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
@@ -63,6 +74,39 @@ class ApiCall:
         return ClientRequest(self.method, self.base + path, query, body, headers)
 
 
+class PlainCall(ApiCall[P, R]):
+    """One whose named arguments are all fields of its body, and whose other argument is one more."""
+
+    def __init__(self, method: str, path: str, *, field: str, summary: str = "") -> None:
+        super().__init__(method, path, summary=summary)
+        self._field = field
+
+    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
+        if len(places) > 1:
+            raise InvalidArgument(f"{self._name} takes {self._field}; {len(places)} were given")
+        return ClientRequest(
+            self.method, self.base + self.path, {}, {**dict.fromkeys((self._field,), *places), **named}, {}
+        )
+
+
+def api_call(
+    method: str, path: str, *, base: str = BASE
+) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
+    """Decorates what says how a method is called; its body is the endpoint's."""
+
+    def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
+        return ApiCall(method, path, base=base, summary=declared.__doc__ or "")
+
+    return made
+
+
+def plain_call(method: str, path: str, *, field: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
+    def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
+        return PlainCall(method, path, field=field, summary=declared.__doc__ or "")
+
+    return made
+
+
 def _plain(value: Any) -> Any:
     """As a query says it."""
     return str(value).lower() if isinstance(value, bool) else value
@@ -71,175 +115,595 @@ def _plain(value: Any) -> Any:
 class ApiCalls:
     """A method for each endpoint; and `call`, which takes the fields of a call as they are."""
 
-    def _carry_out(self, ask: ClientRequest) -> Any:
-        raise NotImplementedError
+    @plain_call("POST", "/calls", field="url")
+    def call(self, url: str, **fields: Unpack[types.CallOptionsInput]) -> types.PublishedJson:
+        """Make one HTTP request, now or later, without a task"""
 
-    def call(self, url: str, **fields: Any) -> Any:
-        """One HTTP request, now or later, without a task: `call(url, body={…}, delay_seconds=30, key="mail-1")`."""
-        return self._carry_out(ClientRequest("POST", f"{BASE}/calls", {}, {"url": url, **fields}, {}))
-
-    def call_batch(self, calls: Sequence[Mapping[str, Any]]) -> Any:
-        """Up to 10,000 of them in one transaction, each with its `url`."""
-        return self._carry_out(ClientRequest("POST", f"{BASE}/calls/batch", {}, {"calls": list(calls)}, {}))
+    @plain_call("POST", "/calls/batch", field="calls")
+    def call_batch(self, calls: Sequence[types.CallWriteInput]) -> types.CallBatchAnswerJson:
+        """Make up to 10,000 of them in one transaction, each with its `url`"""
 
     # Endpoints: made by tools/reference.py
+
     # Tasks
-    apply_tasks = ApiCall("POST", "/tasks/apply")
-    create_task = ApiCall("POST", "/tasks")
-    create_tasks = ApiCall("POST", "/tasks/batch")
-    patch_tasks = ApiCall("PATCH", "/tasks/batch")
-    delete_tasks = ApiCall("DELETE", "/tasks/batch")
-    list_tasks = ApiCall("GET", "/tasks")
-    enable_tasks = ApiCall("POST", "/tasks/enable")
-    disable_tasks = ApiCall("POST", "/tasks/disable")
-    get_task = ApiCall("GET", "/tasks/{id}")
-    replace_task = ApiCall("PUT", "/tasks/{id}")
-    patch_task = ApiCall("PATCH", "/tasks/{id}")
-    delete_task = ApiCall("DELETE", "/tasks/{id}")
-    enable_task = ApiCall("POST", "/tasks/{id}/enable")
-    resume_task = ApiCall("POST", "/tasks/{id}/resume")
-    disable_task = ApiCall("POST", "/tasks/{id}/disable")
-    pause_task = ApiCall("POST", "/tasks/{id}/pause")
-    reset_task = ApiCall("POST", "/tasks/{id}/reset")
-    skip_slots = ApiCall("POST", "/tasks/{id}/skip")
-    next_slots = ApiCall("GET", "/tasks/{id}/next")
-    trigger_task = ApiCall("POST", "/tasks/{id}/trigger")
-    list_runs_of_task = ApiCall("GET", "/tasks/{id}/runs")
-    list_keys_of_task = ApiCall("GET", "/tasks/{id}/keys")
-    list_slots = ApiCall("GET", "/tasks/{id}/slots")
-    explain_task = ApiCall("GET", "/tasks/{id}/explain")
-    timeline = ApiCall("GET", "/timeline")
-    backfill_task = ApiCall("POST", "/tasks/{id}/backfill")
+
+    @api_call("POST", "/tasks/apply")
+    def apply_tasks(self, **fields: Unpack[types.ApplyInput]) -> types.AppliedJson:
+        """Bring the tasks of one owner to what a file says"""
+
+    @api_call("POST", "/tasks")
+    def create_task(self, **fields: Unpack[types.TaskWriteInput]) -> types.TaskCreatedJson:
+        """Create a task"""
+
+    @api_call("POST", "/tasks/batch")
+    def create_tasks(self, **fields: Unpack[types.TaskBatchInput]) -> types.TasksCreatedJson:
+        """Create up to 10,000 tasks in one transaction"""
+
+    @api_call("PATCH", "/tasks/batch")
+    def patch_tasks(self, **fields: Unpack[types.TaskBatchPatchInput]) -> types.TasksPatchedJson:
+        """Change up to 10,000 tasks in one transaction"""
+
+    @api_call("DELETE", "/tasks/batch")
+    def delete_tasks(
+        self, *, body: types.TaskBatchDeleteInput, **fields: Unpack[types.RemovalInput]
+    ) -> types.TasksDeletedJson:
+        """Delete up to 10,000 tasks in one transaction"""
+
+    @api_call("GET", "/tasks")
+    def list_tasks(self, **fields: Unpack[types.TaskListInput]) -> types.TaskPageJson:
+        """List tasks"""
+
+    @api_call("POST", "/tasks/enable")
+    def enable_tasks(self, **fields: Unpack[types.BulkTasksInput]) -> types.TasksChangedJson:
+        """Enable every task that a filter finds"""
+
+    @api_call("POST", "/tasks/disable")
+    def disable_tasks(self, **fields: Unpack[types.BulkTasksInput]) -> types.TasksChangedJson:
+        """Disable every task that a filter finds"""
+
+    @api_call("GET", "/tasks/{id}")
+    def get_task(self, task: int | str, /) -> types.TaskJson:
+        """Read a task"""
+
+    @api_call("PUT", "/tasks/{id}")
+    def replace_task(
+        self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskReplaceInput]
+    ) -> types.TaskUpdatedJson:
+        """Change a task: what is left out gets its default"""
+
+    @api_call("PATCH", "/tasks/{id}")
+    def patch_task(
+        self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskPatchInput]
+    ) -> types.TaskUpdatedJson:
+        """Change a task: what is left out stays"""
+
+    @api_call("DELETE", "/tasks/{id}")
+    def delete_task(
+        self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.RemovalInput]
+    ) -> types.DeletedJson:
+        """Delete a task"""
+
+    @api_call("POST", "/tasks/{id}/enable")
+    def enable_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+        """Enable a task"""
+
+    @api_call("POST", "/tasks/{id}/resume")
+    def resume_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+        """Another word for enable"""
+
+    @api_call("POST", "/tasks/{id}/disable")
+    def disable_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+        """Disable a task"""
+
+    @api_call("POST", "/tasks/{id}/pause")
+    def pause_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+        """Another word for disable"""
+
+    @api_call("POST", "/tasks/{id}/reset")
+    def reset_task(self, task: int | str, /) -> types.StatusOfTaskJson:
+        """Let a task in ERROR or COMPLETED start afresh"""
+
+    @api_call("POST", "/tasks/{id}/skip")
+    def skip_slots(self, task: int | str, /, **fields: Unpack[types.SkipWriteInput]) -> types.SkipJson:
+        """Skip the next slots of a task"""
+
+    @api_call("GET", "/tasks/{id}/next")
+    def next_slots(self, task: int | str, /, **fields: Unpack[types.NextListInput]) -> types.PreviewJson:
+        """The next slots of a task"""
+
+    @api_call("POST", "/tasks/{id}/trigger")
+    def trigger_task(self, task: int | str, /, **fields: Unpack[types.TriggerWriteInput]) -> types.TriggeredJson:
+        """Run a task now"""
+
+    @api_call("GET", "/tasks/{id}/runs")
+    def list_runs_of_task(self, task: int | str, /, **fields: Unpack[types.RunsOfTaskInput]) -> types.RunPageJson:
+        """The runs of a task"""
+
+    @api_call("GET", "/tasks/{id}/keys")
+    def list_keys_of_task(self, task: int | str, /) -> types.KeyLinesJson:
+        """The keys of a task behind which runs wait"""
+
+    @api_call("GET", "/tasks/{id}/slots")
+    def list_slots(self, task: int | str, /, **fields: Unpack[types.SlotListInput]) -> types.SlotPageJson:
+        """The slots of a stretch, each with its outcome"""
+
+    @api_call("GET", "/tasks/{id}/explain")
+    def explain_task(self, task: int | str, /, **fields: Unpack[types.ExplainTaskInput]) -> types.ExplanationJson:
+        """Why it did, or didn't, run"""
+
+    @api_call("GET", "/timeline")
+    def timeline(self, **fields: Unpack[types.TimelineListInput]) -> types.TimelineJson:
+        """What ran and what is planned, task by task"""
+
+    @api_call("POST", "/tasks/{id}/backfill")
+    def backfill_task(self, task: int | str, /, **fields: Unpack[types.BackfillWriteInput]) -> types.BackfilledJson:
+        """Run a task for slots of the past"""
 
     # Runs
-    explain_run = ApiCall("GET", "/runs/{run_id}/explain")
-    list_runs = ApiCall("GET", "/runs")
-    publish_runs = ApiCall("POST", "/runs/batch")
-    cancel_runs = ApiCall("POST", "/runs/cancel")
-    retry_runs = ApiCall("POST", "/runs/retry")
-    get_run = ApiCall("GET", "/runs/{run_id}")
-    cancel_run = ApiCall("POST", "/runs/{run_id}/cancel")
-    retry_run = ApiCall("POST", "/runs/{run_id}/retry")
-    get_graph = ApiCall("GET", "/runs/{run_id}/graph")
-    promote_run = ApiCall("POST", "/runs/{run_id}/promote")
-    list_attempts = ApiCall("GET", "/runs/{run_id}/attempts")
-    read_log = ApiCall("GET", "/runs/{run_id}/log")
-    list_callbacks_of_run = ApiCall("GET", "/runs/{run_id}/callbacks")
+
+    @api_call("GET", "/runs/{run_id}/explain")
+    def explain_run(self, run_id: int | str, /, **fields: Unpack[types.ExplainRunInput]) -> types.ExplanationJson:
+        """Why it ran as it did, or waits"""
+
+    @api_call("GET", "/runs")
+    def list_runs(self, **fields: Unpack[types.RunListInput]) -> types.RunPageJson:
+        """The runs of all tasks"""
+
+    @api_call("POST", "/runs/batch")
+    def publish_runs(self, **fields: Unpack[types.BatchWriteInput]) -> types.BatchAnswerJson:
+        """Publish up to 10,000 runs in one transaction"""
+
+    @api_call("POST", "/runs/cancel")
+    def cancel_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsCanceledJson:
+        """Cancel every run that a filter finds"""
+
+    @api_call("POST", "/runs/retry")
+    def retry_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsRetriedJson:
+        """Run again every run that a filter finds"""
+
+    @api_call("GET", "/runs/{run_id}")
+    def get_run(self, run_id: int | str, /) -> types.RunJson:
+        """Read a run"""
+
+    @api_call("POST", "/runs/{run_id}/cancel")
+    def cancel_run(self, run_id: int | str, /, **fields: Unpack[types.CancelWriteInput]) -> types.CanceledJson:
+        """Cancel a run"""
+
+    @api_call("POST", "/runs/{run_id}/retry")
+    def retry_run(self, run_id: int | str, /, **fields: Unpack[types.RetryWriteInput]) -> types.RetriedJson:
+        """Run again what has ended"""
+
+    @api_call("GET", "/runs/{run_id}/graph")
+    def get_graph(self, run_id: int | str, /) -> types.FlowGraphJson:
+        """The steps of a run of a flow"""
+
+    @api_call("POST", "/runs/{run_id}/promote")
+    def promote_run(self, run_id: int | str, /) -> types.PromotedJson:
+        """Let a delayed or retrying run start now"""
+
+    @api_call("GET", "/runs/{run_id}/attempts")
+    def list_attempts(self, run_id: int | str, /, **fields: Unpack[types.AttemptListInput]) -> types.AttemptsJson:
+        """The attempts of a run, oldest first"""
+
+    @api_call("GET", "/runs/{run_id}/log")
+    def read_log(self, run_id: int | str, /, **fields: Unpack[types.LogListInput]) -> types.LogJson:
+        """The log lines of a run"""
+
+    @api_call("GET", "/runs/{run_id}/callbacks")
+    def list_callbacks_of_run(
+        self, run_id: int | str, /, **fields: Unpack[types.CallbackListInput]
+    ) -> types.CallbackRecordsJson:
+        """The callbacks of a run, newest first"""
 
     # Schedules
-    preview_schedule = ApiCall("POST", "/schedules/preview")
+
+    @api_call("POST", "/schedules/preview")
+    def preview_schedule(self, **fields: Unpack[types.PreviewWriteInput]) -> types.SchedulePreviewJson:
+        """What a schedule will do"""
 
     # Stats
-    stats = ApiCall("GET", "/stats")
+
+    @api_call("GET", "/stats")
+    def stats(self, **fields: Unpack[types.StatsListInput]) -> types.StatsJson:
+        """How runs ended over a period"""
 
     # Callbacks
-    callback = ApiCall("POST", "/callbacks/{callback_token}")
-    callback_by_ids = ApiCall("POST", "/callbacks")
-    list_rejected_callbacks = ApiCall("GET", "/callbacks")
+
+    @api_call("POST", "/callbacks/{callback_token}")
+    def callback(
+        self, callback_token: int | str, /, **fields: Unpack[types.CallbackWriteInput]
+    ) -> types.CallbackAnswerJson:
+        """A target says how a run ended"""
+
+    @api_call("POST", "/callbacks")
+    def callback_by_ids(self, **fields: Unpack[types.CallbackByIdsWriteInput]) -> types.CallbackAnswerJson:
+        """A target says how a run ended, without a token"""
+
+    @api_call("GET", "/callbacks")
+    def list_rejected_callbacks(self, **fields: Unpack[types.CallbackListInput]) -> types.CallbackRecordsJson:
+        """Callbacks that found no run, newest first"""
 
     # Calls
-    make_call = ApiCall("POST", "/calls")
-    make_calls = ApiCall("POST", "/calls/batch")
+
+    @api_call("POST", "/calls")
+    def make_call(self, *, body: types.CallWriteInput) -> types.PublishedJson:
+        """Call a URL, now or later, without a task"""
+
+    @api_call("POST", "/calls/batch")
+    def make_calls(self, **fields: Unpack[types.CallBatchWriteInput]) -> types.CallBatchAnswerJson:
+        """Make up to 10,000 calls in one transaction"""
 
     # Queues
-    list_queues = ApiCall("GET", "/queues")
-    get_queue = ApiCall("GET", "/queues/{name}")
-    limit_queue = ApiCall("PUT", "/queues/{name}")
-    pause_queue = ApiCall("POST", "/queues/{name}/pause")
-    resume_queue = ApiCall("POST", "/queues/{name}/resume")
-    drain_queue = ApiCall("POST", "/queues/{name}/drain")
-    clean_queue = ApiCall("POST", "/queues/{name}/clean")
-    list_dead_runs = ApiCall("GET", "/queues/{name}/dead")
-    redrive_queue = ApiCall("POST", "/queues/{name}/redrive")
+
+    @api_call("GET", "/queues")
+    def list_queues(self) -> types.QueuesJson:
+        """The queues"""
+
+    @api_call("GET", "/queues/{name}")
+    def get_queue(self, name: int | str, /) -> types.QueueJson:
+        """Read a queue"""
+
+    @api_call("PUT", "/queues/{name}")
+    def limit_queue(self, name: int | str, /, **fields: Unpack[types.QueueWriteInput]) -> types.QueueJson:
+        """Limit a queue"""
+
+    @api_call("POST", "/queues/{name}/pause")
+    def pause_queue(self, name: int | str, /) -> types.QueueJson:
+        """Let nothing start from a queue"""
+
+    @api_call("POST", "/queues/{name}/resume")
+    def resume_queue(self, name: int | str, /) -> types.QueueJson:
+        """Let runs start again"""
+
+    @api_call("POST", "/queues/{name}/drain")
+    def drain_queue(self, name: int | str, /) -> types.RunsCanceledJson:
+        """Cancel what waits on a queue"""
+
+    @api_call("POST", "/queues/{name}/clean")
+    def clean_queue(self, name: int | str, /, **fields: Unpack[types.CleanWriteInput]) -> types.CleanedJson:
+        """Remove the final runs of a queue"""
+
+    @api_call("GET", "/queues/{name}/dead")
+    def list_dead_runs(self, name: int | str, /, **fields: Unpack[types.DeadRunsInput]) -> types.RunPageJson:
+        """The runs of a queue that failed for good"""
+
+    @api_call("POST", "/queues/{name}/redrive")
+    def redrive_queue(self, name: int | str, /, **fields: Unpack[types.RedriveWriteInput]) -> types.RunsRetriedJson:
+        """Run again what failed for good"""
 
     # Calendars
-    list_calendars = ApiCall("GET", "/calendars")
-    get_calendar = ApiCall("GET", "/calendars/{calendar}")
-    save_calendar = ApiCall("PUT", "/calendars/{calendar}")
-    delete_calendar = ApiCall("DELETE", "/calendars/{calendar}")
-    preview_calendar = ApiCall("POST", "/calendars/{calendar}/preview")
-    refresh_calendar = ApiCall("POST", "/calendars/{calendar}/refresh")
-    list_calendar_days = ApiCall("GET", "/calendars/{calendar}/days")
+
+    @api_call("GET", "/calendars")
+    def list_calendars(self) -> types.CalendarsJson:
+        """All calendars"""
+
+    @api_call("GET", "/calendars/{calendar}")
+    def get_calendar(self, calendar: int | str, /) -> types.CalendarJson:
+        """Read a calendar"""
+
+    @api_call("PUT", "/calendars/{calendar}")
+    def save_calendar(
+        self, calendar: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.CalendarWriteInput]
+    ) -> types.CalendarSavedJson:
+        """Make a calendar, or replace it"""
+
+    @api_call("DELETE", "/calendars/{calendar}")
+    def delete_calendar(self, calendar: int | str, /) -> types.CalendarJson:
+        """Delete a calendar"""
+
+    @api_call("POST", "/calendars/{calendar}/preview")
+    def preview_calendar(
+        self,
+        calendar: int | str,
+        /,
+        *,
+        query: types.PreviewAskedInput | None = None,
+        **fields: Unpack[types.CalendarWriteInput],
+    ) -> types.CalendarPreviewJson:
+        """Which slots a change would move"""
+
+    @api_call("POST", "/calendars/{calendar}/refresh")
+    def refresh_calendar(self, calendar: int | str, /) -> types.CalendarSavedJson:
+        """Fetch the iCal source of a calendar now"""
+
+    @api_call("GET", "/calendars/{calendar}/days")
+    def list_calendar_days(
+        self, calendar: int | str, /, **fields: Unpack[types.DaysAskedInput]
+    ) -> types.CalendarDaysJson:
+        """Which days of a calendar are open"""
 
     # Workers
-    list_workers = ApiCall("GET", "/workers")
-    get_worker = ApiCall("GET", "/workers/{worker_id}")
-    change_worker = ApiCall("PATCH", "/workers/{worker_id}")
-    drain_worker = ApiCall("POST", "/workers/{worker_id}/drain")
-    stop_worker = ApiCall("POST", "/workers/{worker_id}/stop")
-    resume_worker = ApiCall("POST", "/workers/{worker_id}/resume")
+
+    @api_call("GET", "/workers")
+    def list_workers(self) -> types.WorkersJson:
+        """The workers"""
+
+    @api_call("GET", "/workers/{worker_id}")
+    def get_worker(self, worker_id: int | str, /) -> types.WorkerJson:
+        """Read a worker"""
+
+    @api_call("PATCH", "/workers/{worker_id}")
+    def change_worker(self, worker_id: int | str, /, **fields: Unpack[types.WorkerChangeInput]) -> types.WorkerJson:
+        """Set how many runs a worker may hold"""
+
+    @api_call("POST", "/workers/{worker_id}/drain")
+    def drain_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
+        """Let a worker take no more runs"""
+
+    @api_call("POST", "/workers/{worker_id}/stop")
+    def stop_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
+        """Let a worker end"""
+
+    @api_call("POST", "/workers/{worker_id}/resume")
+    def resume_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
+        """Let a worker take runs again"""
 
     # Worker protocol
-    claim_runs = ApiCall("POST", "/workers/{worker_id}/claim")
-    heartbeat = ApiCall("POST", "/workers/{worker_id}/heartbeat")
-    settle_run = ApiCall("POST", "/runs/{run_id}/settle")
-    report_progress = ApiCall("POST", "/runs/{run_id}/progress")
-    write_log = ApiCall("POST", "/runs/{run_id}/log")
-    extend_run = ApiCall("POST", "/runs/{run_id}/extend")
+
+    @api_call("POST", "/workers/{worker_id}/claim")
+    def claim_runs(self, worker_id: int | str, /, **fields: Unpack[types.ClaimWriteInput]) -> types.ClaimedJson:
+        """A worker asks for runs"""
+
+    @api_call("POST", "/workers/{worker_id}/heartbeat")
+    def heartbeat(self, worker_id: int | str, /, **fields: Unpack[types.HeartbeatWriteInput]) -> types.HeartbeatJson:
+        """A worker renews its leases and hears orders"""
+
+    @api_call("POST", "/runs/{run_id}/settle")
+    def settle_run(self, run_id: int | str, /, **fields: Unpack[types.SettleWriteInput]) -> types.SettledRunJson:
+        """A worker says how an attempt ended"""
+
+    @api_call("POST", "/runs/{run_id}/progress")
+    def report_progress(
+        self, run_id: int | str, /, **fields: Unpack[types.ProgressWriteInput]
+    ) -> types.OrderAnswerJson:
+        """A worker says how far it has come"""
+
+    @api_call("POST", "/runs/{run_id}/log")
+    def write_log(self, run_id: int | str, /, **fields: Unpack[types.LogWriteInput]) -> types.OrderAnswerJson:
+        """A worker writes to the log of a run"""
+
+    @api_call("POST", "/runs/{run_id}/extend")
+    def extend_run(self, run_id: int | str, /, **fields: Unpack[types.ExtendWriteInput]) -> types.OrderAnswerJson:
+        """A worker asks for more time"""
 
     # Jobs
-    create_job = ApiCall("POST", "", base="/api/jobs")
-    list_jobs = ApiCall("GET", "", base="/api/jobs")
-    get_job = ApiCall("GET", "/{id}", base="/api/jobs")
-    change_job = ApiCall("PUT", "/{id}", base="/api/jobs")
-    delete_job = ApiCall("DELETE", "/{id}", base="/api/jobs")
-    pause_job = ApiCall("POST", "/{id}/pause", base="/api/jobs")
-    resume_job = ApiCall("POST", "/{id}/resume", base="/api/jobs")
-    list_executions = ApiCall("GET", "/{id}/executions", base="/api/jobs")
+
+    @api_call("POST", "", base="/api/jobs")
+    def create_job(self, **fields: Unpack[types.JobWriteInput]) -> types.JobSavedJson:
+        """Create a job"""
+
+    @api_call("GET", "", base="/api/jobs")
+    def list_jobs(self, **fields: Unpack[types.JobListInput]) -> types.JobPageJson:
+        """List jobs"""
+
+    @api_call("GET", "/{id}", base="/api/jobs")
+    def get_job(self, job: int | str, /) -> types.JobJson:
+        """Read a job"""
+
+    @api_call("PUT", "/{id}", base="/api/jobs")
+    def change_job(
+        self, job: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.JobChangeInput]
+    ) -> types.JobSavedJson:
+        """Change a job"""
+
+    @api_call("DELETE", "/{id}", base="/api/jobs")
+    def delete_job(self, job: int | str, /, **fields: Unpack[types.RemovalInput]) -> types.DeletedJson:
+        """Delete a job"""
+
+    @api_call("POST", "/{id}/pause", base="/api/jobs")
+    def pause_job(self, job: int | str, /) -> types.JobJson:
+        """Pause a job"""
+
+    @api_call("POST", "/{id}/resume", base="/api/jobs")
+    def resume_job(self, job: int | str, /) -> types.JobJson:
+        """Resume a job"""
+
+    @api_call("GET", "/{id}/executions", base="/api/jobs")
+    def list_executions(self, job: int | str, /, **fields: Unpack[types.ExecutionListInput]) -> types.ExecutionPageJson:
+        """The executions of a job"""
 
     # Plans
-    publish_plan = ApiCall("POST", "/plans")
-    list_plans = ApiCall("GET", "/plans")
-    get_plan = ApiCall("GET", "/plans/{plan_id}")
-    remove_plan = ApiCall("DELETE", "/plans/{plan_id}")
-    pause_plan = ApiCall("POST", "/plans/{plan_id}/pause")
-    resume_plan = ApiCall("POST", "/plans/{plan_id}/resume")
-    skip_plan = ApiCall("POST", "/plans/{plan_id}/skip")
-    reset_plan = ApiCall("POST", "/plans/{plan_id}/reset")
-    close_plan = ApiCall("POST", "/plans/{plan_id}/close")
+
+    @api_call("POST", "/plans")
+    def publish_plan(self, **fields: Unpack[types.PlanWriteInput]) -> types.PlanJson:
+        """Publish a plan"""
+
+    @api_call("GET", "/plans")
+    def list_plans(self, **fields: Unpack[types.PlanListInput]) -> types.PlanPageJson:
+        """List plans"""
+
+    @api_call("GET", "/plans/{plan_id}")
+    def get_plan(self, plan_id: int | str, /) -> types.PlanWholeJson:
+        """Read a plan, with its newest results"""
+
+    @api_call("DELETE", "/plans/{plan_id}")
+    def remove_plan(self, plan_id: int | str, /) -> types.PlanRemovedJson:
+        """Remove a plan"""
+
+    @api_call("POST", "/plans/{plan_id}/pause")
+    def pause_plan(self, plan_id: int | str, /) -> types.PlanJson:
+        """Pause a plan"""
+
+    @api_call("POST", "/plans/{plan_id}/resume")
+    def resume_plan(self, plan_id: int | str, /) -> types.PlanJson:
+        """Resume a plan"""
+
+    @api_call("POST", "/plans/{plan_id}/skip")
+    def skip_plan(self, plan_id: int | str, /, **fields: Unpack[types.SkipWriteInput]) -> types.PlanJson:
+        """Skip the next slots of a plan"""
+
+    @api_call("POST", "/plans/{plan_id}/reset")
+    def reset_plan(self, plan_id: int | str, /) -> types.PlanJson:
+        """Reset a plan"""
+
+    @api_call("POST", "/plans/{plan_id}/close")
+    def close_plan(self, plan_id: int | str, /) -> types.PlanJson:
+        """Close a plan"""
 
     # Subscriptions
-    subscriptions = ApiCall("GET", "/subscriptions")
-    create_subscription = ApiCall("POST", "/subscriptions")
-    subscription = ApiCall("GET", "/subscriptions/{subscription}")
-    change_subscription = ApiCall("PATCH", "/subscriptions/{subscription}")
-    remove_subscription = ApiCall("DELETE", "/subscriptions/{subscription}")
-    test_subscription = ApiCall("POST", "/subscriptions/{subscription}/test")
-    replay_subscription = ApiCall("POST", "/subscriptions/{subscription}/replay")
-    subscription_deliveries = ApiCall("GET", "/subscriptions/{subscription}/deliveries")
-    subscription_delivery = ApiCall("GET", "/subscriptions/{subscription}/deliveries/{delivery_id}")
-    replay_delivery = ApiCall("POST", "/subscriptions/{subscription}/deliveries/{delivery_id}/replay")
+
+    @api_call("GET", "/subscriptions")
+    def subscriptions(self) -> types.SubscriptionsJson:
+        """All webhook subscriptions"""
+
+    @api_call("POST", "/subscriptions")
+    def create_subscription(self, **fields: Unpack[types.SubscriptionWriteInput]) -> types.SubscriptionJson:
+        """Make a subscription"""
+
+    @api_call("GET", "/subscriptions/{subscription}")
+    def subscription(self, subscription: int | str, /) -> types.SubscriptionJson:
+        """One subscription, and how far it is"""
+
+    @api_call("PATCH", "/subscriptions/{subscription}")
+    def change_subscription(
+        self, subscription: int | str, /, **fields: Unpack[types.SubscriptionChangeInput]
+    ) -> types.SubscriptionJson:
+        """Change fields of a subscription"""
+
+    @api_call("DELETE", "/subscriptions/{subscription}")
+    def remove_subscription(self, subscription: int | str, /) -> types.DeletedJson:
+        """Remove a subscription and its deliveries"""
+
+    @api_call("POST", "/subscriptions/{subscription}/test")
+    def test_subscription(self, subscription: int | str, /) -> types.SubscriptionTestedJson:
+        """Post a test event, now"""
+
+    @api_call("POST", "/subscriptions/{subscription}/replay")
+    def replay_subscription(
+        self, subscription: int | str, /, **fields: Unpack[types.SubscriptionMoveInput]
+    ) -> types.SubscriptionJson:
+        """Go on at another place of the stream"""
+
+    @api_call("GET", "/subscriptions/{subscription}/deliveries")
+    def subscription_deliveries(
+        self, subscription: int | str, /, **fields: Unpack[types.WebhookListInput]
+    ) -> types.WebhookDeliveriesJson:
+        """What was sent, newest first"""
+
+    @api_call("GET", "/subscriptions/{subscription}/deliveries/{delivery_id}")
+    def subscription_delivery(self, subscription: int | str, delivery_id: int | str, /) -> types.WebhookDeliveryJson:
+        """One delivery, with its request and what was answered"""
+
+    @api_call("POST", "/subscriptions/{subscription}/deliveries/{delivery_id}/replay")
+    def replay_delivery(self, subscription: int | str, delivery_id: int | str, /) -> types.WebhookDeliveryJson:
+        """Deliver one event again"""
 
     # Alerts
-    alerts = ApiCall("GET", "/alerts")
-    alert_rules = ApiCall("GET", "/alerts/rules")
-    create_alert_rule = ApiCall("POST", "/alerts/rules")
-    alert_rule = ApiCall("GET", "/alerts/rules/{rule}")
-    change_alert_rule = ApiCall("PUT", "/alerts/rules/{rule}")
-    remove_alert_rule = ApiCall("DELETE", "/alerts/rules/{rule}")
-    alert_channels = ApiCall("GET", "/alerts/channels")
-    create_alert_channel = ApiCall("POST", "/alerts/channels")
-    alert_channel = ApiCall("GET", "/alerts/channels/{channel}")
-    change_alert_channel = ApiCall("PUT", "/alerts/channels/{channel}")
-    remove_alert_channel = ApiCall("DELETE", "/alerts/channels/{channel}")
-    test_alert_channel = ApiCall("POST", "/alerts/channels/{channel}/test")
-    alert_deliveries = ApiCall("GET", "/alerts/deliveries")
+
+    @api_call("GET", "/alerts")
+    def alerts(self) -> types.AlertsJson:
+        """What is wrong now"""
+
+    @api_call("GET", "/alerts/rules")
+    def alert_rules(self) -> types.AlertRulesJson:
+        """All rules"""
+
+    @api_call("POST", "/alerts/rules")
+    def create_alert_rule(self, **fields: Unpack[types.AlertRuleWriteInput]) -> types.AlertRuleJson:
+        """Make a rule"""
+
+    @api_call("GET", "/alerts/rules/{rule}")
+    def alert_rule(self, rule: int | str, /) -> types.AlertRuleJson:
+        """One rule"""
+
+    @api_call("PUT", "/alerts/rules/{rule}")
+    def change_alert_rule(
+        self, rule: int | str, /, **fields: Unpack[types.AlertRuleChangeInput]
+    ) -> types.AlertRuleJson:
+        """Replace a rule"""
+
+    @api_call("DELETE", "/alerts/rules/{rule}")
+    def remove_alert_rule(self, rule: int | str, /) -> types.DeletedJson:
+        """Remove a rule, and what it remembers"""
+
+    @api_call("GET", "/alerts/channels")
+    def alert_channels(self) -> types.AlertChannelsJson:
+        """All channels"""
+
+    @api_call("POST", "/alerts/channels")
+    def create_alert_channel(self, **fields: Unpack[types.AlertChannelWriteInput]) -> types.AlertChannelJson:
+        """Make a channel"""
+
+    @api_call("GET", "/alerts/channels/{channel}")
+    def alert_channel(self, channel: int | str, /) -> types.AlertChannelJson:
+        """One channel"""
+
+    @api_call("PUT", "/alerts/channels/{channel}")
+    def change_alert_channel(
+        self, channel: int | str, /, **fields: Unpack[types.AlertChannelChangeInput]
+    ) -> types.AlertChannelJson:
+        """Replace a channel"""
+
+    @api_call("DELETE", "/alerts/channels/{channel}")
+    def remove_alert_channel(self, channel: int | str, /) -> types.DeletedJson:
+        """Remove a channel"""
+
+    @api_call("POST", "/alerts/channels/{channel}/test")
+    def test_alert_channel(self, channel: int | str, /) -> types.AlertTestedJson:
+        """Send a test to a channel, now"""
+
+    @api_call("GET", "/alerts/deliveries")
+    def alert_deliveries(self, **fields: Unpack[types.DeliveryListInput]) -> types.AlertDeliveriesJson:
+        """What was sent, and what came of it"""
 
     # Access
-    create_token = ApiCall("POST", "/tokens")
-    list_tokens = ApiCall("GET", "/tokens")
-    revoke_token = ApiCall("DELETE", "/tokens/{token}")
-    audit_log = ApiCall("GET", "/audit")
-    check_audit_log = ApiCall("GET", "/audit/check")
+
+    @api_call("POST", "/tokens")
+    def create_token(self, **fields: Unpack[types.TokenWriteInput]) -> types.TokenJson:
+        """Make a token"""
+
+    @api_call("GET", "/tokens")
+    def list_tokens(self) -> types.TokenListJson:
+        """List tokens"""
+
+    @api_call("DELETE", "/tokens/{token}")
+    def revoke_token(self, token: int | str, /) -> types.TokenRevokedJson:
+        """Revoke a token"""
+
+    @api_call("GET", "/audit")
+    def audit_log(self, **fields: Unpack[types.AuditListInput]) -> types.AuditPageJson:
+        """Who changed what, newest first"""
+
+    @api_call("GET", "/audit/check")
+    def check_audit_log(self, **fields: Unpack[types.AuditCheckInput]) -> types.AuditStateJson:
+        """Whether the audit log is as it was written"""
 
     # System
-    get_pause = ApiCall("GET", "/pause")
-    pause_all = ApiCall("POST", "/pause")
-    resume_all = ApiCall("POST", "/resume")
-    healthz = ApiCall("GET", "/healthz")
-    version = ApiCall("GET", "/version")
-    installation = ApiCall("GET", "/installation")
-    livez = ApiCall("GET", "/livez")
-    readyz = ApiCall("GET", "/readyz")
-    metrics = ApiCall("GET", "/metrics", base="")
+
+    @api_call("GET", "/pause")
+    def get_pause(self) -> types.PauseJson:
+        """Whether everything is paused"""
+
+    @api_call("POST", "/pause")
+    def pause_all(self, **fields: Unpack[types.PauseWriteInput]) -> types.PauseChangedJson:
+        """Let nothing start, on any node"""
+
+    @api_call("POST", "/resume")
+    def resume_all(self) -> types.PauseChangedJson:
+        """Let everything start again"""
+
+    @api_call("GET", "/healthz")
+    def healthz(self) -> str:
+        """Whether the service is well: `ok`, or 503"""
+
+    @api_call("GET", "/version")
+    def version(self) -> str:
+        """The version"""
+
+    @api_call("GET", "/installation")
+    def installation(self) -> types.InstallationJson:
+        """The version, the store and the installation's id"""
+
+    @api_call("GET", "/livez")
+    def livez(self) -> str:
+        """Whether the process is alive"""
+
+    @api_call("GET", "/readyz")
+    def readyz(self) -> types.HealthJson:
+        """Whether the service can do its work, part by part; 503 if not"""
+
+    @api_call("GET", "/metrics", base="")
+    def metrics(self) -> str:
+        """Metrics for Prometheus"""
+
     # End of what is made

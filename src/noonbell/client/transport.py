@@ -11,10 +11,13 @@ import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from noonbell import errors
 from noonbell.errors import NoonbellError
+
+if TYPE_CHECKING:
+    from noonbell.client.types import EventJson
 
 BASE: Final = "/api/v1"
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -137,7 +140,7 @@ class ServerSentEvents:
     def __iter__(self) -> ServerSentEvents:
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> EventJson:
         with self._reading:
             data: list[str] = []
             try:
@@ -146,7 +149,7 @@ class ServerSentEvents:
                     if name == "data":
                         data.append(value.removeprefix(" "))
                     elif not name and not value and data:
-                        event: dict[str, Any] = json.loads("\n".join(data))
+                        event: EventJson = json.loads("\n".join(data))
                         return event
             except (OSError, ValueError, http.client.HTTPException):
                 pass  # the server has gone, or `close` was called

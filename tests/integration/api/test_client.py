@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
 from integration.api.serving import JOB, Api
 from noonbell.client import AsyncClient, Client
+from noonbell.client import types as client_types
 from noonbell.client.calls import ApiCall, ApiCalls
 from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable, VersionConflict
 from services.ports import reserved_port
 
-CALLS = {name: value for name, value in vars(ApiCalls).items() if isinstance(value, ApiCall)}
+CALLS = {name: value for name, value in vars(ApiCalls).items() if type(value) is ApiCall}
 STREAMS = {"events"}
 
 
@@ -49,6 +52,62 @@ async def test_a_task_is_made_changed_triggered_and_deleted(quick_api: Api):
     assert (await client.cancel_runs(filter={"key": "k"}))["canceled"] == 1
     assert (await client.delete_task(task["id"], purge=True))["deleted"] is True
     assert (await client.list_tasks())["items"] == []
+
+
+def misfit(value: Any, hint: Any, place: str = "") -> str | None:
+    """Where a value is not of a type of JSON, if it is not."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return None
+    if origin in (NotRequired, Required):
+        return misfit(value, inner[0], place)
+    if origin is Literal:
+        return None if value in inner else f"{place}: {value!r} is none of {inner}"
+    if origin in (Union, types.UnionType):
+        found = [misfit(value, each, place) for each in inner]
+        return None if None in found else next(iter(sorted(filter(None, found), key=len, reverse=True)))
+    if origin in (list, dict):
+        if not isinstance(value, origin):
+            return f"{place}: {value!r} is no {origin}"
+        items = value.items() if origin is dict else enumerate(value)
+        return next(filter(None, (misfit(each, inner[-1], f"{place}[{key}]") for key, each in items)), None)
+    if is_typeddict(hint):
+        if not isinstance(value, dict) or not hint.__required_keys__ <= value.keys():
+            return f"{place}: {value!r} has not all of {hint.__name__}"
+        said = get_type_hints(hint, include_extras=True)
+        if more := value.keys() - said.keys():
+            return f"{place}: {hint.__name__} has no {more}"
+        return next(filter(None, (misfit(each, said[key], f"{place}.{key}") for key, each in value.items())), None)
+    kinds = (int, float) if hint is float else hint
+    return None if isinstance(value, kinds) else f"{place}: {value!r} is no {hint}"
+
+
+async def test_answers_are_of_the_types_that_the_methods_say(quick_api: Api):
+    client = AsyncClient(quick_api.root)
+    task = await client.create_task(**JOB, retry_policy={"max_retries": 2})
+    run = await client.trigger_task(task["id"], payload={"x": 1}, key="k")
+    answers: dict[str, Any] = {
+        "TaskCreatedJson": task,
+        "TriggeredJson": run,
+        "TaskJson": await client.get_task("name:a"),
+        "TaskPageJson": await client.list_tasks(page_size=5),
+        "TaskUpdatedJson": await client.patch_task(task["id"], priority=3, if_match=1),
+        "RunJson": await client.get_run(run["run_id"]),
+        "RunPageJson": await client.list_runs(status=["SCHEDULED"]),
+        "ExplanationJson": await client.explain_run(run["run_id"]),
+        "PreviewJson": await client.next_slots(task["id"], count=2),
+        "QueuesJson": await client.list_queues(),
+        "WorkersJson": await client.list_workers(),
+        "StatsJson": await client.stats(),
+        "TimelineJson": await client.timeline(),
+        "CalendarsJson": await client.list_calendars(),
+        "PublishedJson": await client.call("http://127.0.0.1:9000/", body={"a": 1}, delay_seconds=60),
+        "PauseJson": await client.get_pause(),
+        "RunsCanceledJson": await client.cancel_runs(filter={"key": "k"}),
+        "DeletedJson": await client.delete_task(task["id"], purge=True),
+    }
+    wrong = {name: misfit(answer, getattr(client_types, name), name) for name, answer in answers.items()}
+    assert {name: problem for name, problem in wrong.items() if problem is not None} == {}
 
 
 async def test_a_batch_is_published(quick_api: Api):

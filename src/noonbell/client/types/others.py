@@ -1,0 +1,571 @@
+"""JSON of the API: jobs, plans, events, subscriptions, alerts, access, system. Made by tools/reference.py from the declarations of the endpoints."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+from noonbell.client.types.task_inputs import QuietHoursInput
+from noonbell.client.types.tasks import NoteJson, QuietHoursJson
+
+
+class AlertChannelChangeInput(TypedDict):
+    kind: NotRequired[Literal["webhook", "apprise"]]
+    url: str
+    secret: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    enabled: NotRequired[bool]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    spread_seconds: NotRequired[int]
+
+
+class AlertChannelJson(TypedDict):
+    name: str
+    kind: Literal["webhook", "apprise"]
+    url: str
+    secret: str | None
+    headers: dict[str, str]
+    enabled: bool
+    quiet: list[QuietHoursJson]
+    spread_seconds: int
+    managed_by: str
+    created_at: str
+    updated_at: str
+
+
+class AlertChannelWriteInput(AlertChannelChangeInput):
+    name: str
+
+
+class AlertChannelsJson(TypedDict):
+    items: list[AlertChannelJson]
+
+
+class AlertDeliveryJson(TypedDict):
+    id: int
+    channel: str
+    rule: str
+    type: str | None
+    subject: str
+    title: str | None
+    status: Literal["PENDING", "DELIVERED", "FAILED", "SKIPPED"]
+    attempts: int
+    next_attempt_at: str | None
+    created_at: str
+    ended_at: str | None
+    response_code: int | None
+    error: str | None
+
+
+class AlertDeliveriesJson(TypedDict):
+    items: list[AlertDeliveryJson]
+
+
+class AlertJson(TypedDict):
+    rule: str
+    kind: str | None
+    subject: str
+    task_id: int | None
+    task_name: str | None
+    run_id: int | None
+    since: str
+    raised_at: str | None
+    count: int
+    message: str
+
+
+class AlertRuleChangeInput(TypedDict):
+    kind: NotRequired[
+        Literal[
+            "failed",
+            "failures",
+            "callback_timeout",
+            "lost",
+            "no_worker",
+            "misfire",
+            "late_start",
+            "overdue",
+            "slow",
+            "store_unreachable",
+            "subscription_disabled",
+        ]
+        | None
+    ]
+    enabled: NotRequired[bool]
+    tasks: NotRequired[Sequence[str]]
+    channels: NotRequired[Sequence[str]]
+    count: NotRequired[int]
+    after_seconds: NotRequired[float | None]
+    factor: NotRequired[float]
+    repeat_seconds: NotRequired[float | None]
+
+
+class AlertRuleJson(TypedDict):
+    name: str
+    kind: Literal[
+        "failed",
+        "failures",
+        "callback_timeout",
+        "lost",
+        "no_worker",
+        "misfire",
+        "late_start",
+        "overdue",
+        "slow",
+        "store_unreachable",
+        "subscription_disabled",
+    ]
+    enabled: bool
+    tasks: list[str]
+    channels: list[str]
+    count: int
+    after_seconds: float | None
+    factor: float
+    repeat_seconds: float | None
+    managed_by: str
+    created_at: str
+    updated_at: str
+
+
+class AlertRuleWriteInput(AlertRuleChangeInput):
+    name: str
+
+
+class AlertRulesJson(TypedDict):
+    items: list[AlertRuleJson]
+
+
+class AlertTestedJson(TypedDict):
+    delivered: bool
+    response_code: int | None
+    error: str | None
+
+
+class AlertsJson(TypedDict):
+    items: list[AlertJson]
+
+
+class AuditCheckInput(TypedDict):
+    limit: NotRequired[int]
+    expect_head: NotRequired[str | None]
+
+
+class AuditEntryJson(TypedDict):
+    id: int
+    at: str
+    actor: str | None
+    action: str
+    subject: str
+    peer: str
+    request_id: str
+    details: dict[str, Any]
+    hash: str
+    key: str | None
+
+
+class AuditFlawJson(TypedDict):
+    kind: Literal["changed", "forged", "unsigned", "unknown_key", "never_signed", "cut", "replaced"]
+    first: int
+    last: int
+    key: str | None
+
+
+class AuditListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+    actor: NotRequired[str | None]
+
+
+class AuditPageJson(TypedDict):
+    items: list[AuditEntryJson]
+    next_before: int | None
+
+
+class AuditStateJson(TypedDict):
+    is_sound: bool
+    since: int
+    head: str | None
+    signed: int
+    signed_since: int | None
+    key: str | None
+    flaws: list[AuditFlawJson]
+
+
+class DeliveryListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+    channel: NotRequired[str | None]
+
+
+class EventListInput(TypedDict):
+    type: NotRequired[str | None]
+    task: NotRequired[int | str | None]
+    run: NotRequired[int | None]
+    queue: NotRequired[str | None]
+    after: NotRequired[str | None]
+
+
+class ExecutionJson(TypedDict):
+    id: int
+    job_id: int
+    job_name: str
+    execution_id: str
+    worker_id: str | None
+    started_at: str | None
+    completed_at: str | None
+    duration_ms: int | None
+    status: Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]
+    retry_count: int
+    error_message: str | None
+    error_details: dict[str, Any] | None
+    result: Any
+    omitted: NotRequired[dict[str, int]]
+
+
+class ExecutionListInput(TypedDict):
+    status: NotRequired[
+        Sequence[Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]]
+        | Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]
+    ]
+    step: NotRequired[str | None]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+    execution_id: NotRequired[str | None]
+
+
+class ExecutionPageJson(TypedDict):
+    items: list[ExecutionJson]
+    total: int | None
+    page: int
+    page_size: int
+    next_cursor: str | None
+    total_is_least: NotRequired[bool]
+
+
+class HealthJson(TypedDict):
+    ok: bool
+
+
+class InstallationJson(TypedDict):
+    version: str
+    installation_id: str | None
+    store: str
+
+
+class JobChangeInput(TypedDict):
+    job_name: NotRequired[str]
+    job_type: NotRequired[str]
+    cron_expression: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    enabled: NotRequired[bool]
+    allow_concurrent: NotRequired[bool]
+    max_concurrent: NotRequired[int | None]
+    max_retries: NotRequired[int]
+    retry_delay_seconds: NotRequired[float]
+    timeout_seconds: NotRequired[float]
+    payload: NotRequired[Any]
+    description: NotRequired[str | None]
+
+
+class JobJson(TypedDict):
+    id: int
+    job_name: str
+    job_type: str
+    cron_expression: str | None
+    cron_dialect: Literal["standard", "cronjob", "quartz"] | None
+    enabled: bool
+    allow_concurrent: bool
+    max_concurrent: int | None
+    max_retries: NotRequired[int]
+    retry_delay_seconds: NotRequired[float]
+    timeout_seconds: NotRequired[float]
+    payload: NotRequired[Any]
+    description: str | None
+    last_run_at: str | None
+    last_run_status: Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"] | None
+    next_run_at: str | None
+    created_at: str | None
+    updated_at: str | None
+    created_by: str | None
+
+
+class JobListInput(TypedDict):
+    include_system: NotRequired[bool]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+    enabled: NotRequired[bool | None]
+    job_name: NotRequired[str | None]
+    job_type: NotRequired[str | None]
+
+
+class JobPageJson(TypedDict):
+    items: list[JobJson]
+    total: int | None
+    page: int
+    page_size: int
+    next_cursor: str | None
+    total_is_least: NotRequired[bool]
+
+
+class JobSavedJson(JobJson):
+    notes: list[NoteJson]
+
+
+class JobWriteInput(TypedDict):
+    job_name: str
+    job_type: str
+    cron_expression: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    enabled: NotRequired[bool]
+    allow_concurrent: NotRequired[bool]
+    max_concurrent: NotRequired[int | None]
+    max_retries: NotRequired[int]
+    retry_delay_seconds: NotRequired[float]
+    timeout_seconds: NotRequired[float]
+    payload: NotRequired[Any]
+    description: NotRequired[str | None]
+
+
+class ParticipantJson(TypedDict):
+    worker_id: str | None
+    state: Literal[
+        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
+    ]
+    result: Any
+    error_message: str | None
+    omitted: NotRequired[dict[str, int]]
+
+
+class PauseJson(TypedDict):
+    paused: bool
+    reason: str | None
+    by: str | None
+    since: str | None
+
+
+class PauseChangedJson(PauseJson):
+    changed: bool
+
+
+class PauseWriteInput(TypedDict):
+    reason: NotRequired[str]
+
+
+class PlanJson(TypedDict):
+    plan_id: str
+    plan_time: str
+    real_repet: int
+    exec_time: str | None
+    plan_state: Literal["queue", "execute", "retry", "skip", "pause", "error", "close"]
+    last_state: Literal[
+        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
+    ]
+    skip_set: int
+    skip_num: int
+    note: str | None
+    task_id: int
+    task_name: str
+    created_at: str
+    updated_at: str
+    request_id: str | None
+    station: str
+    caller: str | None
+    description: str
+    plan_type: Literal["none", "time", "second", "minute", "hour", "day", "week", "month"]
+    plan_value: NotRequired[int]
+    plan_repet: NotRequired[int]
+    no_keep: bool
+    target: Literal["api", "pub", "vote"]
+    messages: list[Any]
+    delete_on_complete: bool
+
+
+class PlanListInput(TypedDict):
+    sort: NotRequired[
+        Literal[
+            "id",
+            "-id",
+            "name",
+            "-name",
+            "created_at",
+            "-created_at",
+            "updated_at",
+            "-updated_at",
+            "next_fire_at",
+            "-next_fire_at",
+        ]
+    ]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+    station: NotRequired[str | None]
+    plan_type: NotRequired[Literal["day", "delay", "hour", "minute", "month", "none", "second", "time", "week"] | None]
+    state: NotRequired[Literal["active", "error", "history", "pause"] | None]
+
+
+class PlanPageJson(TypedDict):
+    items: list[PlanJson]
+    total: int | None
+    page: int
+    page_size: int
+    next_cursor: str | None
+    total_is_least: NotRequired[bool]
+
+
+class PlanRemovedJson(TypedDict):
+    plan_id: str
+    deleted: bool
+
+
+class PlanResultJson(TypedDict):
+    run_id: int
+    exec_time: str
+    state: Literal[
+        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
+    ]
+    attempt: int
+    participants: list[ParticipantJson]
+    result: Any
+    error_message: str | None
+    start_time: str | None
+    end_time: str | None
+    omitted: NotRequired[dict[str, int]]
+
+
+class PlanWholeJson(PlanJson):
+    results: list[PlanResultJson]
+
+
+class PlanWriteInput(TypedDict):
+    plan_id: NotRequired[int | str | None]
+    request_id: NotRequired[str | None]
+    station: str
+    caller: NotRequired[str | None]
+    description: NotRequired[str]
+    plan_type: Literal["none", "time", "second", "minute", "hour", "day", "week", "month"]
+    plan_value: NotRequired[int]
+    plan_repet: NotRequired[int]
+    no_keep: NotRequired[bool]
+    target: NotRequired[Literal["api", "pub", "vote"]]
+    plan_time: NotRequired[int | str]
+    messages: Sequence[Any]
+    delete_on_complete: NotRequired[bool]
+
+
+class SubscriptionChangeInput(TypedDict):
+    url: NotRequired[str]
+    types: NotRequired[Sequence[str]]
+    tasks: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, str]]
+    queues: NotRequired[Sequence[str]]
+    secret: NotRequired[str | None]
+    active: NotRequired[bool]
+    from_: NotRequired[str | None]
+
+
+class SubscriptionJson(TypedDict):
+    name: str
+    url: str
+    types: list[str]
+    tasks: list[str]
+    labels: dict[str, str]
+    queues: list[str]
+    secret: str | None
+    active: bool
+    created_at: str
+    updated_at: str
+    position: str
+    pending: int
+    behind: int
+    delivered_at: str | None
+    failing_since: str | None
+    next_attempt_at: str | None
+    disabled_at: str | None
+    disabled_reason: str | None
+    missed: int
+
+
+class SubscriptionMoveInput(TypedDict):
+    from_: str
+
+
+class SubscriptionTestedJson(TypedDict):
+    delivered: bool
+    delivery_id: int
+    response_code: int | None
+    error: str | None
+
+
+class SubscriptionWriteInput(TypedDict):
+    name: str
+    url: str
+    types: NotRequired[Sequence[str]]
+    tasks: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, str]]
+    queues: NotRequired[Sequence[str]]
+    secret: NotRequired[str | None]
+    active: NotRequired[bool]
+
+
+class SubscriptionsJson(TypedDict):
+    items: list[SubscriptionJson]
+
+
+class TokenJson(TypedDict):
+    id: int
+    name: str
+    role: Literal["viewer", "worker", "operator", "admin"]
+    queues: list[str] | None
+    token: str
+    created_at: str
+    created_by: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    used_at: str | None
+
+
+class TokenListJson(TypedDict):
+    items: list[TokenJson]
+
+
+class TokenRevokedJson(TypedDict):
+    name: str
+    revoked: bool
+
+
+class TokenWriteInput(TypedDict):
+    name: str
+    role: Literal["viewer", "worker", "operator", "admin"]
+    queues: NotRequired[Sequence[str] | None]
+    expires_in: NotRequired[float | None]
+
+
+class WebhookDeliveryListedJson(TypedDict):
+    id: int
+    subscription: str
+    event_id: str
+    type: str
+    status: Literal["PENDING", "DELIVERED", "FAILED"]
+    attempts: int
+    next_attempt_at: str | None
+    created_at: str
+    ended_at: str | None
+    response_code: int | None
+    error: str | None
+    replay_of: int | None
+
+
+class WebhookDeliveriesJson(TypedDict):
+    items: list[WebhookDeliveryListedJson]
+
+
+class WebhookDeliveryJson(WebhookDeliveryListedJson):
+    request_headers: dict[str, str]
+    body: str
+    response: str | None
+
+
+class WebhookListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+    status: NotRequired[Literal["PENDING", "DELIVERED", "FAILED"] | None]

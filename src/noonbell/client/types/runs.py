@@ -1,0 +1,498 @@
+"""JSON of the API: runs, stats, callbacks, calls. Made by tools/reference.py from the declarations of the endpoints."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+from noonbell.client.types.task_inputs import DedupeInput, RetryPolicyInput
+from noonbell.client.types.tasks import RetryPolicyJson
+
+
+class AttemptJson(TypedDict):
+    run_id: int
+    attempt: int
+    status: str
+    worker_id: str | None
+    start_time: str | None
+    end_time: str | None
+    response_code: int | None
+    result: Any
+    error_message: str | None
+    error_details: dict[str, Any] | None
+    omitted: NotRequired[dict[str, int]]
+    resent: bool
+    duration_ms: int | None
+    request_headers: dict[str, str] | None
+    request_body: str | None
+    response_headers: dict[str, str] | None
+    response_body: str | None
+    truncated: bool
+
+
+class AttemptListInput(TypedDict):
+    after: NotRequired[int]
+    limit: NotRequired[int]
+
+
+class AttemptsJson(TypedDict):
+    items: list[AttemptJson]
+    next_after: NotRequired[int]
+
+
+class PublishedJson(TypedDict):
+    run_id: int | None
+    outcome: Literal["created", "exists", "running", "updated", "refused"]
+    reason: NotRequired[str]
+
+
+class BatchAnswerJson(TypedDict):
+    runs: list[PublishedJson]
+
+
+class BatchRunInput(TypedDict):
+    override_body: NotRequired[str | None]
+    force_async: NotRequired[bool]
+    payload: NotRequired[Any]
+    key: NotRequired[str | None]
+    if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
+    update_waiting: NotRequired[bool]
+    delay_seconds: NotRequired[float]
+    run_at: NotRequired[str | None]
+    priority: NotRequired[int | None]
+    specific_worker_ids: NotRequired[Sequence[str] | None]
+    dedupe: NotRequired[DedupeInput | None]
+    concurrency_key: NotRequired[str | None]
+    expires_in_seconds: NotRequired[int | None]
+    task: int | str
+
+
+class BatchWriteInput(TypedDict):
+    runs: Sequence[BatchRunInput]
+
+
+_RunFilterInput = TypedDict("_RunFilterInput", {"from": NotRequired[str | None]})
+
+
+class RunFilterInput(_RunFilterInput):
+    task: NotRequired[int | str | None]
+    status: NotRequired[
+        Sequence[
+            Literal[
+                "SCHEDULED",
+                "RUNNING",
+                "RETRYING",
+                "CALLBACK_PENDING",
+                "SUCCESS",
+                "CALLBACK_SUCCESS",
+                "FAILED",
+                "TIMEOUT",
+                "FAILED_TIMEOUT",
+                "CANCELED",
+                "SKIPPED",
+            ]
+        ]
+        | Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+    ]
+    to: NotRequired[str | None]
+    queue: NotRequired[str | None]
+    worker: NotRequired[str | None]
+    key: NotRequired[str | None]
+    origin: NotRequired[
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+    ]
+    label: NotRequired[str | None]
+    text: NotRequired[str | None]
+    parent_id: NotRequired[int | None]
+    step: NotRequired[str | None]
+
+
+class BulkRunsInput(TypedDict):
+    filter: NotRequired[RunFilterInput | None]
+    all: NotRequired[bool]
+    dry_run: NotRequired[bool]
+
+
+class CallBatchAnswerJson(TypedDict):
+    calls: list[PublishedJson]
+
+
+class CallOptionsInput(TypedDict):
+    method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    headers: NotRequired[Mapping[str, str]]
+    timeout_seconds: NotRequired[float | None]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    success_url: NotRequired[str | None]
+    failure_url: NotRequired[str | None]
+    labels: NotRequired[Mapping[str, str]]
+    body: NotRequired[Any]
+    delay_seconds: NotRequired[float]
+    run_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    key: NotRequired[str | None]
+    queue: NotRequired[str]
+    priority: NotRequired[int]
+    concurrency_key: NotRequired[str | None]
+    max_per_key: NotRequired[int]
+    rate_key: NotRequired[str | None]
+
+
+class CallWriteInput(CallOptionsInput):
+    url: str
+
+
+class CallBatchWriteInput(TypedDict):
+    calls: Sequence[CallWriteInput]
+
+
+class CallJson(TypedDict):
+    url: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    headers: dict[str, str]
+    timeout_seconds: float | None
+    retry_policy: RetryPolicyJson | None
+    success_url: str | None
+    failure_url: str | None
+    labels: dict[str, str]
+    concurrency_key: str | None
+    max_per_key: int | None
+    rate_key: str | None
+
+
+class CallbackAnswerJson(TypedDict):
+    run_id: int
+    final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
+
+
+class CallbackWriteInput(TypedDict):
+    status: Literal["SUCCESS", "FAILED", "RUNNING"]
+    data: NotRequired[Any]
+    error_message: NotRequired[Any]
+    progress: NotRequired[Any]
+
+
+class CallbackByIdsWriteInput(CallbackWriteInput):
+    task_id: int
+    run_id: int
+
+
+class CallbackListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+
+
+class CallbackRecordJson(TypedDict):
+    id: int
+    run_id: int | None
+    task_id: int | None
+    received_at: str
+    status: str
+    reason: str | None
+    headers: dict[str, str]
+    body: str
+    omitted: NotRequired[dict[str, int]]
+
+
+class CallbackRecordsJson(TypedDict):
+    items: list[CallbackRecordJson]
+
+
+class CancelWriteInput(TypedDict):
+    reason: NotRequired[str]
+
+
+class CanceledJson(TypedDict):
+    run_id: int
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    canceled: bool
+
+
+class ExplainRunInput(TypedDict):
+    lang: NotRequired[str | None]
+
+
+class StepInGraphJson(TypedDict):
+    id: str
+    needs: list[str]
+    on: Literal["success", "failure", "skipped", "any"]
+    when: str | None
+    foreach: bool
+    allow_failure: bool
+    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+    calls: str
+    queue: str
+    status: Literal["WAITING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED", "CANCELED"]
+    reason: str | None
+    message: str | None
+    total: int
+    succeeded: int
+    failed: int
+    run_id: int | None
+    copied_from: int | None
+    started_at: str | None
+    ended_at: str | None
+
+
+class FlowGraphJson(TypedDict):
+    run_id: int
+    task_id: int
+    task_version: int
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    retry_of_run_id: int | None
+    steps: list[StepInGraphJson]
+
+
+class LogLineJson(TypedDict):
+    seq: int
+    at: str
+    level: str
+    message: str
+
+
+class LogJson(TypedDict):
+    items: list[LogLineJson]
+    next_after: int
+
+
+class LogListInput(TypedDict):
+    after: NotRequired[int]
+    limit: NotRequired[int]
+
+
+class PromotedJson(TypedDict):
+    run_id: int
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    run_at: str
+
+
+class RetriedJson(TypedDict):
+    run_id: int
+    retry_of_run_id: int
+
+
+class RetryWriteInput(TypedDict):
+    from_step: NotRequired[str | None]
+
+
+class RunJson(TypedDict):
+    id: int
+    task_id: int
+    task_name: str
+    task_version: int
+    origin: Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"]
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    scheduled_time: str
+    run_at: str
+    created_at: str
+    updated_at: str
+    queue: str
+    moved_to: str | None
+    priority: int
+    key: str | None
+    attempt: int
+    retry_count: int
+    lost_count: int
+    retry_of_run_id: int | None
+    upstream_run_ids: list[int] | None
+    parent_id: int | None
+    shard_index: int | None
+    shard_total: int | None
+    step_id: str | None
+    item_index: int | None
+    skip_reason: (
+        Literal[
+            "overlap",
+            "failure",
+            "backoff",
+            "circuit_open",
+            "concurrency",
+            "queue_full",
+            "operator",
+            "upstream_missing",
+            "expired",
+            "calendar",
+            "quiet",
+        ]
+        | None
+    )
+    expires_at: str | None
+    start_time: str | None
+    end_time: str | None
+    next_retry_time: str | None
+    callback_deadline: str | None
+    worker_id: str | None
+    lease_expires_at: str | None
+    response_code: int | None
+    result: Any
+    error_message: str | None
+    error_details: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    trace_id: str | None
+    idempotency_key: str | None
+    duration_ms: int | None
+    final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
+    payload: Any
+    call: CallJson | None
+    request_headers: dict[str, str] | None
+    request_body: str | None
+    response_headers: dict[str, str] | None
+    response_body: str | None
+    truncated: bool
+
+
+class StatsListInput(TypedDict):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    step: NotRequired[str | None]
+
+
+class RunListInput(StatsListInput):
+    status: NotRequired[
+        Sequence[
+            Literal[
+                "SCHEDULED",
+                "RUNNING",
+                "RETRYING",
+                "CALLBACK_PENDING",
+                "SUCCESS",
+                "CALLBACK_SUCCESS",
+                "FAILED",
+                "TIMEOUT",
+                "FAILED_TIMEOUT",
+                "CANCELED",
+                "SKIPPED",
+            ]
+        ]
+        | Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+    ]
+    queue: NotRequired[str | None]
+    worker: NotRequired[str | None]
+    key: NotRequired[str | None]
+    origin: NotRequired[
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+    ]
+    label: NotRequired[str | None]
+    text: NotRequired[str | None]
+    parent_id: NotRequired[int | None]
+    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+
+
+class RunsCanceledJson(TypedDict):
+    matched: int
+    canceled: int
+    more: bool
+
+
+class RunsRetriedJson(TypedDict):
+    matched: int
+    retried: int
+    more: bool
+
+
+class SpreadJson(TypedDict):
+    average: int | None
+    p50: int | None
+    p95: int | None
+    p99: int | None
+    most: int | None
+
+
+class TaskStatsJson(TypedDict):
+    task_id: int
+    task_name: str
+    runs: int
+    success_rate: float | None
+    average_duration_ms: int | None
+    p95_duration_ms: int | None
+    average_lag_ms: int | None
+    p95_lag_ms: int | None
+
+
+_StatsJson = TypedDict("_StatsJson", {"from": str})
+
+
+class StatsJson(_StatsJson):
+    to: str
+    total: int
+    by_status: dict[str, int]
+    by_final_status: dict[str, int]
+    dropped: int
+    success_rate: float | None
+    duration_ms: SpreadJson
+    start_delay_ms: SpreadJson
+    queue_time_ms: SpreadJson
+    tasks: list[TaskStatsJson]

@@ -1,0 +1,657 @@
+"""JSON of the API: what is given of tasks and schedules. Made by tools/reference.py from the declarations of the endpoints."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class UpstreamInput(TypedDict):
+    task: int | str
+    on: NotRequired[Literal["success", "failure", "skipped", "any"]]
+
+
+class AfterInput(TypedDict):
+    tasks: Sequence[UpstreamInput]
+    join: NotRequired[Literal["all", "any"]]
+    same_slot: NotRequired[bool]
+    within_seconds: NotRequired[int]
+
+
+class AmqpPropertiesInput(TypedDict):
+    content_type: NotRequired[str]
+    content_encoding: NotRequired[str | None]
+    type: NotRequired[str | None]
+    app_id: NotRequired[str | None]
+    priority: NotRequired[int | None]
+    expiration_ms: NotRequired[int | None]
+
+
+class AmqpMessageInput(TypedDict):
+    url: str
+    headers: NotRequired[Mapping[str, str]]
+    callback: NotRequired[bool]
+    callback_timeout_sec: NotRequired[int]
+    exchange: NotRequired[str]
+    routing_key: NotRequired[str]
+    properties: NotRequired[AmqpPropertiesInput]
+    persistent: NotRequired[bool]
+    mandatory: NotRequired[bool]
+    reply: NotRequired[bool]
+
+
+class CronSpecInput(TypedDict):
+    type: Literal["cron"]
+    expr: str
+    dialect: NotRequired[Literal["standard", "cronjob", "quartz"]]
+    dst: NotRequired[Literal["debian", "wall"]]
+    repeat: NotRequired[int | None]
+    source: NotRequired[str | None]
+
+
+class OnceSpecInput(TypedDict):
+    type: Literal["once"]
+    at: NotRequired[str | None]
+    run_if_late: NotRequired[bool]
+
+
+class IntervalSpecInput(TypedDict):
+    type: Literal["interval"]
+    unit: Literal["second", "minute", "hour", "day"]
+    every: int
+    anchor: NotRequired[str | None]
+    mode: NotRequired[Literal["fixed_rate", "fixed_delay"]]
+    repeat: NotRequired[int | None]
+
+
+class WeeklySpecInput(TypedDict):
+    type: Literal["weekly"]
+    weekday: int
+    time: str
+    repeat: NotRequired[int | None]
+
+
+class MonthlySpecInput(TypedDict):
+    type: Literal["monthly"]
+    day: int
+    time: str
+    repeat: NotRequired[int | None]
+
+
+class ClockChangesInput(TypedDict):
+    gap: NotRequired[Literal["next", "skip", "earlier"] | None]
+    repeat: NotRequired[Literal["first", "both", "last"] | None]
+
+
+class TaskCalendarInput(TypedDict):
+    name: str
+    when_closed: NotRequired[Literal["skip", "next_open_day", "previous_open_day", "run"]]
+    invert: NotRequired[bool]
+
+
+class NatsMessageInput(TypedDict):
+    url: str
+    headers: NotRequired[Mapping[str, str]]
+    callback: NotRequired[bool]
+    callback_timeout_sec: NotRequired[int]
+    subject: str
+    jetstream: NotRequired[bool]
+    reply: NotRequired[bool]
+
+
+class RedisMessageInput(TypedDict):
+    url: str
+    headers: NotRequired[Mapping[str, str]]
+    callback: NotRequired[bool]
+    callback_timeout_sec: NotRequired[int]
+    stream: NotRequired[str | None]
+    channel: NotRequired[str | None]
+    maxlen: NotRequired[int | None]
+
+
+class MqttMessageInput(TypedDict):
+    url: str
+    headers: NotRequired[Mapping[str, str]]
+    callback: NotRequired[bool]
+    callback_timeout_sec: NotRequired[int]
+    topic: str
+    qos: NotRequired[int]
+    retain: NotRequired[bool]
+    version: NotRequired[Literal["5", "3.1.1"]]
+
+
+class GrpcTlsInput(TypedDict):
+    ca: NotRequired[str | None]
+    server_name: NotRequired[str | None]
+    cert: NotRequired[str | None]
+    key: NotRequired[str | None]
+
+
+class GrpcCallInput(TypedDict):
+    address: str
+    method: str
+    metadata: NotRequired[Mapping[str, str]]
+    descriptor_set: NotRequired[str | None]
+    tls: NotRequired[GrpcTlsInput | None]
+    callback: NotRequired[bool]
+
+
+class RetryPolicyInput(TypedDict):
+    max_retries: NotRequired[int]
+    strategy: NotRequired[Literal["fixed", "exponential"]]
+    local: NotRequired[bool]
+    initial_delay: NotRequired[float]
+    max_delay: NotRequired[float]
+    jitter: NotRequired[float]
+    retry_on: NotRequired[
+        Sequence[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
+    ]
+
+
+class CircuitInput(TypedDict):
+    failures: NotRequired[int]
+    cool_down_seconds: NotRequired[int]
+
+
+class RateLimitInput(TypedDict):
+    max: int
+    per_seconds: float
+    key: NotRequired[str | None]
+
+
+_QuietHoursInput = TypedDict("_QuietHoursInput", {"from": str})
+
+
+class QuietHoursInput(_QuietHoursInput):
+    to: str
+    days: NotRequired[Sequence[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]]]
+    timezone: NotRequired[str | None]
+    what: NotRequired[Literal["hold", "skip"]]
+
+
+class FanoutInput(TypedDict):
+    workers: int | Literal["all"]
+    success: NotRequired[int | Literal["all", "any"]]
+
+
+class StepInput(TypedDict):
+    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    target_url: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    body_template: NotRequired[str | None]
+    follow_redirects: NotRequired[bool]
+    secret: NotRequired[str | None]
+    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
+    callback_timeout_sec: NotRequired[int]
+    job_type: NotRequired[str | None]
+    payload: NotRequired[Any]
+    amqp: NotRequired[AmqpMessageInput | None]
+    nats: NotRequired[NatsMessageInput | None]
+    redis: NotRequired[RedisMessageInput | None]
+    mqtt: NotRequired[MqttMessageInput | None]
+    grpc: NotRequired[GrpcCallInput | None]
+    queue: NotRequired[str]
+    timeout_seconds: NotRequired[float]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    priority: NotRequired[int]
+    worker_timeout_ms: NotRequired[int]
+    ping_interval_ms: NotRequired[int]
+    expires_in_seconds: NotRequired[int | None]
+    specific_worker_ids: NotRequired[Sequence[str]]
+    min_worker_version: NotRequired[int]
+    worker_labels: NotRequired[Mapping[str, str]]
+    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
+    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
+    max_lost: NotRequired[int]
+    command: NotRequired[Any]
+    shell: NotRequired[bool]
+    env: NotRequired[Mapping[str, str]]
+    cwd: NotRequired[str | None]
+    user: NotRequired[str | None]
+    ok_codes: NotRequired[Sequence[int]]
+    id: str
+    needs: NotRequired[Sequence[str]]
+    on: NotRequired[Literal["success", "failure", "skipped", "any"]]
+    when: NotRequired[str | None]
+    foreach: NotRequired[Any]
+    max_parallel: NotRequired[int | None]
+    allow_failure: NotRequired[bool]
+
+
+class TaskInFileInput(TypedDict):
+    name: str
+    description: NotRequired[str]
+    labels: NotRequired[Mapping[str, str]]
+    external_id: NotRequired[str | None]
+    meta: NotRequired[Mapping[str, Any]]
+    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
+    schedules: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    exclude: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    dst: NotRequired[ClockChangesInput | None]
+    timezone: NotRequired[str]
+    start_at: NotRequired[str | None]
+    end_at: NotRequired[str | None]
+    jitter_seconds: NotRequired[int]
+    calendar: NotRequired[TaskCalendarInput | None]
+    after: NotRequired[AfterInput | None]
+    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    target_url: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    body_template: NotRequired[str | None]
+    follow_redirects: NotRequired[bool]
+    secret: NotRequired[str | None]
+    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
+    callback_timeout_sec: NotRequired[int]
+    job_type: NotRequired[str | None]
+    payload: NotRequired[Any]
+    amqp: NotRequired[AmqpMessageInput | None]
+    nats: NotRequired[NatsMessageInput | None]
+    redis: NotRequired[RedisMessageInput | None]
+    mqtt: NotRequired[MqttMessageInput | None]
+    grpc: NotRequired[GrpcCallInput | None]
+    queue: NotRequired[str]
+    timeout_seconds: NotRequired[float]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    max_concurrency: NotRequired[int | None]
+    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
+    queue_depth: NotRequired[int | None]
+    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
+    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
+    circuit: NotRequired[CircuitInput]
+    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
+    catchup_limit: NotRequired[int]
+    misfire_grace_seconds: NotRequired[int]
+    priority: NotRequired[int]
+    rate_limit: NotRequired[RateLimitInput | None]
+    concurrency_key: NotRequired[str | None]
+    max_per_key: NotRequired[int]
+    worker_timeout_ms: NotRequired[int]
+    ping_interval_ms: NotRequired[int]
+    expires_in_seconds: NotRequired[int | None]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    spread_seconds: NotRequired[int]
+    specific_worker_ids: NotRequired[Sequence[str]]
+    min_worker_version: NotRequired[int]
+    worker_labels: NotRequired[Mapping[str, str]]
+    fanout: NotRequired[FanoutInput | None]
+    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
+    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
+    max_lost: NotRequired[int]
+    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
+    delete_on_complete: NotRequired[bool]
+    steps: NotRequired[Sequence[StepInput]]
+    command: NotRequired[Any]
+    shell: NotRequired[bool]
+    env: NotRequired[Mapping[str, str]]
+    cwd: NotRequired[str | None]
+    user: NotRequired[str | None]
+    ok_codes: NotRequired[Sequence[int]]
+    cron_expr: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
+    skip_next: NotRequired[int | None]
+    version: NotRequired[Any]
+
+
+class ApplyInput(TypedDict):
+    owner: str
+    tasks: Sequence[TaskInFileInput]
+    prune: NotRequired[bool]
+    adopt: NotRequired[bool]
+    dry_run: NotRequired[bool]
+
+
+class BackfillWriteInput(TypedDict):
+    from_: str
+    to: NotRequired[str | None]
+    limit: NotRequired[int]
+    dry_run: NotRequired[bool]
+    payload: NotRequired[Any]
+    priority: NotRequired[int | None]
+    if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
+
+
+class TaskFilterInput(TypedDict):
+    status: NotRequired[Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"] | None]
+    name: NotRequired[str | None]
+    label: NotRequired[str | None]
+    queue: NotRequired[str | None]
+    managed_by: NotRequired[str | None]
+    include_system: NotRequired[bool]
+
+
+class BulkTasksInput(TypedDict):
+    filter: NotRequired[TaskFilterInput | None]
+    all: NotRequired[bool]
+
+
+class DedupeInput(TypedDict):
+    mode: Literal["key", "debounce", "throttle"]
+    key: str
+    seconds: NotRequired[float | None]
+    keep: NotRequired[Literal["first", "last"] | None]
+    max_wait_seconds: NotRequired[float | None]
+
+
+class ExplainTaskInput(TypedDict):
+    at: NotRequired[str | None]
+    lang: NotRequired[str | None]
+
+
+class NextListInput(TypedDict):
+    count: NotRequired[int]
+
+
+class PreviewWriteInput(TypedDict):
+    schedule: NotRequired[Any]
+    cron_expr: NotRequired[Any]
+    cron_dialect: NotRequired[Any]
+    schedules: NotRequired[Any]
+    exclude: NotRequired[Any]
+    dst: NotRequired[ClockChangesInput | None]
+    calendar: NotRequired[TaskCalendarInput | None]
+    timezone: NotRequired[Any]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    count: NotRequired[int]
+    from_: NotRequired[str | None]
+    lang: NotRequired[str | None]
+
+
+class RemovalInput(TypedDict):
+    cancel_running: NotRequired[bool]
+    purge: NotRequired[bool]
+    force: NotRequired[bool]
+
+
+class RunsOfTaskInput(TypedDict):
+    status: NotRequired[
+        Sequence[
+            Literal[
+                "SCHEDULED",
+                "RUNNING",
+                "RETRYING",
+                "CALLBACK_PENDING",
+                "SUCCESS",
+                "CALLBACK_SUCCESS",
+                "FAILED",
+                "TIMEOUT",
+                "FAILED_TIMEOUT",
+                "CANCELED",
+                "SKIPPED",
+            ]
+        ]
+        | Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+    ]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    queue: NotRequired[str | None]
+    worker: NotRequired[str | None]
+    key: NotRequired[str | None]
+    origin: NotRequired[
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+    ]
+    label: NotRequired[str | None]
+    text: NotRequired[str | None]
+    parent_id: NotRequired[int | None]
+    step: NotRequired[str | None]
+    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+
+
+class SkipWriteInput(TypedDict):
+    count: NotRequired[int]
+
+
+class SlotListInput(TypedDict):
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    limit: NotRequired[int]
+
+
+class TaskPatchInput(TypedDict):
+    name: NotRequired[str]
+    description: NotRequired[str]
+    labels: NotRequired[Mapping[str, str]]
+    managed_by: NotRequired[str]
+    external_id: NotRequired[str | None]
+    meta: NotRequired[Mapping[str, Any]]
+    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
+    schedules: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    exclude: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    dst: NotRequired[ClockChangesInput | None]
+    timezone: NotRequired[str]
+    start_at: NotRequired[str | None]
+    end_at: NotRequired[str | None]
+    jitter_seconds: NotRequired[int]
+    calendar: NotRequired[TaskCalendarInput | None]
+    after: NotRequired[AfterInput | None]
+    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    target_url: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    body_template: NotRequired[str | None]
+    follow_redirects: NotRequired[bool]
+    secret: NotRequired[str | None]
+    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
+    callback_timeout_sec: NotRequired[int]
+    job_type: NotRequired[str | None]
+    payload: NotRequired[Any]
+    amqp: NotRequired[AmqpMessageInput | None]
+    nats: NotRequired[NatsMessageInput | None]
+    redis: NotRequired[RedisMessageInput | None]
+    mqtt: NotRequired[MqttMessageInput | None]
+    grpc: NotRequired[GrpcCallInput | None]
+    queue: NotRequired[str]
+    timeout_seconds: NotRequired[float]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    max_concurrency: NotRequired[int | None]
+    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
+    queue_depth: NotRequired[int | None]
+    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
+    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
+    circuit: NotRequired[CircuitInput]
+    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
+    catchup_limit: NotRequired[int]
+    misfire_grace_seconds: NotRequired[int]
+    priority: NotRequired[int]
+    rate_limit: NotRequired[RateLimitInput | None]
+    concurrency_key: NotRequired[str | None]
+    max_per_key: NotRequired[int]
+    worker_timeout_ms: NotRequired[int]
+    ping_interval_ms: NotRequired[int]
+    expires_in_seconds: NotRequired[int | None]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    spread_seconds: NotRequired[int]
+    specific_worker_ids: NotRequired[Sequence[str]]
+    min_worker_version: NotRequired[int]
+    worker_labels: NotRequired[Mapping[str, str]]
+    fanout: NotRequired[FanoutInput | None]
+    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
+    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
+    max_lost: NotRequired[int]
+    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
+    delete_on_complete: NotRequired[bool]
+    steps: NotRequired[Sequence[StepInput]]
+    command: NotRequired[Any]
+    shell: NotRequired[bool]
+    env: NotRequired[Mapping[str, str]]
+    cwd: NotRequired[str | None]
+    user: NotRequired[str | None]
+    ok_codes: NotRequired[Sequence[int]]
+    cron_expr: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
+    skip_next: NotRequired[int | None]
+    version: NotRequired[Any]
+
+
+class TaskBatchChangeInput(TaskPatchInput):
+    id: int
+
+
+class TaskBatchDeletionInput(TypedDict):
+    id: int
+    version: NotRequired[Any]
+
+
+class TaskBatchDeleteInput(TypedDict):
+    tasks: Sequence[TaskBatchDeletionInput]
+
+
+class TaskWriteInput(TypedDict):
+    name: str
+    description: NotRequired[str]
+    labels: NotRequired[Mapping[str, str]]
+    managed_by: NotRequired[str]
+    external_id: NotRequired[str | None]
+    meta: NotRequired[Mapping[str, Any]]
+    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
+    schedules: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    exclude: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    dst: NotRequired[ClockChangesInput | None]
+    timezone: NotRequired[str]
+    start_at: NotRequired[str | None]
+    end_at: NotRequired[str | None]
+    jitter_seconds: NotRequired[int]
+    calendar: NotRequired[TaskCalendarInput | None]
+    after: NotRequired[AfterInput | None]
+    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    target_url: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    body_template: NotRequired[str | None]
+    follow_redirects: NotRequired[bool]
+    secret: NotRequired[str | None]
+    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
+    callback_timeout_sec: NotRequired[int]
+    job_type: NotRequired[str | None]
+    payload: NotRequired[Any]
+    amqp: NotRequired[AmqpMessageInput | None]
+    nats: NotRequired[NatsMessageInput | None]
+    redis: NotRequired[RedisMessageInput | None]
+    mqtt: NotRequired[MqttMessageInput | None]
+    grpc: NotRequired[GrpcCallInput | None]
+    queue: NotRequired[str]
+    timeout_seconds: NotRequired[float]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    max_concurrency: NotRequired[int | None]
+    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
+    queue_depth: NotRequired[int | None]
+    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
+    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
+    circuit: NotRequired[CircuitInput]
+    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
+    catchup_limit: NotRequired[int]
+    misfire_grace_seconds: NotRequired[int]
+    priority: NotRequired[int]
+    rate_limit: NotRequired[RateLimitInput | None]
+    concurrency_key: NotRequired[str | None]
+    max_per_key: NotRequired[int]
+    worker_timeout_ms: NotRequired[int]
+    ping_interval_ms: NotRequired[int]
+    expires_in_seconds: NotRequired[int | None]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    spread_seconds: NotRequired[int]
+    specific_worker_ids: NotRequired[Sequence[str]]
+    min_worker_version: NotRequired[int]
+    worker_labels: NotRequired[Mapping[str, str]]
+    fanout: NotRequired[FanoutInput | None]
+    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
+    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
+    max_lost: NotRequired[int]
+    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
+    delete_on_complete: NotRequired[bool]
+    steps: NotRequired[Sequence[StepInput]]
+    command: NotRequired[Any]
+    shell: NotRequired[bool]
+    env: NotRequired[Mapping[str, str]]
+    cwd: NotRequired[str | None]
+    user: NotRequired[str | None]
+    ok_codes: NotRequired[Sequence[int]]
+    cron_expr: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
+    skip_next: NotRequired[int | None]
+
+
+class TaskBatchInput(TypedDict):
+    tasks: Sequence[TaskWriteInput]
+
+
+class TaskBatchPatchInput(TypedDict):
+    tasks: Sequence[TaskBatchChangeInput]
+
+
+class TaskListInput(TaskFilterInput):
+    sort: NotRequired[
+        Literal[
+            "id",
+            "-id",
+            "name",
+            "-name",
+            "created_at",
+            "-created_at",
+            "updated_at",
+            "-updated_at",
+            "next_fire_at",
+            "-next_fire_at",
+        ]
+    ]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
+
+
+class TaskReplaceInput(TaskWriteInput):
+    version: NotRequired[Any]
+
+
+class TimelineListInput(TypedDict):
+    name: NotRequired[str | None]
+    label: NotRequired[str | None]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+
+
+class TriggerWriteInput(TypedDict):
+    override_body: NotRequired[str | None]
+    force_async: NotRequired[bool]
+    payload: NotRequired[Any]
+    key: NotRequired[str | None]
+    if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
+    update_waiting: NotRequired[bool]
+    delay_seconds: NotRequired[float]
+    run_at: NotRequired[str | None]
+    priority: NotRequired[int | None]
+    specific_worker_ids: NotRequired[Sequence[str] | None]
+    dedupe: NotRequired[DedupeInput | None]
+    concurrency_key: NotRequired[str | None]
+    expires_in_seconds: NotRequired[int | None]

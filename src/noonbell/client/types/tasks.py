@@ -1,0 +1,663 @@
+"""JSON of the API: tasks, schedules. Made by tools/reference.py from the declarations of the endpoints."""
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class UpstreamJson(TypedDict):
+    task: int | str
+    on: Literal["success", "failure", "skipped", "any"]
+
+
+class AfterJson(TypedDict):
+    tasks: list[UpstreamJson]
+    join: Literal["all", "any"]
+    same_slot: bool
+    within_seconds: int
+
+
+class AmqpPropertiesJson(TypedDict):
+    content_type: str
+    content_encoding: str | None
+    type: str | None
+    app_id: str | None
+    priority: int | None
+    expiration_ms: int | None
+
+
+class AmqpMessageJson(TypedDict):
+    url: str
+    headers: dict[str, str]
+    callback: bool
+    callback_timeout_sec: int
+    exchange: str
+    routing_key: str
+    properties: AmqpPropertiesJson
+    persistent: bool
+    mandatory: bool
+    reply: bool
+
+
+class ChangedTaskJson(TypedDict):
+    name: str
+    version: int
+    fields: dict[str, list[Any]]
+    next_before: str | None
+    next_after: str | None
+    running: int
+
+
+class AppliedJson(TypedDict):
+    dry_run: bool
+    created: list[str]
+    changed: list[ChangedTaskJson]
+    unchanged: list[str]
+    pruned: list[str]
+
+
+class BackfilledJson(TypedDict):
+    count: int
+    slots: list[str]
+    run_ids: list[int]
+    created: int
+    existing: int
+    refused: int
+    next_from: str | None
+
+
+class ChangedInBatchJson(TypedDict):
+    id: int
+    version: int
+
+
+class CircuitJson(TypedDict):
+    failures: int
+    cool_down_seconds: int
+
+
+class ClockChangesJson(TypedDict):
+    gap: Literal["next", "skip", "earlier"] | None
+    repeat: Literal["first", "both", "last"] | None
+
+
+class CreatedInBatchJson(TypedDict):
+    id: int
+    name: str
+    next_fire_at: str | None
+
+
+class CronSpecJson(TypedDict):
+    type: Literal["cron"]
+    expr: str
+    dialect: Literal["standard", "cronjob", "quartz"]
+    dst: Literal["debian", "wall"]
+    repeat: int | None
+    source: str | None
+
+
+class DeletedJson(TypedDict):
+    deleted: bool
+
+
+class DroppedSlotsJson(TypedDict):
+    first: str
+    last: str
+    count: int
+    reason: str
+
+
+class EarlierRunsJson(TypedDict):
+    count: int
+    failed: int
+    more: bool
+
+
+class ExplanationJson(TypedDict):
+    cause: str
+    message: str
+    slot: str | None
+    run_id: int | None
+    blocking_run_id: int | None
+    policy: dict[str, Any] | None
+    actor: str | None
+    since: str | None
+    next_slot: str | None
+
+
+class FanoutJson(TypedDict):
+    workers: int | Literal["all"]
+    success: int | Literal["all", "any"]
+
+
+class FireJson(TypedDict):
+    utc: str
+    local: str
+    moved_from: NotRequired[str]
+    quiet: NotRequired[Literal["hold", "skip"]]
+    quiet_until: NotRequired[str]
+
+
+class GrpcTlsJson(TypedDict):
+    ca: str | None
+    server_name: str | None
+    cert: str | None
+    key: str | None
+
+
+class GrpcCallJson(TypedDict):
+    address: str
+    method: str
+    metadata: dict[str, str]
+    descriptor_set: str | None
+    tls: GrpcTlsJson | None
+    callback: bool
+
+
+class IntervalSpecJson(TypedDict):
+    type: Literal["interval"]
+    unit: Literal["second", "minute", "hour", "day"]
+    every: int
+    anchor: str | None
+    mode: Literal["fixed_rate", "fixed_delay"]
+    repeat: int | None
+
+
+class KeyLineJson(TypedDict):
+    key: str
+    max_per_key: int
+    running: int
+    waiting: int
+    next_run_id: int | None
+    oldest_at: str | None
+    blocking_run_id: int | None
+
+
+class KeyLinesJson(TypedDict):
+    items: list[KeyLineJson]
+
+
+class MonthlySpecJson(TypedDict):
+    type: Literal["monthly"]
+    day: int
+    time: str
+    repeat: int | None
+
+
+class MqttMessageJson(TypedDict):
+    url: str
+    headers: dict[str, str]
+    callback: bool
+    callback_timeout_sec: int
+    topic: str
+    qos: int
+    retain: bool
+    version: Literal["5", "3.1.1"]
+
+
+class NatsMessageJson(TypedDict):
+    url: str
+    headers: dict[str, str]
+    callback: bool
+    callback_timeout_sec: int
+    subject: str
+    jetstream: bool
+    reply: bool
+
+
+class NoteJson(TypedDict):
+    code: str
+    message: str
+
+
+class OnceSpecJson(TypedDict):
+    type: Literal["once"]
+    at: str | None
+    run_if_late: bool
+
+
+class PreviewJson(TypedDict):
+    next_fires: list[FireJson]
+    description: str
+    notes: list[NoteJson]
+
+
+_QuietHoursJson = TypedDict("_QuietHoursJson", {"from": str})
+
+
+class QuietHoursJson(_QuietHoursJson):
+    to: str
+    days: list[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]]
+    timezone: str | None
+    what: Literal["hold", "skip"]
+
+
+class RateLimitJson(TypedDict):
+    max: int
+    per_seconds: float
+    key: str | None
+
+
+class RedisMessageJson(TypedDict):
+    url: str
+    headers: dict[str, str]
+    callback: bool
+    callback_timeout_sec: int
+    stream: str | None
+    channel: str | None
+    maxlen: int | None
+
+
+class RetryPolicyJson(TypedDict):
+    max_retries: int
+    strategy: Literal["fixed", "exponential"]
+    local: bool
+    initial_delay: float
+    max_delay: float
+    jitter: float
+    retry_on: list[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
+
+
+class RunInListJson(TypedDict):
+    id: int
+    task_id: int
+    task_name: str
+    task_version: int
+    origin: Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"]
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    scheduled_time: str
+    run_at: str
+    created_at: str
+    updated_at: str
+    queue: str
+    moved_to: str | None
+    priority: int
+    key: str | None
+    attempt: int
+    retry_count: int
+    lost_count: int
+    retry_of_run_id: int | None
+    upstream_run_ids: list[int] | None
+    parent_id: int | None
+    shard_index: int | None
+    shard_total: int | None
+    step_id: str | None
+    item_index: int | None
+    skip_reason: (
+        Literal[
+            "overlap",
+            "failure",
+            "backoff",
+            "circuit_open",
+            "concurrency",
+            "queue_full",
+            "operator",
+            "upstream_missing",
+            "expired",
+            "calendar",
+            "quiet",
+        ]
+        | None
+    )
+    expires_at: str | None
+    start_time: str | None
+    end_time: str | None
+    next_retry_time: str | None
+    callback_deadline: str | None
+    worker_id: str | None
+    lease_expires_at: str | None
+    response_code: int | None
+    result: Any
+    error_message: str | None
+    error_details: dict[str, Any] | None
+    progress: dict[str, Any] | None
+    trace_id: str | None
+    idempotency_key: str | None
+    omitted: NotRequired[dict[str, int]]
+    duration_ms: int | None
+    final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
+
+
+class RunOnTimelineJson(TypedDict):
+    run_id: int
+    status: Literal[
+        "SCHEDULED",
+        "RUNNING",
+        "RETRYING",
+        "CALLBACK_PENDING",
+        "SUCCESS",
+        "CALLBACK_SUCCESS",
+        "FAILED",
+        "TIMEOUT",
+        "FAILED_TIMEOUT",
+        "CANCELED",
+        "SKIPPED",
+    ]
+    scheduled_time: str
+    start_time: str | None
+    end_time: str | None
+
+
+class RunPageJson(TypedDict):
+    items: list[RunInListJson]
+    total: int | None
+    page: int
+    page_size: int
+    next_cursor: str | None
+    total_is_least: NotRequired[bool]
+
+
+class SchedulePreviewJson(TypedDict):
+    next_fires: list[FireJson]
+    description: str
+    notes: list[NoteJson]
+    skipped: NotRequired[list[FireJson]]
+
+
+class SkipJson(TypedDict):
+    skip_next: int
+
+
+class SlotJson(TypedDict):
+    slot: str
+    local: str
+    last: str
+    count: int
+    outcome: Literal[
+        "ran",
+        "running",
+        "waiting",
+        "canceled",
+        "skipped",
+        "dropped",
+        "disabled",
+        "completed",
+        "error",
+        "deleted",
+        "due",
+        "planned",
+        "cleaned",
+        "missing",
+    ]
+    reason: str | None
+    run_id: int | None
+    status: (
+        Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+        | None
+    )
+    actor: str | None
+    since: str | None
+    task_version: int
+    moved_to: str | None
+
+
+_SlotPageJson = TypedDict("_SlotPageJson", {"from": str})
+
+
+class SlotPageJson(_SlotPageJson):
+    items: list[SlotJson]
+    to: str
+    next_from: str | None
+
+
+class StatusOfTaskJson(TypedDict):
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
+
+
+class StepJson(TypedDict):
+    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+    http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    target_url: str | None
+    headers: dict[str, str]
+    body_template: str | None
+    follow_redirects: bool
+    secret: str | None
+    callback_method: Literal["POST", "PUT", "PATCH"]
+    callback_timeout_sec: int
+    job_type: str | None
+    payload: Any
+    amqp: AmqpMessageJson | None
+    nats: NatsMessageJson | None
+    redis: RedisMessageJson | None
+    mqtt: MqttMessageJson | None
+    grpc: GrpcCallJson | None
+    queue: str
+    timeout_seconds: float
+    retry_policy: RetryPolicyJson | None
+    priority: int
+    worker_timeout_ms: int
+    ping_interval_ms: int
+    expires_in_seconds: int | None
+    specific_worker_ids: list[str]
+    min_worker_version: int
+    worker_labels: dict[str, str]
+    delivery: Literal["at_least_once", "at_most_once"]
+    on_lost: Literal["RETRY", "FAIL"]
+    max_lost: int
+    command: Any
+    shell: bool
+    env: dict[str, str]
+    cwd: str | None
+    user: str | None
+    ok_codes: list[int]
+    id: str
+    needs: list[str]
+    on: Literal["success", "failure", "skipped", "any"]
+    when: str | None
+    foreach: Any
+    max_parallel: int | None
+    allow_failure: bool
+
+
+class TaskCalendarJson(TypedDict):
+    name: str
+    when_closed: Literal["skip", "next_open_day", "previous_open_day", "run"]
+    invert: bool
+
+
+class TaskCreatedJson(TypedDict):
+    next_fires: list[FireJson]
+    notes: list[NoteJson]
+    id: int
+    name: str
+
+
+class WeeklySpecJson(TypedDict):
+    type: Literal["weekly"]
+    weekday: int
+    time: str
+    repeat: int | None
+
+
+class TaskJson(TypedDict):
+    name: str
+    description: str
+    labels: dict[str, str]
+    managed_by: str
+    external_id: str | None
+    meta: dict[str, Any]
+    schedule: CronSpecJson | OnceSpecJson | IntervalSpecJson | WeeklySpecJson | MonthlySpecJson | None
+    schedules: list[CronSpecJson | OnceSpecJson | IntervalSpecJson | WeeklySpecJson | MonthlySpecJson]
+    exclude: list[CronSpecJson | OnceSpecJson | IntervalSpecJson | WeeklySpecJson | MonthlySpecJson]
+    dst: ClockChangesJson | None
+    timezone: str
+    start_at: str | None
+    end_at: str | None
+    jitter_seconds: int
+    calendar: TaskCalendarJson | None
+    after: AfterJson | None
+    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+    http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    target_url: str | None
+    headers: dict[str, str]
+    body_template: str | None
+    follow_redirects: bool
+    secret: str | None
+    callback_method: Literal["POST", "PUT", "PATCH"]
+    callback_timeout_sec: int
+    job_type: str | None
+    payload: Any
+    amqp: AmqpMessageJson | None
+    nats: NatsMessageJson | None
+    redis: RedisMessageJson | None
+    mqtt: MqttMessageJson | None
+    grpc: GrpcCallJson | None
+    queue: str
+    timeout_seconds: float
+    retry_policy: RetryPolicyJson | None
+    max_concurrency: int | None
+    concurrency_policy: Literal["QUEUE", "SKIP", "PARALLEL"]
+    queue_depth: int | None
+    overlap_action: Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]
+    failure_action: Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]
+    circuit: CircuitJson
+    misfire_policy: Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
+    catchup_limit: int
+    misfire_grace_seconds: int
+    priority: int
+    rate_limit: RateLimitJson | None
+    concurrency_key: str | None
+    max_per_key: int
+    worker_timeout_ms: int
+    ping_interval_ms: int
+    expires_in_seconds: int | None
+    quiet: list[QuietHoursJson]
+    spread_seconds: int
+    specific_worker_ids: list[str]
+    min_worker_version: int
+    worker_labels: dict[str, str]
+    fanout: FanoutJson | None
+    delivery: Literal["at_least_once", "at_most_once"]
+    on_lost: Literal["RETRY", "FAIL"]
+    max_lost: int
+    on_exhausted: Literal["KEEP", "ERROR"]
+    delete_on_complete: bool
+    steps: list[StepJson]
+    command: Any
+    shell: bool
+    env: dict[str, str]
+    cwd: str | None
+    user: str | None
+    ok_codes: list[int]
+    cron_expr: str | None
+    cron_dialect: Literal["standard", "cronjob", "quartz"] | None
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
+    skip_next: int | None
+    id: int
+    version: int
+    created_by: str | None
+    created_at: str
+    updated_at: str
+    next_fire_at: str | None
+    last_run_id: int | None
+    last_run_at: str | None
+    last_run_status: (
+        Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+        | None
+    )
+    active_runs: int
+    queued_runs: int
+
+
+class TimeOffJson(TypedDict):
+    since: str
+    until: str | None
+    reason: str
+    by: str | None
+
+
+class TaskOnTimelineJson(TypedDict):
+    task_id: int
+    task_name: str
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
+    usual_ms: int | None
+    runs: list[RunOnTimelineJson]
+    earlier: EarlierRunsJson
+    dropped: list[DroppedSlotsJson]
+    off: list[TimeOffJson]
+    planned: list[str]
+    more_planned: bool
+    overlap_risk: bool
+
+
+class TaskPageJson(TypedDict):
+    items: list[TaskJson]
+    total: int | None
+    page: int
+    page_size: int
+    next_cursor: str | None
+    total_is_least: NotRequired[bool]
+
+
+class TaskUpdatedJson(TypedDict):
+    next_fires: list[FireJson]
+    notes: list[NoteJson]
+    updated: bool
+    version: int
+
+
+class TasksChangedJson(TypedDict):
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
+    changed: int
+
+
+class TasksCreatedJson(TypedDict):
+    tasks: list[CreatedInBatchJson]
+
+
+class TasksDeletedJson(TypedDict):
+    deleted: int
+
+
+class TasksPatchedJson(TypedDict):
+    tasks: list[ChangedInBatchJson]
+
+
+_TimelineJson = TypedDict("_TimelineJson", {"from": str})
+
+
+class TimelineJson(_TimelineJson):
+    to: str
+    items: list[TaskOnTimelineJson]
+    total: int | None
+    page: int
+    page_size: int
+
+
+class TriggeredJson(TypedDict):
+    run_id: int
+    outcome: NotRequired[Literal["created", "exists", "running", "updated", "refused"]]
