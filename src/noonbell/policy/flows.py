@@ -64,6 +64,11 @@ class PlannedStep:
         """Whether its turn cannot be taken without the payload of the flow's run, which may be long."""
         return self.step.payload is None or any(path.root == "payload" for path in self.decides_by | self.given)
 
+    @cached_property
+    def gives_payload(self) -> bool:
+        """Whether its runs cannot be made without that payload; the list of their items is kept elsewhere by then."""
+        return self.step.payload is None or any(path.root == "payload" for path in self.given)
+
     @property
     def at_once(self) -> int:
         return min(self.step.max_parallel or MOST_AT_ONCE, MOST_AT_ONCE)
@@ -83,6 +88,13 @@ class FlowPlan:
 
     def __getitem__(self, step_id: str) -> PlannedStep:
         return self.steps[step_id]
+
+    def position(self, step_id: str) -> int:
+        return self.steps[step_id].position
+
+    def with_followers(self, step_ids: Iterable[str]) -> set[str]:
+        """These steps and those that need one of them."""
+        return {name for step_id in step_ids for name in (step_id, *self.steps[step_id].followers)}
 
     def after(self, step_ids: Iterable[str]) -> set[str]:
         """These steps and all that need one of them, near or far."""

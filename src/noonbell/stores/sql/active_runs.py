@@ -222,6 +222,12 @@ def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]
     return [Live(*row) for row in rows]
 
 
+def load_children(q: Dialect, run_ids: Iterable[int]) -> Work[list[Live]]:
+    """The parts, steps and children of these runs that are not final."""
+    rows = yield from q.fetch_by(f"select {COLUMNS} from live", "parent_id", run_ids, f" order by run_id{q.lock}")
+    return [Live(*row) for row in rows]
+
+
 OF_TASK = f"task_id = :task and (parent_id is null or (flags & {RunFlag.CHILD}) <> 0)"
 """For `load_where`: the runs of a task, without parts and steps, which have no place at its gate."""
 

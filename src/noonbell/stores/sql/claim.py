@@ -488,16 +488,19 @@ def start_parents(
     started: list[Live] = []
     over: list[Ending] = []
     woken: set[str] = set()
+    in_flows = [
+        _parent_started(parent, now, tasks[parent.task_id].task.spec)
+        for parent in parents
+        if parent.flags & RunFlag.FLOW
+    ]
+    if in_flows:
+        started += in_flows
+        ends, woken = yield from flows.start(q, cache, now, in_flows)
+        over = [flow_ending(end) for end in ends]
     for parent in parents:
-        spec = tasks[parent.task_id].task.spec
         if parent.flags & RunFlag.FLOW:
-            begun = _parent_started(parent, now, spec)
-            started.append(begun)
-            end, queues = yield from flows.start(q, cache, now, begun)
-            woken |= queues
-            if end is not None:
-                over.append(flow_ending(end))
             continue
+        spec = tasks[parent.task_id].task.spec
         woken.add(parent.queue)
         alive = {
             worker.id

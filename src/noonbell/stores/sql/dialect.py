@@ -197,6 +197,33 @@ class Dialect:
         rows: Sequence[Row] = yield Fetch(sql, {"ids": self.pack(listed), **params})
         return rows
 
+    def fetch_pairs(
+        self, columns: str, table: str, keys: tuple[str, str], pairs: Collection[tuple[int, str]]
+    ) -> Work[Sequence[Row]]:
+        """The rows of a table whose columns `keys` are one of these pairs. Without pairs, nothing is asked."""
+        if not pairs:
+            return []
+        number, name = keys
+        listed = sorted(pairs)
+        params: dict[str, Any] = {"pairs": self.pack(listed)}
+        where = f"({number}, {name}) in :pairs"
+        source = table
+        if self.name == "postgres":
+            # One row after the other by the index, whatever the statistics of the table say.
+            source = (
+                f"unnest(:numbers::bigint[], :names::text[]) as pair(number, name) cross join lateral (select {columns}"
+                f" from {table} t where t.{number} = pair.number and t.{name} = pair.name offset 0) found"
+            )
+            where, columns = "true", "found.*"
+            params = {"numbers": [pair[0] for pair in listed], "names": [pair[1] for pair in listed]}
+        elif self.name == "sqlite":
+            where = (
+                f"({number}, {name}) in (select json_extract(value, '$[0]'), json_extract(value, '$[1]')"
+                " from json_each(:pairs))"
+            )
+        rows: Sequence[Row] = yield Fetch(f"select {columns} from {source} where {where}", params)
+        return rows
+
     def delete_by(self, table: str, column: str, ids: Sequence[int]) -> Work[None]:
         if ids:
             yield Execute(f"delete from {table} where {self.ids(column, 'ids')}", {"ids": self.pack(ids)})

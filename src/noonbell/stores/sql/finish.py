@@ -29,6 +29,7 @@ from noonbell.stores.sql.active_runs import (
     RunFlag,
     earlier,
     load_active,
+    load_children,
     load_where,
     note_ended,
     waits,
@@ -320,12 +321,8 @@ def _advance_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[En
     by_flow: dict[int, dict[int, RunStatus]] = defaultdict(dict)
     for ending in ended:
         by_flow[ending.live.parent_id or 0][ending.live.run_id] = ending.status
-    over = []
-    for parent_id, statuses in sorted(by_flow.items()):
-        end = yield from flows.advance(q, cache, now, parent_id, statuses)
-        if end is not None:
-            over.append(flow_ending(end))
-    yield from finish(q, cache, now, over)
+    over = yield from flows.advance(q, cache, now, by_flow)
+    yield from finish(q, cache, now, [flow_ending(end) for end in over])
 
 
 def flow_ending(end: FlowEnd) -> Ending:
@@ -339,12 +336,11 @@ def flow_ending(end: FlowEnd) -> Ending:
 
 def _close_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Ending]) -> Work[None]:
     """These runs of flows are over, however they ended. What was under way in them is canceled."""
-    started = [ending for ending in ended if ending.live.place == Place.PARENT]
-    for ending in started:
-        steps = yield from load_where(q, "parent_id = :parent", parent=ending.live.run_id)
-        family = yield from canceled(q, steps, "its flow is over", {"kind": "canceled", "why": "flow"})
-        yield from finish(q, cache, now, family)
-    yield from flows.close(now, [ending.live.run_id for ending in started])
+    started = [ending.live.run_id for ending in ended if ending.live.place == Place.PARENT]
+    rows = yield from load_children(q, started)
+    family = yield from canceled(q, rows, "its flow is over", {"kind": "canceled", "why": "flow"})
+    yield from finish(q, cache, now, family)
+    yield from flows.close(q, now, started)
 
 
 def _cancel_children(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:

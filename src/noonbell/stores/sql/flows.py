@@ -13,7 +13,7 @@ Of a `foreach`, as many items as may be under way have runs; each that ends make
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,16 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.rows import FlowVersion, Record, TaskView, from_json, known_tasks, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, UpdateMany, Work
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertAll,
+    InsertMany,
+    NewIds,
+    UpdateMany,
+    Work,
+    inserts_of,
+)
 
 RETRY: Final = "retry"
 """In `overrides` of a flow's run: the run that it is a retry of, and the step that it starts from, if one is named."""
@@ -70,6 +79,10 @@ class _Flow:
     priority: int
     key: str
     trace_id: str
+    open: int
+    """Steps that have not ended."""
+    failed: int
+    """Steps because of which it fails."""
     payload: Any = msgspec.UNSET
     """Of the flow's run, once a step has come that needs it."""
     states: dict[str, StepState] = field(default_factory=dict)
@@ -83,6 +96,8 @@ class _Flow:
     new_runs: list[NewRun] = field(default_factory=list)
     alone: dict[str, NewRun] = field(default_factory=dict)
     """By step: the one run of a step without `foreach`, until it has its id."""
+    over: list[str] = field(default_factory=list)
+    """The steps that have ended in this transaction."""
 
     @property
     def task(self) -> Task:
@@ -110,6 +125,10 @@ class _Flow:
                 case "total" | "succeeded" | "failed":
                     found[path.field] = getattr(state, path.field)
         return {"steps": steps, "payload": self.payload, "slot": rfc3339(self.scheduled_time)}
+
+
+_Names = tuple[_Flow, Sequence[str]]
+"""Steps of a flow."""
 
 
 def _readable(value: Any) -> Any:
@@ -178,74 +197,102 @@ def _task_of_call(task: Task, run_id: RunId, queue: str) -> Work[Task]:
 # Start
 
 
-def start(q: Dialect, cache: TaskView, now: Instant, parent: Live) -> Work[tuple[FlowEnd | None, set[str]]]:
-    """The first steps of a run whose row is about to be taken to PARENT; and the queues where they wait.
+def start(q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live]) -> Work[tuple[list[FlowEnd], set[str]]]:
+    """The first steps of runs whose rows are about to be taken to PARENT: the flows that are over with that, and the queues
+    where steps wait.
 
-    The steps are those of the task as it is now, and stay so until the flow ends.
+    The steps are those of the tasks as they are now, and stay so until the flows end.
     """
-    known = yield from known_tasks(q, cache, [parent.task_id])
-    version = known[parent.task_id].task.version
-    yield UpdateMany("runs", "id", ("task_version",), [(parent.run_id, version)])
-    flow = yield from _flow(q, cache, now, parent)
-    if flow is None:
-        return FlowEnd(parent, RunStatus.FAILED, "its task is gone", {"kind": "error"}, {}), set()
-    before, keep = yield from _kept(flow)
-    ids = yield NewIds(len(flow.plan.steps))
-    flow.states = flows.begin(flow.plan, RunId(parent.run_id), ids, before, keep)
-    rows = [_STATE.row(state) for state in flow.states.values()]
-    yield InsertMany("flow_steps", _STATE.columns, rows)
-    ended = [state for state in flow.states.values() if state.status not in OPEN_STEP]
-    failed = sum(flows.makes_fail(flow.plan[state.step_id].step, state.status) for state in ended)
-    yield InsertMany(
-        "flows",
-        ("run_id", "version", "steps_open", "steps_failed"),
-        [(parent.run_id, version, len(flow.states) - len(ended), failed)],
-    )
-    ready = [
-        step_id for step_id, state in flow.states.items() if state.status is StepStatus.WAITING and not state.needs_open
-    ]
-    over = yield from _go_on(q, flow, (yield from _take_turns(q, flow, ready)))
-    end = yield from _write(q, cache, flow, over)
-    return end, {new_run.task.spec.queue for new_run in flow.new_runs}
+    if not parents:
+        return [], set()
+    known = yield from known_tasks(q, cache, [parent.task_id for parent in parents])
+    versions = {parent.run_id: known[parent.task_id].task.version for parent in parents}
+    yield UpdateMany("runs", "id", ("task_version",), sorted(versions.items()))
+    started, gone = yield from _load(q, cache, now, parents)
+    kept = yield from _kept(q, started)
+    steps: list[StepState] = []
+    rows: list[tuple[int, int, int, int]] = []
+    turns: list[_Names] = []
+    for flow in started:
+        ids = yield NewIds(len(flow.plan.steps))
+        flow.states = flows.begin(flow.plan, RunId(flow.parent.run_id), ids, *kept[flow.parent.run_id])
+        steps += flow.states.values()
+        ended = [state for state in flow.states.values() if state.status not in OPEN_STEP]
+        flow.failed = sum(flows.makes_fail(flow.plan[state.step_id].step, state.status) for state in ended)
+        flow.open = len(flow.states) - len(ended)
+        rows.append((flow.parent.run_id, versions[flow.parent.run_id], flow.open, flow.failed))
+        waiting = (state for state in flow.states.values() if state.status is StepStatus.WAITING)
+        turns.append((flow, [state.step_id for state in waiting if not state.needs_open]))
+    if steps:
+        yield InsertMany("flow_steps", _STATE.columns, [_STATE.row(state) for state in steps])
+    if rows:
+        yield InsertMany("flows", ("run_id", "version", "steps_open", "steps_failed"), rows)
+    yield from _go_on(q, (yield from _take_turns(q, turns)))
+    ends = yield from _write(q, cache, now, started)
+    return gone + ends, {new_run.task.spec.queue for flow in started for new_run in flow.new_runs}
 
 
-def _flow(q: Dialect, cache: TaskView, now: Instant, parent: Live) -> Work[_Flow | None]:
-    rows = yield Fetch(
-        "select task_version, scheduled_time, priority, idempotency_key, trace_id from runs where id = :id",
-        {"id": parent.run_id},
-    )
-    version, scheduled_time, priority, stored_key, trace_id = rows[0]
-    found = yield from version_of(q, cache, parent.task_id, version)
-    if found is None:
-        return None
-    return _Flow(
-        parent=parent,
-        version=found,
-        now=now,
-        scheduled_time=Instant(scheduled_time),
-        priority=priority,
-        key=idempotency_key_of(parent.run_id, scheduled_time, stored_key),
-        trace_id=trace_id_of(parent.run_id, scheduled_time, trace_id),
-    )
+_FACTS = (
+    "select r.id, r.task_version, r.scheduled_time, r.priority, r.idempotency_key, r.trace_id, f.steps_open,"
+    " f.steps_failed from runs r left join flows f on f.run_id = r.id"
+)
 
 
-def _read_payload(flow: _Flow, steps: Iterable[PlannedStep]) -> Work[None]:
-    """Not for each batch of items that ends: the list that they come from may be in it."""
-    if flow.payload is msgspec.UNSET and any(planned.reads_payload for planned in steps):
-        rows = yield Fetch("select payload from inputs where run_id = :id", {"id": flow.parent.run_id})
-        stored = rows[0][0] if rows else None
-        flow.payload = flow.task.spec.payload if stored is None else from_json(stored)
+def _load(
+    q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live]
+) -> Work[tuple[list[_Flow], list[FlowEnd]]]:
+    """The flows of these rows, which are held, in their order; and the ends of those whose task was purged."""
+    rows = yield from q.fetch_by(_FACTS, "r.id", [parent.run_id for parent in parents])
+    facts = {row[0]: row[1:] for row in rows}
+    versions: dict[tuple[int, int], FlowVersion | None] = {}
+    found: list[_Flow] = []
+    gone: list[FlowEnd] = []
+    for parent in parents:
+        version, scheduled_time, priority, stored_key, trace_id, open_, failed = facts[parent.run_id]
+        which = parent.task_id, version
+        if which not in versions:
+            versions[which] = yield from version_of(q, cache, *which)
+        flow_version = versions[which]
+        if flow_version is None:
+            gone.append(FlowEnd(parent, RunStatus.FAILED, "its task is gone", {"kind": "error"}, {}))
+            continue
+        found.append(
+            _Flow(
+                parent=parent,
+                version=flow_version,
+                now=now,
+                scheduled_time=Instant(scheduled_time),
+                priority=priority,
+                key=idempotency_key_of(parent.run_id, scheduled_time, stored_key),
+                trace_id=trace_id_of(parent.run_id, scheduled_time, trace_id),
+                open=open_ or 0,
+                failed=failed or 0,
+            )
+        )
+    return found, gone
 
 
-def _kept(flow: _Flow) -> Work[tuple[dict[str, StepState], set[str]]]:
-    """Of a retry: the states in the run before, and the steps whose outcome stays."""
-    rows = yield Fetch("select overrides from inputs where run_id = :id", {"id": flow.parent.run_id})
-    asked = (from_json(rows[0][0]) if rows else None) or {}
-    retry = asked.get(RETRY)
-    if not isinstance(retry, dict):
-        return {}, set()
-    before = {state.step_id: state for state in (yield from states(RunId(retry["run_id"])))}
-    return before, flows.kept(flow.plan, before, retry.get("from_step"))
+def _read_payloads(q: Dialect, wanted: Iterable[_Flow]) -> Work[None]:
+    """Of the runs of these flows. They may be long: only where a step is given something of them."""
+    missing = {flow.parent.run_id: flow for flow in wanted if flow.payload is msgspec.UNSET}
+    rows = yield from q.fetch_by("select run_id, payload from inputs", "run_id", missing)
+    stored = {row[0]: row[1] for row in rows}
+    for run_id, flow in missing.items():
+        own = stored.get(run_id)
+        flow.payload = flow.task.spec.payload if own is None else from_json(own)
+
+
+def _kept(q: Dialect, started: Sequence[_Flow]) -> Work[dict[int, tuple[dict[str, StepState], set[str]]]]:
+    """By run; of a retry: the states in the run before, and the steps whose outcome stays."""
+    found: dict[int, tuple[dict[str, StepState], set[str]]] = {flow.parent.run_id: ({}, set()) for flow in started}
+    rows = yield from q.fetch_by("select run_id, overrides from inputs", "run_id", found, " and overrides is not null")
+    asked = {row[0]: from_json(row[1]) or {} for row in rows}
+    for flow in started:
+        retry = asked.get(flow.parent.run_id, {}).get(RETRY)
+        if isinstance(retry, dict):
+            before = {state.step_id: state for state in (yield from states(RunId(retry["run_id"])))}
+            found[flow.parent.run_id] = before, flows.kept(flow.plan, before, retry.get("from_step"))
+    return found
 
 
 def states(run_id: RunId) -> Work[list[StepState]]:
@@ -264,83 +311,114 @@ def task_as_of(q: Dialect, cache: TaskView, task_id: TaskId, version: int) -> Wo
 
 
 def advance(
-    q: Dialect, cache: TaskView, now: Instant, parent_id: int, ended: Mapping[int, RunStatus]
-) -> Work[FlowEnd | None]:
-    """Runs of a flow's steps have become final, in this transaction: start what follows. The end of the flow, if it is over."""
-    parent = (yield from load_active(q, [parent_id])).get(parent_id)
-    if parent is None or parent.place != Place.PARENT:
-        return None  # it was canceled, or ran out of time: nothing follows
-    flow = yield from _flow(q, cache, now, parent)
-    if flow is None:
-        return FlowEnd(parent, RunStatus.FAILED, "its task is gone", {"kind": "error"}, {})
-    rows = yield from q.fetch_by("select id, step_id from runs", "id", ended)
-    statuses: dict[str, list[RunStatus]] = defaultdict(list)
-    for run_id, step_id in rows:
-        statuses[step_id].append(ended[run_id])
-    yield from _read_states(q, flow, statuses)
-    over: list[str] = []
+    q: Dialect, cache: TaskView, now: Instant, ended: Mapping[int, Mapping[int, RunStatus]]
+) -> Work[list[FlowEnd]]:
+    """Runs of steps have become final in this transaction, by the run of their flow: start what follows. The flows that are over."""
+    rows = yield from load_active(q, ended)
+    # One that is not there was canceled, or ran out of time: nothing follows.
+    parents = [rows[run_id] for run_id in sorted(rows) if rows[run_id].place == Place.PARENT]
+    under_way, gone = yield from _load(q, cache, now, parents)
+    run_ids = [run_id for flow in under_way for run_id in ended[flow.parent.run_id]]
+    found = yield from q.fetch_by("select id, step_id from runs", "id", run_ids)
+    named = {row[0]: row[1] for row in found}
+    statuses: dict[int, dict[str, list[RunStatus]]] = {}
+    for flow in under_way:
+        by_step = statuses[flow.parent.run_id] = defaultdict(list)
+        for run_id, status in ended[flow.parent.run_id].items():
+            by_step[named[run_id]].append(status)
+    yield from _read_states(q, [(flow, flow.plan.with_followers(statuses[flow.parent.run_id])) for flow in under_way])
+    over: dict[int, list[str]] = {}
+    for flow in under_way:
+        over[flow.parent.run_id] = yield from _count_ended(q, flow, statuses[flow.parent.run_id])
+    yield from _go_on(q, [(flow, over[flow.parent.run_id]) for flow in under_way])
+    return gone + (yield from _write(q, cache, now, under_way))
+
+
+def _count_ended(q: Dialect, flow: _Flow, statuses: Mapping[str, Sequence[RunStatus]]) -> Work[list[str]]:
+    """Runs of these steps have ended so. The steps that have ended with that; others go on with their next items."""
+    over = []
     for step_id, found in statuses.items():
         if flow.states[step_id].status is not StepStatus.RUNNING:
             continue
-        state = flows.runs_ended(flow.plan[step_id], flow.states[step_id], found, now)
+        state = flows.runs_ended(flow.plan[step_id], flow.states[step_id], found, flow.now)
         flow.put(state)
         if state.status is StepStatus.RUNNING:
             state = yield from _start_items(q, flow, flow.plan[step_id])
         if state.status is not StepStatus.RUNNING:
             over.append(step_id)
-    return (yield from _write(q, cache, flow, (yield from _go_on(q, flow, over))))
+    return over
 
 
-def _read_states(q: Dialect, flow: _Flow, step_ids: Iterable[str]) -> Work[None]:
-    missing = sorted({step_id for step_id in step_ids if step_id not in flow.states})
-    if missing:
-        rows = yield Fetch(
-            f"select {_STATE.select()} from flow_steps where run_id = :id and {q.names('step_id', 'names')}",
-            {"id": flow.parent.run_id, "names": q.pack(missing)},
-        )
-        flow.states.update({state.step_id: state for state in map(_STATE.read, rows)})
+def _read_states(q: Dialect, wanted: Iterable[tuple[_Flow, Iterable[str]]]) -> Work[None]:
+    by_run: dict[int, _Flow] = {}
+    missing: set[tuple[int, str]] = set()
+    for flow, step_ids in wanted:
+        by_run[flow.parent.run_id] = flow
+        missing |= {(flow.parent.run_id, step_id) for step_id in step_ids if step_id not in flow.states}
+    rows = yield from q.fetch_pairs(_STATE.select(), "flow_steps", ("run_id", "step_id"), missing)
+    for state in map(_STATE.read, rows):
+        by_run[state.run_id].states[state.step_id] = state
 
 
-def _go_on(q: Dialect, flow: _Flow, ended: Sequence[str]) -> Work[list[str]]:
-    """What follows from the end of these steps; all that have ended in this transaction, these included."""
-    over = list(ended)
-    wave: Sequence[str] = ended
+def _go_on(q: Dialect, ended: Sequence[_Names]) -> Work[None]:
+    """What follows from the end of these steps, wave by wave, until nothing more ends in this transaction."""
+    wave = [(flow, step_ids) for flow, step_ids in ended if step_ids]
+    is_first = True
     while wave:
-        followers = {follower for step_id in wave for follower in flow.plan[step_id].followers}
+        followers = {
+            flow.parent.run_id: {follower for step_id in step_ids for follower in flow.plan[step_id].followers}
+            for flow, step_ids in wave
+        }
         # A step that ends without a run of its own may end a long row of them: they are read together.
-        yield from _read_states(q, flow, followers if wave is ended else flow.plan.after(followers))
-        for step_id in wave:
-            planned = flow.plan[step_id]
-            counted = flows.counts_as(planned.step, flow.states[step_id].status)
-            for follower in planned.followers:
-                flow.put(flows.need_ended(flow.states[follower], counted))
-        ready = [
-            step_id
-            for step_id in followers
-            if not flow.states[step_id].needs_open and flow.states[step_id].status is StepStatus.WAITING
-        ]
-        wave = yield from _take_turns(q, flow, sorted(ready, key=lambda step_id: flow.plan[step_id].position))
-        over += wave
-    return over
+        yield from _read_states(
+            q,
+            [
+                (flow, names if is_first else flow.plan.after(names))
+                for flow, names in ((flow, followers[flow.parent.run_id]) for flow, _ in wave)
+            ],
+        )
+        turns: list[_Names] = []
+        for flow, step_ids in wave:
+            flow.over += step_ids
+            for step_id in step_ids:
+                planned = flow.plan[step_id]
+                counted = flows.counts_as(planned.step, flow.states[step_id].status)
+                for follower in planned.followers:
+                    flow.put(flows.need_ended(flow.states[follower], counted))
+            ready = [
+                step_id
+                for step_id in followers[flow.parent.run_id]
+                if not flow.states[step_id].needs_open and flow.states[step_id].status is StepStatus.WAITING
+            ]
+            turns.append((flow, sorted(ready, key=flow.plan.position)))
+        wave = yield from _take_turns(q, turns)
+        is_first = False
 
 
-def _take_turns(q: Dialect, flow: _Flow, ready: Sequence[str]) -> Work[list[str]]:
+def _take_turns(q: Dialect, turns: Sequence[_Names]) -> Work[list[_Names]]:
     """The turn of these steps has come. Those that have ended with that: skipped, failed, or nothing to do."""
-    wanted, over = [], []
-    for step_id in ready:
-        state = flow.states[step_id]
-        if flows.is_wanted(flow.plan[step_id].step.on, state):
-            wanted.append(flow.plan[step_id])
-        else:
-            flow.put(flows.skipped(state, StepReason.UPSTREAM, flow.now))
-            over.append(step_id)
-    yield from _read_payload(flow, wanted)
-    yield from _read_results(q, flow, [path for planned in wanted for path in planned.decides_by | planned.given])
-    for planned in wanted:
-        yield from _take_turn(q, flow, planned)
-        if flow.states[planned.step.id].status not in OPEN_STEP:
-            over.append(planned.step.id)
-    return over
+    wanted: list[tuple[_Flow, list[PlannedStep], list[str]]] = []
+    for flow, ready in turns:
+        planned, over = list[PlannedStep](), list[str]()
+        for step_id in ready:
+            state = flow.states[step_id]
+            if flows.is_wanted(flow.plan[step_id].step.on, state):
+                planned.append(flow.plan[step_id])
+            else:
+                flow.put(flows.skipped(state, StepReason.UPSTREAM, flow.now))
+                over.append(step_id)
+        if ready:
+            wanted.append((flow, planned, over))
+    yield from _read_payloads(q, [flow for flow, planned, _ in wanted if any(one.reads_payload for one in planned)])
+    yield from _read_results(
+        q, [(flow, {path for one in planned for path in one.decides_by | one.given}) for flow, planned, _ in wanted]
+    )
+    for flow, planned, over in wanted:
+        for one in planned:
+            yield from _take_turn(q, flow, one)
+            if flow.states[one.step.id].status not in OPEN_STEP:
+                over.append(one.step.id)
+    return [(flow, over) for flow, _, over in wanted if over]
 
 
 def _take_turn(q: Dialect, flow: _Flow, planned: PlannedStep) -> Work[None]:
@@ -382,8 +460,8 @@ def _start_items(q: Dialect, flow: _Flow, planned: PlannedStep, items: Sequence[
         first = state.next_item
         given = (yield from _read_items(flow, step_id, first, count)) if items is None else items[first : first + count]
         if items is None:
-            yield from _read_payload(flow, [planned])
-            yield from _read_results(q, flow, planned.given)
+            yield from _read_payloads(q, [flow] if planned.gives_payload else [])
+            yield from _read_results(q, [(flow, planned.given)])
         flow.put(msgspec.structs.replace(state, next_item=first + count))
         scope: dict[str, Any] | None = None
         for index, item in enumerate(given, first):
@@ -434,31 +512,35 @@ def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: 
 # What the steps before came to
 
 
-def _read_results(q: Dialect, flow: _Flow, paths: Iterable[ValuePath]) -> Work[None]:
-    wanted = {(path.step, path.field) for path in paths if path.step is not None and path.step in flow.plan.steps}
-    yield from _read_states(q, flow, [step_id for step_id, _ in wanted])
-    alone, each = set[str](), set[str]()
-    for step_id, name in wanted:
-        is_list = flow.plan[step_id].step.foreach is not None
-        if name == "result" and step_id not in flow.results:
-            flow.results[step_id] = None
-            if not is_list:
-                alone.add(step_id)
-        elif name == "results" and step_id not in flow.lists:
-            (each if is_list else alone).add(step_id)
-            flow.lists[step_id] = []
-    runs: dict[int, str] = {}
-    for step_id in alone:
-        carried_out = flow.states[step_id].step_run_id
-        if carried_out is not None:
-            runs[carried_out] = step_id
+def _read_results(q: Dialect, paths: Sequence[tuple[_Flow, Collection[ValuePath]]]) -> Work[None]:
+    wanted = [
+        (flow, {(path.step, path.field) for path in named if path.step is not None and path.step in flow.plan.steps})
+        for flow, named in paths
+    ]
+    yield from _read_states(q, [(flow, [step_id for step_id, _ in named]) for flow, named in wanted])
+    runs: dict[int, list[tuple[_Flow, str]]] = defaultdict(list)
+    lists: list[tuple[_Flow, str]] = []
+    for flow, named in wanted:
+        for step_id, name in sorted(named):
+            if flow.plan[step_id].step.foreach is not None:
+                if name == "result":
+                    flow.results.setdefault(step_id, None)
+                elif name == "results" and step_id not in flow.lists:
+                    flow.lists[step_id] = []
+                    lists.append((flow, step_id))
+            elif name in ("result", "results") and step_id not in flow.results:
+                flow.results[step_id], flow.lists[step_id] = None, []
+                carried_out = flow.states[step_id].step_run_id
+                if carried_out is not None:
+                    runs[carried_out].append((flow, step_id))
     rows = yield from q.fetch_by(_RESULTS, "r.id", runs)
     found = {row[0]: row for row in rows}
-    for run_id, step_id in runs.items():
-        value = _result(flow.plan[step_id].step, found.get(run_id))
-        flow.results[step_id] = value
-        flow.lists[step_id] = value if isinstance(value, InputError) else [value]
-    for step_id in sorted(each):
+    for run_id, readers in runs.items():
+        for flow, step_id in readers:
+            value = _result(flow.plan[step_id].step, found.get(run_id))
+            flow.results[step_id] = value
+            flow.lists[step_id] = value if isinstance(value, InputError) else [value]
+    for flow, step_id in lists:
         flow.lists[step_id] = yield from _results_of_items(flow, step_id)
 
 
@@ -502,42 +584,68 @@ def _result(step: Step, row: Sequence[Any] | None) -> Any:
 # Write
 
 
-def _write(q: Dialect, cache: TaskView, flow: _Flow, over: Sequence[str]) -> Work[FlowEnd | None]:
-    yield from insert_runs(q, cache, flow.now, flow.new_runs)
-    cache.step_queues |= {new_run.task.spec.queue for new_run in flow.new_runs}
-    for step_id, new_run in flow.alone.items():
-        flow.put(msgspec.structs.replace(flow.states[step_id], step_run_id=new_run.id))
-    if flow.changed:
-        changed = [flow.states[step_id] for step_id in flow.changed]
-        rows = [dict(zip(_STATE.columns, _STATE.row(state), strict=True)) for state in changed]
-        yield UpdateMany(
-            "flow_steps", "id", _CHANGING, sorted((row["id"], *(row[name] for name in _CHANGING)) for row in rows)
-        )
-    if flow.items:
-        yield InsertMany("flow_items", ("run_id", "step_id", "first", "items"), flow.items)
-    yield from _forget_items(q, flow, over)
+def _write(q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow]) -> Work[list[FlowEnd]]:
+    """What has become of these flows. Those that are over."""
+    if not changed:
+        return []
+    new_runs = [new_run for flow in changed for new_run in flow.new_runs]
+    inserts = yield from inserts_of(insert_runs(q, cache, now, new_runs))
+    cache.step_queues |= {new_run.task.spec.queue for new_run in new_runs}
+    for flow in changed:
+        for step_id, new_run in flow.alone.items():
+            flow.put(msgspec.structs.replace(flow.states[step_id], step_run_id=new_run.id))
+    items = [row for flow in changed for row in flow.items]
+    if items:
+        inserts.append(InsertMany("flow_items", ("run_id", "step_id", "first", "items"), items))
+    inserts += yield from inserts_of(_tell(changed))
+    if inserts:
+        yield InsertAll(inserts)
+    states = [flow.states[step_id] for flow in changed for step_id in flow.changed]
+    if states:
+        yield UpdateMany("flow_steps", "id", _CHANGING, sorted(map(_changing_row, states)))
+    counts = [_count(flow) for flow in changed if flow.over]
+    if counts:
+        yield UpdateMany("flows", "run_id", ("steps_open", "steps_failed"), sorted(counts))
+    for flow in changed:
+        yield from _forget_items(q, flow)
+    failpoint.hit("K16")
+    return (yield from _ends(q, [flow for flow in changed if flow.open <= 0]))
+
+
+def _changing_row(state: StepState) -> tuple[Any, ...]:
+    row = _STATE.row(state)
+    return tuple([row[place] for place in _CHANGING_PLACES])
+
+
+_CHANGING_PLACES = [_STATE.columns.index(name) for name in ("id", *_CHANGING)]
+
+
+def _count(flow: _Flow) -> tuple[int, int, int]:
+    """The row of the flow is written by nobody else: its run is held."""
+    flow.open -= len(flow.over)
+    flow.failed += sum(flows.makes_fail(flow.plan[step_id].step, flow.states[step_id].status) for step_id in flow.over)
+    return flow.parent.run_id, flow.open, flow.failed
+
+
+def _tell(changed: Sequence[_Flow]) -> Work[None]:
     yield from tell_all(
         {
             "run.scheduled": [
                 (new_run.task.id, new_run.id, {"status": RunStatus.SCHEDULED, "step_id": (new_run.step or ("",))[0]})
+                for flow in changed
                 for new_run in flow.new_runs
             ],
-            "run.step": [(flow.task.id, flow.parent.run_id, _told(flow.states[step_id])) for step_id in over],
+            "run.step": [
+                (flow.task.id, flow.parent.run_id, _told(flow.states[step_id]))
+                for flow in changed
+                for step_id in flow.over
+            ],
         }
     )
-    failed = sum(flows.makes_fail(flow.plan[step_id].step, flow.states[step_id].status) for step_id in over)
-    if over:
-        yield Execute(
-            "update flows set steps_open = steps_open - :ended, steps_failed = steps_failed + :failed where run_id = :id",
-            {"ended": len(over), "failed": failed, "id": flow.parent.run_id},
-        )
-    rows = yield Fetch("select steps_open, steps_failed from flows where run_id = :id", {"id": flow.parent.run_id})
-    failpoint.hit("K16")
-    return (yield from _end(flow)) if rows and rows[0][0] <= 0 else None
 
 
-def _forget_items(q: Dialect, flow: _Flow, over: Sequence[str]) -> Work[None]:
-    listed = [step_id for step_id in over if flow.states[step_id].total > flow.plan[step_id].at_once]
+def _forget_items(q: Dialect, flow: _Flow) -> Work[None]:
+    listed = [step_id for step_id in flow.over if flow.states[step_id].total > flow.plan[step_id].at_once]
     if listed:
         yield Execute(
             f"delete from flow_items where run_id = :id and {q.names('step_id', 'names')}",
@@ -550,12 +658,17 @@ def _told(state: StepState) -> dict[str, Any]:
     return told if state.reason is None else {**told, "reason": state.reason}
 
 
-def _end(flow: _Flow) -> Work[FlowEnd]:
-    rows = yield Fetch(
-        "select status, count(*) from flow_steps where run_id = :id group by status", {"id": flow.parent.run_id}
-    )
-    counts = {str(status).lower(): int(count) for status, count in rows}
-    found = yield from states(RunId(flow.parent.run_id))
+def _ends(q: Dialect, over: Sequence[_Flow]) -> Work[list[FlowEnd]]:
+    """Every step of these flows has ended."""
+    by_run: dict[int, list[StepState]] = {flow.parent.run_id: [] for flow in over}
+    rows = yield from q.fetch_by(f"select {_STATE.select()} from flow_steps", "run_id", by_run, " order by position")
+    for state in map(_STATE.read, rows):
+        by_run[state.run_id].append(state)
+    return [_end(flow, by_run[flow.parent.run_id]) for flow in over]
+
+
+def _end(flow: _Flow, found: Sequence[StepState]) -> FlowEnd:
+    counts = dict(Counter(str(state.status).lower() for state in found))
     failed = [s for s in found if flows.makes_fail(flow.plan[s.step_id].step, s.status)]
     if not failed:
         return FlowEnd(flow.parent, RunStatus.SUCCESS, None, None, counts)
@@ -568,13 +681,15 @@ def _end(flow: _Flow) -> Work[FlowEnd]:
     return FlowEnd(flow.parent, RunStatus.FAILED, message, details, counts)
 
 
-def close(now: Instant, run_ids: Sequence[int]) -> Work[None]:
+def close(q: Dialect, now: Instant, run_ids: Sequence[int]) -> Work[None]:
     """These flows are over: what has not ended in them never will."""
-    for run_id in run_ids:
-        yield Execute(
-            "update flow_steps set status = 'CANCELED', ended_at = :now where run_id = :id"
-            " and status in ('WAITING', 'RUNNING')",
-            {"now": now, "id": run_id},
-        )
-        yield Execute("delete from flow_items where run_id = :id", {"id": run_id})
-        yield Execute("update flows set steps_open = 0 where run_id = :id", {"id": run_id})
+    if not run_ids:
+        return
+    listed = {"ids": q.pack(sorted(run_ids))}
+    here = q.ids("run_id", "ids")
+    yield Execute(
+        f"update flow_steps set status = 'CANCELED', ended_at = :now where {here} and status in ('WAITING', 'RUNNING')",
+        {"now": now, **listed},
+    )
+    yield Execute(f"delete from flow_items where {here}", listed)
+    yield Execute(f"update flows set steps_open = 0 where {here}", listed)
