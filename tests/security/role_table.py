@@ -222,6 +222,142 @@ MAY: Final[dict[Role | None, set[Role | None]]] = {
 """By role: whose calls it may make. `Role.includes` is not asked."""
 
 
+SCOPED: Final[dict[str, str]] = {
+    "ANYTHING": """
+GET /openapi.json
+GET /docs
+GET /api/v1/version
+POST /api/v1/schedules/preview
+""",
+    "LIST": """
+GET /api/v1/stats
+GET /api/v1/timeline
+GET /api/v1/events
+GET /api/v1/tasks
+GET /api/v1/runs
+GET /api/v1/queues
+POST /api/v1/tasks/enable
+POST /api/v1/tasks/disable
+POST /api/v1/runs/cancel
+POST /api/v1/runs/retry
+""",
+    "TASK": """
+GET /api/v1/tasks/{id}
+GET /api/v1/tasks/{id}/next
+GET /api/v1/tasks/{id}/runs
+GET /api/v1/tasks/{id}/keys
+GET /api/v1/tasks/{id}/slots
+GET /api/v1/tasks/{id}/explain
+PUT /api/v1/tasks/{id}
+PATCH /api/v1/tasks/{id}
+DELETE /api/v1/tasks/{id}
+PATCH /api/v1/tasks/{id}/enable
+POST /api/v1/tasks/{id}/enable
+PATCH /api/v1/tasks/{id}/disable
+POST /api/v1/tasks/{id}/disable
+POST /api/v1/tasks/{id}/resume
+POST /api/v1/tasks/{id}/pause
+POST /api/v1/tasks/{id}/reset
+POST /api/v1/tasks/{id}/skip
+POST /api/v1/tasks/{id}/trigger
+POST /api/v1/tasks/{id}/backfill
+""",
+    "RUN": """
+GET /api/v1/runs/{run_id}
+GET /api/v1/runs/{run_id}/explain
+GET /api/v1/runs/{run_id}/attempts
+GET /api/v1/runs/{run_id}/graph
+GET /api/v1/runs/{run_id}/log
+GET /api/v1/runs/{run_id}/callbacks
+POST /api/v1/runs/{run_id}/cancel
+POST /api/v1/runs/{run_id}/retry
+POST /api/v1/runs/{run_id}/promote
+""",
+    "QUEUE": """
+GET /api/v1/queues/{name}
+GET /api/v1/queues/{name}/dead
+PUT /api/v1/queues/{name}
+POST /api/v1/queues/{name}/pause
+POST /api/v1/queues/{name}/resume
+POST /api/v1/queues/{name}/drain
+POST /api/v1/queues/{name}/clean
+POST /api/v1/queues/{name}/redrive
+""",
+    "BODY": """
+POST /api/v1/tasks
+POST /api/v1/tasks/apply
+POST /api/v1/tasks/batch
+PATCH /api/v1/tasks/batch
+DELETE /api/v1/tasks/batch
+POST /api/v1/runs/batch
+""",
+    "NOTHING": """
+GET /metrics
+GET /api/v1/callbacks
+GET /api/v1/pause
+GET /api/v1/calendars
+GET /api/v1/calendars/{calendar}
+GET /api/v1/calendars/{calendar}/days
+GET /api/v1/workers
+GET /api/v1/workers/{worker_id}
+GET /api/v1/plans
+GET /api/v1/plans/{plan_id}
+GET /api/jobs
+GET /api/jobs/{id}
+GET /api/jobs/{id}/executions
+GET /api/v1/alerts
+GET /api/v1/alerts/rules
+GET /api/v1/alerts/rules/{rule}
+GET /api/v1/alerts/channels
+GET /api/v1/alerts/channels/{channel}
+GET /api/v1/alerts/deliveries
+GET /api/v1/subscriptions
+GET /api/v1/subscriptions/{subscription}
+GET /api/v1/subscriptions/{subscription}/deliveries
+GET /api/v1/subscriptions/{subscription}/deliveries/{delivery_id}
+POST /api/v1/calls
+POST /api/v1/calls/batch
+POST /api/v1/pause
+POST /api/v1/resume
+PUT /api/v1/calendars/{calendar}
+DELETE /api/v1/calendars/{calendar}
+POST /api/v1/calendars/{calendar}/preview
+POST /api/v1/calendars/{calendar}/refresh
+PATCH /api/v1/workers/{worker_id}
+POST /api/v1/workers/{worker_id}/drain
+POST /api/v1/workers/{worker_id}/stop
+POST /api/v1/workers/{worker_id}/resume
+POST /api/v1/callbacks
+PUT /api/v1/callbacks
+PATCH /api/v1/callbacks
+POST /api/jobs
+PUT /api/jobs/{id}
+DELETE /api/jobs/{id}
+POST /api/jobs/{id}/pause
+POST /api/jobs/{id}/resume
+POST /api/v1/plans
+DELETE /api/v1/plans/{plan_id}
+POST /api/v1/plans/{plan_id}/pause
+POST /api/v1/plans/{plan_id}/resume
+POST /api/v1/plans/{plan_id}/skip
+POST /api/v1/plans/{plan_id}/reset
+POST /api/v1/plans/{plan_id}/close
+POST /api/v1/alerts/rules
+PUT /api/v1/alerts/rules/{rule}
+DELETE /api/v1/alerts/rules/{rule}
+""",
+}
+"""By rule of scopes: the routes of viewers and operators. A scope is not for admins; those of workers are bound by the protocol."""
+SCOPE_RULES: Final[dict[str, str]] = {
+    **{line: rule for rule, text in SCOPED.items() for line in text.strip().splitlines()},
+    **{
+        line: "NOTHING"
+        for text in (WORKER, ADMIN, LEGACY_VIEWER, LEGACY_OPERATOR)
+        for line in text.strip().splitlines()
+    },
+}
+
+
 class Rule(NamedTuple):
     role: Role | None
     """The least role that may open or send it; None for no token at all."""

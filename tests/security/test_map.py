@@ -25,7 +25,7 @@ RULES = [f"S{number}" for number in range(1, 42)]
 DATA_RULES = [f"D{number}" for number in range(1, 15)]
 
 HALF = {
-    "S13": "scopes of other tokens than a worker's, and projects: every other role holds for everything there is",
+    "S13": "projects: a scope is by labels, queues and job types",
     "S35": "pip-audit, SBOM, signed releases",
     "S36": "a test of a running container",
 }

@@ -211,8 +211,7 @@ async def test_it_is_made_with_its_queues_by_the_api_and_in_the_dashboard(api: A
         ("worker", ["http"]),
         ("worker", ["a\n"]),
         ("worker", "a"),
-        ("operator", ["a"]),
-        ("viewer", ["a"]),
+        ("admin", ["a"]),
     ],
 )
 async def test_queues_that_make_no_sense_are_refused(api: Api, role, queues):

@@ -26,6 +26,7 @@ CALLERS, AT_REST, CANARIES, SLOW, ROLES, STATIC, WAYS_IN, AUDIT_LINES, CARRIED =
     )
 )
 PROXIES, WORKERS, WEB = "security/test_reverse_proxies.py", "security/test_worker_tokens.py", "security/test_pages.py"
+SCOPES = "security/test_scoped_tokens.py"
 TEMPLATE, SIGNING = "unit/targets/test_template.py", "unit/targets/test_signing.py"
 LOGS, METRICS, PURE = "unit/telemetry/test_logs.py", "unit/telemetry/test_metrics.py", "unit/web/test_pure.py"
 STORED, RATES = "conformance/store/test_access.py", "security/test_call_rates.py"
@@ -411,6 +412,30 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{ROLES}::test_the_table_has_every_page_with_its_role_and_what_the_log_calls_it",
     ),
     _cut(
+        *("S13", "a token with a scope is one without", "api/access.py"),
+        *("if token.scope is not None:", "if False:"),
+        f"{SCOPES}::test_of_tasks_only_those_inside_are_there",
+        f"{SCOPES}::test_of_runs_only_those_inside_are_there",
+    ),
+    _cut(
+        *("S13", "an endpoint without a rule is open to scopes", "api/endpoint.py"),
+        *("scope: ScopeRule = ScopeRule.NOTHING", "scope: ScopeRule = ScopeRule.ANYTHING"),
+        f"{SCOPES}::test_an_endpoint_without_a_rule_is_closed_to_scopes",
+    ),
+    _cut(
+        *("S13", "lists of tasks have what is outside of a scope", "service/filters.py"),
+        *(
+            "include_system=found.include_system,\n        scope=scope.current(),",
+            "include_system=found.include_system,",
+        ),
+        f"{SCOPES}::test_a_bulk_change_of_everything_is_one_of_what_is_inside",
+    ),
+    _cut(
+        *("S13", "a task may leave the scope of its token", "service/tasks.py"),
+        *("        scope.check_spec(draft.spec)\n", ""),
+        f"{SCOPES}::test_no_task_is_made_outside_or_moved_there",
+    ),
+    _cut(
         *("S14", "the fencing token is enough to settle, under any name", "stores/sql/settle.py"),
         *("if settlement.worker_id is not None and live.worker_id != settlement.worker_id:", "if False:"),
         f"{CALLERS}::test_a_worker_cannot_touch_the_run_of_another",
@@ -430,12 +455,12 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S14", "a worker's token settles runs of any queue", "service/workers.py"),
-        *("if run is not None and run.queue not in queues:", "if False:"),
+        *("if run is not None and run.queue not in bounds.queues:", "if False:"),
         f"{WORKERS}::test_it_does_not_touch_a_run_of_another_queue_with_all_that_its_worker_knows",
     ),
     _cut(
         *("S14", "a worker's token speaks in any worker's name", "service/workers.py"),
-        *("if there is not None and not set(there.queues) <= set(queues):", "if False:"),
+        *("if there is not None and not set(there.queues) <= set(bounds.queues):", "if False:"),
         f"{WORKERS}::test_it_does_not_speak_for_a_worker_of_other_queues",
     ),
     _cut(
@@ -764,8 +789,8 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     _cut(
         *("S28", "a deleted task is told from one that never was", "service/tasks.py"),
         *(
-            '            raise NotFound("there is no such task")\n        return task\n',
-            '            raise NotFound(f"there is no such task: {task}")\n        return task\n',
+            '            raise NotFound("there is no such task")\n        scope.check_task(task)\n',
+            '            raise NotFound(f"there is no such task: {task}")\n        scope.check_task(task)\n',
         ),
         f"{CALLERS}::test_what_is_gone_and_what_never_was_look_the_same",
     ),

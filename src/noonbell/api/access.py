@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -18,11 +18,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from noonbell.api import params
-from noonbell.api.endpoint import BASE, Endpoint
-from noonbell.api.params import ACTOR, QUEUES
+from noonbell.api.endpoint import BASE, Endpoint, ScopeRule
+from noonbell.api.params import ACTOR, BOUNDS
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
-from noonbell.model.access import OWN_RUN, AuditAction, Role, Token
+from noonbell.model.access import OWN_RUN, AuditAction, Role, Token, TokenScope
+from noonbell.ports import Store
+from noonbell.service import scope as request_scope
 from noonbell.service.access import Access
 from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, is_name
@@ -32,12 +34,12 @@ Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
 
 
 class AccessGuard:
-    def __init__(self, access: Access, *, enabled: bool, session: Session | None = None) -> None:
-        self._access, self._enabled, self._session = access, enabled, session
+    def __init__(self, access: Access, store: Store, *, enabled: bool, session: Session | None = None) -> None:
+        self._access, self._store, self._enabled, self._session = access, store, enabled, session
 
     async def admit(self, request: Request, endpoint: Endpoint) -> None:
-        """Raises Unauthorized without a good token, RateLimited for one that calls too often, Forbidden where its role does
-        not reach.
+        """Raises Unauthorized without a good token, RateLimited for one that calls too often, Forbidden where its role or
+        its scope does not reach, NotFound for what is outside its scope.
         """
         if _is_change(request):
             expect_commands()
@@ -53,9 +55,28 @@ class AccessGuard:
         if endpoint.is_counted:
             self._access.count(token)
         request.scope[ACTOR] = token.name
-        request.scope[QUEUES] = token.queues if token.role is Role.WORKER else None
+        request.scope[BOUNDS] = token.bounds if token.role is Role.WORKER else None
         if not token.role.includes(endpoint.role):
             raise Forbidden(f"this call is for the role {endpoint.role}, and this token has {token.role}")
+        request_scope.limit_to(token.scope)
+        if token.scope is not None:
+            await self._check_scope(request, endpoint.scope, token.scope)
+
+    async def _check_scope(self, request: Request, rule: ScopeRule, scope: TokenScope) -> None:
+        """What the address names; what is in a query or a body, the services check."""
+        match rule:
+            case ScopeRule.NOTHING:
+                raise Forbidden(f"this token is for tasks with {scope}, and this call is about more than those")
+            case ScopeRule.TASK:
+                await request_scope.check_named(self._store, params.task_ref(request))
+            case ScopeRule.RUN:
+                await request_scope.check_run(self._store, params.run_id(request))
+            case ScopeRule.QUEUE:
+                request_scope.check_queue(params.piece(request, "name"))
+            case ScopeRule.ANYTHING | ScopeRule.LIST | ScopeRule.BODY:
+                pass
+            case _:
+                assert_never(rule)
 
     async def _find_named(self, request: Request) -> None:
         """A task that is called by its name is called by its id from here on. So the handler changes the very task that the

@@ -38,7 +38,7 @@ from noonbell.api import (
     workers,
 )
 from noonbell.api.access import AccessGuard, OwnRunCheck, Session
-from noonbell.api.endpoint import Endpoint, routes
+from noonbell.api.endpoint import Endpoint, ScopeRule, routes
 from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.params import MOST_BYTES
 from noonbell.api.request_origin import AllowedHosts, TrustedProxies
@@ -104,7 +104,7 @@ def create_app(
         webhooks=webhooks,
         with_legacy=settings.server.legacy_api,
     )
-    guard = None if access is None else AccessGuard(access, enabled=asks_for_tokens, session=session)
+    guard = None if access is None else AccessGuard(access, services.store, enabled=asks_for_tokens, session=session)
     app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
     return app
 
@@ -133,7 +133,7 @@ def all_endpoints(
         *workers.endpoints(services),
         *jobs.endpoints(services),
         *plans.endpoints(services),
-        *(events.endpoints(hub) if hub is not None else ()),
+        *(events.endpoints(hub, services.store) if hub is not None else ()),
         *(subscriptions.endpoints(webhooks) if webhooks is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
@@ -167,7 +167,18 @@ def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
             "The API's description",
             "system",
             Role.VIEWER,
+            ScopeRule.ANYTHING,
             base="",
         ),
-        Endpoint(("GET",), "/docs", page, "docs", "The API's description, for people", "system", Role.VIEWER, base=""),
+        Endpoint(
+            ("GET",),
+            "/docs",
+            page,
+            "docs",
+            "The API's description, for people",
+            "system",
+            Role.VIEWER,
+            ScopeRule.ANYTHING,
+            base="",
+        ),
     ]

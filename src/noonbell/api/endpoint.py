@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
@@ -26,6 +27,25 @@ LEGACY: Final = "legacy_"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+class ScopeRule(enum.Enum):
+    """What of an endpoint is there for a token with a scope. One rule each; without one, nothing is."""
+
+    NOTHING = enum.auto()
+    """403: it is about the installation as a whole, or about things that have neither labels nor a queue of their own."""
+    ANYTHING = enum.auto()
+    """It shows nothing that is in the store."""
+    TASK = enum.auto()
+    """The task that `{id}` names, where the scope holds it; else 404."""
+    RUN = enum.auto()
+    """The run that `{run_id}` names, likewise."""
+    QUEUE = enum.auto()
+    """The queue that `{name}` names, where the scope holds the whole of it; else 403."""
+    LIST = enum.auto()
+    """What its query finds in the scope; the services narrow the query."""
+    BODY = enum.auto()
+    """Tasks that its body names or makes; the services check each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     methods: tuple[str, ...]
@@ -38,6 +58,7 @@ class Endpoint:
     tag: str
     role: Role | None = Role.ADMIN
     """Of the tokens that may call it, this one or a higher one; None: no token is needed."""
+    scope: ScopeRule = ScopeRule.NOTHING
     answer: type[msgspec.Struct] | None = None
     """What a good answer is; None for plain text."""
     answer_is_list: bool = False
@@ -81,6 +102,7 @@ H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
 class Described(TypedDict, total=False):
     """What `call` takes besides the address, the name, the summary and the role: see `Endpoint`."""
 
+    scope: ScopeRule
     answer: type[msgspec.Struct] | None
     answer_is_list: bool
     answer_example: str

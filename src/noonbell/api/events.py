@@ -16,13 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.request_origin import is_same_origin
 from noonbell.clock import rfc3339
 from noonbell.engine.event_hub import Hub, Listener
 from noonbell.errors import Forbidden
-from noonbell.model.access import Role
+from noonbell.model.access import Role, TokenScope
 from noonbell.model.event import Event, Filter, Position
+from noonbell.model.task import Task, TaskId
+from noonbell.ports import Store
+from noonbell.service import scope as request_scope
 from noonbell.service.filters import EventList, event_json, read_filter
 
 KEEP_ALIVE: Final = 15.0
@@ -41,34 +44,40 @@ _EXAMPLE: Final = (
 
 
 class EventCalls:
-    def __init__(self, hub: Hub, keep_alive: float = KEEP_ALIVE) -> None:
-        self._hub, self._keep_alive = hub, keep_alive
+    def __init__(self, hub: Hub, store: Store, keep_alive: float = KEEP_ALIVE) -> None:
+        self._hub, self._store, self._keep_alive = hub, store, keep_alive
 
     @call(
-        "GET", "/events", "events", "What happens, as it happens", Role.VIEWER,
+        "GET", "/events", "events", "What happens, as it happens", Role.VIEWER, scope=ScopeRule.LIST,
         query=EventList, answer_example=_EXAMPLE,
     )  # fmt: skip
     async def stream(self, request: Request) -> Response:
         """Server-sent events (`text/event-stream`). Come back with `Last-Event-ID` and nothing is missed, over a day and
-        over restarts. `event: reset` means that the stream does not reach back so far.
+        over restarts. `event: reset` means that the stream does not reach back so far. A token with a scope hears of the tasks
+        and runs that it holds.
         """
         _check_origin(request)
         wanted = read_filter(params.query_of(request, EventList))
         last = request.headers.get("last-event-id") or request.query_params.get("after")
         after = None if last is None else Position.read(last)
-        body = self._body(wanted, after) if request.method != "HEAD" else _nothing()
+        scope = request_scope.current()
+        body = (
+            self._body(wanted, after, None if scope is None else _Held(self._store, scope))
+            if request.method != "HEAD"
+            else _nothing()
+        )
         headers = {"x-accel-buffering": "no", "cache-control": "no-store"}
         return StreamingResponse(body, headers=headers, media_type="text/event-stream")
 
-    async def _body(self, wanted: Filter, after: Position | None) -> AsyncIterator[bytes]:
+    async def _body(self, wanted: Filter, after: Position | None, held: _Held | None) -> AsyncIterator[bytes]:
         async with self._hub.listen(wanted, after) as listener:
             yield HEAD  # a reader of this receives every event from now on
             while not listener.is_cut:
-                async for piece in self._next(listener):
+                async for piece in self._next(listener, held):
                     yield piece
             yield _CUT
 
-    async def _next(self, listener: Listener) -> AsyncIterator[bytes]:
+    async def _next(self, listener: Listener, held: _Held | None) -> AsyncIterator[bytes]:
         batch = await listener.next(self._keep_alive)
         if batch is None:
             if not listener.is_cut:
@@ -76,10 +85,32 @@ class EventCalls:
             return
         if batch.has_gap:
             yield b'event: reset\ndata: {"message": "the stream does not reach back so far; read the state anew"}\n\n'
-        chunk = batch.rendered(listener.wanted, render)
+        if held is None:
+            chunk = batch.rendered(listener.wanted, render)
+        else:
+            chunk = render(await held.of(batch.chosen(listener.wanted)))
         listener.sent(len(chunk))
         for start in range(0, len(chunk), _PIECE):
             yield chunk[start : start + _PIECE]
+
+
+class _Held:
+    """Which events a scope holds: those of its tasks and of their runs. Events of anything else are not told."""
+
+    def __init__(self, store: Store, scope: TokenScope) -> None:
+        self._store, self._scope = store, scope
+
+    async def of(self, events: Iterable[Event]) -> list[Event]:
+        wanted = [event for event in events if event.task_id is not None]
+        ids = sorted({event.task_id for event in wanted if event.task_id is not None})
+        # Looked up for each batch: labels change, and a task that has left the scope is not told of any more.
+        tasks = {task.id: task for task in await self._store.tasks_by_id(ids)} if ids else {}
+        return [event for event in wanted if self._holds(tasks.get(event.task_id or TaskId(0)), event)]
+
+    def _holds(self, task: Task | None, event: Event) -> bool:
+        if task is None:
+            return False
+        return self._scope.holds_run(task, event.queue) if event.run_id is not None else self._scope.holds_task(task)
 
 
 async def _nothing() -> AsyncIterator[bytes]:
@@ -124,5 +155,5 @@ def _check_origin(request: Request) -> None:
         raise Forbidden("a page of another site may not listen here")
 
 
-def endpoints(hub: Hub, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:
-    return endpoints_of(EventCalls(hub, keep_alive), "events")
+def endpoints(hub: Hub, store: Store, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:
+    return endpoints_of(EventCalls(hub, store, keep_alive), "events")

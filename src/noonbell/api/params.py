@@ -13,6 +13,7 @@ from noonbell import fields
 from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import LocalTime, Problems, ReadContext
 from noonbell.json_text import decoded, joined, too_large
+from noonbell.model.access import TokenScope
 from noonbell.model.run import RunId
 from noonbell.service import filters
 from noonbell.service.filters import ENCODED_SLASH, TaskRef
@@ -21,8 +22,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 ACTOR: Final = "noonbell.actor"
 """Where the scope of a request holds the caller's name, once the token has been checked."""
-QUEUES: Final = "noonbell.queues"
-"""Where it holds the queues that a worker's token is for; None for other tokens, and where no token is asked for."""
+BOUNDS: Final = "noonbell.bounds"
+"""Where it holds what a worker's token is for; None for other tokens, and where no token is asked for."""
 
 AUDIT_DETAILS: Final = "noonbell.audit_details"
 """Where it holds what the audit log says of the change besides its address."""
@@ -36,9 +37,9 @@ def actor(request: Request) -> str | None:
     return found
 
 
-def queues(request: Request) -> tuple[str, ...] | None:
-    """The only queues that the caller may touch; None: all of them."""
-    found: tuple[str, ...] | None = request.scope.get(QUEUES)
+def bounds(request: Request) -> TokenScope | None:
+    """The only queues and job types that a worker may touch; None: all of them."""
+    found: TokenScope | None = request.scope.get(BOUNDS)
     return found
 
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.params import read_object
 from noonbell.api.responses import json_response, page_response
 from noonbell.fields import read_into
@@ -14,6 +14,7 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.worker import QueueLimits
 from noonbell.service import Services
+from noonbell.service import scope as request_scope
 from noonbell.service.filters import read_run_query, run_query
 from noonbell.service.queues import AllQueues, Cleaning, DeadRunFilter, DeadRuns, QueueCleaned, Redriving, ShownQueue
 from noonbell.service.runs import RunPage, RunsCanceled, RunsRetried, shown
@@ -23,17 +24,19 @@ class QueueCalls:
     def __init__(self, services: Services) -> None:
         self._services, self._queues = services, services.queues
 
-    @call("GET", "/queues", "list_queues", "The queues", Role.VIEWER, answer=AllQueues)
+    @call("GET", "/queues", "list_queues", "The queues", Role.VIEWER, scope=ScopeRule.LIST, answer=AllQueues)
     async def all(self, request: Request) -> Response:
         del request
-        return json_response({"items": await self._queues.all()})
+        scope = request_scope.current()
+        found = await self._queues.all()
+        return json_response({"items": [one for one in found if scope is None or scope.holds_queue(one["name"])]})
 
-    @call("GET", "/queues/{name}", "get_queue", "Read a queue", Role.VIEWER, answer=ShownQueue)
+    @call("GET", "/queues/{name}", "get_queue", "Read a queue", Role.VIEWER, scope=ScopeRule.QUEUE, answer=ShownQueue)
     async def get(self, request: Request) -> Response:
         return json_response(await self._queues.get(params.piece(request, "name")))
 
     @call(
-        "PUT", "/queues/{name}", "limit_queue", "Limit a queue", Role.OPERATOR,
+        "PUT", "/queues/{name}", "limit_queue", "Limit a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         body=QueueLimits, body_required=True, answer=ShownQueue,
     )  # fmt: skip
     async def limit(self, request: Request) -> Response:
@@ -44,7 +47,7 @@ class QueueCalls:
         return json_response(limited)
 
     @call(
-        "POST", "/queues/{name}/pause", "pause_queue", "Let nothing start from a queue", Role.OPERATOR,
+        "POST", "/queues/{name}/pause", "pause_queue", "Let nothing start from a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         answer=ShownQueue,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
@@ -52,13 +55,21 @@ class QueueCalls:
         await read_object(request)
         return json_response(await self._queues.pause(params.piece(request, "name"), by=params.actor(request)))
 
-    @call("POST", "/queues/{name}/resume", "resume_queue", "Let runs start again", Role.OPERATOR, answer=ShownQueue)
+    @call(
+        "POST",
+        "/queues/{name}/resume",
+        "resume_queue",
+        "Let runs start again",
+        Role.OPERATOR,
+        scope=ScopeRule.QUEUE,
+        answer=ShownQueue,
+    )
     async def resume(self, request: Request) -> Response:
         await read_object(request)
         return json_response(await self._queues.resume(params.piece(request, "name"), by=params.actor(request)))
 
     @call(
-        "POST", "/queues/{name}/drain", "drain_queue", "Cancel what waits on a queue", Role.OPERATOR,
+        "POST", "/queues/{name}/drain", "drain_queue", "Cancel what waits on a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         answer=RunsCanceled,
     )  # fmt: skip
     async def drain(self, request: Request) -> Response:
@@ -67,7 +78,7 @@ class QueueCalls:
         return json_response(await self._queues.drain(params.piece(request, "name"), by=params.actor(request)))
 
     @call(
-        "POST", "/queues/{name}/clean", "clean_queue", "Remove the final runs of a queue", Role.OPERATOR,
+        "POST", "/queues/{name}/clean", "clean_queue", "Remove the final runs of a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         body=Cleaning, body_required=True, answer=QueueCleaned,
     )  # fmt: skip
     async def clean(self, request: Request) -> Response:
@@ -76,7 +87,7 @@ class QueueCalls:
         return json_response(await self._queues.clean(params.piece(request, "name"), given))
 
     @call(
-        "GET", "/queues/{name}/dead", "list_dead_runs", "The runs of a queue that failed for good", Role.VIEWER,
+        "GET", "/queues/{name}/dead", "list_dead_runs", "The runs of a queue that failed for good", Role.VIEWER, scope=ScopeRule.QUEUE,
         query=DeadRuns, answer=RunPage,
     )  # fmt: skip
     async def dead(self, request: Request) -> Response:
@@ -86,7 +97,7 @@ class QueueCalls:
         return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
 
     @call(
-        "POST", "/queues/{name}/redrive", "redrive_queue", "Run again what failed for good", Role.OPERATOR,
+        "POST", "/queues/{name}/redrive", "redrive_queue", "Run again what failed for good", Role.OPERATOR, scope=ScopeRule.QUEUE,
         body=Redriving, answer=RunsRetried,
     )  # fmt: skip
     async def redrive(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.params import read_object
 from noonbell.api.responses import json_response
 from noonbell.clock import SECOND, Instant, rfc3339
@@ -19,6 +19,7 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
 from noonbell.service import Services
+from noonbell.service import scope as request_scope
 from noonbell.service.account import SlotList, SlotPage
 from noonbell.service.explain import Explanation
 from noonbell.service.filters import run_query, task_query
@@ -56,7 +57,7 @@ class SlotCalls:
         self._services = services
 
     @call(
-        "GET", "/tasks/{id}/slots", "list_slots", "The slots of a stretch, each with its outcome", Role.VIEWER,
+        "GET", "/tasks/{id}/slots", "list_slots", "The slots of a stretch, each with its outcome", Role.VIEWER, scope=ScopeRule.TASK,
         query=SlotList, answer=SlotPage,
     )  # fmt: skip
     async def slots(self, request: Request) -> Response:
@@ -70,7 +71,7 @@ class SlotCalls:
         return json_response(await self._services.slots.page(task, asked.since, asked.until, asked.limit))
 
     @call(
-        "GET", "/tasks/{id}/explain", "explain_task", "Why it did, or didn't, run", Role.VIEWER,
+        "GET", "/tasks/{id}/explain", "explain_task", "Why it did, or didn't, run", Role.VIEWER, scope=ScopeRule.TASK,
         query=ExplainTask, answer=Explanation,
     )  # fmt: skip
     async def task(self, request: Request) -> Response:
@@ -84,7 +85,7 @@ class ExplainCalls:
         self._services = services
 
     @call(
-        "GET", "/runs/{run_id}/explain", "explain_run", "Why it ran as it did, or waits", Role.VIEWER,
+        "GET", "/runs/{run_id}/explain", "explain_run", "Why it ran as it did, or waits", Role.VIEWER, scope=ScopeRule.RUN,
         query=ExplainRun, answer=Explanation,
     )  # fmt: skip
     async def run(self, request: Request) -> Response:
@@ -108,7 +109,7 @@ class TimelineCalls:
         self._timelines = services.timelines
 
     @call(
-        "GET", "/timeline", "timeline", "What ran and what is planned, task by task", Role.VIEWER,
+        "GET", "/timeline", "timeline", "What ran and what is planned, task by task", Role.VIEWER, scope=ScopeRule.LIST,
         query=TimelineList, answer=Timeline,
     )  # fmt: skip
     async def page(self, request: Request) -> Response:
@@ -152,7 +153,7 @@ class ScheduleCalls:
         self._services = services
 
     @call(
-        "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER,
+        "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER, scope=ScopeRule.ANYTHING,
         body=PreviewBody, body_required=True, answer=SchedulePreview, is_audited=False,
     )  # fmt: skip
     async def preview(self, request: Request) -> Response:
@@ -166,7 +167,16 @@ class StatsCalls:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    @call("GET", "/stats", "stats", "How runs ended over a period", Role.VIEWER, query=StatsList, answer=StatsAnswer)
+    @call(
+        "GET",
+        "/stats",
+        "stats",
+        "How runs ended over a period",
+        Role.VIEWER,
+        scope=ScopeRule.LIST,
+        query=StatsList,
+        answer=StatsAnswer,
+    )
     async def stats(self, request: Request) -> Response:
         """Of all runs that ended in the stretch `from` to `to`, which is whole minutes (for two days back), hours (90 days) or days of UTC.
 
@@ -175,7 +185,11 @@ class StatsCalls:
         at = ReadContext(Problems())
         asked = read_into(StatsList, params.query_of(request, StatsList), at)
         query = await run_query(asked, self._services.store, at)
+        if query.scope is not None and query.task_id is None:
+            at.wrong("task", "is missing; this token has a scope, and figures are there for each task of it")
         at.problems.finish()
+        if query.task_id is not None:
+            await request_scope.check_tasks(self._services.store, [query.task_id])
         return json_response(await self._services.stats.over(query.since, query.until, query.task_id))
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, as_object, discard_body, read_bytes, read_object
 from noonbell.api.responses import json_response, page_response, request_id
 from noonbell.clock import rfc3339
@@ -57,7 +57,16 @@ class RunCalls:
         self._services = services
         self._runs = services.runs
 
-    @call("GET", "/runs", "list_runs", "The runs of all tasks", Role.VIEWER, query=RunList, answer=RunPage)
+    @call(
+        "GET",
+        "/runs",
+        "list_runs",
+        "The runs of all tasks",
+        Role.VIEWER,
+        scope=ScopeRule.LIST,
+        query=RunList,
+        answer=RunPage,
+    )
     async def page(self, request: Request) -> Response:
         """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its size:
         `GET /runs/{run_id}` shows it.
@@ -67,7 +76,7 @@ class RunCalls:
         return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
 
     @call(
-        "POST", "/runs/batch", "publish_runs", "Publish up to 10,000 runs in one transaction", Role.OPERATOR,
+        "POST", "/runs/batch", "publish_runs", "Publish up to 10,000 runs in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         body=PublishBatch, body_required=True, most_bytes=MOST_BYTES, answer=BatchAnswer,
         errors=("NOT_FOUND", "INVALID_STATE"),
     )  # fmt: skip
@@ -88,7 +97,7 @@ class RunCalls:
         return json_response({"runs": [_outcome(each) for each in published]})
 
     @call(
-        "POST", "/runs/cancel", "cancel_runs", "Cancel every run that a filter finds", Role.OPERATOR,
+        "POST", "/runs/cancel", "cancel_runs", "Cancel every run that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsCanceled,
     )  # fmt: skip
     async def cancel_where(self, request: Request) -> Response:
@@ -97,7 +106,7 @@ class RunCalls:
         return json_response(await self._runs.cancel_where(query, by=params.actor(request), dry_run=dry_run))
 
     @call(
-        "POST", "/runs/retry", "retry_runs", "Run again every run that a filter finds", Role.OPERATOR,
+        "POST", "/runs/retry", "retry_runs", "Run again every run that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsRetried,
     )  # fmt: skip
     async def retry_where(self, request: Request) -> Response:
@@ -105,13 +114,13 @@ class RunCalls:
         query, dry_run = await self._bulk(request)
         return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
 
-    @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, answer=WholeRun)
+    @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, scope=ScopeRule.RUN, answer=WholeRun)
     async def get(self, request: Request) -> Response:
         """With the request and the response of its newest attempt, and its payload."""
         return json_response(await self._runs.show(params.run_id(request)))
 
     @call(
-        "POST", "/runs/{run_id}/cancel", "cancel_run", "Cancel a run", Role.OPERATOR,
+        "POST", "/runs/{run_id}/cancel", "cancel_run", "Cancel a run", Role.OPERATOR, scope=ScopeRule.RUN,
         body=CancelBody, answer=ShownCancel,
     )  # fmt: skip
     async def cancel(self, request: Request) -> Response:
@@ -122,7 +131,7 @@ class RunCalls:
         return json_response(ShownCancel(answer.run_id, answer.status, answer.canceled))
 
     @call(
-        "POST", "/runs/{run_id}/retry", "retry_run", "Run again what has ended", Role.OPERATOR,
+        "POST", "/runs/{run_id}/retry", "retry_run", "Run again what has ended", Role.OPERATOR, scope=ScopeRule.RUN,
         body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
@@ -133,7 +142,7 @@ class RunCalls:
         return json_response(Retried(made, run_id))
 
     @call(
-        "GET", "/runs/{run_id}/graph", "get_graph", "The steps of a run of a flow", Role.VIEWER,
+        "GET", "/runs/{run_id}/graph", "get_graph", "The steps of a run of a flow", Role.VIEWER, scope=ScopeRule.RUN,
         answer=FlowGraph, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def graph(self, request: Request) -> Response:
@@ -141,7 +150,7 @@ class RunCalls:
         return json_response(plain(await self._runs.graph(params.run_id(request))))
 
     @call(
-        "POST", "/runs/{run_id}/promote", "promote_run", "Let a delayed or retrying run start now", Role.OPERATOR,
+        "POST", "/runs/{run_id}/promote", "promote_run", "Let a delayed or retrying run start now", Role.OPERATOR, scope=ScopeRule.RUN,
         answer=ShownPromotion, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def promote(self, request: Request) -> Response:
@@ -149,7 +158,7 @@ class RunCalls:
         return json_response({"run_id": run.id, "status": run.status, "run_at": rfc3339(run.run_at)})
 
     @call(
-        "GET", "/runs/{run_id}/attempts", "list_attempts", "The attempts of a run, oldest first", Role.VIEWER,
+        "GET", "/runs/{run_id}/attempts", "list_attempts", "The attempts of a run, oldest first", Role.VIEWER, scope=ScopeRule.RUN,
         query=AttemptList, answer=Attempts,
     )  # fmt: skip
     async def attempts(self, request: Request) -> Response:
@@ -162,7 +171,7 @@ class RunCalls:
         return json_response(answer if next_after is None else {**answer, "next_after": next_after})
 
     @call(
-        "GET", "/runs/{run_id}/log", "read_log", "The log lines of a run", Role.VIEWER,
+        "GET", "/runs/{run_id}/log", "read_log", "The log lines of a run", Role.VIEWER, scope=ScopeRule.RUN,
         query=LogList, answer=LogLines,
     )  # fmt: skip
     async def log(self, request: Request) -> Response:
@@ -174,7 +183,7 @@ class RunCalls:
         return json_response({"items": items, "next_after": lines[-1].seq if lines else asked.after})
 
     @call(
-        "GET", "/runs/{run_id}/callbacks", "list_callbacks_of_run", "The callbacks of a run, newest first", Role.VIEWER,
+        "GET", "/runs/{run_id}/callbacks", "list_callbacks_of_run", "The callbacks of a run, newest first", Role.VIEWER, scope=ScopeRule.RUN,
         query=CallbackList, answer=CallbackRecords,
     )  # fmt: skip
     async def callbacks(self, request: Request) -> Response:
@@ -202,7 +211,7 @@ class BackfillCalls:
         self._backfills = services.backfills
 
     @call(
-        "POST", "/tasks/{id}/backfill", "backfill_task", "Run a task for slots of the past", Role.OPERATOR,
+        "POST", "/tasks/{id}/backfill", "backfill_task", "Run a task for slots of the past", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Backfill, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def backfill(self, request: Request) -> Response:

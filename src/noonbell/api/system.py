@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
 from noonbell.fields import meta
@@ -67,7 +67,7 @@ class SystemCalls:
         health = self._health()
         return text_response("ok") if health.get("ok", True) else text_response("unavailable", 503)
 
-    @call("GET", "/version", "version", "The version", Role.VIEWER, answer_example="v0.1.0")
+    @call("GET", "/version", "version", "The version", Role.VIEWER, scope=ScopeRule.ANYTHING, answer_example="v0.1.0")
     async def version(self, request: Request) -> Response:
         del request
         return text_response(f"v{__version__}")

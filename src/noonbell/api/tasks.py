@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Described, Endpoint, ScopeRule, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import Deleted, json_response, page_response, request_id
 from noonbell.clock import Instant, rfc3339
@@ -113,6 +113,7 @@ class TasksChanged(msgspec.Struct, frozen=True):
 
 _CHANGED: Final = ("ALREADY_EXISTS", "INVALID_STATE", "VERSION_CONFLICT")
 _TURNED: Final[Described] = {
+    "scope": ScopeRule.TASK,
     "answer": StatusOfTask,
     "errors": ("INVALID_STATE", "VERSION_CONFLICT"),
     "versioned": True,
@@ -132,7 +133,7 @@ class TaskCalls:
         self._tasks = services.tasks
 
     @call(
-        "POST", "/tasks", "create_task", "Create a task", Role.OPERATOR,
+        "POST", "/tasks", "create_task", "Create a task", Role.OPERATOR, scope=ScopeRule.BODY,
         status=201, body=TaskBody, body_required=True, most_bytes=MOST_BYTES, answer=TaskCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
@@ -147,7 +148,7 @@ class TaskCalls:
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
     @call(
-        "POST", "/tasks/batch", "create_tasks", "Create up to 10,000 tasks in one transaction", Role.OPERATOR,
+        "POST", "/tasks/batch", "create_tasks", "Create up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         status=201, body=BatchCreate, body_required=True, most_bytes=MOST_BYTES, answer=TasksCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
@@ -158,7 +159,7 @@ class TaskCalls:
         return json_response({"tasks": answer}, 201)
 
     @call(
-        "PATCH", "/tasks/batch", "patch_tasks", "Change up to 10,000 tasks in one transaction", Role.OPERATOR,
+        "PATCH", "/tasks/batch", "patch_tasks", "Change up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         body=BatchChange, body_required=True, most_bytes=MOST_BYTES, answer=TasksPatched,
         errors=("NOT_FOUND", *_CHANGED),
     )  # fmt: skip
@@ -168,7 +169,7 @@ class TaskCalls:
         return json_response({"tasks": [{"id": task.id, "version": task.version} for task in changed]})
 
     @call(
-        "DELETE", "/tasks/batch", "delete_tasks", "Delete up to 10,000 tasks in one transaction", Role.OPERATOR,
+        "DELETE", "/tasks/batch", "delete_tasks", "Delete up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         query=Removal, body=BatchDelete, body_required=True, answer=TasksDeleted,
         errors=("NOT_FOUND", "INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
@@ -178,34 +179,36 @@ class TaskCalls:
         deleted = await self._tasks.delete_many(await _listed(request), removal, by=params.actor(request))
         return json_response({"deleted": len(deleted)})
 
-    @call("GET", "/tasks", "list_tasks", "List tasks", Role.VIEWER, query=TaskList, answer=TaskPage)
+    @call(
+        "GET", "/tasks", "list_tasks", "List tasks", Role.VIEWER, scope=ScopeRule.LIST, query=TaskList, answer=TaskPage
+    )
     async def page(self, request: Request) -> Response:
         query = read_task_query(params.query_of(request, TaskList))
         page = await self._tasks.page(query)
         return page_response(page.items, page, query.page, query.page_size)
 
     @call(
-        "POST", "/tasks/enable", "enable_tasks", "Enable every task that a filter finds", Role.OPERATOR,
+        "POST", "/tasks/enable", "enable_tasks", "Enable every task that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
     async def enable_where(self, request: Request) -> Response:
         return await self._set_where(request, TaskStatus.ENABLED)
 
     @call(
-        "POST", "/tasks/disable", "disable_tasks", "Disable every task that a filter finds", Role.OPERATOR,
+        "POST", "/tasks/disable", "disable_tasks", "Disable every task that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
     async def disable_where(self, request: Request) -> Response:
         return await self._set_where(request, TaskStatus.DISABLED)
 
-    @call("GET", "/tasks/{id}", "get_task", "Read a task", Role.VIEWER, answer=ShownTask)
+    @call("GET", "/tasks/{id}", "get_task", "Read a task", Role.VIEWER, scope=ScopeRule.TASK, answer=ShownTask)
     async def get(self, request: Request) -> Response:
         """Its `ETag` is its version, for `If-Match`. Secrets show as `"***"`; written back so, they stay as they are."""
         task = await self._tasks.get(params.task_ref(request))
         return json_response(await self._tasks.show(task), headers={"etag": _etag(task.version)})
 
     @call(
-        "PUT", "/tasks/{id}", "replace_task", "Change a task: what is left out gets its default", Role.OPERATOR,
+        "PUT", "/tasks/{id}", "replace_task", "Change a task: what is left out gets its default", Role.OPERATOR, scope=ScopeRule.TASK,
         body=TaskReplacement, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
         versioned=True,
     )  # fmt: skip
@@ -213,7 +216,7 @@ class TaskCalls:
         return await self._change(request, partial=False)
 
     @call(
-        "PATCH", "/tasks/{id}", "patch_task", "Change a task: what is left out stays", Role.OPERATOR,
+        "PATCH", "/tasks/{id}", "patch_task", "Change a task: what is left out stays", Role.OPERATOR, scope=ScopeRule.TASK,
         body=TaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED, versioned=True,
     )  # fmt: skip
     async def patch(self, request: Request) -> Response:
@@ -223,7 +226,7 @@ class TaskCalls:
         return await self._change(request, partial=True)
 
     @call(
-        "DELETE", "/tasks/{id}", "delete_task", "Delete a task", Role.OPERATOR,
+        "DELETE", "/tasks/{id}", "delete_task", "Delete a task", Role.OPERATOR, scope=ScopeRule.TASK,
         query=Removal, answer=Deleted, errors=("INVALID_STATE", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
@@ -236,8 +239,22 @@ class TaskCalls:
         )
         return json_response({"deleted": True})
 
-    @call("PATCH POST", "/tasks/{id}/enable", "enable_task", "Enable a task", Role.OPERATOR, **_TURNED)
-    @call("POST", "/tasks/{id}/resume", "resume_task", "Another word for enable", Role.OPERATOR, **_TURNED)
+    @call(
+        "PATCH POST",
+        "/tasks/{id}/enable",
+        "enable_task",
+        "Enable a task",
+        Role.OPERATOR,
+        **_TURNED,
+    )
+    @call(
+        "POST",
+        "/tasks/{id}/resume",
+        "resume_task",
+        "Another word for enable",
+        Role.OPERATOR,
+        **_TURNED,
+    )
     async def enable(self, request: Request) -> Response:
         """It starts from now: what was missed while it was off is not made up for."""
         await read_object(request)
@@ -246,8 +263,22 @@ class TaskCalls:
         )
         return json_response({"status": task.status})
 
-    @call("PATCH POST", "/tasks/{id}/disable", "disable_task", "Disable a task", Role.OPERATOR, **_TURNED)
-    @call("POST", "/tasks/{id}/pause", "pause_task", "Another word for disable", Role.OPERATOR, **_TURNED)
+    @call(
+        "PATCH POST",
+        "/tasks/{id}/disable",
+        "disable_task",
+        "Disable a task",
+        Role.OPERATOR,
+        **_TURNED,
+    )
+    @call(
+        "POST",
+        "/tasks/{id}/pause",
+        "pause_task",
+        "Another word for disable",
+        Role.OPERATOR,
+        **_TURNED,
+    )
     async def disable(self, request: Request) -> Response:
         """No further slot; what runs finishes."""
         await read_object(request)
@@ -257,7 +288,7 @@ class TaskCalls:
         return json_response({"status": task.status})
 
     @call(
-        "POST", "/tasks/{id}/reset", "reset_task", "Let a task in ERROR or COMPLETED start afresh", Role.OPERATOR,
+        "POST", "/tasks/{id}/reset", "reset_task", "Let a task in ERROR or COMPLETED start afresh", Role.OPERATOR, scope=ScopeRule.TASK,
         answer=StatusOfTask,
     )  # fmt: skip
     async def reset(self, request: Request) -> Response:
@@ -265,7 +296,7 @@ class TaskCalls:
         return json_response({"status": task.status})
 
     @call(
-        "POST", "/tasks/{id}/skip", "skip_slots", "Skip the next slots of a task", Role.OPERATOR,
+        "POST", "/tasks/{id}/skip", "skip_slots", "Skip the next slots of a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=SkipBody, answer=SkipAnswer,
     )  # fmt: skip
     async def skip(self, request: Request) -> Response:
@@ -275,7 +306,7 @@ class TaskCalls:
         return json_response({"skip_next": task.skip_next})
 
     @call(
-        "GET", "/tasks/{id}/next", "next_slots", "The next slots of a task", Role.VIEWER,
+        "GET", "/tasks/{id}/next", "next_slots", "The next slots of a task", Role.VIEWER, scope=ScopeRule.TASK,
         query=NextList, answer=PreviewAnswer,
     )  # fmt: skip
     async def next(self, request: Request) -> Response:
@@ -284,7 +315,7 @@ class TaskCalls:
         return json_response(await self._services.previews.next(task, asked.count, _language(request)))
 
     @call(
-        "POST", "/tasks/{id}/trigger", "trigger_task", "Run a task now", Role.OPERATOR,
+        "POST", "/tasks/{id}/trigger", "trigger_task", "Run a task now", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
     async def trigger(self, request: Request) -> Response:
@@ -297,7 +328,7 @@ class TaskCalls:
         )
 
     @call(
-        "GET", "/tasks/{id}/runs", "list_runs_of_task", "The runs of a task", Role.VIEWER,
+        "GET", "/tasks/{id}/runs", "list_runs_of_task", "The runs of a task", Role.VIEWER, scope=ScopeRule.TASK,
         query=RunsOfTask, answer=RunPage,
     )  # fmt: skip
     async def runs(self, request: Request) -> Response:
@@ -310,7 +341,7 @@ class TaskCalls:
         return page_response([shown_run(run) for run in page.items], page, query.page, query.page_size)
 
     @call(
-        "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task behind which runs wait", Role.VIEWER,
+        "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task behind which runs wait", Role.VIEWER, scope=ScopeRule.TASK,
         answer=KeyLines,
     )  # fmt: skip
     async def keys(self, request: Request) -> Response:
@@ -380,7 +411,7 @@ class ApplyCalls:
         self._applying = Applying(services)
 
     @call(
-        "POST", "/tasks/apply", "apply_tasks", "Bring the tasks of one owner to what a file says", Role.OPERATOR,
+        "POST", "/tasks/apply", "apply_tasks", "Bring the tasks of one owner to what a file says", Role.OPERATOR, scope=ScopeRule.BODY,
         body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from noonbell.service.access import (
     TokenBody,
     TokenList,
     TokenRevoked,
+    scope_of,
     shown,
 )
 from noonbell.service.audit_log import AuditCheck, AuditList, AuditPage, AuditState, expected_heads, shown_state
@@ -32,15 +33,22 @@ class TokenCalls:
         status=201, body=TokenBody, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`token` is shown here, whole, and never again. `queues` names what a token of the role worker may claim from.
-        Refused (403) where no token is asked for: `noonbell token create` makes the first one.
+        """`token` is shown here, whole, and never again. `labels`, `queues` and `job_types` are its scope: it sees and changes
+        tasks that have all of them, and their runs; nothing else is there for it. A worker's token needs its `queues`. Refused (403) where no token is asked for: `noonbell token create` makes the first one.
         """
         if not self._mints:
             raise Forbidden(NOT_MINTED)
         asked = await params.read_body(request, TokenBody, required=True)
         token, secret = await self._access.create(
-            asked.name, asked.role, seconds=asked.expires_in, by=params.actor(request), queues=asked.queues or ()
+            asked.name,
+            asked.role,
+            seconds=asked.expires_in,
+            by=params.actor(request),
+            queues=asked.queues or (),
+            labels=asked.labels,
+            job_types=asked.job_types or (),
         )
+        params.add_to_audit(request, name=token.name, **scope_of(token))
         return json_response({**shown(token), "token": secret}, 201)
 
     @call("GET", "/tokens", "list_tokens", "List tokens", Role.ADMIN, answer=TokenList)

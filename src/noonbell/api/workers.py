@@ -104,8 +104,8 @@ class ProtocolCalls:
         """
         # The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back.
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
-        if (queues := params.queues(request)) is not None:
-            given = await self._bounds.claim(queues, worker_id, given)
+        if (bounds := params.bounds(request)) is not None:
+            given = await self._bounds.claim(bounds, worker_id, given)
         claiming = asyncio.create_task(self._protocol.claim(worker_id, given))
         leaving = asyncio.create_task(_hung_up(request))
         try:
@@ -126,8 +126,8 @@ class ProtocolCalls:
     async def heartbeat(self, request: Request) -> Response:
         """`cancel`: stop it; with a `lease_expires_at`, hand it back too. `lost`: another worker has it, or it is over."""
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
-        if (queues := params.queues(request)) is not None:
-            await self._bounds.worker(queues, worker_id)
+        if (bounds := params.bounds(request)) is not None:
+            await self._bounds.worker(bounds, worker_id)
         return json_response(await self._protocol.heartbeat(worker_id, given))
 
     @call(
@@ -170,8 +170,8 @@ class ProtocolCalls:
     async def _told(self, request: Request) -> tuple[RunId, dict[str, Any]]:
         """The run, and what the worker says of it. A worker's token speaks of runs of its queues alone."""
         run_id, given = params.run_id(request), await read_object(request, required=True)
-        if (queues := params.queues(request)) is not None:
-            await self._bounds.run(queues, run_id, given.get("worker_id"))
+        if (bounds := params.bounds(request)) is not None:
+            await self._bounds.run(bounds, run_id, given.get("worker_id"))
         return run_id, given
 
 

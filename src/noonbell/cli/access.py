@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from noonbell.cli.options import config_option, expect_head_option, load_settings, store_option
+from noonbell.cli.options import config_option, expect_head_option, load_settings, span_option, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 from noonbell.masking import mask_credentials
@@ -40,9 +40,17 @@ def audit_action(action: str, subject: str, **details: Any) -> AuditAction:
 
 T = TypeVar("T")
 
+
+def _scope(token: dict[str, Any]) -> str:
+    """What a token is for, in brackets: labels as NAME=VALUE, queues as they are, job types with `()` behind them."""
+    said = [f"{name}={value}" for name, value in (token["labels"] or {}).items()]
+    said += [*(token["queues"] or ()), *(f"{name}()" for name in token["job_types"] or ())]
+    return f" ({', '.join(said)})" if said else ""
+
+
 COLUMNS = {
     "name": lambda token: token["name"],
-    "role": lambda token: token["role"] + (f" ({', '.join(token['queues'])})" if token["queues"] else ""),
+    "role": lambda token: token["role"] + _scope(token),
     "token": lambda token: token["token"],
     "created": lambda token: ago(token["created_at"]),
     "last used": lambda token: ago(token["used_at"]),
@@ -62,27 +70,55 @@ def token_command() -> None:
     "--role", required=True, type=click.Choice(["viewer", "worker", "operator", "admin"]), help="What it may do."
 )
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="A queue that a worker may claim from; may be given again."
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only for tasks with this label; may be given again."
+)
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="Only for this queue; a worker's token needs one. May be given again.",
+)
+@click.option(
+    "--job-type", "job_types", multiple=True, metavar="NAME", help="Only for this job type; may be given again."
 )
 @click.option("--name", required=True, metavar="NAME", help="Who or what it is for; the audit log shows it.")
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Good for so many days [until it is revoked]."
 )
+@span_option("--expires", is_zero_allowed=False, help="The same with a unit, such as 30d or 12h.")
 @config_option
 @store_option
 def create(
-    role: str, queues: tuple[str, ...], name: str, days: float | None, files: tuple[str, ...], store: str | None
+    role: str,
+    labels: tuple[str, ...],
+    queues: tuple[str, ...],
+    job_types: tuple[str, ...],
+    name: str,
+    days: float | None,
+    expires: float | None,
+    files: tuple[str, ...],
+    store: str | None,
 ) -> None:
     """Print a new token: shown now and never again.
 
-    Where no store is named, the server's own file must be here already.
+    Where no store is named, the server's own file must be here already. With --label, --queue or --job-type the token is for
+    tasks that have all of them, and for their runs: nothing else is there for it.
     """
+    from noonbell.service.access import labels_of, scope_of
+
     seconds = None if days is None else days * 86_400
+    if expires is not None:
+        if days is not None:
+            raise click.UsageError("--days and --expires say the same; give one of them")
+        seconds = expires
+    wanted = labels_of(labels)
 
     async def work(access: Access) -> str:
-        _, secret = await access.create(name, role, seconds=seconds, by=AUDIT_ACTOR, queues=queues)
-        bound = {"queues": list(queues)} if queues else {}
-        await access.note(audit_action("create_token", f"/tokens/{name}", role=role, **bound))
+        token, secret = await access.create(
+            name, role, seconds=seconds, by=AUDIT_ACTOR, queues=queues, labels=wanted, job_types=job_types
+        )
+        await access.note(audit_action("create_token", f"/tokens/{name}", **scope_of(token)))
         return secret
 
     click.echo(_with_access(files, store, work))

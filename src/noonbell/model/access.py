@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskSpec
 
 PREFIX: Final = "nb_"
 SHOWN: Final = 10
@@ -36,6 +37,47 @@ class Role(enum.StrEnum):
         return self is other or (self in (Role.OPERATOR, Role.ADMIN) and order.index(self) > order.index(other))
 
 
+class TokenScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token is for: tasks that have all of `labels`, one of `queues` and one of `job_types`; empty: any.
+
+    Built-in tasks are in no scope. A flow has steps of several queues and job types: only a scope of labels alone holds it.
+    """
+
+    labels: tuple[tuple[str, str], ...] = ()
+    queues: tuple[str, ...] = ()
+    job_types: tuple[str, ...] = ()
+
+    @property
+    def has_one_target(self) -> bool:
+        """Whether queues or job types are named, and so no flow is held."""
+        return bool(self.queues or self.job_types)
+
+    def holds(self, spec: TaskSpec) -> bool:
+        return (
+            all(spec.labels.get(name) == value for name, value in self.labels)
+            and (not self.queues or spec.queue in self.queues)
+            and (not self.job_types or spec.job_type in self.job_types)
+            and not (self.has_one_target and spec.steps)
+        )
+
+    def holds_task(self, task: Task) -> bool:
+        return task.id <= SYSTEM_TASK_IDS and self.holds(task.spec)
+
+    def holds_run(self, task: Task, queue: str | None) -> bool:
+        """A run of the task that is, or was, on that queue."""
+        return self.holds_task(task) and (not self.queues or queue in self.queues)
+
+    def holds_queue(self, name: str) -> bool:
+        """Whether the queue as a whole is in it: only where nothing else narrows what it holds of that queue."""
+        return name in self.queues and not self.labels and not self.job_types
+
+    def __str__(self) -> str:
+        said = [f"label {name}={value}" for name, value in self.labels]
+        said += [f"queue {' or '.join(self.queues)}"] if self.queues else []
+        said += [f"job type {' or '.join(self.job_types)}"] if self.job_types else []
+        return ", ".join(said)
+
+
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A token as it is kept: the secret itself is shown once, when it is made."""
 
@@ -45,13 +87,28 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
     """How it begins."""
     queues: tuple[str, ...] = ()
-    """Of a worker's token: the queues that it is for, one at least. Others have none, and are for all."""
+    """The queues that it is for; empty: all. A worker's token has one at least."""
+    labels: dict[str, str] = {}
+    """The tasks that it is for have all of these."""
+    job_types: tuple[str, ...] = ()
+    """The job types that it is for; empty: all."""
     created_at: Instant
     created_by: str | None = None
     expires_at: Instant | None = None
     revoked_at: Instant | None = None
     used_at: Instant | None = None
     """Roughly: noted once a minute."""
+
+    @property
+    def scope(self) -> TokenScope | None:
+        """None: it is for everything that its role reaches. What a worker's token is bound to, the worker protocol checks."""
+        if self.role is Role.WORKER or not (self.queues or self.labels or self.job_types):
+            return None
+        return self.bounds
+
+    @property
+    def bounds(self) -> TokenScope:
+        return TokenScope(labels=tuple(sorted(self.labels.items())), queues=self.queues, job_types=self.job_types)
 
     def is_good(self, now: int) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

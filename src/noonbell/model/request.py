@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.dedupe import Dedupe
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
@@ -253,6 +254,8 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     status_in: tuple[TaskStatus, ...] = ()
     include_system: bool = False
     include_deleted: bool = False
+    scope: TokenScope | None = None
+    """Only tasks that it holds."""
     sort: str = "id"
     page: int = 1
     page_size: int = 20
@@ -286,6 +289,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: RunId | None = None
     step_id: str | None = None
     """Only with `parent_id`: the runs of one step of that flow."""
+    scope: TokenScope | None = None
+    """Only runs that it holds."""
     sort: str = "-id"
     page: int = 1
     page_size: int = 20

@@ -525,6 +525,8 @@ class Transitions(Protocol):
         by: str | None = None,
         seconds: float | None = None,
         queues: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        job_types: Sequence[str] = (),
     ) -> Token:
         """A token that is good for `seconds`, or until it is revoked. A name that a good one has: AlreadyExists."""
 

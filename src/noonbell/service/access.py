@@ -7,12 +7,12 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.errors import RateLimited, Unauthorized
+from noonbell.errors import InvalidArgument, RateLimited, Unauthorized
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -27,6 +27,7 @@ _FRESH: Final = 5.0
 _MOST_KNOWN: Final = 1_000
 _MOST_SECONDS: Final = 10 * 366 * 86_400
 _MOST_QUEUES: Final = 100
+_MOST_LABELS: Final = 20
 _LOOKUPS: Final = 4
 """Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
 NOT_MINTED: Final = (
@@ -51,8 +52,25 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     role: Annotated[Role, meta("What it may do.")]
+    labels: Annotated[
+        dict[str, str] | None,
+        meta(
+            "Only for tasks that have all of these; not for workers and admins.",
+            max_length=_MOST_LABELS,
+            examples=[{"team": "billing"}],
+        ),
+    ] = None
     queues: Annotated[
-        tuple[str, ...] | None, meta("Role worker: the queues that it may claim from.", max_length=_MOST_QUEUES)
+        tuple[str, ...] | None,
+        meta(
+            "Only for tasks and runs of these queues; role worker: those that it may claim from.",
+            max_length=_MOST_QUEUES,
+            examples=[["mail"]],
+        ),
+    ] = None
+    job_types: Annotated[
+        tuple[str, ...] | None,
+        meta("Only for tasks of these job types.", max_length=_MOST_QUEUES, examples=[["send_mail"]]),
     ] = None
     expires_in: Annotated[
         float | None,
@@ -66,7 +84,9 @@ class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[int, meta(examples=[1])]
     name: Annotated[str, meta(examples=["ci"])]
     role: Annotated[Role, meta(examples=["operator"])]
+    labels: Annotated[dict[str, str] | None, meta(examples=[None])]
     queues: Annotated[list[str] | None, meta(examples=[None])]
+    job_types: Annotated[list[str] | None, meta(examples=[None])]
     token: Annotated[str, meta("How it begins; whole only where it is made.", examples=["nb_Y1kbhna…"])]
     created_at: Moment
     created_by: Annotated[str | None, meta(examples=["ada"])]
@@ -125,17 +145,29 @@ class Access:
         seconds: float | None = None,
         by: str | None = None,
         queues: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        job_types: Sequence[str] = (),
     ) -> tuple[Token, str]:
-        """The token and its secret, which is shown here and nowhere else."""
+        """The token and its secret, which is shown here and nowhere else. `queues`, `labels` and `job_types` are its scope."""
         at = ReadContext(Problems())
-        given = {"name": name, "role": role, "expires_in": seconds, "queues": list(queues) or None}
-        asked = read_into(TokenBody, given, at)
-        if "role" not in at.problems.found and (found := _queues_problem(asked.role, queues)):
-            at.wrong("queues", found)
+        bounds = {"queues": list(queues), "labels": dict(labels or {}), "job_types": list(job_types)}
+        given = {"name": name, "role": role, "expires_in": seconds}
+        asked = read_into(TokenBody, {**given, **{key: value or None for key, value in bounds.items()}}, at)
+        if "role" not in at.problems.found:
+            for field, problem in _scope_problems(asked.role, queues, labels or {}, job_types).items():
+                at.wrong(field, problem)
         at.problems.finish()
         secret = new_secret()
         token = await self._store.create_token(
-            name, asked.role, hash_of(secret), shown=secret[:SHOWN], by=by, seconds=seconds, queues=queues
+            name,
+            asked.role,
+            hash_of(secret),
+            shown=secret[:SHOWN],
+            by=by,
+            seconds=seconds,
+            queues=queues,
+            labels=labels,
+            job_types=job_types,
         )
         return token, secret
 
@@ -204,15 +236,47 @@ class Access:
         return [shown_entry(entry) for entry in await self._store.audit_log(before, limit, actor=actor, **narrowed)]
 
 
-def _queues_problem(role: str, queues: Sequence[str]) -> str | None:
-    if role != Role.WORKER:
-        return f"are for the role {Role.WORKER}; leave them out" if queues else None
-    if not queues:
-        return "are missing; expected the queues that the worker may claim from"
-    if len(queues) > _MOST_QUEUES or len(set(queues)) != len(queues):
-        return f"are {len(queues)}; expected at most {_MOST_QUEUES}, each of them once"
-    wrong = [name for name in queues if name in OWN_QUEUES or not 1 <= len(name) <= 255 or unfit(name) is not None]
-    return f"name {wrong[0][:100]!r}, which no worker can claim from" if wrong else None
+def labels_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Each as NAME=VALUE, each name once; InvalidArgument names `labels`."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidArgument.field("labels", f"name {pair[:100]!r}; expected NAME=VALUE")
+        if name in found:
+            raise InvalidArgument.field("labels", f"name {name[:100]!r} twice; a task has one value of it")
+        found[name] = value
+    return found
+
+
+def scope_of(token: Token) -> dict[str, Any]:
+    """What the audit log says of a new token besides its name."""
+    bounds = {"queues": list(token.queues), "labels": token.labels, "job_types": list(token.job_types)}
+    return {"role": token.role, **{name: value for name, value in bounds.items() if value}}
+
+
+def _scope_problems(
+    role: str, queues: Sequence[str], labels: Mapping[str, str], job_types: Sequence[str]
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if role == Role.ADMIN:
+        given = {"queues": queues, "labels": labels, "job_types": job_types}
+        return {name: f"are not for the role {Role.ADMIN}, which is for all" for name, value in given.items() if value}
+    if role == Role.WORKER and labels:
+        found["labels"] = f"are not for the role {Role.WORKER}: a worker claims by queue and job type; leave them out"
+    if role == Role.WORKER and not queues:
+        found["queues"] = "are missing; expected the queues that the worker may claim from"
+    for field, names in (("queues", queues), ("job_types", job_types)):
+        if len(names) > _MOST_QUEUES or len(set(names)) != len(names):
+            found[field] = f"are {len(names)}; expected at most {_MOST_QUEUES}, each of them once"
+        elif wrong := [name for name in names if not 1 <= len(name) <= 255 or unfit(name) is not None]:
+            found[field] = f"name {wrong[0][:100]!r}, which no task can have"
+    if role == Role.WORKER and (own := [name for name in queues if name in OWN_QUEUES]):
+        found["queues"] = f"name {own[0][:100]!r}, which no worker can claim from"
+    for name, value in labels.items():
+        if not 1 <= len(name) <= 255 or "=" in name or len(value) > 255 or unfit(name + value) is not None:
+            found["labels"] = f"name {name[:100]!r}, a label that no task can have"
+    return found
 
 
 class LoginThrottle:
@@ -246,7 +310,10 @@ class LoginThrottle:
 
 
 def shown(token: Token) -> dict[str, Any]:
-    return plain(filled(ShownToken, token, queues=list(token.queues) or None, token=f"{token.shown}…"))
+    bounds = {"queues": list(token.queues), "labels": token.labels, "job_types": list(token.job_types)}
+    return plain(
+        filled(ShownToken, token, token=f"{token.shown}…", **{key: each or None for key, each in bounds.items()})
+    )
 
 
 _MOST_COUNTED: Final = 10_000

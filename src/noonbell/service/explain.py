@@ -39,7 +39,7 @@ from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.policy.workers import WorkerNeeds, lack, takes_runs
 from noonbell.ports import Store
-from noonbell.service import explain_after
+from noonbell.service import explain_after, scope
 from noonbell.service.account import SlotOutcome, TaskHistory, task_history
 from noonbell.service.explain_after import UpstreamFinding
 from noonbell.service.extras import how_to_install
@@ -698,7 +698,7 @@ def _no_worker(missing: Lack, wait: Wait, queue: str, workers: Sequence[WorkerIn
     found = BlockedReason("no_worker", _SENTENCES[missing], facts=facts)
     if missing is Lack.LABELS:
         found.facts["names"] = named(_missing_labels(wait.labels, queue, workers))
-    if missing is Lack.JOB_TYPE:
+    if missing is Lack.JOB_TYPE and scope.current() is None:  # the names of other jobs are not for a token with a scope
         known = {name for one in workers if takes_runs(one) and queue in one.queues for name in one.job_types or ()}
         known.discard(CALL_TYPE)
         found.more.append(("and_known", {"types": named(sorted(known))}))

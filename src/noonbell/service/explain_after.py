@@ -15,6 +15,7 @@ from noonbell.model.run import FINAL, Run, RunId
 from noonbell.model.task import TaskId
 from noonbell.policy import joins as policy
 from noonbell.ports import Store
+from noonbell.service import scope
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class UpstreamFinding:
 
 async def names_of(store: Store, after: After) -> dict[int, str]:
     found = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
-    names = {int(task.id): task.name for task in found}
+    names = {int(task.id): task.name for task in scope.held(found)}
     return {id_: names[id_] for id_ in after.upstream_ids if id_ in names}
 
 

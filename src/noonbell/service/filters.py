@@ -22,6 +22,7 @@ from noonbell.model.request import Page, RunQuery, TaskQuery
 from noonbell.model.run import Origin, RunId, RunStatus
 from noonbell.model.task import TaskId, TaskStatus
 from noonbell.ports import Store
+from noonbell.service import scope
 
 T = TypeVar("T")
 Q = TypeVar("Q", RunQuery, TaskQuery)
@@ -182,6 +183,7 @@ def task_query(found: TaskFilter, at: ReadContext) -> TaskQuery:
         queue=found.queue,
         managed_by=found.managed_by,
         include_system=found.include_system,
+        scope=scope.current(),
         **(_paging(found, at) if isinstance(found, TaskList) else {}),
     )
 
@@ -232,6 +234,7 @@ async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: Ta
         until=found.until,
         parent_id=None if found.parent_id is None else RunId(found.parent_id),
         step_id=found.step,
+        scope=scope.current(),
         look=LOOKED_AT,
         count_to=COUNTED,
         **(_paging(found, at) if isinstance(found, RunList) else {}),

@@ -20,6 +20,7 @@ from noonbell.model.request import IfFinished, Publication, PublishOutcome, Publ
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store, Wakeup
+from noonbell.service import scope
 from noonbell.service.filters import BY_NAME, TaskRef, is_name
 from noonbell.service.tasks import Tasks
 from noonbell.when.due import Bounds, first
@@ -158,6 +159,8 @@ class Publishing:
             raise InvalidArgument.field("runs", f"are {len(given)}; expected 1 to {MOST_RUNS}")
         problems = Problems()
         ids = await self._ids_of(given, problems)
+        if not problems.found:
+            await scope.check_tasks(self._store, ids)
         publications = []
         for index, (each, task_id) in enumerate(zip(given, ids, strict=True)):
             if problems.are_enough:
@@ -176,7 +179,7 @@ class Publishing:
         """`field` is where the task was named, if not in the path."""
         if not isinstance(ref, str):
             return ref
-        task = await self._store.task_named(ref)
+        task = next(iter(scope.held(filter(None, [await self._store.task_named(ref)]))), None)
         if task is None and field is not None:
             raise NotFound(f"{field}: there is no task named {ref!r}", details={field: "there is no such task"})
         if task is None:

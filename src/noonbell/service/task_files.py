@@ -23,7 +23,7 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import instant_of, rfc3339, slot_of
-from noonbell.errors import AlreadyExists, InvalidArgument, NoonbellError, NotFound, VersionConflict
+from noonbell.errors import AlreadyExists, Forbidden, InvalidArgument, NoonbellError, NotFound, VersionConflict
 from noonbell.fields import Moment, brief, meta, table
 from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.masking import masked_env
@@ -31,7 +31,7 @@ from noonbell.model.account import Activity
 from noonbell.model.request import TaskQuery
 from noonbell.model.task import MESSAGE_FIELDS, WHEN_FIELDS, ExecType, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.joins import closed_path
-from noonbell.service import tasks
+from noonbell.service import scope, tasks
 from noonbell.service.filters import every
 from noonbell.service.secrets import (
     MASK,
@@ -312,7 +312,7 @@ async def _upstream_problems(services: Services, declared: Sequence[Mapping[str,
     """Tasks to run after that are neither declared nor there, and a cycle, also over tasks that are not declared."""
     before = {str(fields.get("name")): _upstreams_in(fields) for fields in declared}
     ids = sorted({TaskId(each) for listed in before.values() for each in listed if isinstance(each, int)})
-    named = {task.id: task.name for task in await services.store.tasks_by_id(ids)} if ids else {}
+    named = {task.id: task.name for task in scope.held(await services.store.tasks_by_id(ids))} if ids else {}
     graph = {
         name: [str(named.get(TaskId(each), each)) if isinstance(each, int) else each for each in listed]
         for name, listed in before.items()
@@ -321,7 +321,7 @@ async def _upstream_problems(services: Services, declared: Sequence[Mapping[str,
     layer = {each for listed in graph.values() for each in listed} - graph.keys()
     first = True
     while layer:
-        found = await services.store.tasks_named(layer)
+        found = {task.name: task for task in scope.held((await services.store.tasks_named(layer)).values())}
         if first:
             problems = {
                 f"{path}[{name}].after.tasks[{number}].task": f"is {each!r}; there is no such task"
@@ -542,7 +542,9 @@ class _One:
         return None if is_same else Replacement(task.id, fields, self._refuse)
 
     def _refuse(self, task: Task) -> None:
-        """What is not ours, and what is not as the caller has seen it."""
+        """What is not ours, what is outside the scope of the request, and what is not as the caller has seen it."""
+        if not scope.held([task]):
+            raise Forbidden(f"task {task.name!r} is none of those that this token is for: {scope.current()}")
         owner = task.spec.managed_by
         if owner != self._owner and (owner == SYSTEM or not self._may_adopt(owner)):
             raise _Foreign(owner)
@@ -586,7 +588,7 @@ async def _delete_together(services: Services, gone: Sequence[Task], *, by: str)
 
 
 async def _prune(services: Services, owner: str, names: Collection[str], *, by: str, dry_run: bool) -> list[str]:
-    found = every(services.store.tasks, TaskQuery(managed_by=owner, include_system=True))
+    found = every(services.store.tasks, TaskQuery(managed_by=owner, include_system=True, scope=scope.current()))
     gone = [task async for task in found if task.name not in names and task.spec.managed_by == owner]
     if not dry_run:
         for start in range(0, len(gone), tasks.MOST_TASKS):

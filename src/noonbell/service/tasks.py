@@ -33,7 +33,7 @@ from noonbell.model.task import (
     target_kind,
 )
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
-from noonbell.service import secrets
+from noonbell.service import scope, secrets
 from noonbell.service.audit_log import note_commands
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
 from noonbell.service.secrets import (
@@ -184,6 +184,7 @@ class Tasks:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
         check_new(given)
         draft = self._sealed(read_task(given, await self._store.about_now(), self._rules))
+        await self._admit([draft.spec])
         status = draft.status or TaskStatus.ENABLED
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
         self._wake_planner([task])
@@ -204,6 +205,7 @@ class Tasks:
             status = draft.status or TaskStatus.ENABLED
             new.append(NewTask(spec=draft.spec, status=status, by=by, skip_next=draft.skip_next or 0))
         problems.finish()
+        await self._admit([one.spec for one in new])
         made = await self._store.create_tasks(new)
         self._wake_planner(made)
         note_commands(made)
@@ -212,7 +214,36 @@ class Tasks:
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
         """What `create` would make of it; nothing is written."""
         check_new(given)
-        return self._sealed(read_task(given, await self._store.now(), self._rules)).spec
+        spec = self._sealed(read_task(given, await self._store.now(), self._rules)).spec
+        scope.check_spec(spec)
+        return spec
+
+    async def _admit(self, specs: Sequence[TaskSpec]) -> None:
+        """Forbidden, if the scope of the request does not hold one of these new tasks, or what it is to run after."""
+        if scope.current() is None:
+            return
+        for spec in specs:
+            scope.check_spec(spec)
+        together = {spec.name for spec in specs}
+        for spec in specs:
+            if spec.after is not None:
+                others = tuple(each for each in spec.after.tasks if each.task not in together)
+                await scope.check_upstreams(self._store, msgspec.structs.replace(spec.after, tasks=others))
+
+    async def _admit_changes(
+        self, changes: Iterable[tuple[TaskId, Mapping[str, Any]]], now: Instant, *, partial: bool
+    ) -> None:
+        """Before tasks are held: NotFound for one outside the scope of the request, Forbidden for new upstreams outside.
+
+        What a task must be before and after the change, `_edited` checks while it is held.
+        """
+        if scope.current() is None:
+            return
+        wanted = dict(changes)
+        await scope.check_tasks(self._store, list(wanted))
+        for task in await self._store.tasks_by_id(sorted(wanted)):
+            after = self._edited(task, wanted[task.id], now, partial=partial).spec.after
+            await scope.check_upstreams(self._store, after, task.spec.after)
 
     async def draft_of_change(self, task: Task, given: Mapping[str, Any]) -> Draft:
         """What a full `change` would make of the task; nothing is written. Upstreams that are there are named by id."""
@@ -232,7 +263,7 @@ class Tasks:
         """Of the tasks that these run after, by id; but for those that are deleted."""
         ids = {id_ for task in tasks if task.spec.after is not None for id_ in task.spec.after.upstream_ids}
         found = await self._store.tasks_by_id([TaskId(id_) for id_ in sorted(ids)]) if ids else []
-        return {task.id: task.name for task in found if task.deleted_at is None}
+        return {task.id: task.name for task in scope.held(found) if task.deleted_at is None}
 
     def opened(self, task: Task) -> Task:
         """The task with its secrets opened: for a caller that reads its fields anew. Not for answers."""
@@ -246,6 +277,7 @@ class Tasks:
         task = await (self._store.task_named(ref) if isinstance(ref, str) else self._store.task(ref))
         if task is None or (task.deleted_at is not None and not deleted):
             raise NotFound("there is no such task")
+        scope.check_task(task)
         return task
 
     async def show(self, task: Task, doing: Activity | None = None) -> dict[str, Any]:
@@ -286,6 +318,7 @@ class Tasks:
         """
         task_id = (await self.get(ref)).id
         now = await self._store.now()
+        await self._admit_changes([(task_id, given)], now, partial=partial)
         expect_version = _expected(given, expect_version)
 
         def edit(task: Task) -> TaskChange:
@@ -306,6 +339,7 @@ class Tasks:
             one.inspect(task)
             return self._edited(task, one.given, now, partial=False)
 
+        await self._admit_changes([(one.task_id, one.given) for one in wanted], now, partial=False)
         edits = [TaskEdit(one.task_id, functools.partial(edit, one=one)) for one in wanted]
         changed = await self._store.change_tasks(edits, by=by)
         self._wake(changed)
@@ -316,13 +350,16 @@ class Tasks:
         """Up to 10,000 partial changes in one transaction, or none; each names its task by `id`."""
         now, problems = await self._store.now(), Problems()
         edits: list[TaskEdit] = []
+        wanted: list[tuple[TaskId, Mapping[str, Any]]] = []
         places = _Places(problems)
         async for index, fields in _each_of(given, problems):
             task_id, version = places.read(index, fields)
+            wanted.append((task_id, fields))
             edits.append(
                 TaskEdit(task_id, functools.partial(self._edited, given=fields, now=now, partial=True), version)
             )
         problems.finish()
+        await self._admit_changes(wanted, now, partial=True)
         changed = await self._store.change_tasks(edits, by=by)
         self._wake(changed)
         note_commands(changed)
@@ -347,16 +384,23 @@ class Tasks:
             task_id, version = places.read(index, fields)
             versions[task_id] = version
         problems.finish()
-        deleted = await self._store.delete_tasks(
-            versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge, force=removal.force
-        )
+        scope.check_force(force=removal.force)
+        await scope.check_tasks(self._store, list(versions))
+        try:
+            deleted = await self._store.delete_tasks(
+                versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge, force=removal.force
+            )
+        except InvalidState as error:
+            raise scope.without_names(error) from None
         self._wake(deleted)
         return deleted
 
     def _edited(self, task: Task, given: Mapping[str, Any], now: Instant, *, partial: bool) -> TaskChange:
+        scope.check_task(task)
         plain = self.opened(task)
         fields = merged(plain, given) if partial else replaced(plain, given)
         draft = self._drafted(task, fields, now)
+        scope.check_spec(draft.spec)
         return TaskChange(spec=draft.spec, status=_turned(task, draft.status), skip_next=draft.skip_next)
 
     def _drafted(self, task: Task, fields: dict[str, Any], now: Instant) -> Draft:
@@ -414,14 +458,18 @@ class Tasks:
         by: str | None = None,
         expect_version: int | None = None,
     ) -> Task:
-        task = await self._store.delete_task(
-            (await self.get(ref)).id,
-            by=by,
-            cancel_running=removal.cancel_running,
-            purge=removal.purge,
-            force=removal.force,
-            expect_version=expect_version,
-        )
+        scope.check_force(force=removal.force)
+        try:
+            task = await self._store.delete_task(
+                (await self.get(ref)).id,
+                by=by,
+                cancel_running=removal.cancel_running,
+                purge=removal.purge,
+                force=removal.force,
+                expect_version=expect_version,
+            )
+        except InvalidState as error:
+            raise scope.without_names(error) from None
         self._wake([task])
         return task
 

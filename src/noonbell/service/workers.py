@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Protocol
 
 import msgspec
@@ -17,10 +17,11 @@ from noonbell.errors import Forbidden, InvalidId, InvalidState, NotFound
 from noonbell.fields import Moment, filled, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
-from noonbell.model.task import OWN_QUEUES, TaskId
+from noonbell.model.task import OWN_QUEUES, Task, TaskId
 from noonbell.model.worker import (
     PART_OF,
     SERVE,
@@ -145,51 +146,67 @@ _MOST_KNOWN: Final = 10_000
 class _Store(Protocol):
     async def run(self, run_id: RunId) -> Run | None: ...
 
+    async def run_task(self, run_id: RunId) -> Task | None: ...
+
     async def workers(self) -> list[WorkerInfo]: ...
 
 
 class WorkerBounds:
     def __init__(self, store: _Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._monotonic = store, monotonic
-        self._known: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._known: dict[tuple[str, TokenScope], float] = {}
 
-    async def claim(self, queues: tuple[str, ...], worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the claim asks for; without `queues`, all of the token's. Forbidden where it asks for others."""
-        asked = given.get("queues")
-        if asked is None:
-            asked = list(queues)
-        if isinstance(asked, list):
-            others = [str(name) for name in asked if name not in queues]
+    async def claim(self, bounds: TokenScope, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the claim asks for; without `queues` or `job_types`, all of the token's. Forbidden where it asks for others."""
+        found = dict(given)
+        for field, mine in (("queues", bounds.queues), ("job_types", bounds.job_types)):
+            if mine and found.get(field) is None:
+                found[field] = list(mine)
+            asked = found.get(field)
+            others = [str(name) for name in asked if name not in mine] if mine and isinstance(asked, list) else []
             if others:
-                raise Forbidden(f"this token is for {_named(queues)}, and not for {_named(others[:5])}")
-        await self.worker(queues, worker_id)
-        return {**given, "queues": asked}
+                raise Forbidden(f"this token is for {_named(mine, field)}, and not for {_named(others[:5], field)}")
+        await self.worker(bounds, worker_id)
+        return found
 
-    async def worker(self, queues: tuple[str, ...], worker_id: Any) -> None:
-        """Forbidden for the name of a worker that works on other queues too: its leases are not this token's."""
+    async def worker(self, bounds: TokenScope, worker_id: Any) -> None:
+        """Forbidden for the name of a worker that works on other queues or job types: its leases are not this token's."""
         if not isinstance(worker_id, str):
             return  # no name: reading the call refuses it
-        known = (worker_id, queues)
+        known = (worker_id, bounds)
         now = self._monotonic()
         if now - self._known.get(known, -_FRESH) < _FRESH:
             return
         there = next((one for one in await self._store.workers() if one.id == worker_id), None)
-        if there is not None and not set(there.queues) <= set(queues):
-            raise Forbidden(f"there is a worker {worker_id!r} on other queues; this token is for {_named(queues)}")
+        if there is not None and not set(there.queues) <= set(bounds.queues):
+            raise Forbidden(
+                f"there is a worker {worker_id!r} on other queues; this token is for {_named(bounds.queues)}"
+            )
+        types = None if there is None else there.job_types
+        if there is not None and bounds.job_types and (types is None or not set(types) <= set(bounds.job_types)):
+            raise Forbidden(
+                f"there is a worker {worker_id!r} of other job types;"
+                f" this token is for {_named(bounds.job_types, 'job_types')}"
+            )
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[known] = now
 
-    async def run(self, queues: tuple[str, ...], run_id: RunId, worker_id: Any) -> None:
-        """Forbidden for a run of another queue, held or not."""
+    async def run(self, bounds: TokenScope, run_id: RunId, worker_id: Any) -> None:
+        """Forbidden for a run of another queue or job type, held or not."""
         run = await self._store.run(run_id)
-        if run is not None and run.queue not in queues:
-            raise Forbidden(f"this token is for {_named(queues)}, and the run is in another")
-        await self.worker(queues, worker_id)
+        if run is not None and run.queue not in bounds.queues:
+            raise Forbidden(f"this token is for {_named(bounds.queues)}, and the run is in another")
+        if run is not None and bounds.job_types:
+            task = await self._store.run_task(run_id)
+            if task is None or task.spec.job_type not in bounds.job_types:
+                raise Forbidden(f"this token is for {_named(bounds.job_types, 'job_types')}, and the run is of another")
+        await self.worker(bounds, worker_id)
 
 
-def _named(queues: tuple[str, ...] | list[str]) -> str:
-    return f"queue{'s' if len(queues) > 1 else ''} {', '.join(map(repr, queues))}"
+def _named(names: Sequence[str], field: str = "queues") -> str:
+    word = field.replace("_", " ").removesuffix("s")
+    return f"{word}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 LONGEST_WAIT: Final = 30

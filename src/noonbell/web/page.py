@@ -125,6 +125,8 @@ async def _admitted(ctx: PageContext, page: PageRoute) -> Token | None:
             raise RateLimited(said, details=error.details) from None
     if token is not None and page.role is not None and not token.role.includes(page.role):
         raise Forbidden(ctx.words("error.role", needed=page.role, role=token.role))
+    if token is not None and page.role is not None and token.scope is not None:
+        raise Forbidden(ctx.words("error.scope", scope=token.scope))
     return token
 
 

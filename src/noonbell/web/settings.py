@@ -22,7 +22,7 @@ from noonbell.model.request import TaskQuery
 from noonbell.model.task import Task, TaskSpec
 from noonbell.sealing import is_sealed
 from noonbell.service import doctor
-from noonbell.service.access import Access
+from noonbell.service.access import Access, labels_of, scope_of
 from noonbell.service.retention import Keep
 from noonbell.service.secrets import MASK, credentials, is_secret
 from noonbell.settings.kinds import sqlite_file
@@ -77,7 +77,7 @@ async def show_general(ctx: PageContext) -> Response:
     )
 
 
-_NOTHING: Final = {"name": "", "role": "viewer", "queues": "", "days": "90"}
+_NOTHING: Final = {"name": "", "role": "viewer", "labels": "", "queues": "", "job_types": "", "days": "90"}
 TOKENS_PATH: Final = "/settings/tokens"
 
 
@@ -118,15 +118,24 @@ async def make_token(ctx: PageContext) -> Response:
     given = await ctx.fields()
     name = given.get("name", "").strip()
     try:
-        queues = [part.strip() for part in given.get("queues", "").split(",") if part.strip()]
-        _, secret = await _access(ctx).create(
-            name, given.get("role", ""), seconds=_seconds(given), by=ctx.actor, queues=queues
+        token, secret = await _access(ctx).create(
+            name,
+            given.get("role", ""),
+            seconds=_seconds(given),
+            by=ctx.actor,
+            queues=_parts(given, "queues"),
+            labels=labels_of(_parts(given, "labels")),
+            job_types=_parts(given, "job_types"),
         )
     except (InvalidArgument, AlreadyExists) as error:
         found = problems_by_box(error, _NOTHING, lambda name: "days" if name == "expires_in" else name)
         return await show_tokens(ctx, given={field: given.get(field, "") for field in _NOTHING}, problems=found)
-    ctx.subject, ctx.details = f"/tokens/{name}", {"role": given["role"], **({"queues": queues} if queues else {})}
+    ctx.subject, ctx.details = f"/tokens/{name}", scope_of(token)
     return await show_tokens(ctx, made=(name, secret))
+
+
+def _parts(given: Mapping[str, str], field: str) -> list[str]:
+    return [part.strip() for part in given.get(field, "").split(",") if part.strip()]
 
 
 def _seconds(given: Mapping[str, str]) -> float | None:

@@ -206,7 +206,7 @@ async def test_streams_end_when_the_hub_is_closed(quick_api: Api):
 
 
 async def test_silence_is_broken_by_comments(quick_api: Api):
-    app = Starlette(routes=routes(endpoints(quick_api.parts.hub, keep_alive=0.01)))
+    app = Starlette(routes=routes(endpoints(quick_api.parts.hub, quick_api.store, keep_alive=0.01)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}/api/v1/events"

@@ -515,7 +515,9 @@ class TokenJson(TypedDict):
     id: int
     name: str
     role: Literal["viewer", "worker", "operator", "admin"]
+    labels: dict[str, str] | None
     queues: list[str] | None
+    job_types: list[str] | None
     token: str
     created_at: str
     created_by: str | None
@@ -536,7 +538,9 @@ class TokenRevokedJson(TypedDict):
 class TokenWriteInput(TypedDict):
     name: str
     role: Literal["viewer", "worker", "operator", "admin"]
+    labels: NotRequired[Mapping[str, str] | None]
     queues: NotRequired[Sequence[str] | None]
+    job_types: NotRequired[Sequence[str] | None]
     expires_in: NotRequired[float | None]
 
 

@@ -7,7 +7,7 @@ row that changed meanwhile is left to the next pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,8 @@ from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewNumbers
 
 _TOKEN = Record(Token)
 _SELECT = f"select {_TOKEN.select()} from tokens"
+_BOUNDS = ("queues", "labels", "job_types")
+"""Null where the token is for all."""
 _USED = 60 * SECOND
 _ENTRY = Record(AuditEntry)
 _NOTHING = AuditAction(actor=None, action="")
@@ -38,6 +40,8 @@ def create_token(
     by: str | None = None,
     seconds: float | None = None,
     queues: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    job_types: Sequence[str] = (),
 ) -> Work[Token]:
     taken = yield Fetch("select 1 from tokens where live_name = :name", {"name": name})
     if taken:
@@ -50,13 +54,14 @@ def create_token(
         role=role,
         shown=shown,
         queues=tuple(queues),
+        labels=dict(labels or {}),
+        job_types=tuple(job_types),
         created_at=now,
         created_by=by,
         expires_at=None if seconds is None else Instant(now + round(seconds * SECOND)),
     )
     row = dict(zip(_TOKEN.columns, _TOKEN.row(token), strict=True)) | {"live_name": name, "hash": hashed}
-    if not queues:
-        del row["queues"]
+    row = {name: value for name, value in row.items() if name not in _BOUNDS or getattr(token, name)}
     yield insert("tokens", **row)
     return token
 

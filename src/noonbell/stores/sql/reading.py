@@ -14,6 +14,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
+from noonbell.model.access import TokenScope
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.event import LogLine
 from noonbell.model.request import Page, RunInput, TaskQuery, share_of
@@ -168,6 +169,34 @@ def _task_conditions(query: TaskQuery, params: dict[str, Any]) -> list[str]:
         conditions.append(f"t.id in (select task_id from task_labels where name = :label_in and value in ({values}))")
     if query.status_in:
         conditions.append(f"t.status in ({_listed('status', query.status_in, params)})")
+    if query.scope is not None:
+        conditions += _held(query.scope, params)
+    return conditions
+
+
+def _held(scope: TokenScope, params: dict[str, Any]) -> list[str]:
+    """What `TokenScope.holds_task` says, of the task `t`."""
+    conditions = [f"t.id <= {SYSTEM_TASK_IDS}"]
+    for index, (name, value) in enumerate(scope.labels):
+        params[f"held_label_{index}"], params[f"held_value_{index}"] = name, value
+        conditions.append(
+            f"t.id in (select task_id from task_labels where name = :held_label_{index} and value = :held_value_{index})"
+        )
+    if scope.queues:
+        conditions.append(f"t.queue in ({_listed('held_queue', scope.queues, params)})")
+    if scope.job_types:
+        conditions.append(f"t.job_type in ({_listed('held_type', scope.job_types, params)})")
+    if scope.has_one_target:
+        conditions.append("(t.steps is null or t.steps = '[]')")
+    return conditions
+
+
+def held_runs(scope: TokenScope, params: dict[str, Any]) -> list[str]:
+    """What `TokenScope.holds_run` says, of the run `r`."""
+    # Said so, the tasks are a list that is made once.
+    conditions = [f"(r.task_id in (select t.id from tasks t where {' and '.join(_held(scope, params))})) is true"]
+    if scope.queues:
+        conditions.append(f"r.queue in ({_listed('held_queue', scope.queues, params)})")
     return conditions
 
 

@@ -160,6 +160,8 @@ def _filters(query: RunQuery, params: dict[str, Any]) -> tuple[str, ...]:
     for name in ("task_id", "parent_id", "worker_id"):
         if getattr(query, name) is not None:
             params[name] = getattr(query, name)
+    if query.scope is not None:
+        found += reading.held_runs(query.scope, params)
     return tuple(found)
 
 

@@ -1,0 +1,110 @@
+"""The scope of the token that the request under way came with: which tasks, runs and queues it may see and change.
+
+The API's guard sets it before an endpoint runs, and looks up the task, run or queue that the address names. What a body names
+is checked here, by the services; lists get it with their query, and the store leaves out what it does not hold. Code that
+serves no request, and requests without such a token, have none and are not limited.
+
+What is outside is not there: NotFound, as if it did not exist. A change that would leave the scope is Forbidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextvars import ContextVar
+from typing import TypeVar
+
+from noonbell.errors import Forbidden, InvalidState, NotFound
+from noonbell.model.access import TokenScope
+from noonbell.model.join import After
+from noonbell.model.run import RunId
+from noonbell.model.task import Task, TaskId, TaskSpec
+from noonbell.ports import Store
+
+_current: ContextVar[TokenScope | None] = ContextVar("noonbell_scope", default=None)
+T = TypeVar("T", bound=Task)
+
+
+def limit_to(scope: TokenScope | None) -> None:
+    """From here on, the request under way sees and changes only what the scope holds; None: everything."""
+    _current.set(scope)
+
+
+def current() -> TokenScope | None:
+    return _current.get()
+
+
+def held(tasks: Iterable[T]) -> list[T]:
+    """Those that the scope holds."""
+    scope = _current.get()
+    return list(tasks) if scope is None else [task for task in tasks if scope.holds_task(task)]
+
+
+def check_task(task: Task | None) -> None:
+    """NotFound for a task outside."""
+    scope = _current.get()
+    if scope is not None and (task is None or not scope.holds_task(task)):
+        raise NotFound("there is no such task")
+
+
+def check_spec(spec: TaskSpec) -> None:
+    """Forbidden for what a task must not become."""
+    scope = _current.get()
+    if scope is not None and not scope.holds(spec):
+        flow = "; a flow needs a token without queues and job types" if spec.steps and scope.has_one_target else ""
+        raise Forbidden(f"this token is for tasks with {scope}, and {spec.name!r} would be another{flow}")
+
+
+async def check_upstreams(store: Store, after: After | None, before: After | None = None) -> None:
+    """Forbidden for a task that would run after one outside. Those that it runs after already may stay."""
+    scope = _current.get()
+    if scope is None or after is None:
+        return
+    kept = set() if before is None else {each.task for each in before.tasks}
+    wanted = {each.task for each in after.tasks} - kept
+    names = {each for each in wanted if isinstance(each, str)}
+    found = list((await store.tasks_named(names)).values())
+    found += await store.tasks_by_id([TaskId(each) for each in wanted if isinstance(each, int)])
+    known = {key for task in found if scope.holds_task(task) for key in (task.name, int(task.id))}
+    if outside := sorted(str(each) for each in wanted if each not in known):
+        raise Forbidden(f"after names {outside[0]!r}, and this token is for tasks with {scope}")
+
+
+async def check_tasks(store: Store, ids: Collection[TaskId]) -> None:
+    """NotFound, if one of them is outside."""
+    if _current.get() is None:
+        return
+    found = {task.id: task for task in await store.tasks_by_id(sorted(set(ids)))}
+    for task_id in ids:
+        check_task(found.get(task_id))
+
+
+async def check_named(store: Store, ref: TaskId | str) -> None:
+    check_task(await (store.task_named(ref) if isinstance(ref, str) else store.task(ref)))
+
+
+async def check_run(store: Store, run_id: RunId) -> None:
+    """NotFound for a run outside."""
+    scope = _current.get()
+    if scope is None:
+        return
+    run = await store.run(run_id)
+    task = None if run is None else await store.task(run.task_id)
+    if run is None or task is None or not scope.holds_run(task, run.queue):
+        raise NotFound("there is no such run")
+
+
+def check_queue(name: str) -> None:
+    scope = _current.get()
+    if scope is not None and not scope.holds_queue(name):
+        raise Forbidden(f"this token is for {scope}, and not for the queue {name!r} as a whole")
+
+
+def check_force(*, force: bool) -> None:
+    """Deleting with force changes the tasks that follow, which may be outside."""
+    if force and (scope := _current.get()) is not None:
+        raise Forbidden(f"this token is for {scope}; force changes the tasks that follow, which it may not know")
+
+
+def without_names(error: InvalidState) -> InvalidState:
+    """The refusal to delete, without the names of tasks that follow."""
+    return error if _current.get() is None else InvalidState("it cannot be deleted as it stands: other tasks follow it")
