@@ -48,6 +48,14 @@ def test_a_store_that_does_not_answer(nodes, scheme):
     assert "hunter2" not in line
 
 
+@pytest.mark.parametrize("server", ["postgres_url", "mysql_url"])
+def test_a_database_that_is_not_there(nodes, server, request):
+    address = f"{request.getfixturevalue(server).rpartition('/')[0]}/no_such_database"
+    code, line = refusal(nodes.launch("--store", address, "--port", "0"))
+    assert (code, "no_such_database" in line) == (8, True)
+    assert "make it first" in line
+
+
 def test_a_folder_that_is_not_there(nodes, tmp_path):
     code, line = refusal(nodes.launch("--store", f"sqlite:///{tmp_path}/nowhere/bell.db", "--port", "0"))
     assert code == 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -122,7 +123,10 @@ def create(
         return secret
 
     click.echo(_with_access(files, store, work))
-    talk(f"good for servers on {mask_credentials(load_settings(files, store__url=store).settings.store.url)}")
+    loaded = load_settings(files, store__url=store)
+    talk(f"good for servers on {mask_credentials(loaded.settings.store.url)}")
+    if loaded.origins["store.url"] == "default" and (server := os.environ.get("NOONBELL_URL")):
+        talk(f"no store was named: if the server at {server} works on another one, name that with --store")
 
 
 @token_command.command("list")

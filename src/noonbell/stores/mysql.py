@@ -121,6 +121,7 @@ _SESSION: dict[str, Any] = {
 _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
+_NO_DATABASE = 1049
 _OF_THE_CALL = frozenset(
     {1064, 1110, 1118, 1136, 1153, 1264, 1265, 1292, 1300, 1366, 1406, 1690, 3140, 3141, 3819, 4025}
 )
@@ -628,6 +629,8 @@ def _translated(error: Exception) -> Exception:
         return Conflict(str(error))
     if isinstance(error, mysql_errors.DataError | mysql_errors.IntegrityError) or code in _OF_THE_CALL:
         return error
+    if code == _NO_DATABASE:
+        return StoreUnavailable(f"MySQL: {_said(error)}; make it first: CREATE DATABASE")
     if isinstance(error, OSError | mysql_errors.MySQLError):
         return StoreUnavailable(f"MySQL: {_said(error)}")
     return error

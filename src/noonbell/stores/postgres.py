@@ -763,6 +763,8 @@ def _translated(error: BaseException) -> Exception:
             f"PostgreSQL: {error}. A connection pooler such as PgBouncer answers at this address: set store.pooler: transaction, or name the"
             " server itself in store.url"
         )
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return StoreUnavailable(f"PostgreSQL: {error}; make it first: createdb, or CREATE DATABASE")
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):

@@ -26,3 +26,13 @@ def test_the_file_of_a_server_that_has_run_here_is_found(noonbell, tmp_path, mon
     assert noonbell("migrate", "--store", "sqlite:///noonbell.db")[0] == 0
     code, _, err = noonbell("token", "create", "--role", "viewer", "--name", "ada")
     assert (code, "noonbell.db" in err) == (0, True)
+
+
+def test_where_a_server_is_named_and_no_store_the_reader_is_told_that_they_may_differ(noonbell, monkeypatch):
+    monkeypatch.delenv("NOONBELL_STORE__URL", raising=False)
+    monkeypatch.setenv("NOONBELL_URL", "http://bell.internal:9000")
+    assert noonbell("migrate", "--store", "sqlite:///noonbell.db")[0] == 0
+    code, _, err = noonbell("token", "create", "--role", "viewer", "--name", "ada")
+    assert (code, "http://bell.internal:9000" in err, "--store" in err) == (0, True, True)
+    code, _, err = noonbell("token", "create", "--role", "viewer", "--name", "bob", "--store", "sqlite:///noonbell.db")
+    assert (code, "http://bell.internal:9000" in err) == (0, False)
