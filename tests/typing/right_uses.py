@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict, assert_type
@@ -57,6 +57,25 @@ async def pools() -> AsyncIterator[None]:
     app.provide(Pool())
     app.provide("eu", name="region")
     yield
+
+
+@app.middleware
+def around_all(ctx: Context) -> Generator[None, Any, None]:
+    result = yield
+    ctx.log(f"returned {result}")
+
+
+@app.middleware
+async def around_async(ctx: Context) -> AsyncIterator[None]:
+    await ctx.progress(0)
+    try:
+        yield
+    except ValueError as error:
+        raise Fail("refused") from error
+
+
+middlewares: tuple[Callable[[Context], Iterator[None]], Callable[[Context], AsyncIterator[None]]]
+middlewares = (around_all, around_async)
 
 
 @app.job

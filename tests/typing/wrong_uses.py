@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from noonbell import App, AsyncClient, Client, Context
 
 app = App("shop")
@@ -73,6 +75,16 @@ def compare(pair: tuple[int, float]) -> str:
 
 @app.job
 def tick() -> None: ...
+
+
+@app.middleware  # error: type-var
+def around(ctx: Context) -> int:
+    return ctx.attempt
+
+
+@app.middleware  # error: type-var
+def around_nothing() -> Iterator[None]:
+    yield
 
 
 chain, group, each = app.flow.chain, app.flow.group, app.flow.map

@@ -17,6 +17,7 @@ from noonbell.app.connection import AppConnection, Opening, check_owner, declare
 from noonbell.app.flow import Flow, FlowBuilder
 from noonbell.app.job import OPTIONS, Job, JobOptions, Published, PublishRequest, declared, handler_of
 from noonbell.app.listening import EventStream
+from noonbell.app.middleware import AsyncMiddleware, Middleware, checked
 from noonbell.app.signature import Provided, signature_of
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.event import Position
@@ -27,6 +28,8 @@ from noonbell.targets.jobs.handler import Context, Handlers
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Middleware)
+AM = TypeVar("AM", bound=AsyncMiddleware)
 
 Lifespan = Callable[[], AsyncIterator[None]]
 
@@ -70,6 +73,8 @@ class App:
         """Declares flows of its jobs, and puts jobs together: `app.flow(NAME, app.flow.chain(…))`."""
         self._provided = Provided()
         self._lifespans: list[Lifespan] = []
+        self.middlewares: Final[list[Middleware | AsyncMiddleware]] = []
+        """In the order of their declaration, the outermost first."""
         self._connection: AppConnection | None = None
         self.opening: Opening | None = None
         """What was entered to connect it; None where that is over services that were open already."""
@@ -161,6 +166,20 @@ class App:
             raise InvalidArgument(f"@app.lifespan takes an async function with one yield, not {opens!r}")
         self._lifespans.append(opens)
         return opens
+
+    @overload
+    def middleware(self, around: M, /) -> M: ...
+    @overload
+    def middleware(self, around: AM, /) -> AM: ...
+
+    def middleware(self, around: Any, /) -> Any:
+        """Decorates a generator function that yields once: the handler is called at the `yield`.
+
+        Its result is sent there, and what it raises is raised there; a middleware that does not raise it again has dealt with it. The
+        first that is declared is the outermost. A plain function goes around every handler, an async one around async handlers.
+        """
+        self.middlewares.append(checked(around))
+        return around
 
     # Publishing
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Proto
 
 import msgspec
 
+from noonbell.app import middleware
 from noonbell.app.signature import Signature, to_plain
 from noonbell.clock import SystemClock
 from noonbell.errors import ConcurrencyLimit, InvalidArgument, RunFailed
@@ -529,18 +530,24 @@ def location_of(job: Job[..., Any]) -> str | None:
 
 
 def _calling(job: Job[..., Any]) -> Callable[[Context, dict[str, Any]], Any]:
-    function, wants_context = job.function, job.signature.wants_context
+    function, wants_context, around = job.function, job.signature.wants_context, job.app.middlewares
 
     def call(context: Context, arguments: dict[str, Any]) -> Any:
+        if around:
+            given = (context,) if wants_context else ()
+            return _stored(middleware.called(around, context, lambda: function(*given, **arguments)))
         return _stored(function(context, **arguments) if wants_context else function(**arguments))
 
     return call
 
 
 def _calling_async(job: Job[..., Any]) -> Callable[[Context, dict[str, Any]], Coroutine[Any, Any, Any]]:
-    function, wants_context = job.function, job.signature.wants_context
+    function, wants_context, around = job.function, job.signature.wants_context, job.app.middlewares
 
     async def call(context: Context, arguments: dict[str, Any]) -> Any:
+        if around:
+            given = (context,) if wants_context else ()
+            return _stored(await middleware.called_async(around, context, lambda: function(*given, **arguments)))
         return _stored(await (function(context, **arguments) if wants_context else function(**arguments)))
 
     return call

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -31,6 +31,13 @@ boxed = App("boxed")
 @boxed.job(sandbox=True)
 def pid_of_its_own(n: int) -> list[int]:
     return [os.getpid(), n]
+
+
+@boxed.middleware
+def doubling(ctx: Context) -> Generator[None, list[int], None]:
+    result = yield
+    if ctx.job_type == "pid_of_its_own":
+        result.append(result[1] * 2)
 
 
 class Pool:
@@ -75,8 +82,9 @@ async def test_async_and_sync_handlers_carry_out_what_is_published(store_url: st
 
 async def test_a_sandboxed_handler_has_a_process_of_its_own(sqlite_url: str):
     async with boxed.running(sqlite_url):
-        pid, n = await (await pid_of_its_own.publish(n=3)).result(30)
+        pid, n, doubled = await (await pid_of_its_own.publish(n=3)).result(30)
     assert (pid != os.getpid(), n) == (True, 3)
+    assert doubled == 6, "by the middleware, in the same process"
 
 
 async def test_a_result_comes_back_in_its_type(sqlite_url: str):
