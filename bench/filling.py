@@ -23,7 +23,8 @@ from bench.rounds import progress
 from noonbell import when
 from noonbell.clock import SECOND, SystemClock
 from noonbell.model.access import AuditAction
-from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 

@@ -26,7 +26,8 @@ from bench.rounds import Failed
 from bench.workers import QUIET, address, working
 from noonbell.model.join import After, Upstream
 from noonbell.model.request import NewTask, Publication
-from noonbell.model.task import ExecType, Step, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Step, TaskSpec
 from noonbell.version import __version__
 
 

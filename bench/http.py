@@ -32,7 +32,8 @@ from bench.rounds import ROOT, Failed, progress
 from bench.rounds import run as run_process
 from bench.tables import NONE, Spread, markdown, rates, ratio, ratios
 from noonbell.model.request import Publication
-from noonbell.model.task import HTTP_QUEUE, ExecType, TaskSpec
+from noonbell.model.target_kind import HTTP_QUEUE, ExecType
+from noonbell.model.task import TaskSpec
 
 PATIENCE = 120.0
 """Seconds for one measured process, at most."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.task import ExecType, Task
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task
 from noonbell.stores.sql.active_runs import Place, RunFlag
 from noonbell.stores.sql.ids import floor_at
 

@@ -33,7 +33,7 @@ from noonbell.fields.kinds import (
     TextKind,
     TimeKind,
 )
-from noonbell.model.task import JOBS, TARGET_KINDS
+from noonbell.model.target_kind import JOBS, TARGET_KINDS
 from noonbell.service.task_fields import ShownTask, TaskBody
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference"

@@ -18,7 +18,7 @@ from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
 from noonbell.model.run import RunId, RunStatus
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.stores import make_wakeup, open_store
 from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.store import SqlStore

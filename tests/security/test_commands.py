@@ -25,7 +25,8 @@ from noonbell.errors import InvalidArgument, SettingsError
 from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunStatus
-from noonbell.model.task import COMMAND_TYPE, ExecType, TaskSpec
+from noonbell.model.target_kind import COMMAND_TYPE, ExecType
+from noonbell.model.task import TaskSpec
 from noonbell.settings import JobSettings
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup

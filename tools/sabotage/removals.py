@@ -176,7 +176,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         "security/test_sealing.py::test_a_key_file_that_others_can_read_or_change_is_refused",
     ),
     _cut(
-        *("S6", "a sealed secret is taken from a caller", "service/task_fields.py"),
+        *("S6", "a sealed secret is taken from a caller", "service/target_fields.py"),
         *("elif secret is not None and is_sealed(secret):", "elif False:"),
         f"{AT_REST}::test_a_sealed_text_is_not_taken_from_a_caller",
     ),
@@ -672,12 +672,12 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{CALLERS}::test_no_text_in_a_query_is_more_than_a_text[sqlite]",
     ),
     _cut(
-        *("S21", "a saved header may hold line breaks", "service/task_fields.py"),
+        *("S21", "a saved header may hold line breaks", "service/target_fields.py"),
         *('return unfit(value.replace("\\t", " "))', "return None"),
         f"{EDGE}::test_a_header_that_would_make_another_is_refused",
     ),
     _cut(
-        *("S21", "a task may set the headers of the connection", "service/task_fields.py"),
+        *("S21", "a task may set the headers of the connection", "service/target_fields.py"),
         *("if is_http and (name.lower() in OWNED_HEADERS or is_of_the_connection(name)):", "if False:"),
         f"{EDGE}::test_a_header_that_would_make_another_is_refused",
     ),

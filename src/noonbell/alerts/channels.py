@@ -21,7 +21,7 @@ from noonbell.model.alert import Channel
 from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.secrets import MASK, masked, opened, unmasked
-from noonbell.service.task_fields import OWNED_HEADERS, is_of_the_connection
+from noonbell.service.target_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.settings import Settings
 
 KINDS: Final[Mapping[str, ChannelKind]] = {kind.name: kind for kind in (webhook.KIND, apprise.KIND)}

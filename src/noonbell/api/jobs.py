@@ -37,7 +37,8 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import Page, TaskQuery
 from noonbell.model.run import run_of_execution
-from noonbell.model.task import ExecType, Task, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import run_query, task_query
 from noonbell.service.tasks import Removal

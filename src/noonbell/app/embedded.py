@@ -23,7 +23,7 @@ from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument
-from noonbell.model.task import COMMAND_TYPE, COMMANDS, JOBS, OWN_QUEUES, ExecType
+from noonbell.model.target_kind import COMMAND_TYPE, COMMANDS, JOBS, OWN_QUEUES, ExecType
 from noonbell.ports import Store, Target, Wakeup
 from noonbell.service import Services
 from noonbell.settings import Settings

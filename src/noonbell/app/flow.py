@@ -30,7 +30,8 @@ from noonbell.app.job import (
 from noonbell.app.signature import Signature, nothing
 from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import shown
-from noonbell.model.task import ExecType, Step, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Step, TaskSpec
 
 if TYPE_CHECKING:
     from noonbell.app.app import App

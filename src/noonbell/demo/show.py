@@ -30,7 +30,8 @@ from noonbell.fields import counted
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Transition
 from noonbell.model.request import ClaimRequest, IncomingCallback, TaskQuery
 from noonbell.model.run import Lease, RunBodies
-from noonbell.model.task import HTTP_QUEUE, Task
+from noonbell.model.target_kind import HTTP_QUEUE
+from noonbell.model.task import Task
 from noonbell.model.worker import WorkerState
 from noonbell.ports import Store
 from noonbell.service import Rules, Services, build

@@ -26,7 +26,8 @@ from noonbell.fields import Moment, filled, meta, plain
 from noonbell.model.account import Activity
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import Run, RunId, RunStatus, trace_id_of
-from noonbell.model.task import ExecType, Task, TaskId, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import PageNumber, RunList, TaskRef, Word, every
 from noonbell.service.task_fields import TaskBody, TaskPatch

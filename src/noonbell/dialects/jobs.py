@@ -24,7 +24,8 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import Activity
 from noonbell.model.request import Page, RunQuery, TaskQuery
 from noonbell.model.run import Omitted, Run, RunId, RunStatus, execution_id_of
-from noonbell.model.task import YEAR, ExecType, RetryStrategy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import YEAR, RetryStrategy, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import WorkerState
 from noonbell.service import Services
 from noonbell.service.filters import PageNumbers, RunList, TaskList, TaskRef, Word, is_name

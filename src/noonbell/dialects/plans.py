@@ -32,8 +32,8 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.event import MARK, ResultTarget
 from noonbell.model.request import Page, RunQuery, TaskChange, TaskQuery
 from noonbell.model.run import FINAL, Omitted, Origin, Run, RunId, RunStatus
+from noonbell.model.target_kind import OWN_QUEUES
 from noonbell.model.task import (
-    OWN_QUEUES,
     Fanout,
     MisfirePolicy,
     OnExhausted,

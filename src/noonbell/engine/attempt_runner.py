@@ -41,7 +41,8 @@ from noonbell.engine.settle import described, failed, failure, failure_of, relea
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Settlement
 from noonbell.model.run import Lease, Origin
-from noonbell.model.task import Delivery, ExecType, Task, TaskId
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery, Task, TaskId
 from noonbell.policy import retry
 from noonbell.policy.retry import Retry
 from noonbell.ports import Store, Target

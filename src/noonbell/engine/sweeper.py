@@ -38,7 +38,8 @@ from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ExpiredRun
 from noonbell.model.run import RunId
-from noonbell.model.task import COMMAND_TYPE, Task, TaskSpec
+from noonbell.model.target_kind import COMMAND_TYPE
+from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure

@@ -29,7 +29,7 @@ from noonbell.engine.loop_runner import LoopHealth, LoopRunner, SignalListener
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model import worker as model
 from noonbell.model.request import ClaimRequest
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.model.worker import WorkerState
 from noonbell.ports import ANY_QUEUE, ORDERS, PAUSE, Store, Target, Wakeup, queue_topic
 

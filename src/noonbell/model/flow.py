@@ -10,7 +10,8 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId, RunStatus
-from noonbell.model.task import ExecType, StepOn, TaskId
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import StepOn, TaskId
 
 
 class StepStatus(enum.StrEnum):

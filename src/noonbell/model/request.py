@@ -14,7 +14,8 @@ from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.dedupe import Dedupe
 from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
-from noonbell.model.task import ExecType, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
 
 T = TypeVar("T")

@@ -25,7 +25,15 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.model.run import FAILURES, OVERLAPPING, SUCCEEDED, DropReason, RunStatus, SkipReason
-from noonbell.model.task import ConcurrencyPolicy, FailureAction, LastRun, MisfirePolicy, OverlapAction, Task, TaskSpec
+from noonbell.model.task import (
+    ConcurrencyPolicy,
+    FailureAction,
+    LastRun,
+    MisfirePolicy,
+    OverlapAction,
+    Task,
+    TaskSpec,
+)
 from noonbell.policy.calendar import placement_of
 from noonbell.when.calendar import Placed, PlacedDue
 from noonbell.when.due import Bounds, Due, due, jitter

@@ -19,7 +19,8 @@ from noonbell.errors import InvalidArgument
 from noonbell.model.broker import destination_field
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import SUCCEEDED, RunId, RunStatus
-from noonbell.model.task import HTTP, MOST_ITEMS, Step, StepOn
+from noonbell.model.target_kind import HTTP
+from noonbell.model.task import MOST_ITEMS, Step, StepOn
 from noonbell.policy import expressions, placeholders
 from noonbell.policy.expressions import Expression
 from noonbell.policy.value_path import InputError, ValuePath, kind_of

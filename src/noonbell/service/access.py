@@ -17,7 +17,8 @@ from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import SHOWN, AuditAction, Role, Token, hash_of, new_secret
-from noonbell.model.task import OWN_QUEUES, TaskId
+from noonbell.model.target_kind import OWN_QUEUES
+from noonbell.model.task import TaskId
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
 from noonbell.service.audit_log import AuditLog, AuditWriter, shown_entry

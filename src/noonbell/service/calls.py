@@ -28,11 +28,13 @@ from noonbell.model.call import (
 )
 from noonbell.model.request import Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Origin, RunId
-from noonbell.model.task import HTTP_QUEUE, RetryPolicy, Task
+from noonbell.model.target_kind import HTTP_QUEUE
+from noonbell.model.task import RetryPolicy, Task
 from noonbell.ports import ANY_QUEUE, Store, Wakeup
 from noonbell.service.publishing import LONGEST_DELAY, Priority, ShownPublished
 from noonbell.service.secrets import is_secret, masked
-from noonbell.service.task_fields import MOST_BYTES, Rules, check_http_headers, url_problem
+from noonbell.service.target_fields import check_http_headers, url_problem
+from noonbell.service.task_fields import MOST_BYTES, Rules
 
 MOST_CALLS: Final = 10_000
 """In one batch."""

@@ -29,7 +29,8 @@ from noonbell.model.calendar import Calendar
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
 from noonbell.model.subscription import HeldSubscription
-from noonbell.model.task import COMMAND_TYPE, OWN_QUEUES, ExecType, Task, TaskId, TaskStatus
+from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES, ExecType
+from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.model.worker import PART_OF, SERVE, Lack, Queue, WorkerInfo, WorkerState, is_scheduler_alive
 from noonbell.policy.workers import takes_runs
 from noonbell.ports import Store

@@ -33,7 +33,8 @@ from noonbell.model.run import (
     RunStatus,
     SkipReason,
 )
-from noonbell.model.task import COMMAND_TYPE, COMMANDS, HTTP, OWN_QUEUES, Task, TaskSpec
+from noonbell.model.target_kind import COMMAND_TYPE, COMMANDS, HTTP, OWN_QUEUES
+from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import Lack, WorkerInfo, is_scheduler_alive, label_pairs
 from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import State, VersionSpan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from noonbell.model.task import TargetKind
+from noonbell.model.target_kind import TargetKind
 
 
 def lacks_client(kind: TargetKind) -> bool:

@@ -31,7 +31,8 @@ from noonbell.model.alert import Channel
 from noonbell.model.broker import BrokerMessage
 from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.subscription import Subscription
-from noonbell.model.task import MESSAGE_FIELDS, Step, TaskSpec
+from noonbell.model.target_kind import MESSAGE_FIELDS
+from noonbell.model.task import Step, TaskSpec
 from noonbell.ports import Store
 from noonbell.sealing import SETTING, Sealer, is_sealed
 

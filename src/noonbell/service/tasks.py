@@ -22,16 +22,8 @@ from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
-from noonbell.model.task import (
-    MESSAGE_FIELDS,
-    TARGET_KINDS,
-    Task,
-    TaskId,
-    TaskSpec,
-    TaskStatus,
-    TaskVersion,
-    target_kind,
-)
+from noonbell.model.target_kind import MESSAGE_FIELDS, TARGET_KINDS, target_kind
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import scope, secrets
 from noonbell.service.audit_log import note_commands

@@ -21,7 +21,8 @@ from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
-from noonbell.model.task import OWN_QUEUES, Task, TaskId
+from noonbell.model.target_kind import OWN_QUEUES
+from noonbell.model.task import Task, TaskId
 from noonbell.model.worker import (
     PART_OF,
     SERVE,

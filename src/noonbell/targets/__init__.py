@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from noonbell.model.task import AMQP, COMMANDS, GRPC, HTTP, JOBS, MQTT, NATS, REDIS, TargetKind
+from noonbell.model.target_kind import AMQP, COMMANDS, GRPC, HTTP, JOBS, MQTT, NATS, REDIS, TargetKind
 from noonbell.ports import Target
 
 if TYPE_CHECKING:

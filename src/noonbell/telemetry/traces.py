@@ -20,7 +20,7 @@ import msgspec
 from noonbell.clock import rfc3339
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import Lease, trace_id_of
-from noonbell.model.task import HTTP
+from noonbell.model.target_kind import HTTP
 from noonbell.ports import Target
 from noonbell.version import __version__
 

@@ -20,7 +20,7 @@ from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import RunQuery
 from noonbell.model.run import Run
-from noonbell.model.task import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
+from noonbell.model.target_kind import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
 from noonbell.ports import Target
 from noonbell.service import Rules, Services, build
 from noonbell.service.filters import every

@@ -15,7 +15,8 @@ from noonbell.model.account import Outage
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.rollup import Scope
 from noonbell.model.run import Run, RunStatus
-from noonbell.model.task import HTTP_QUEUE, TaskStatus
+from noonbell.model.target_kind import HTTP_QUEUE
+from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.doctor import Finding
 from noonbell.service.filters import LARGEST_PAGE
@@ -198,7 +199,7 @@ def spark(values: Sequence[float | None], low: float, high: float, limit: float 
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class OverviewFigures:
     runs: int
     success: float | None
     """In per cent of what succeeded or failed."""
@@ -218,13 +219,13 @@ class Figures:
 
 def figures(
     ended: LastDay, pending: Sequence[Run], now: int, *, callbacks: int | None = None, last_failed: Run | None = None
-) -> Figures:
+) -> OverviewFigures:
     """`pending` await a callback: all of them, or the newest of `callbacks`."""
     success, before = success_of(ended.today), success_of(ended.before)
     known = [run.callback_deadline for run in pending if run.callback_deadline is not None]
     rates = [success_of(hour) for _, hour in ended.hours]
     lags = [late_p95(hour) for _, hour in ended.hours]
-    return Figures(
+    return OverviewFigures(
         runs=ended.today.runs,
         success=success,
         change=round(success - before, 1) if success is not None and before is not None else None,

@@ -24,7 +24,7 @@ from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import MINUTE, RollUp, Scope, stretch_of
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
-from noonbell.model.task import COMMAND_TYPE, OWN_QUEUES
+from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES
 from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
 from noonbell.service.filters import from_the_top

@@ -34,7 +34,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ComparedFact:
     """One fact of both. `kind` says how it is shown: `status`, `time`, `took`, `text`."""
 
     name: str
@@ -84,19 +84,19 @@ async def _side(ctx: PageContext, run: Run) -> Side:
     return Side(run, await payload_of(ctx, run), shown_bodies(await ctx.services.runs.bodies(run.id)))
 
 
-def facts(left: Run, right: Run) -> list[Fact]:
+def facts(left: Run, right: Run) -> list[ComparedFact]:
     return [
-        Fact("col.status", "status", left.status, right.status),
-        Fact("col.version", "text", f"v{left.task_version}", f"v{right.task_version}"),
-        Fact("filter.origin", "origin", left.origin, right.origin),
-        Fact("run.planned", "time", left.scheduled_time, right.scheduled_time),
-        Fact("run.started", "time", left.start_time, right.start_time),
-        Fact("figure.start_delay", "took", start_delay(left), start_delay(right)),
-        Fact("col.took", "took", left.duration_ms, right.duration_ms),
-        Fact("run.attempts", "text", left.attempt, right.attempt),
-        Fact("compare.code", "text", left.response_code, right.response_code),
-        Fact("run.worker", "text", left.worker_id, right.worker_id),
-        Fact("compare.error", "text", left.error_message, right.error_message),
+        ComparedFact("col.status", "status", left.status, right.status),
+        ComparedFact("col.version", "text", f"v{left.task_version}", f"v{right.task_version}"),
+        ComparedFact("filter.origin", "origin", left.origin, right.origin),
+        ComparedFact("run.planned", "time", left.scheduled_time, right.scheduled_time),
+        ComparedFact("run.started", "time", left.start_time, right.start_time),
+        ComparedFact("figure.start_delay", "took", start_delay(left), start_delay(right)),
+        ComparedFact("col.took", "took", left.duration_ms, right.duration_ms),
+        ComparedFact("run.attempts", "text", left.attempt, right.attempt),
+        ComparedFact("compare.code", "text", left.response_code, right.response_code),
+        ComparedFact("run.worker", "text", left.worker_id, right.worker_id),
+        ComparedFact("compare.error", "text", left.error_message, right.error_message),
     ]
 
 

@@ -22,7 +22,8 @@ from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
-from noonbell.model.task import FLOWS, HTTP, SYSTEM_TASK_IDS, ExecType, TaskSpec
+from noonbell.model.target_kind import FLOWS, HTTP, ExecType
+from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback

@@ -26,19 +26,8 @@ from noonbell.masking import is_harmless_variable, mask_credentials, masked_env
 from noonbell.model.account import Activity
 from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After, UpstreamOutcome
-from noonbell.model.task import (
-    BROKERS,
-    GRPC,
-    HTTP,
-    JOBS,
-    MESSAGE_FIELDS,
-    TARGET_KINDS,
-    ClockChanges,
-    RetryPolicy,
-    Task,
-    TaskSpec,
-    TaskVersion,
-)
+from noonbell.model.target_kind import BROKERS, GRPC, HTTP, JOBS, MESSAGE_FIELDS, TARGET_KINDS
+from noonbell.model.task import ClockChanges, RetryPolicy, Task, TaskSpec, TaskVersion
 from noonbell.service.secrets import MASK, is_secret, masked, masked_call, masked_messages, masked_steps
 from noonbell.service.task_files import is_read_otherwise
 from noonbell.service.tasks import named_upstreams, shown, written

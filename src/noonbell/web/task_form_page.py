@@ -26,17 +26,8 @@ from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After
 from noonbell.model.quiet import QuietAction
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import (
-    HTTP,
-    MESSAGE_FIELDS,
-    ClockChanges,
-    RetryPolicy,
-    Task,
-    TaskId,
-    TaskSpec,
-    TaskStatus,
-    target_kind,
-)
+from noonbell.model.target_kind import HTTP, MESSAGE_FIELDS, target_kind
+from noonbell.model.task import ClockChanges, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at
 from noonbell.service.secrets import MASK, refuse_carried, unmasked

@@ -40,7 +40,8 @@ from noonbell.errors import NoonbellError, SettingsError
 from noonbell.masking import mask_addresses
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.subscription import RetryRules
-from noonbell.model.task import OWN_QUEUES, ExecType, TaskSpec
+from noonbell.model.target_kind import OWN_QUEUES, ExecType
+from noonbell.model.task import TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
 from noonbell.sealing import Sealer

@@ -14,7 +14,8 @@ from noonbell.model.attempt import Precondition, Settlement, SettleResult, Trans
 from noonbell.model.event import Event
 from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, PublishResult, RunQuery, TaskChange
 from noonbell.model.run import DroppedRange, Lease, Origin, Run, RunId, RunStatus, SkipReason
-from noonbell.model.task import ExecType, Task, TaskSpec, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Store
 from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore

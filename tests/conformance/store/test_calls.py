@@ -34,7 +34,8 @@ from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.model.call import CALL_TYPE, Call, call_of, name_of, stored, task_spec
 from noonbell.model.request import Publication, PublishOutcome, RunQuery, TaskQuery
 from noonbell.model.run import Lease, Origin, RunBodies, RunId
-from noonbell.model.task import ExecType, RetryPolicy, Task
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import RetryPolicy, Task
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 

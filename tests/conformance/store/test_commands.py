@@ -9,7 +9,8 @@ import pytest
 from conformance.store.builders import claim, done, edit, finish, ids, publish, run_of
 from noonbell.model.request import Publication
 from noonbell.model.run import RunStatus
-from noonbell.model.task import COMMAND_TYPE, ExecType, Fanout, Step, Task, TaskSpec
+from noonbell.model.target_kind import COMMAND_TYPE, ExecType
+from noonbell.model.task import Fanout, Step, Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 

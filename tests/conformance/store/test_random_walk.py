@@ -36,7 +36,15 @@ from noonbell.clock import SECOND, ManualClock
 from noonbell.model.attempt import Precondition, SettleResult, Transition
 from noonbell.model.request import IfFinished, Publication, RunQuery
 from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, Run, RunId
-from noonbell.model.task import ConcurrencyPolicy, FailureAction, Fanout, MisfirePolicy, OverlapAction, RateLimit, Task
+from noonbell.model.task import (
+    ConcurrencyPolicy,
+    FailureAction,
+    Fanout,
+    MisfirePolicy,
+    OverlapAction,
+    RateLimit,
+    Task,
+)
 from noonbell.ports import Store
 
 SEEDS = [1, 2, 3, 4]

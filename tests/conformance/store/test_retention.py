@@ -21,7 +21,8 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import ExecType, MisfirePolicy
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import MisfirePolicy
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 

@@ -35,14 +35,7 @@ from conformance.store.builders import (
 from noonbell.clock import ManualClock
 from noonbell.model.attempt import Precondition
 from noonbell.model.run import Lease, Origin, Run, SkipReason
-from noonbell.model.task import (
-    Circuit,
-    ConcurrencyPolicy,
-    FailureAction,
-    OverlapAction,
-    RetryPolicy,
-    Task,
-)
+from noonbell.model.task import Circuit, ConcurrencyPolicy, FailureAction, OverlapAction, RetryPolicy, Task
 from noonbell.ports import Store
 
 

@@ -23,7 +23,7 @@ from noonbell.fields import read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.broker import AmqpMessage, MqttMessage, NatsMessage, RedisMessage
 from noonbell.model.grpc_call import GrpcCall
-from noonbell.model.task import BROKERS, COMMANDS, GRPC, HTTP, JOBS, TargetKind
+from noonbell.model.target_kind import BROKERS, COMMANDS, GRPC, HTTP, JOBS, TargetKind
 from noonbell.ports import Store
 from noonbell.settings import Settings
 from noonbell.targets import OpenableTarget, TargetParts, allowed_commands, make_target

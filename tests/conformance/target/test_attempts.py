@@ -14,7 +14,8 @@ from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunStatus
-from noonbell.model.task import BROKERS, FLOWS, TARGET_KINDS, TaskSpec
+from noonbell.model.target_kind import BROKERS, FLOWS, TARGET_KINDS
+from noonbell.model.task import TaskSpec
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets import MAKERS

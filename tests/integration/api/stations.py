@@ -19,7 +19,7 @@ from noonbell.engine.worker import Worker
 from noonbell.fields.kinds import read_moment
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.event import Event
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
 from noonbell.stores import open_store

@@ -13,7 +13,7 @@ import pytest
 
 from integration.api.serving import Api, serving
 from noonbell import sealing
-from noonbell.model.task import BROKERS, NATS
+from noonbell.model.target_kind import BROKERS, NATS
 from noonbell.service import doctor, extras
 from noonbell.service.secrets import rotate
 from noonbell.settings import SecretSettings

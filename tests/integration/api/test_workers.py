@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.api.serving import JOB, Api
-from noonbell.model.task import OWN_QUEUES
+from noonbell.model.target_kind import OWN_QUEUES
 from noonbell.model.worker import WorkerInfo
 from noonbell.stores.sql.statement import Execute
 

@@ -39,7 +39,8 @@ def tried_alone(kinds: list[str]) -> dict[str, Any]:
 
 async def tried(kinds: list[str]) -> dict[str, Any]:
     from conformance.target.scenes import message_of
-    from noonbell.model.task import TARGET_KINDS, TaskSpec
+    from noonbell.model.target_kind import TARGET_KINDS
+    from noonbell.model.task import TaskSpec
     from noonbell.settings import Settings
     from noonbell.targets import MAKERS, TargetParts
     from noonbell.targets.brokers.target import BrokerTarget

@@ -20,7 +20,7 @@ import pytest
 
 from integration.targets.sink import http, listening, replies
 from noonbell.model.attempt import OutcomeKind
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.targets.http import guard
 from noonbell.targets.http.guard import AddressGuard
 from unit.targets.make import TOKEN, assignment

@@ -23,7 +23,8 @@ from conformance.target.scenes import MESSAGES, message_of
 from integration.targets.alone_brokers import tried_alone
 from noonbell.engine.settle import failure_of
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.task import TARGET_KINDS, Delivery, TaskSpec
+from noonbell.model.target_kind import TARGET_KINDS
+from noonbell.model.task import Delivery, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Final, Retry
 from noonbell.settings import ExecutorSettings, Settings

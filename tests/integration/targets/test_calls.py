@@ -14,7 +14,8 @@ from standardwebhooks.webhooks import Webhook
 from integration.targets.sink import http, listening, replies, says, silence
 from noonbell.model.attempt import OutcomeKind
 from noonbell.model.run import RunStatus
-from noonbell.model.task import Delivery, ExecType, RetryPolicy
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery, RetryPolicy
 from noonbell.policy import retry
 from noonbell.targets.http.target import HttpTarget
 from unit.targets.make import TOKEN, assignment

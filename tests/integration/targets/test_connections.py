@@ -15,7 +15,8 @@ import pytest
 from integration.targets.sink import Sink, http, listening, replies, says, silence
 from noonbell.engine import failpoint
 from noonbell.model.attempt import OutcomeKind
-from noonbell.model.task import Delivery, ExecType
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery
 from noonbell.targets.http import pool
 from noonbell.targets.http.guard import AddressGuard
 from services.ports import bound_to_one_port, make_deaf

@@ -11,13 +11,13 @@ import pytest
 
 from integration.targets.sink import listening, replies, silence
 from noonbell.engine import failpoint
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from unit.targets.make import assignment
 
 TESTS = Path(__file__).parents[2]
 CALL = """
 import asyncio, sys
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.target import HttpTarget
 from unit.targets.make import assignment
 

@@ -17,7 +17,7 @@ import pytest
 
 from integration.targets.sink import Answer, drips, http, listening, replies, says, silence
 from noonbell.model.attempt import Outcome, OutcomeKind
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.target import HttpTarget
 from services.ports import make_deaf
 from unit.targets.make import assignment

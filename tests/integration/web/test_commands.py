@@ -9,7 +9,7 @@ from conformance.store.builders import claim, finish
 from integration.api.serving import Api
 from integration.web.asking import get, post
 from noonbell.model.run import RunStatus
-from noonbell.model.task import COMMAND_TYPE
+from noonbell.model.target_kind import COMMAND_TYPE
 from noonbell.model.worker import WorkerInfo
 
 NOON: dict[str, Any] = {"name": "noon", "target_url": None, "command": ["/bin/echo", "a b"]}

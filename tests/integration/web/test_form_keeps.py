@@ -12,7 +12,7 @@ import pytest
 from integration.api.serving import Api, serving
 from integration.web.asking import HTML, post
 from noonbell import when
-from noonbell.model.task import TARGET_KINDS, target_kind
+from noonbell.model.target_kind import TARGET_KINDS, target_kind
 from noonbell.settings import RecoverySettings, SchedulerSettings
 from noonbell.when.weekly import Weekly
 

@@ -9,7 +9,8 @@ import pytest
 from noonbell import App
 from noonbell.app.job import NAMES, declared
 from noonbell.errors import InvalidArgument
-from noonbell.model.task import JOBS, TARGET_KINDS, TaskSpec
+from noonbell.model.target_kind import JOBS, TARGET_KINDS
+from noonbell.model.task import TaskSpec
 
 
 def problems_of(**options) -> dict[str, str]:

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from noonbell.errors import AlreadyExists, SettingsError
-from noonbell.model.task import OWN_QUEUES
+from noonbell.model.target_kind import OWN_QUEUES
 from noonbell.settings import (
     AuthSettings,
     CallbackSettings,

@@ -10,7 +10,7 @@ from conformance.store.builders import QUEUES
 from noonbell.engine.worker import Worker
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.ports import Store, Target
 from noonbell.stores.wakeups import LocalWakeup
 

@@ -20,7 +20,8 @@ from noonbell.clock import slot_of
 from noonbell.engine import failpoint
 from noonbell.model.request import Publication, RunQuery
 from noonbell.model.run import FINAL, Run, RunStatus
-from noonbell.model.task import Delivery, ExecType, Task, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery, Task, TaskSpec
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
 from unit.engine.victim import Witness, node_on

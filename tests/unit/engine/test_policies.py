@@ -18,10 +18,10 @@ from noonbell.engine.in_flight import StopReason
 from noonbell.engine.planner import Planner
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.run import Run, RunStatus
+from noonbell.model.target_kind import ExecType
 from noonbell.model.task import (
     Circuit,
     ConcurrencyPolicy,
-    ExecType,
     FailureAction,
     LastRun,
     MisfirePolicy,

@@ -18,7 +18,7 @@ from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import IncomingCallback
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.ports import Store
 from noonbell.stores import make_wakeup, open_store
 

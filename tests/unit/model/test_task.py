@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noonbell.model.task import Delivery, ExecType, RetryPolicy, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery, RetryPolicy, TaskSpec
 
 
 def test_an_http_task_has_one_place_ten_seconds_and_no_retry():

@@ -9,7 +9,8 @@ import pytest
 from noonbell import yaml_text
 from noonbell.errors import InvalidArgument
 from noonbell.fields.kinds import read_moment
-from noonbell.model.task import ExecType, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer, new_key_line, read_keys
 from noonbell.service import secrets
 from noonbell.service.task_fields import Rules, read_task

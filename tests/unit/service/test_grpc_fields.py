@@ -10,7 +10,8 @@ import pytest
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument
 from noonbell.model.grpc_call import GrpcCall, GrpcTls
-from noonbell.model.task import GRPC, ExecType, TaskSpec, target_kind
+from noonbell.model.target_kind import GRPC, ExecType, target_kind
+from noonbell.model.task import TaskSpec
 from noonbell.sealing import Sealer, is_sealed, new_key_line, read_keys
 from noonbell.service import grpc_fields, secrets
 from noonbell.service.grpc_fields import address_of

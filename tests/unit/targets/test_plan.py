@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from noonbell.model.attempt import Assignment
 from noonbell.model.run import RunId
-from noonbell.model.task import Delivery, ExecType
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery
 from noonbell.targets.http import request
 from noonbell.targets.http.connection import origin_of
 from noonbell.targets.http.request import Request, Unsendable, build, default_headers

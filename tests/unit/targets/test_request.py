@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook
 from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.errors import InvalidArgument
 from noonbell.model.run import RunId
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.request import Headers, Request, Unsendable, build, default_headers
 from unit.targets.make import TEN, TOKEN, assignment
 

@@ -15,7 +15,8 @@ from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Preconditio
 from noonbell.model.calendar import CalendarChange, CalendarSpec, TaskCalendar, WhenClosed
 from noonbell.model.request import ClaimRequest, IncomingCallback, Planned, Publication
 from noonbell.model.run import Origin, RunStatus, SkipReason
-from noonbell.model.task import ConcurrencyPolicy, ExecType, MisfirePolicy, TaskId, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import ConcurrencyPolicy, MisfirePolicy, TaskId, TaskSpec
 from noonbell.stores import open_store
 from noonbell.telemetry.metrics import Ledger, Metrics, Readings, StoreMetrics, WatchedTarget
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from noonbell import App, Context
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import trace_id_of
-from noonbell.model.task import ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.request import RequestTemplates, build, default_headers
 from noonbell.telemetry.traces import caller, traced
 from unit.targets.make import TEN, assignment

@@ -9,7 +9,8 @@ import pytest
 from noonbell.clock import SECOND, Instant
 from noonbell.model.flow import StepInGraph, StepStatus
 from noonbell.model.run import RunId
-from noonbell.model.task import ExecType, Step, StepOn
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Step, StepOn
 from noonbell.web.flow_view import AT_ONCE, WIDTH, as_written, critical_path, view
 
 START = Instant(1_800_000_000 * SECOND)

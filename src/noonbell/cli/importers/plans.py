@@ -25,7 +25,8 @@ from noonbell.cli.importers.report import (
 from noonbell.clock import SystemClock
 from noonbell.dialects import plans
 from noonbell.errors import StoreUnavailable
-from noonbell.model.task import REDIS, TaskStatus
+from noonbell.model.target_kind import REDIS
+from noonbell.model.task import TaskStatus
 from noonbell.service.extras import how_to_install
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import written as whole

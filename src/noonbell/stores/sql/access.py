@@ -15,7 +15,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, NotFound
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head, Role, Token, chained
-from noonbell.model.task import MESSAGE_FIELDS
+from noonbell.model.target_kind import MESSAGE_FIELDS
 from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.reading import like

@@ -28,7 +28,8 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.model.event import is_event_only, target_of
 from noonbell.model.run import FAILURES, SUCCEEDED, Origin, RunStatus
-from noonbell.model.task import Delivery, ExecType, LastRun, OnExhausted, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Delivery, LastRun, OnExhausted, TaskSpec
 from noonbell.policy.account import needs
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import Record

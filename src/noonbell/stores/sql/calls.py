@@ -16,7 +16,8 @@ from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.model.call import CALL, CALL_TYPE, OUTCOME_RETRY, Call, call_of, stored
 from noonbell.model.run import SUCCEEDED, Origin, RunStatus, final_status
-from noonbell.model.task import HTTP_QUEUE, SYSTEM_TASK_IDS
+from noonbell.model.target_kind import HTTP_QUEUE
+from noonbell.model.task import SYSTEM_TASK_IDS
 from noonbell.ports import Reseal
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell

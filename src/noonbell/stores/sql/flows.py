@@ -25,7 +25,8 @@ from noonbell.engine import failpoint
 from noonbell.model.call import CALL_TYPE, spec_of
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import Origin, RunId, RunStatus, idempotency_key_of, trace_id_of
-from noonbell.model.task import ExecType, Step, Task, TaskId, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.policy import flows, placeholders
 from noonbell.policy.flows import FlowPlan, PlannedStep
 from noonbell.policy.value_path import InputError, ValuePath

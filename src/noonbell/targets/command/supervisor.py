@@ -101,7 +101,7 @@ def processes_of(uid: int) -> int:
     return count
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The command could not be started; the message says at which step."""
 
     def __init__(self, message: str, number: int = 0) -> None:
@@ -275,7 +275,7 @@ class Supervisor:
         signal.set_wakeup_fd(woken)
         try:
             pipes = self._spawn()
-        except Refused as refusal:
+        except CommandRefused as refusal:
             self.say({"failed": str(refusal), "errno": refusal.number})
             return
         self.say({"pid": self._pid})
@@ -411,7 +411,7 @@ class Supervisor:
         if problem:
             self._reap()
             what = json.loads(problem)
-            raise Refused(what["message"], what["errno"])
+            raise CommandRefused(what["message"], what["errno"])
         os.set_blocking(out, False)
         os.set_blocking(err, False)
         return {out: "out", err: "err"}
@@ -449,7 +449,7 @@ def _account(name: str | None) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        raise Refused(f"this machine has no user {name!r}") from None
+        raise CommandRefused(f"this machine has no user {name!r}") from None
 
 
 def _limits(start: dict[str, Any], uid: int) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
 from noonbell.service.secrets import MASK, opened
-from noonbell.service.task_fields import OWNED_HEADERS, is_of_the_connection
+from noonbell.service.target_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.targets.http import signing, template
 from noonbell.targets.http.connection import HttpOrigin, origin_of
 from noonbell.targets.http.guard import SCHEMES

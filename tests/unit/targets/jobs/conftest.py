@@ -12,7 +12,8 @@ from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.engine.worker import Worker
 from noonbell.model.request import Publication
 from noonbell.model.run import Run, RunId
-from noonbell.model.task import ExecType, TaskSpec
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import TaskSpec
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets.jobs.handler import Handler, HandlerKind, Handlers
