@@ -214,6 +214,7 @@ COMMANDS = {
     "pause": CommandEntry("pause", "Let nothing start, on any node."),
     "resume": CommandEntry("pause", "Let everything start again."),
     "api": CommandEntry("api", "Call any endpoint of the API."),
+    "mcp": CommandEntry("mcp", "Serve the API as tools of the Model Context Protocol."),
     "validate": CommandEntry("task_files", "Check tasks in files; needs no server."),
     "diff": CommandEntry("task_files", "Show what applying files would change."),
     "apply": CommandEntry("task_files", "Make the tasks of a server as files say."),
