@@ -13,9 +13,11 @@ import pytest
 import redis
 import yaml
 
+from integration.api.serving import serving
 from noonbell.cli import main
 from noonbell.cli.importers.database import rows_of
 from noonbell.errors import StoreUnavailable
+from noonbell.service.consistency import audit
 
 CRONJOB = [
     """create table tasks (
@@ -135,6 +137,125 @@ def test_the_table_of_a_cronjob_service_is_read_and_left_as_it_was(fresh_mysql, 
     assert tasks["sync_stats"]["description"] == "统计同步"
     assert "1 translated, 1 of them with a change of meaning, 1 refused, 1 left out" in err
     assert rows_of(url, {"tasks": "select * from tasks"}) == before
+
+
+TASK_RUNS = [
+    """create table task_runs (
+        id bigint primary key auto_increment, task_id bigint, scheduled_time datetime, start_time datetime, end_time datetime,
+        status enum('SCHEDULED','RUNNING','SUCCESS','FAILED','TIMEOUT','RETRYING','CALLBACK_PENDING','CALLBACK_SUCCESS',
+        'FAILED_TIMEOUT','CANCELED','SKIPPED'), attempt int, request_headers json, request_body mediumtext, response_code int,
+        response_body mediumtext, error_message varchar(1024), next_retry_time datetime, callback_token char(32),
+        callback_deadline datetime, trace_id varchar(64), created_at datetime, updated_at datetime,
+        key idx_task_time (task_id, scheduled_time)) default charset=utf8mb4""",
+    """insert into task_runs (task_id, scheduled_time, start_time, end_time, status, attempt, request_headers, request_body,
+        response_code, response_body, error_message, trace_id, created_at, updated_at) values
+        (1, '2026-10-14 10:05:00', '2026-10-14 10:05:00', '2026-10-14 10:05:02', 'SUCCESS', 1, '{"A": "b"}', '{"run_id": "1"}', 200,
+         '{"结果": 42}', '', 't-1', '2026-10-14 10:05:00', '2026-10-14 10:05:02'),
+        (1, '2026-10-14 10:10:00', '2026-10-14 10:10:00', '2026-10-14 10:10:01', 'FAILED', 3, null, null, 500, 'no', 'status 500', '',
+         '2026-10-14 10:10:00', '2026-10-14 10:10:01'),
+        (1, '2026-10-14 10:15:00', null, null, 'SKIPPED', 0, null, null, null, null, '', '', '2026-10-14 10:15:00', '2026-10-14 10:15:00'),
+        (1, '2026-10-14 10:20:00', '2026-10-14 10:20:00', null, 'RUNNING', 1, null, null, null, null, '', '', '2026-10-14 10:20:00', '2026-10-14 10:20:00'),
+        (2, '2026-10-14 10:20:00', '2026-10-14 10:20:00', '2026-10-14 10:20:00', 'SUCCESS', 1, null, null, 200, '', '', '', '2026-10-14 10:20:00', '2026-10-14 10:20:00')""",
+]
+DOCUMENTED_RUN = """{
+  "ID": 12,
+  "TaskID": 1,
+  "ScheduledTime": "2025-10-14T10:05:00Z",
+  "StartTime": "2025-10-14T10:05:00Z",
+  "EndTime": "2025-10-14T10:05:00Z",
+  "Status": "SUCCESS",           // 可能值：SCHEDULED, RUNNING, SUCCESS, FAILED, CANCELED, SKIPPED
+  "Attempt": 1,
+  "RequestHeaders": "",          // 未来会写入真实发送头
+  "RequestBody": "",             // 未来支持 body_template 渲染
+  "ResponseCode": 200,
+  "ResponseBody": "{...}",
+  "ErrorMessage": "",
+  "NextRetryTime": null,          // 重试未实现
+  "CallbackToken": "",           // 异步未实现
+  "CallbackDeadline": null,
+  "TraceID": "",
+  "CreatedAt": "2025-10-14T10:05:00Z",
+  "UpdatedAt": "2025-10-14T10:05:00Z"
+}"""
+"""Word by word as document 002 prints it."""
+
+
+async def in_thread(imported, *arguments):
+    return await asyncio.to_thread(imported, *arguments)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql"])
+async def test_the_history_of_a_cronjob_service_is_brought_over_once(kind, request, fresh_mysql, imported, monkeypatch):
+    old = await asyncio.to_thread(made, fresh_mysql(), CRONJOB + TASK_RUNS)
+    before = await asyncio.to_thread(rows_of, old, {"tasks": "select * from tasks", "runs": "select * from task_runs"})
+    async with serving(request.getfixturevalue(f"{kind}_url")) as api:
+        monkeypatch.setenv("NOONBELL_URL", api.root)
+        code, _, err = await in_thread(imported, "cronjob", old, "--history", "--dry-run")
+        assert "history: 5 runs read, 0 imported, 0 known already, 2 left out, 0 refused" in err
+        assert (await api.good("GET", "/tasks"))["total"] == 0
+        code, _, err = await in_thread(imported, "cronjob", old, "--history", "--apply")
+        assert code == 1  # one of its tasks is refused
+        assert "history: 5 runs read, 3 imported, 0 known already, 2 left out, 0 refused" in err
+        assert "1 runs: RUNNING, so not over" in err
+        assert "1 runs: their task was not translated, or is deleted there" in err
+        assert "100 %" in err
+        runs = (await api.good("GET", "/runs?sort=id"))["items"]
+        assert [(run["key"], run["origin"], run["status"], run["attempt"]) for run in runs] == [
+            ("cronjob:1", "import", "SUCCESS", 1),
+            ("cronjob:2", "import", "FAILED", 3),
+            ("cronjob:3", "import", "SKIPPED", 0),
+        ]
+        assert [run["scheduled_time"] for run in runs][:2] == ["2026-10-14T10:05:00Z", "2026-10-14T10:10:00Z"]
+        assert [run["end_time"] for run in runs] == [
+            *("2026-10-14T10:05:02Z", "2026-10-14T10:10:01Z", "2026-10-14T10:15:00Z"),
+        ]
+        whole = await api.good("GET", f"/runs/{runs[0]['id']}")
+        assert (whole["request_body"], whole["response_body"]) == ('{"run_id": "1"}', '{"结果": 42}')
+        assert (whole["response_code"], whole["duration_ms"]) == (200, 2000)
+        for run in runs:
+            assert (await api.good("GET", f"/runs/{run['id']}/explain"))["run_id"] == run["id"]
+            page = await api.call("GET", f"//runs/{run['id']}", headers={"Accept": "text/html"})
+            assert page.status == 200
+        code, _, err = await in_thread(imported, "cronjob", old, "--history", "--apply")
+        assert "history: 5 runs read, 0 imported, 3 known already, 2 left out, 0 refused" in err
+        assert (await api.good("GET", "/runs"))["total"] == 3
+        report = await audit(api.store)
+        assert report.is_sound, report.flaws
+    assert before == await asyncio.to_thread(
+        rows_of, old, {"tasks": "select * from tasks", "runs": "select * from task_runs"}
+    )
+
+
+async def test_answers_of_a_cronjob_service_are_taken_as_they_are(tmp_path, imported, monkeypatch):
+    task = {"ID": 1, "Name": "demo_task", "CronExpr": "0 */5 * * * *", "TargetURL": "https://httpbin.org/get"}
+    (tmp_path / "tasks.json").write_text(json.dumps([task]))
+    (tmp_path / "runs.json").write_text(f"[{DOCUMENTED_RUN}]")
+    odd = [{"ID": 13, "TaskID": 1, "Status": "LOST"}, {"ID": 14, "TaskID": 1, "Status": "FAILED"}, 7]
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    report = tmp_path / "report.json"
+    async with serving("memory://") as api:
+        monkeypatch.setenv("NOONBELL_URL", api.root)
+        files = ("--runs", str(tmp_path / "runs.json"), "--runs", str(tmp_path / "odd.json"))
+        told = await in_thread(
+            imported, "cronjob", str(tmp_path / "tasks.json"), *files, "--apply", "--report", str(report)
+        )
+        assert told[0] == 1
+        (run,) = (await api.good("GET", "/runs"))["items"]
+        assert (run["key"], run["end_time"], run["response_code"]) == ("cronjob:12", "2025-10-14T10:05:00Z", 200)
+    history = json.loads(report.read_text())["history"]
+    assert (history["read"], history["imported"]) == (4, 1)
+    assert history["refused"] == [
+        "run 13: its status 'LOST' is not known",
+        "run 14: has no scheduled_time",
+        "run ?: has no status",
+    ]
+
+
+def test_a_history_without_a_server_to_send_it_to_is_refused(imported, tmp_path):
+    (tmp_path / "tasks.json").write_text("[]")
+    for words in (("--history", "--apply"), ("--runs", "x.json"), ("--tz", "Nowhere/City")):
+        code, _, err = imported("cronjob", str(tmp_path / "tasks.json"), *words)
+        assert (code, "error" in err.lower()) == (2, True)
 
 
 def test_the_tables_of_xxl_job_are_read(fresh_mysql, imported):

@@ -151,6 +151,7 @@ DELETE /api/v1/tokens/{token}
 GET /api/v1/audit
 GET /api/v1/audit/check
 GET /api/v1/installation
+POST /api/v1/runs/import
 POST /api/v1/alerts/channels
 PUT /api/v1/alerts/channels/{channel}
 DELETE /api/v1/alerts/channels/{channel}

@@ -112,6 +112,9 @@ async def runs(story: Story) -> None:
     await does("POST /api/v1/runs/{run_id}/retry", run_id=run, told="retry_run")
     job = (await does("POST /api/v1/tasks", {**JOB, "name": "many"}, status=201, told="create_task"))["id"]
     await does("POST /api/v1/runs/batch", {"runs": [{"task": job}]}, told="publish_runs")
+    moments = {"scheduled_time": "2025-10-14T10:05:00Z", "end_time": "2025-10-14T10:05:01Z"}
+    past = {"task": "many", "key": "cronjob:42", "status": "SUCCESS", **moments}
+    await does("POST /api/v1/runs/import", {"runs": [past]}, told="import_runs")
     call = {"url": "http://127.0.0.1:9000/x", "delay_seconds": 3_600}
     await does("POST /api/v1/calls", call, told="make_call")
     await does("POST /api/v1/calls/batch", {"calls": [call]}, told="make_calls")

@@ -28,6 +28,7 @@ from noonbell.service.callbacks import (
     CallbackSource,
 )
 from noonbell.service.filters import RunFilter, RunList, check_bulk, read_run_query, run_query
+from noonbell.service.history import HistoryImported, RunRecords
 from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
 from noonbell.service.runs import (
     AttemptList,
@@ -95,6 +96,18 @@ class RunCalls:
         published = await self._services.publishing.publish_batch(wanted or [], trace_id=request_id(request.scope))
         params.add_to_audit(request, runs=len(published))
         return json_response({"runs": [_outcome(each) for each in published]})
+
+    @call(
+        "POST", "/runs/import", "import_runs", "Bring over final runs of another system", Role.ADMIN,
+        body=RunRecords, body_required=True, most_bytes=MOST_BYTES, answer=HistoryImported, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def import_runs(self, request: Request) -> Response:
+        """Up to 1,000 in one transaction, with `origin` import and their own times. They belong to no slot and start
+        nothing. The same runs again change nothing: `known` counts them.
+        """
+        done = await self._services.history.import_runs(await read_object(request, required=True))
+        params.add_to_audit(request, runs=done.imported)
+        return json_response(done)
 
     @call(
         "POST", "/runs/cancel", "cancel_runs", "Cancel every run that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,

@@ -253,6 +253,10 @@ class ApiCalls:
     def publish_runs(self, **fields: Unpack[types.BatchWriteInput]) -> types.BatchAnswerJson:
         """Publish up to 10,000 runs in one transaction"""
 
+    @api_call("POST", "/runs/import")
+    def import_runs(self, **fields: Unpack[types.RunRecordsInput]) -> types.HistoryImportedJson:
+        """Bring over final runs of another system"""
+
     @api_call("POST", "/runs/cancel")
     def cancel_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsCanceledJson:
         """Cancel every run that a filter finds"""

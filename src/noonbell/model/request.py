@@ -13,7 +13,7 @@ from noonbell.clock import Instant
 from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.dedupe import Dedupe
-from noonbell.model.run import Lease, Origin, RunId, RunStatus, SkipReason
+from noonbell.model.run import Lease, Origin, RunBodies, RunId, RunStatus, SkipReason
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
@@ -234,6 +234,37 @@ class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
     """When the callback's token was made; None if it came without one, or with one that does not say."""
     settlement: Settlement | None = None
     """How the callback settled the run; None before it is decided, and where it did not."""
+
+
+class PastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A final run of another system, to be kept as history of a task of ours."""
+
+    task_id: TaskId
+    task_version: int
+    queue: str
+    key: str
+    """What it was called there, with the name of that system: `cronjob:42`. One key of a task is one run."""
+    status: RunStatus
+    scheduled_time: Instant
+    created_at: Instant
+    """Not after `end_time`. Its id is made of this moment, so that lists and retention find it where it belongs."""
+    end_time: Instant
+    start_time: Instant | None = None
+    attempt: int = 1
+    response_code: int | None = None
+    error_message: str | None = None
+    trace_id: str | None = None
+    bodies: RunBodies | None = None
+
+
+class PastRunOutcome(enum.StrEnum):
+    IMPORTED = "imported"
+    KNOWN = "known"
+    """It was brought over before."""
+    REMOVED = "removed"
+    """It ended before a moment up to which history was cleaned up: the figures would count it twice."""
+    RECENT = "recent"
+    """It ended less than a minute ago: the ids of that moment may still be given to runs of ours."""
 
 
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,6 +136,8 @@ class Origin(enum.StrEnum):
     """A child of a running job, which asked for it."""
     CALL = "call"
     """An HTTP request without a task, or the telling of the outcome of one."""
+    IMPORT = "import"
+    """It ran in another system, and its record was brought over. No slot, no claim and no event of ours belongs to it."""
 
 
 class SkipReason(enum.StrEnum):

@@ -22,6 +22,8 @@ from noonbell.model.request import (
     IncomingCallback,
     JoinsSwept,
     NewTask,
+    PastRun,
+    PastRunOutcome,
     Planned,
     Promoted,
     Publication,
@@ -565,6 +567,13 @@ class Transitions(Protocol):
         """The calls among the next `limit` runs after that id that brought something of their own: as `reseal_tasks`."""
 
     # Upkeep
+
+    async def import_runs(self, runs: Sequence[PastRun]) -> list[PastRunOutcome]:
+        """Write final runs of another system into history; what became of each, in their order.
+
+        In one transaction: all that are not there yet, or none. The same runs again are KNOWN, and nothing is written. They
+        belong to no slot, wait for no worker, and are told to no listener; the figures have them.
+        """
 
     async def clean(
         self,

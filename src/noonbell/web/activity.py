@@ -38,6 +38,8 @@ _MOST_CHECKED: Final = 10_000
 _BATCH: Final = 1_000
 _KNOWN: Final = ("actor", "action", "task", "text", "from", "to")
 _API: Final = "/api/v1"
+_LEGACY: Final = "/legacy"
+"""Before the addresses that a cronjob service had: they are about the same things."""
 _LONGEST_ID: Final = 15
 _NOUNS: Final = ("workers", "tokens")
 """Kinds of things without a page for each of them."""
@@ -110,6 +112,7 @@ async def _lines(ctx: PageContext, entries: Sequence[dict[str, Any]]) -> list[Au
 
 def _place(subject: str) -> tuple[str, str]:
     """The kind of thing that an address leads to, and which one: `("tasks", "12")`, `("queues", "mail/out")`."""
+    subject = subject.removeprefix(_LEGACY)
     kind, _, name = subject.removeprefix(_API).lstrip("/").partition("/")
     if subject.startswith(_API) or kind not in ("queues", "workers"):  # what was done comes behind the name
         name = name.partition("/")[0]

@@ -1,4 +1,5 @@
-"""The tasks of a cronjob service (HTTP cron on MySQL with `/api/v1/tasks`): its JSON in either spelling, or its table `tasks`.
+"""The tasks of a cronjob service (HTTP cron on MySQL with `/api/v1/tasks`): its JSON in either spelling, or its table `tasks`;
+and its runs (`cronjob_history`).
 
 Its API takes `cron_expr` and answers `CronExpr`; both are read, also as documents print them, with `//` comments.
 """
@@ -6,16 +7,27 @@ Its API takes `cron_expr` and answers `CronExpr`; both are read, also as documen
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import click
 
 from noonbell import when
+from noonbell.cli.importers.cronjob_history import HistoryReport, rows_in_database, runs_in, send, translated
 from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, json_from, read_entries
+from noonbell.cli.importers.report import (
+    Findings,
+    Imported,
+    Refused,
+    finish,
+    import_options,
+    in_snake_case,
+    json_from,
+    read_entries,
+)
+from noonbell.cli.root import EXIT_FAILED
 from noonbell.dialects.cronjob import FIELDS, OLD_ID, zone_of
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
@@ -23,8 +35,6 @@ from noonbell.when.zones import find
 _NOT_CARRIED: Final = {"id", "version", "created_at", "updated_at", "deleted", "created_by", "updated_by"}
 _JSON: Final = {"headers_json": "headers", "retry_policy_json": "retry_policy"}
 """Columns that hold JSON, and the field that it is."""
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
 _DEFAULT_TIMEOUT: Final = 10
 
 
@@ -41,18 +51,14 @@ def read_cronjob_rows(rows: Sequence[Any]) -> Iterator[Imported]:
 
 
 def _said(row: Any) -> str:
-    known = _in_snake_case(row) if isinstance(row, Mapping) else {}
+    known = in_snake_case(row) if isinstance(row, Mapping) else {}
     return str(known.get("name") or known.get("id") or row)[:200]
-
-
-def _in_snake_case(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {_WORD.sub("_", str(name)).lower(): value for name, value in row.items()}
 
 
 def _task(row: Any, found: Findings) -> dict[str, Any] | None:
     if not isinstance(row, Mapping):
         raise Refused("is not an object")
-    given = _in_snake_case(row)
+    given = in_snake_case(row)
     if given.get("deleted"):
         found.notes.append("is deleted there, and left out")
         return None
@@ -117,13 +123,58 @@ def _decoded(column: str, text: str) -> Any:
 
 @click.command("cronjob")
 @click.argument("source")
+@click.option("--history", is_flag=True, help="The finished runs of its database, too; with --apply or --dry-run.")
+@click.option("--runs", "files", multiple=True, metavar="FILE", help="A JSON file of its runs, in place of --history.")
+@click.option("--tz", "zone", default="UTC", metavar="ZONE", help="Of moments in its tables [UTC, as it stores them].")
 @import_options
-def cronjob_command(source: str, **given: Any) -> int:
+def cronjob_command(source: str, history: bool, files: tuple[str, ...], zone: str, **given: Any) -> int:
     """A cronjob service: a JSON file of its tasks, - for stdin, or its database as mysql://user@host/name."""
-    if is_database(source):
-        rows = rows_of(source, {"tasks": "select * from tasks order by id"})["tasks"]
-        return finish(read_cronjob_rows(rows), "cronjob", **given)
+    _check_history(source, history, files, zone, given)
     try:
-        return finish(read_cronjob(json_from(source)), "cronjob", **given)
+        if is_database(source):
+            rows = rows_of(source, {"tasks": "select * from tasks order by id"})["tasks"]
+            found = read_cronjob_rows(rows)
+        else:
+            found = read_cronjob(json_from(source))
     except TypeError as error:
         raise click.BadParameter(f"{source} holds no list of tasks: {error}", param_hint="SOURCE") from None
+    report = HistoryReport()
+
+    def bring_runs(entries: Sequence[Imported]) -> dict[str, Any]:
+        total, rows = _runs_of(source, files)
+        runs = translated(rows, entries, zone, report)
+        if given["dry_run"]:
+            for _ in runs:
+                pass
+        else:
+            send(runs, total, report)
+        report.tell()
+        return {"history": report.as_json()}
+
+    code = finish(found, "cronjob", then=bring_runs if history or files else None, **given)
+    return code or (EXIT_FAILED if report.refused else 0)
+
+
+def _check_history(source: str, history: bool, files: tuple[str, ...], zone: str, given: Mapping[str, Any]) -> None:
+    if history and not is_database(source):
+        raise click.UsageError("--history reads a database; --runs FILE takes the answers of GET /tasks/{id}/runs")
+    if history and files:
+        raise click.UsageError("--history and --runs are two ways to the same runs; give one of them")
+    if (history or files) and not (given["apply"] or given["dry_run"]):
+        raise click.UsageError("runs are sent to a server; give --apply, or --dry-run for the report alone")
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError):
+        raise click.BadParameter(f"there is no time zone {zone!r}", param_hint="--tz") from None
+
+
+def _runs_of(source: str, files: Sequence[str]) -> tuple[int, Iterator[Any]]:
+    if not files:
+        return rows_in_database(source)
+    rows: list[Any] = []
+    for file in files:
+        try:
+            rows += runs_in(json_from(file))
+        except TypeError as error:
+            raise click.BadParameter(f"{file} holds no list of runs: {error}", param_hint="--runs") from None
+    return len(rows), iter(rows)

@@ -7,6 +7,7 @@ what those rules refuse is refused here, with their words.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -143,9 +144,19 @@ def import_options(function: F) -> F:
 
 
 def finish(
-    found: Iterable[Imported], kind: str, *, dry_run: bool, apply: bool, owner: str | None, report: str | None
+    found: Iterable[Imported],
+    kind: str,
+    *,
+    dry_run: bool,
+    apply: bool,
+    owner: str | None,
+    report: str | None,
+    then: Callable[[Sequence[Imported]], Mapping[str, Any]] | None = None,
 ) -> int:
-    """Report, and write or apply what was translated; the exit code is 1 where an entry was refused."""
+    """Report, and write or apply what was translated; the exit code is 1 where an entry was refused.
+
+    `then` comes when the tasks are there; what it returns, the file of the report has besides.
+    """
     if owner is not None and not apply:
         raise click.UsageError("--set names what --apply sends; give --apply too")
     entries = list(checked(found))
@@ -156,8 +167,6 @@ def finish(
         f"{counts['translated'] + counts['changed']} translated, {counts['changed']} of them with a change of meaning,"
         f" {counts['refused']} refused, {counts['left out']} left out"
     )
-    if report is not None:
-        _write_report(report, kind, entries, counts)
     tasks = [entry.task for entry in entries if entry.task is not None]
     if apply:
         _apply(tasks, owner or f"import-{kind}", dry_run=dry_run)
@@ -165,6 +174,9 @@ def finish(
         from noonbell.cli.task_files import as_yaml
 
         click.echo(as_yaml(tasks), nl=False)
+    more = {} if then is None else then(entries)
+    if report is not None:
+        _write_report(report, kind, entries, counts, more)
     return EXIT_FAILED if counts["refused"] else 0
 
 
@@ -183,7 +195,9 @@ def _tell(entry: Imported) -> None:
         talk(shown_safely(f"    {note}"))
 
 
-def _write_report(file: str, kind: str, entries: Sequence[Imported], counts: dict[str, int]) -> None:
+def _write_report(
+    file: str, kind: str, entries: Sequence[Imported], counts: dict[str, int], more: Mapping[str, Any]
+) -> None:
     listed = [
         {
             "where": entry.where,
@@ -196,7 +210,7 @@ def _write_report(file: str, kind: str, entries: Sequence[Imported], counts: dic
         }
         for entry in entries
     ]
-    made = {"kind": kind, "counts": counts, "entries": listed}
+    made = {"kind": kind, "counts": counts, "entries": listed, **more}
     with click.open_file(file, "w", encoding="utf-8") as out:
         out.write(json.dumps(made, ensure_ascii=False, indent=2) + "\n")
 
@@ -244,6 +258,14 @@ def json_from(source: str) -> Any:
 
 def _by_lines(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
+
+
+def in_snake_case(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {_WORD.sub("_", str(name)).lower(): value for name, value in row.items()}
 
 
 def without_comments(text: str) -> str:

@@ -109,7 +109,8 @@ class RunFilterInput(_RunFilterInput):
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
@@ -276,6 +277,13 @@ class FlowGraphJson(TypedDict):
     steps: list[StepInGraphJson]
 
 
+class HistoryImportedJson(TypedDict):
+    imported: int
+    known: int
+    removed: int
+    recent: int
+
+
 class LogLineJson(TypedDict):
     seq: int
     at: str
@@ -325,7 +333,9 @@ class RunJson(TypedDict):
     task_id: int
     task_name: str
     task_version: int
-    origin: Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"]
+    origin: Literal[
+        "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
+    ]
     status: Literal[
         "SCHEDULED",
         "RUNNING",
@@ -440,7 +450,8 @@ class RunListInput(StatsListInput):
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
@@ -449,6 +460,28 @@ class RunListInput(StatsListInput):
     page: NotRequired[int]
     page_size: NotRequired[int]
     cursor: NotRequired[str | None]
+
+
+class RunRecordInput(TypedDict):
+    task: int | str
+    key: str
+    status: Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]
+    scheduled_time: str
+    end_time: str
+    created_at: NotRequired[str | None]
+    start_time: NotRequired[str | None]
+    attempt: NotRequired[int]
+    response_code: NotRequired[int | None]
+    error_message: NotRequired[str | None]
+    trace_id: NotRequired[str | None]
+    request_headers: NotRequired[Mapping[str, str] | None]
+    request_body: NotRequired[str | None]
+    response_body: NotRequired[str | None]
+    truncated: NotRequired[bool]
+
+
+class RunRecordsInput(TypedDict):
+    runs: Sequence[RunRecordInput]
 
 
 class RunsCanceledJson(TypedDict):

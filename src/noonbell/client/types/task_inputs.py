@@ -404,7 +404,8 @@ class RunsOfTaskInput(TypedDict):
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]

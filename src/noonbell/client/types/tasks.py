@@ -261,7 +261,9 @@ class RunInListJson(TypedDict):
     task_id: int
     task_name: str
     task_version: int
-    origin: Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"]
+    origin: Literal[
+        "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
+    ]
     status: Literal[
         "SCHEDULED",
         "RUNNING",

@@ -182,7 +182,8 @@ class DeadRunFilterInput(_DeadRunFilterInput):
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
@@ -227,7 +228,8 @@ class DeadRunsInput(TypedDict):
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call"] | None
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]

@@ -46,6 +46,7 @@ from noonbell.stores.sql import (
     fast_path,
     flows,
     ids,
+    importing,
     join_sweep,
     keys,
     pausing,
@@ -615,6 +616,7 @@ class SqlStore(TransitionRunner):
 
     # Upkeep
 
+    import_runs = write(importing.import_runs, retry=True)
     clean = write(cleanup.clean)
     clean_rest = write(cleanup.clean_rest)
     recount = write(cleanup.recount)

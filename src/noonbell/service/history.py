@@ -1,0 +1,136 @@
+"""Bringing over the history of another system: its final runs become runs of tasks that are here, marked as imported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.errors import InvalidArgument, NotFound
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.request import PastRun, PastRunOutcome
+from noonbell.model.run import FINAL, RunBodies, RunStatus
+from noonbell.model.task import Task, TaskId
+from noonbell.ports import Store
+from noonbell.service.tasks import Tasks
+
+MOST_RUNS: Final = 1_000
+"""In one call."""
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the past."""
+
+    component: ClassVar[str] = "RunRecord"
+    noun: ClassVar[str] = "a run of the past"
+
+    task: Annotated[
+        Annotated[int, meta(ge=1, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=260)],
+        meta("Its id, or its name.", expected="the id or the name of a task", examples=["sync_stats"]),
+    ]
+    key: Annotated[
+        str,
+        meta(
+            "What it was called there, with the name of that system. The same key of a task is the same run.",
+            min_length=1,
+            max_length=200,
+            examples=["cronjob:42"],
+        ),
+    ]
+    status: Annotated[str, meta("How it ended.", choices=tuple(sorted(FINAL)), examples=["SUCCESS"])]
+    scheduled_time: Annotated[Moment, meta("When it was to run.", examples=["2025-10-14T10:05:00Z"])]
+    end_time: Annotated[Moment, meta("When it was over.", examples=["2025-10-14T10:05:01Z"])]
+    created_at: Annotated[Moment | None, meta("`scheduled_time` by default.", examples=["2025-10-14T10:05:00Z"])] = None
+    start_time: Annotated[Moment | None, meta("When its last attempt began.", examples=["2025-10-14T10:05:00Z"])] = None
+    attempt: Annotated[int, meta("How often it was tried.", ge=0, le=1_000_000)] = 1
+    response_code: Annotated[int | None, meta("The HTTP status of the response.", ge=100, le=999, examples=[200])] = (
+        None
+    )
+    error_message: Annotated[str | None, meta("Why it failed.", max_length=10_000, lines=True)] = None
+    trace_id: Annotated[str | None, meta("Its trace.", max_length=64)] = None
+    request_headers: Annotated[dict[str, str] | None, meta("What was sent.", examples=[{"Accept": "*/*"}])] = None
+    request_body: Annotated[str | None, meta("What was sent.", lines=True)] = None
+    response_body: Annotated[str | None, meta("What came back.", lines=True)] = None
+    truncated: Annotated[bool, meta("Whether a body was cut.")] = False
+
+
+class RunRecords(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "RunRecords"
+    noun: ClassVar[str] = "a history"
+
+    runs: Annotated[list[RunRecord], meta("All of them, or none.", min_length=1, max_length=MOST_RUNS)]
+
+
+class HistoryImported(msgspec.Struct, frozen=True, kw_only=True):
+    imported: Annotated[int, meta("Runs that are new here.", examples=[1])]
+    known: Annotated[int, meta("Runs that were brought over before.", examples=[0])]
+    removed: Annotated[int, meta("Runs that ended before a moment up to which history was cleaned up: left out.")]
+    recent: Annotated[int, meta("Runs that ended less than a minute ago: left out, bring them again.")]
+
+
+class History:
+    def __init__(self, store: Store, tasks: Tasks) -> None:
+        self._store, self._tasks = store, tasks
+
+    async def import_runs(self, given: Mapping[str, Any]) -> HistoryImported:
+        """All of them in one transaction. InvalidArgument names every problem by its place: `runs[7].end_time`."""
+        at = ReadContext(Problems())
+        asked = read_into(RunRecords, given, at)
+        for place, record in enumerate(asked.runs):
+            _check(record, ReadContext(at.problems, f"runs[{place}]"))
+        at.problems.finish()
+        tasks = await self._tasks_of(asked)
+        outcomes = await self._store.import_runs([_past_run(record, tasks[record.task]) for record in asked.runs])
+        counts = Counter(outcomes)
+        return HistoryImported(**{str(outcome): counts[outcome] for outcome in PastRunOutcome})
+
+    async def _tasks_of(self, asked: RunRecords) -> dict[int | str, Task]:
+        found: dict[int | str, Task] = {}
+        problems: dict[str, str] = {}
+        first: dict[int | str, int] = {}
+        for place, record in enumerate(asked.runs):
+            first.setdefault(record.task, place)
+        for ref, place in first.items():
+            try:
+                found[ref] = await self._tasks.get(ref if isinstance(ref, str) else TaskId(ref))
+            except NotFound:
+                problems[f"runs[{place}].task"] = f"is {str(ref)[:100]!r}, and there is no such task"
+        if problems:
+            raise InvalidArgument.fields(problems)
+        return found
+
+
+def _check(record: RunRecord, at: ReadContext) -> None:
+    if record.start_time is not None and record.start_time > record.end_time:
+        at.wrong("end_time", "is before start_time")
+
+
+def _past_run(record: RunRecord, task: Task) -> PastRun:
+    has_bodies = any((record.request_headers, record.request_body, record.response_body))
+    created_at = record.scheduled_time if record.created_at is None else record.created_at
+    return PastRun(
+        task_id=task.id,
+        task_version=task.version,
+        queue=task.spec.queue,
+        key=record.key,
+        status=RunStatus(record.status),
+        scheduled_time=record.scheduled_time,
+        created_at=min(created_at, record.end_time),
+        end_time=record.end_time,
+        start_time=record.start_time,
+        attempt=record.attempt,
+        response_code=record.response_code,
+        error_message=record.error_message,
+        trace_id=record.trace_id,
+        bodies=RunBodies(
+            request_headers=record.request_headers,
+            request_body=record.request_body,
+            response_body=record.response_body,
+            truncated=record.truncated,
+        )
+        if has_bodies
+        else None,
+    )
