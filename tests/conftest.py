@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from services import KINDS, Services, bytecode, new_folder, prepared, thinned
+from services import KINDS, Services, bytecode, new_folder, prepared, programs, thinned
 from services.brokers import Broker
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
 from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
@@ -135,6 +135,19 @@ def url_of(config: pytest.Config, kind: Kind) -> str:
     if service.url is None:
         (pytest.fail if in_ci() else pytest.skip)(f"no {kind}: {service.story}")
     return service.url
+
+
+@pytest.fixture(scope="session")
+def program(pytestconfig: pytest.Config) -> Callable[[str, str], str]:
+    """`program("promtool", "prometheus")`: the path of a program, with the package of Debian that has it."""
+
+    def path(name: str, package: str) -> str:
+        service = programs.program(pytestconfig.stash[SERVICES], name, package)
+        if service.url is None:
+            (pytest.fail if in_ci() else pytest.skip)(f"no {name}: {service.story}")
+        return service.url
+
+    return path
 
 
 @pytest.fixture(scope="session")

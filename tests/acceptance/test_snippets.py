@@ -455,6 +455,9 @@ def run_here(page: Path) -> list[Snippet]:
     ]
 
 
+CLIENTS = {"sqlite3": "sqlite3", "pg_dump": "postgresql-client", "mariadb-dump": "mariadb-client"}
+"""The programs that the page about backups calls, and the packages of Debian that have them."""
+
 BACKUP = ROOT / "docs/how-to/backup-and-restore.md"
 HERE = [page for page in PAGES if run_here(page) and page != BACKUP]
 
@@ -468,15 +471,19 @@ def follow(reading: PageReader, page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", HERE, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_do_what_they_say(page, nodes, target, sqlite_url, tmp_path):
+def test_the_blocks_of_a_page_do_what_they_say(page, nodes, target, sqlite_url, tmp_path, program):
+    if "promtool" in page.read_text():
+        program("promtool", "prometheus")
     node = nodes.start(sqlite_url)
     follow(PageReader(str(page.relative_to(ROOT)), tmp_path, node, sqlite_url, target.url("")), page)
 
 
 def test_a_store_is_backed_up_and_restored_as_its_page_says(
-    nodes, target, sqlite_url, postgres_url, mysql_url, tmp_path
+    nodes, target, sqlite_url, postgres_url, mysql_url, tmp_path, program
 ):
     """With the clients of the databases, which find the servers of the tests by their environment and `~/.my.cnf`."""
+    for client, package in CLIENTS.items():
+        program(client, package)
     node = nodes.start(sqlite_url)
     reading = PageReader(str(BACKUP.relative_to(ROOT)), tmp_path, node, sqlite_url, target.url(""))
     postgres, maria = urlsplit(postgres_url), urlsplit(mysql_url)
