@@ -89,6 +89,7 @@ async def drain(store: Store, expected: int, size: int) -> float:
             worker_id=lease.worker_id,
             task_version=lease.task_version,
             plain=lease.plain,
+            in_flow=lease.in_flow,
         )
 
     async def lane(number: int) -> None:

@@ -222,7 +222,9 @@ class ClaimLoop:
             self._observe([(state.lease, made, answer, state.latency_seconds) for (state, made), answer in seen])
         topics: set[str] = set()
         for (state, made), answer in zip(ended, answers, strict=True):
-            if not (made.plain and made.transition is Transition.FINISH) and answer is SettleResult.DONE:
+            # Where steps wait because of it, the store says by itself.
+            is_over = made.transition is Transition.FINISH and (made.plain or made.in_flow)
+            if not is_over and answer is SettleResult.DONE:
                 topics |= self._topics_after(state.lease, made)
         for topic in sorted(topics):
             self._wakeup.signal(topic)

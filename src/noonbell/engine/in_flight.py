@@ -167,7 +167,7 @@ class InFlight:
             soonest = min(soonest, state.ping_seconds)
             self.leases[state.key] = state
             # What a limit counts must not wait for its turn behind what nothing counts.
-            (self._waiting.append if lease.plain else self._waiting.appendleft)(state)
+            (self._waiting.append if lease.plain or lease.in_flow else self._waiting.appendleft)(state)
         self._start_more()
         return soonest
 

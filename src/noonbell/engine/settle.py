@@ -27,6 +27,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     task_version: int | None = None
     plain: bool = False
     counted: bool = False
+    in_flow: bool = False
     precondition: Precondition = Precondition.HELD
 
 
@@ -40,6 +41,7 @@ def subject_of(lease: Lease, task_version: int | None = None) -> Subject:
         task_version=lease.task_version if task_version is None else task_version,
         plain=lease.plain,
         counted=lease.counted,
+        in_flow=lease.in_flow,
     )
 
 
@@ -60,6 +62,7 @@ def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Sett
             bodies=outcome.bodies,
             plain=lease.plain,
             counted=lease.counted,
+            in_flow=lease.in_flow,
         )
     return settlement(assignment.task.spec, subject_of(assignment.lease, assignment.task.version), outcome, unit)
 
@@ -147,6 +150,7 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
         error_details={"kind": "error"},
         plain=settlement.plain,
         counted=settlement.counted,
+        in_flow=settlement.in_flow,
     )
 
 
@@ -163,6 +167,7 @@ def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlem
         task_version=subject.task_version,
         plain=subject.plain,
         counted=subject.counted,
+        in_flow=subject.in_flow,
         precondition=subject.precondition,
         **fields,
     )

@@ -112,8 +112,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     error_details: dict[str, Any] | None = None
     bodies: RunBodies | None = None
     plain: bool = False
-    """Taken over from the lease, as the next one: see there."""
+    """Taken over from the lease, as the next two: see there."""
     counted: bool = False
+    in_flow: bool = False
 
 
 class SettleResult(enum.StrEnum):

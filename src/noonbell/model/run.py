@@ -342,6 +342,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """No limit, no follow-up: settling it touches no other row."""
     counted: bool = False
     """A limit counts it, and nothing else follows from its end."""
+    in_flow: bool = False
+    """A step: its flow goes on when it ends, and nothing else follows."""
 
 
 def key_of_slot(installation: str, task_uid: str, slot: int) -> str:

@@ -27,6 +27,7 @@ from noonbell.model.task import Task, TaskId
 from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
+from noonbell.stores import postgres_steps as steps
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.sql import access, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
@@ -215,7 +216,10 @@ _SETTINGS = {
 _RESERVING = {"synchronous_commit": "off"}
 # To plan a settle with a claim takes 3 ms, as long as to carry it out for 300 runs. On some connections plans are kept, for the
 # statements of the fast path: whatever the tables hold, each of them has one plan only (see stores.postgres_fast).
-_KEEPING_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_sort": "off"}
+_KEEPING_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    **dict.fromkeys(("enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"), "off"),
+}
 _KEEPS_PLANS_FROM = 4
 """Connections: with fewer, none is set apart; of this many and more, half."""
 _FIRST_CALLS = 3
@@ -227,7 +231,7 @@ _LOCAL = {name: value for name, value in _SETTINGS.items() if name != "applicati
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _REMEMBERED = 2.0
-"""Seconds for which claims expect more behind gates after they found something there."""
+"""Seconds for which claims expect more behind gates, or more steps, after they found some."""
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _AWAY = (
     OSError,
@@ -278,6 +282,8 @@ class PostgresStore(ServerStore):
         self._bulk = ArrayStatements({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
+        self._steps_until = 0.0
+        """The same for steps of flows."""
         self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
         """Connections on which PostgreSQL plans a statement once."""
         self._keeping_free = 0
@@ -450,6 +456,8 @@ class PostgresStore(ServerStore):
             return Claimed([])
         if time.monotonic() < self._gates_until:
             return await self._claim_at_gates(request)
+        if time.monotonic() < self._steps_until:
+            return await self._claim_steps(request)
         event = await self._ids.take(1)
         arguments = self._claim_arguments(request, event[0])
         rows = await self._with_kept_plan(lambda connection: connection.fetch(self._text(hot.CLAIM), *arguments))
@@ -472,7 +480,45 @@ class PostgresStore(ServerStore):
     async def _claim_the_long_way(self, request: ClaimRequest) -> Claimed:
         return await self._write_past_conflicts(lambda cache: claim.claim(self.dialect, cache, request))
 
+    async def _claim_steps(self, request: ClaimRequest) -> Claimed:
+        now = self._told_now()
+        claimed = await self._write_with_kept_plan(lambda cache: steps.claim(self.dialect, cache, request, now))
+        if claimed is None:
+            return await self._claim_the_long_way(request)
+        self._expect_steps(claimed)
+        return claimed
+
+    def _expect_steps(self, claimed: Claimed) -> None:
+        if any(lease.in_flow for lease in claimed.leases):
+            self._steps_until = time.monotonic() + _REMEMBERED
+
+    def _are_of_flows(self, settlements: Sequence[Settlement]) -> bool:
+        """Whether they are for the fast path of steps."""
+        return (
+            not self._is_pooled
+            and any(settlement.in_flow for settlement in settlements)
+            and fast_path.all_in_flows(settlements)
+            and fast_path.fit_together(settlements)
+        )
+
+    async def _settle_steps_and_claim(
+        self, settlements: Sequence[Settlement], request: ClaimRequest
+    ) -> tuple[list[SettleResult], Claimed]:
+        now = self._told_now()
+        done, claimed = await self._write_with_kept_plan(
+            lambda cache: steps.settle_and_claim(self.dialect, cache, settlements, request, now)
+        )
+        settled = await self._answers(settlements, done)
+        if claimed is None:
+            return settled, await self._or_nothing(self._claim_the_long_way(request))
+        self._expect_steps(claimed)
+        return settled, claimed
+
     async def _settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
+        if self._are_of_flows(settlements):
+            now = self._told_now()
+            done = await self._write_with_kept_plan(lambda cache: steps.settle(self.dialect, cache, settlements, now))
+            return await self._answers(settlements, done)
         if not fast_path.all_short(settlements) or not fast_path.fit_together(settlements):
             return await super()._settle(settlements)
         sql = hot.SETTLE if fast_path.all_plain(settlements) else hot.SETTLE_AT_GATES
@@ -487,6 +533,8 @@ class PostgresStore(ServerStore):
         if not settlements:
             return [], await self._claim(request)
         is_both = request.max > 0 and request.queues and time.monotonic() >= self._gates_until
+        if is_both and self._are_of_flows(settlements):
+            return await self._settle_steps_and_claim(settlements, request)
         if not is_both or not fast_path.all_plain(settlements) or not fast_path.fit_together(settlements):
             return await self._settle(settlements), await self._or_nothing(self._claim(request))
         events = await self._ids.take(hot.EVENTS_PER_SETTLE + 1)
@@ -517,8 +565,13 @@ class PostgresStore(ServerStore):
         claimed = hot.claimed_from(rows, request, self._cache)
         if claimed is not None:
             return await self._with_payloads(claimed)
-        is_gated = rows[0][0] == hot.GATED
-        return await (self._claim_at_gates(request) if is_gated else self._claim_the_long_way(request))
+        match rows[0][0]:
+            case hot.GATED:
+                return await self._claim_at_gates(request)
+            case hot.CAREFUL if not self._is_pooled:
+                return await self._claim_steps(request)
+            case _:
+                return await self._claim_the_long_way(request)
 
     async def _with_payloads(self, claimed: Claimed) -> Claimed:
         """Those that come with their task are read where this node does not know the task yet."""
@@ -550,6 +603,13 @@ class PostgresStore(ServerStore):
         self._bulk = ArrayStatements(self._types)
 
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
+        return await self._with_connection(self._transaction(work), begins=True)
+
+    async def _write_with_kept_plan(self, work: Callable[[TaskView], Work[T]]) -> T:
+        """As `_write`, where every statement has one plan only. Not behind a pooler."""
+        return await self._with_kept_plan(self._transaction(work))
+
+    def _transaction(self, work: Callable[[TaskView], Work[T]]) -> Callable[[Connection], Awaitable[T]]:
         async def once(connection: Connection) -> T:
             view = TaskView(self._cache)
             transaction = connection.transaction()
@@ -564,7 +624,7 @@ class PostgresStore(ServerStore):
             view.keep()
             return result
 
-        return await self._with_connection(once, begins=True)
+        return once
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
         """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""

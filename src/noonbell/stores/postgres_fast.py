@@ -45,21 +45,27 @@ GATED = 1
 """What waits is behind gates and nothing else: `postgres_gated` may give it out."""
 ALL_PAUSED = 3
 """Everything is paused: nothing is given out."""
+CAREFUL = 4
+"""What waits has to be checked, but has no limits: `postgres_steps` may give it out."""
 
 # $1 queues, $2 most, $3 worker, $4 now or null, $5 job types or null, $6 id of the event
-OTHERS_WAIT = """exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))
-        or exists (select 1 from pins p join live_rest l on l.run_id = p.run_id
+_CAREFUL_WAIT = "exists (select 1 from live_rest where place = 3 and queue = any($1::text[]))"
+LIMITED = """exists (select 1 from pins p join live_rest l on l.run_id = p.run_id
                    where p.worker_id = $3 and l.place = 7 and l.queue = any($1::text[]))
         or exists (select 1 from queues where name = any($1::text[])
                    and (paused = 1 or concurrency is not null or rate_limit is not null or quiet <> '[]'))"""
+"""Runs wait that name this worker, or a queue has settings."""
+OTHERS_WAIT = f"{_CAREFUL_WAIT} or {LIMITED}"
+GATES_OPEN = "exists (select 1 from gates where open = 1 and queue = any($1::text[]))"
 _NAMED = ", ".join(f"'{name}'" for name in NAMED_TYPES)
 TYPE_FITS = f"""(r.job_type is null or case when $5::text[] is null then r.job_type not in ({_NAMED})
                else r.job_type = any($5::text[]) end)"""
 """Whether the worker can carry a run out; calls and commands are for workers that name them."""
 _PICKED = f"""
 special as materialized (
-    select case when {PAUSED} then {ALL_PAUSED} when {OTHERS_WAIT} then 2
-        when exists (select 1 from gates where open = 1 and queue = any($1::text[])) then {GATED} else 0 end as what
+    select case when {PAUSED} then {ALL_PAUSED} when {LIMITED} then 2
+        when {GATES_OPEN} then case when {_CAREFUL_WAIT} then 2 else {GATED} end
+        when {_CAREFUL_WAIT} then {CAREFUL} else 0 end as what
 ),
 picked as materialized (
     select l.row from unnest($1::text[]) as wanted(queue)
@@ -117,7 +123,8 @@ CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{_CLAIM}{LEASES.form
 
 # from ${0}: run ids, tokens, then statuses, codes, results, messages, details, versions (each empty if all are alike),
 # the id of the event, the worker, the status and version that all have in common, and the five columns of bodies.
-SETTLED = """
+# What stands in <> is put in by `settled_by`.
+_SETTLED = """
 reported as (
     select s.run_id, s.token, coalesce(s.status, ${10}) as status, s.code, s.result, s.message, s.details,
         coalesce(s.version, ${11}) as version, s.sent, s.asked, s.received, s.said, s.cut
@@ -127,11 +134,9 @@ reported as (
 ),
 ended as (
     delete from live_leased l using reported s
-    where l.run_id = any(array[s.run_id]) and l.token + 0 = s.token and l.flags + 0 = 0
-      and (not (select exists (select 1 from edges))
-           or not exists (select 1 from edges e where e.upstream_id = l.task_id offset 0))
+    where l.run_id = any(array[s.run_id]) and l.token + 0 = s.token and <ends>
       and (${9}::text is null or l.worker_id = ${9})
-    returning s.*, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, l.gate
+    returning s.*, l.task_id, l.attempt, l.lost_count, l.worker_id, l.claimed_at, l.gate<of_ended>
 ),
 written as (
     update runs r set status = e.status,
@@ -143,16 +148,16 @@ written as (
     returning e.task_id, r.queue, e.worker_id, e.status, greatest(0, now.at - e.claimed_at) as duration,
         case when e.attempt = 1 then greatest(0, e.claimed_at - case when r.origin = 'schedule' then r.run_at
              else greatest(r.run_at, r.created_at) end) end as delay,
-        case when e.attempt = 1 then greatest(0, e.claimed_at - greatest(r.run_at, r.created_at)) end as waited
+        case when e.attempt = 1 then greatest(0, e.claimed_at - greatest(r.run_at, r.created_at)) end as waited<of_written>
 ),
 counted_up as (
     insert into rollup_deltas (id, at, data)
     select ${8}, (select at from now), '[' || string_agg('[' || task_id || ',' || to_json(queue)
-        || ',' || coalesce(to_json(worker_id)::text, 'null') || ',"' || status || '",0,' || (select at from now)
+        || ',' || coalesce(to_json(worker_id)::text, 'null') || ',"' || status || '",<nested>,' || (select at from now)
         || ',' || runs || ',' || duration || ',' || coalesce(delay::text, 'null') || ',' || coalesce(waited::text, 'null')
         || ']', ',') || ']'
-    from (select task_id, queue, worker_id, status, duration, delay, waited, count(*) as runs
-          from written group by 1, 2, 3, 4, 5, 6, 7) alike
+    from (select task_id, queue, worker_id, status, duration, delay, waited, count(*) as runs<by_nested>
+          from written group by 1, 2, 3, 4, 5, 6, 7<by_nested>) alike
     having count(*) > 0
 ),
 kept as (
@@ -161,10 +166,10 @@ kept as (
 ),
 told as (
     insert into events (id, at, type, data)
-    select ${8} + row_number() over () - 1, (select at from now), kind, '[[' || facts || '"]]' from (
+    select ${8} + row_number() over () - 1, (select at from now), kind, '[' || facts || ']' from (
         select case when status in ('SUCCESS', 'CALLBACK_SUCCESS') then 'run.succeeded'
                     when status = 'CANCELED' then 'run.canceled' else 'run.failed' end as kind,
-            string_agg(task_id || ',' || run_id || ',"' || status, '"],[') as facts
+            string_agg(<fact>, ',') as facts
         from ended group by 1) by_kind
 )"""
 
@@ -173,7 +178,30 @@ def numbered(text: str, first: int) -> str:
     return re.sub(r"\$\{(\d+)\}", lambda match: f"${first + int(match[1])}", text)
 
 
-_SETTLE = SETTLED.replace("l.flags + 0 = 0", "l.flags + 0 = 0 and l.gate is null")
+NO_EDGE = """(not (select exists (select 1 from edges))
+           or not exists (select 1 from edges e where e.upstream_id = l.task_id offset 0))"""
+"""No task follows that of a lease: nothing else is to be written when it ends."""
+PLAIN_FACT = """'[' || task_id || ',' || run_id || ',"' || status || '"]'"""
+"""Of a run that has ended, for its event."""
+
+
+def settled_by(ends: str, fact: str = PLAIN_FACT, of_ended: str = "", of_written: str = "", nested: str = "0") -> str:
+    """The parts of a statement that settle leases for which `ends` holds. `of_ended` and `of_written` are further columns.
+
+    `nested` is 1 for runs that the figures of their task do not count; where it is a column, `of_written` has it.
+    """
+    parts = {
+        "ends": ends,
+        "fact": fact,
+        "of_ended": of_ended,
+        "of_written": of_written,
+        "nested": nested if nested == "0" else f"' || {nested} || '",
+        "by_nested": "" if nested == "0" else f", {nested}",
+    }
+    return re.sub(r"<(\w+)>", lambda match: parts[match[1]], _SETTLED)
+
+
+_SETTLE = settled_by(f"l.flags + 0 = 0 and l.gate is null and {NO_EDGE}")
 
 _ARE_ALL_SETTLED = "(select count(*) from ended) = cardinality($7::bigint[])"
 _SETTLED_IDS = f"""case when not ({_ARE_ALL_SETTLED})
@@ -457,9 +485,8 @@ freed as (
     where g.task_id = c.gate
 )"""
 
-SETTLE_AT_GATES = (
-    f"with now as (select {NOW.format(now='$18')} as at),{numbered(SETTLED, 1)}{_FREED} select run_id from ended"
-)
+_SETTLE_COUNTED = settled_by(f"l.flags + 0 = 0 and {NO_EDGE}")
+SETTLE_AT_GATES = f"with now as (select {NOW.format(now='$18')} as at),{numbered(_SETTLE_COUNTED, 1)}{_FREED} select run_id from ended"
 
 
 def claimed_at_gates(rows: Sequence[Any], request: ClaimRequest, cache: KnownTasks) -> Claimed | None:

@@ -424,6 +424,7 @@ def leases_of(
                 idempotency_key=idempotency_key,
                 plain=live.gate is None and live.flags == 0,
                 counted=live.gate is not None and live.flags == 0,
+                in_flow=live.gate is None and live.flags == RunFlag.STEP,
             )
         )
     return leases

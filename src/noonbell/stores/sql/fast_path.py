@@ -287,6 +287,11 @@ def all_short(settlements: Sequence[Settlement]) -> bool:
     return all([s.plain or s.counted for s in settlements]) and _all_end(settlements)  # noqa: C419 - as above
 
 
+def all_in_flows(settlements: Sequence[Settlement]) -> bool:
+    """The same as `all_plain`, but steps of flows may be among them."""
+    return all([s.plain or s.in_flow for s in settlements]) and _all_end(settlements)  # noqa: C419 - as above
+
+
 def _all_end(settlements: Sequence[Settlement]) -> bool:
     """Whether all are leases of one worker that end for good."""
     worker_id, finish, held = settlements[0].worker_id, Transition.FINISH, Precondition.HELD

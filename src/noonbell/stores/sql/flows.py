@@ -318,15 +318,26 @@ def advance(
     rows = yield from load_active(q, ended)
     # One that is not there was canceled, or ran out of time: nothing follows.
     parents = [rows[run_id] for run_id in sorted(rows) if rows[run_id].place == Place.PARENT]
-    under_way, gone = yield from _load(q, cache, now, parents)
-    run_ids = [run_id for flow in under_way for run_id in ended[flow.parent.run_id]]
+    run_ids = [run_id for parent in parents for run_id in ended[parent.run_id]]
     found = yield from q.fetch_by("select id, step_id from runs", "id", run_ids)
-    named = {row[0]: row[1] for row in found}
+    return (yield from go_on(q, cache, now, parents, ended, {row[0]: row[1] for row in found}))
+
+
+def go_on(
+    q: Dialect,
+    cache: TaskView,
+    now: Instant,
+    parents: Sequence[Live],
+    ended: Mapping[int, Mapping[int, RunStatus]],
+    names: Mapping[int, str],
+) -> Work[list[FlowEnd]]:
+    """The same for flows whose rows are held. `names`: the steps of the runs that have ended."""
+    under_way, gone = yield from _load(q, cache, now, parents)
     statuses: dict[int, dict[str, list[RunStatus]]] = {}
     for flow in under_way:
         by_step = statuses[flow.parent.run_id] = defaultdict(list)
         for run_id, status in ended[flow.parent.run_id].items():
-            by_step[named[run_id]].append(status)
+            by_step[names[run_id]].append(status)
     yield from _read_states(q, [(flow, flow.plan.with_followers(statuses[flow.parent.run_id])) for flow in under_way])
     over: dict[int, list[str]] = {}
     for flow in under_way:
@@ -591,7 +602,7 @@ def _write(q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow]) 
         return []
     new_runs = [new_run for flow in changed for new_run in flow.new_runs]
     inserts = yield from inserts_of(insert_runs(q, cache, now, new_runs))
-    cache.step_queues |= {new_run.task.spec.queue for new_run in new_runs}
+    cache.new_steps |= {new_run.id: new_run.task.spec.queue for new_run in new_runs}
     for flow in changed:
         for step_id, new_run in flow.alone.items():
             flow.put(msgspec.structs.replace(flow.states[step_id], step_run_id=new_run.id))

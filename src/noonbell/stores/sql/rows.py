@@ -292,7 +292,11 @@ class TaskView:
         self._fed: list[str] = []
         self._skipped = 0
         self.step_queues: set[str] = set()
-        """Where steps of flows, children, resumed jobs and runs that their key has let in wait from now on."""
+        """Where children, resumed jobs and runs that their key has let in wait from now on."""
+        self.new_steps: dict[int, str] = {}
+        """Runs of steps that wait from now on, and where."""
+        self.claimed_here: set[int] = set()
+        """What this transaction has claimed: for those steps, no other worker has to be woken."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)
@@ -327,8 +331,11 @@ class TaskView:
             failpoint.hit("K18")
             if self._shared.on_followed is not None:
                 self._shared.on_followed(self._fed, self._skipped)
-        if self.step_queues and self._shared.on_steps is not None:
-            self._shared.on_steps(self.step_queues)
+        queues = self.step_queues | {
+            queue for run_id, queue in self.new_steps.items() if run_id not in self.claimed_here
+        }
+        if queues and self._shared.on_steps is not None:
+            self._shared.on_steps(queues)
 
     def note_followers(self, queues: Sequence[str], count: int) -> None:
         """So many runs are made because others ended; those that are not skipped wait on these queues."""
