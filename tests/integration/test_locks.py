@@ -15,7 +15,7 @@ from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskSpec
-from noonbell.stores.sql.statement import Fetch, InsertAll, InsertMany, Work
+from noonbell.stores.sql.statement import Fetch, InsertMany, Work, WriteAll
 from noonbell.stores.sql.store import SqlStore
 
 PATIENCE = 60.0
@@ -164,7 +164,7 @@ async def test_a_create_waits_for_no_other_and_what_commits_late_is_planned(serv
     has_inserted, may_commit = asyncio.Event(), asyncio.Event()
 
     async def keep(statement: Any) -> None:
-        inserts = statement.inserts if isinstance(statement, InsertAll) else [statement]
+        inserts = statement.writes if isinstance(statement, WriteAll) else [statement]
         if any(isinstance(each, InsertMany) and each.table == "tasks" for each in inserts):
             has_inserted.set()
             await may_commit.wait()

@@ -37,7 +37,6 @@ from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
     Fetch,
-    InsertAll,
     InsertEvents,
     InsertMany,
     LockTimeout,
@@ -49,6 +48,7 @@ from noonbell.stores.sql.statement import (
     TryAgain,
     UpdateMany,
     Work,
+    WriteAll,
     drive,
     until_it_holds,
 )
@@ -366,8 +366,8 @@ class MysqlStore(ServerStore):
                 return await self._insert(cursor, table, columns, rows)
             case InsertEvents(rows):
                 return await self._insert_events(cursor, rows)
-            case InsertAll(inserts):
-                return sum([await self._do(cursor, each) for each in inserts])
+            case WriteAll(writes):
+                return sum([await self._do(cursor, each) for each in writes])
             case UpdateMany(table, key, columns, rows, add):
                 return await self._update(cursor, table, key, columns, rows, add=add)
             case Now():

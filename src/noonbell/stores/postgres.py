@@ -28,6 +28,7 @@ from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
+from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.sql import access, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
@@ -40,7 +41,6 @@ from noonbell.stores.sql.statement import (
     Conflict,
     Execute,
     Fetch,
-    InsertAll,
     InsertEvents,
     InsertMany,
     LockTimeout,
@@ -52,6 +52,7 @@ from noonbell.stores.sql.statement import (
     TryAgain,
     UpdateMany,
     Work,
+    WriteAll,
     drive,
     inserts_of,
     until_it_holds,
@@ -59,87 +60,9 @@ from noonbell.stores.sql.statement import (
 from noonbell.stores.sql.store import ServerStore
 from noonbell.stores.wakeups import channel_of
 
-
-class ArrayStatements:
-    def __init__(self, types: Mapping[str, Mapping[str, str]]) -> None:
-        """`types`: of the columns of each table."""
-        self._types = types
-        self._made: dict[tuple[Any, ...], str] = {}
-
-    def insert(self, table: str, columns: tuple[str, ...]) -> str:
-        """`insert … select * from unnest(…)`: one statement for any number of rows."""
-        key = (table, columns)
-        sql = self._made.get(key)
-        if sql is None:
-            sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
-            self._made[key] = sql
-        return sql
-
-    def insert_all(
-        self, shapes: tuple[tuple[str, tuple[str, ...]], ...], free: str = "select true", given: int = 0
-    ) -> str:
-        """Rows of several tables. `free` says whether they are inserted, which is the answer; it has the first `given` parameters.
-
-        The one of events has no times, but an own last parameter: the time of all, or null for the database's.
-        """
-        key = (shapes, free)
-        sql = self._made.get(key)
-        if sql is None:
-            parts = [f"free(is_free) as ({free})"]
-            for number, (table, columns) in enumerate(shapes):
-                told, more = (
-                    ("", ())
-                    if table != "events"
-                    else (f", coalesce(${given + len(columns) + 1}::bigint, {NOW})", ("at",))
-                )
-                source = f"unnest({self._arrays(table, columns, given + 1)}) as given where (select is_free from free)"
-                into = f"{table} ({', '.join((*columns, *more))})"
-                parts.append(f"written_{number} as (insert into {into} select given.*{told} from {source})")
-                given += len(columns) + len(more)
-            sql = self._made[key] = f"with {', '.join(parts)} select is_free from free"
-        return sql
-
-    def update(self, table: str, key_column: str, columns: tuple[str, ...], add: bool) -> str:
-        """The first array is of the key. `add`: the values are added to what is there."""
-        key = (table, key_column, columns, add)
-        sql = self._made.get(key)
-        if sql is None and table == "live" and "place" in columns:
-            sql = self._made[key] = self._moving(columns)
-        if sql is None:
-            arrays = self._arrays(table, (key_column, *columns))
-            names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
-            before = f"{table}." if add else None
-            sets = ", ".join(
-                f"{column} = {f'{before}{column} + ' if before else ''}v.c{index}"
-                for index, column in enumerate(columns)
-            )
-            sql = f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
-            self._made[key] = sql
-        return sql
-
-    def _moving(self, columns: tuple[str, ...]) -> str:
-        """A change of place is a move to another partition, by delete and insert.
-
-        An update would do the same, but a statement that waits for such a row gets an error instead of passing it over.
-        """
-        names = tuple(self._types["live"])
-        values = ", ".join(f"v_{name}" if name in columns else name for name in names)
-        given = ", ".join(("k", *(f"v_{column}" for column in columns)))
-        return (
-            f"with v({given}) as (select * from unnest({self._arrays('live', ('run_id', *columns))})),"
-            f" gone as (delete from live using v where live.run_id = v.k returning live.*, v.*)"
-            f" insert into live ({', '.join(names)}) select {values} from gone"
-        )
-
-    def _arrays(self, table: str, columns: Sequence[str], first: int = 1) -> str:
-        types = self._types[table]
-        return ", ".join(f"${n}::{types[column.strip(chr(34))]}[]" for n, column in enumerate(columns, first))
-
-
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _INSERT_EVENTS = f"""insert into events (id, at, type, data)
     select id, coalesce($4::bigint, {NOW}), type, data
     from unnest($1::bigint[], $2::text[], $3::text[]) as told(id, type, data)"""
@@ -378,7 +301,7 @@ class PostgresStore(ServerStore):
         inserts = await drive(lambda: inserts_of(task_changes.insert_new(tasks, now)), self._new_ids)
         names = [each.spec.name for each in new]
         external_ids = [each.spec.external_id for each in new if each.spec.external_id is not None]
-        sql, values = self._insert_all(inserts, _ALL_ARE_FREE, (names, external_ids))
+        sql, values = self._write_all(inserts, _ALL_ARE_FREE, (names, external_ids))
         try:
             is_done = await self._with_kept_plan(lambda connection: connection.fetchval(sql, *values))
         except Conflict:
@@ -429,7 +352,7 @@ class PostgresStore(ServerStore):
                 entries = access.audit_entries_after(head, now, deeds, sign)
                 last = Head(entries[-1].id, entries[-1].hash)
                 guard = (head.number, last.number, head.hash)
-                sql, values = self._insert_all([access.insert_audit(entries)], _AUDIT_FOLLOWS, guard)
+                sql, values = self._write_all([access.insert_audit(entries)], _AUDIT_FOLLOWS, guard)
                 if await connection.fetchval(sql, *values):
                     self._audit_head = last
                     return entries
@@ -742,8 +665,8 @@ class PostgresStore(ServerStore):
             case InsertEvents(rows):
                 values = (*zip(*rows, strict=True), self._told_now())
                 return _changed(await connection.execute(self._text(_INSERT_EVENTS), *values))
-            case InsertAll(inserts):
-                sql, arguments = self._insert_all(inserts)
+            case WriteAll(writes):
+                sql, arguments = self._write_all(writes)
                 return await connection.fetchval(sql, *arguments)
             case UpdateMany(table, key, columns, rows, add):
                 sql = self._text(self._bulk.update(table, key, columns, add))
@@ -755,18 +678,26 @@ class PostgresStore(ServerStore):
             case NewNumbers(counter, count):
                 return await self._new_numbers(counter, count)
 
-    def _insert_all(
-        self, inserts: Sequence[InsertMany | InsertEvents], free: str = "select true", given: tuple[Any, ...] = ()
+    def _write_all(
+        self,
+        writes: Sequence[InsertMany | InsertEvents | UpdateMany],
+        free: str = "select true",
+        given: tuple[Any, ...] = (),
     ) -> tuple[str, list[Any]]:
-        """The statement, and its values; see `ArrayStatements.insert_all`."""
-        shapes: list[tuple[str, tuple[str, ...]]] = []
+        """The statement, and its values; see `ArrayStatements.write_all`."""
+        shapes: list[Shape] = []
         values = list(given)
-        for each in inserts:
-            is_events = isinstance(each, InsertEvents)
-            shapes.append(("events", _EVENT_COLUMNS) if isinstance(each, InsertEvents) else (each.table, each.columns))
+        for each in writes:
             values += zip(*each.rows, strict=True)
-            values += [self._told_now()] if is_events else []
-        return self._text(self._bulk.insert_all(tuple(shapes), free, len(given))), values
+            match each:
+                case InsertEvents():
+                    shapes.append(("events", None, _EVENT_COLUMNS))
+                    values.append(self._told_now())
+                case InsertMany(table, columns):
+                    shapes.append((table, None, columns))
+                case UpdateMany(table, key, columns):
+                    shapes.append((table, key, columns))
+        return self._text(self._bulk.write_all(tuple(shapes), free, len(given))), values
 
     async def _reserve(self, counter: str, size: int) -> int:
         async def reserve(connection: Connection) -> int:

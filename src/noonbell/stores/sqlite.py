@@ -41,7 +41,6 @@ from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
     Gather,
-    InsertAll,
     InsertEvents,
     InsertMany,
     NewIds,
@@ -50,6 +49,7 @@ from noonbell.stores.sql.statement import (
     Statement,
     UpdateMany,
     Work,
+    WriteAll,
 )
 from noonbell.stores.sql.store import SqlStore
 from noonbell.stores.sqlite_disk import OpenFile, check_file_system
@@ -223,8 +223,8 @@ class SqliteConnection:
                 sql = f"insert into {self._naming.table('events')} (id, at, type, data) values (?, ?, ?, ?)"
                 now = self._clock.now()
                 return self._db.executemany(sql, [(id_, now, type_, data) for id_, type_, data in rows]).rowcount
-            case InsertAll(inserts):
-                return sum(self._do(each) for each in inserts)
+            case WriteAll(writes):
+                return sum(self._do(each) for each in writes)
             case UpdateMany(table, key, columns, rows, add):
                 sets = ", ".join(f"{c} = {c} + ?" if add else f"{c} = ?" for c in columns)
                 sql = f"update {self._naming.table(table)} set {sets} where {key} = ?"

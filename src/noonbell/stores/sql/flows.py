@@ -38,11 +38,12 @@ from noonbell.stores.sql.rows import FlowVersion, Record, TaskView, from_json, k
 from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
-    InsertAll,
+    InsertEvents,
     InsertMany,
     NewIds,
     UpdateMany,
     Work,
+    WriteAll,
     inserts_of,
 )
 
@@ -610,14 +611,15 @@ def _write(q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow]) 
     if items:
         inserts.append(InsertMany("flow_items", ("run_id", "step_id", "first", "items"), items))
     inserts += yield from inserts_of(_tell(changed))
-    if inserts:
-        yield InsertAll(inserts)
+    writes: list[InsertMany | InsertEvents | UpdateMany] = [*inserts]
     states = [flow.states[step_id] for flow in changed for step_id in flow.changed]
     if states:
-        yield UpdateMany("flow_steps", "id", _CHANGING, sorted(map(_changing_row, states)))
+        writes.append(UpdateMany("flow_steps", "id", _CHANGING, sorted(map(_changing_row, states))))
     counts = [_count(flow) for flow in changed if flow.over]
     if counts:
-        yield UpdateMany("flows", "run_id", ("steps_open", "steps_failed"), sorted(counts))
+        writes.append(UpdateMany("flows", "run_id", ("steps_open", "steps_failed"), sorted(counts)))
+    if writes:
+        yield WriteAll(writes)
     for flow in changed:
         yield from _forget_items(q, flow)
     failpoint.hit("K16")

@@ -97,10 +97,10 @@ class InsertEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class InsertAll:
-    """Rows of several tables: where the database can, in one statement. A duplicate key raises Conflict."""
+class WriteAll:
+    """Rows of several tables: where the database can, in one statement. No row is in two of them. A duplicate key raises Conflict."""
 
-    inserts: Sequence[InsertMany | InsertEvents]
+    writes: Sequence[InsertMany | InsertEvents | UpdateMany]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class NewNumbers:
     count: int
 
 
-Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | InsertAll | UpdateMany | Now | NewIds | NewNumbers
+Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | WriteAll | UpdateMany | Now | NewIds | NewNumbers
 Work: TypeAlias = Generator[Statement, Any, T]
 
 

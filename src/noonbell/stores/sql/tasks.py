@@ -39,12 +39,12 @@ from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, loc
 from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
-    InsertAll,
     InsertMany,
     NewNumbers,
     Now,
     UpdateMany,
     Work,
+    WriteAll,
     insert,
     inserts_of,
     update,
@@ -143,7 +143,7 @@ def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapp
             new_task(each, id_, now, calendars.revision_for(each.spec, revisions))
             for each, id_ in zip(part, ids[start : start + _AT_ONCE], strict=True)
         ]
-        yield InsertAll((yield from inserts_of(insert_new(tasks, now))))
+        yield WriteAll((yield from inserts_of(insert_new(tasks, now))))
         yield from edges.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
         for each, task in zip(part, tasks, strict=True):
             cache.put(task)
