@@ -28,7 +28,7 @@ from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
-from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape
+from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.sql import access, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
@@ -659,9 +659,8 @@ class PostgresStore(ServerStore):
                 text, names = self._parse(sql)
                 return _changed(await connection.execute(text, *_values(params, names)))
             case InsertMany(table, columns, rows):
-                return _changed(
-                    await connection.execute(self._text(self._bulk.insert(table, columns)), *zip(*rows, strict=True))
-                )
+                different, same, found = cut(columns, rows)
+                return _changed(await connection.execute(self._text(self._bulk.insert(table, different, same)), *found))
             case InsertEvents(rows):
                 values = (*zip(*rows, strict=True), self._told_now())
                 return _changed(await connection.execute(self._text(_INSERT_EVENTS), *values))
@@ -688,15 +687,17 @@ class PostgresStore(ServerStore):
         shapes: list[Shape] = []
         values = list(given)
         for each in writes:
-            values += zip(*each.rows, strict=True)
             match each:
-                case InsertEvents():
-                    shapes.append(("events", None, _EVENT_COLUMNS))
-                    values.append(self._told_now())
-                case InsertMany(table, columns):
-                    shapes.append((table, None, columns))
-                case UpdateMany(table, key, columns):
-                    shapes.append((table, key, columns))
+                case InsertEvents(rows):
+                    shapes.append(("events", None, _EVENT_COLUMNS, ()))
+                    values += (*zip(*rows, strict=True), self._told_now())
+                case InsertMany(table, columns, rows):
+                    different, same, found = cut(columns, rows)
+                    shapes.append((table, None, different, same))
+                    values += found
+                case UpdateMany(table, key, columns, rows):
+                    shapes.append((table, key, columns, ()))
+                    values += zip(*rows, strict=True)
         return self._text(self._bulk.write_all(tuple(shapes), free, len(given))), values
 
     async def _reserve(self, counter: str, size: int) -> int:

@@ -7,8 +7,31 @@ from typing import Any
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
-Shape = tuple[str, str | None, tuple[str, ...]]
-"""Of rows that are written: the table, the key of those that are changed, and the columns."""
+Shape = tuple[str, str | None, tuple[str, ...], tuple[str, ...]]
+"""Of rows that are written: the table, the key of those that are changed, the columns, and those that have one value for all rows."""
+
+_MANY = 50
+"""Rows from which on it pays to look for columns that have one value."""
+
+
+def cut(columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, ...], tuple[str, ...], list[Any]]:
+    """The columns that differ from row to row, those that do not, and their values: arrays of the first, then one of each other.
+
+    An array costs both sides time for each of its elements.
+    """
+    arrays = list(zip(*rows, strict=True))
+    if len(rows) < _MANY:
+        return columns, (), arrays
+    alike = [values[0] == values[-1] and values.count(values[0]) == len(values) for values in arrays]
+    if all(alike):
+        alike[0] = False
+    different = [(column, values) for column, values, is_one in zip(columns, arrays, alike, strict=True) if not is_one]
+    same = [(column, values[0]) for column, values, is_one in zip(columns, arrays, alike, strict=True) if is_one]
+    return (
+        tuple(column for column, _ in different),
+        tuple(column for column, _ in same),
+        [values for _, values in different] + [value for _, value in same],
+    )
 
 
 class ArrayStatements:
@@ -17,12 +40,14 @@ class ArrayStatements:
         self._types = types
         self._made: dict[tuple[Any, ...], str] = {}
 
-    def insert(self, table: str, columns: tuple[str, ...]) -> str:
-        """`insert … select * from unnest(…)`: one statement for any number of rows."""
-        key = (table, columns)
+    def insert(self, table: str, columns: tuple[str, ...], same: tuple[str, ...] = ()) -> str:
+        """`insert … select … from unnest(…)`: one statement for any number of rows. `same` as in a Shape."""
+        key = (table, columns, same)
         sql = self._made.get(key)
         if sql is None:
-            sql = f"insert into {table} ({', '.join(columns)}) select * from unnest({self._arrays(table, columns)})"
+            ones = self._ones(table, same, len(columns) + 1)
+            source = f"unnest({self._arrays(table, columns)}) as given"
+            sql = f"insert into {table} ({', '.join((*columns, *same))}) select given.*{ones} from {source}"
             self._made[key] = sql
         return sql
 
@@ -35,7 +60,7 @@ class ArrayStatements:
         sql = self._made.get(key)
         if sql is None:
             parts = [f"free(is_free) as ({free})"]
-            for number, (table, key_column, columns) in enumerate(shapes):
+            for number, (table, key_column, columns, same) in enumerate(shapes):
                 if key_column is not None:
                     changed = self._updating(table, key_column, columns, given + 1)
                     parts.append(f"written_{number} as ({changed} and (select is_free from free))")
@@ -47,9 +72,10 @@ class ArrayStatements:
                     else (f", coalesce(${given + len(columns) + 1}::bigint, {NOW})", ("at",))
                 )
                 source = f"unnest({self._arrays(table, columns, given + 1)}) as given where (select is_free from free)"
-                into = f"{table} ({', '.join((*columns, *more))})"
+                told += self._ones(table, same, given + len(columns) + 1)
+                into = f"{table} ({', '.join((*columns, *more, *same))})"
                 parts.append(f"written_{number} as (insert into {into} select given.*{told} from {source})")
-                given += len(columns) + len(more)
+                given += len(columns) + len(more) + len(same)
             sql = self._made[key] = f"with {', '.join(parts)} select is_free from free"
         return sql
 
@@ -87,6 +113,10 @@ class ArrayStatements:
             f" gone as (delete from live using v where live.run_id = v.k returning live.*, v.*)"
             f" insert into live ({', '.join(names)}) select {values} from gone"
         )
+
+    def _ones(self, table: str, columns: Sequence[str], first: int) -> str:
+        types = self._types[table]
+        return "".join(f", ${n}::{types[column.strip(chr(34))]}" for n, column in enumerate(columns, first))
 
     def _arrays(self, table: str, columns: Sequence[str], first: int = 1) -> str:
         types = self._types[table]

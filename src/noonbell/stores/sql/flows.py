@@ -98,6 +98,8 @@ class _Flow:
     new_runs: list[NewRun] = field(default_factory=list)
     alone: dict[str, NewRun] = field(default_factory=dict)
     """By step: the one run of a step without `foreach`, until it has its id."""
+    first: dict[str, NewRun] = field(default_factory=dict)
+    """By step: the first of the new runs of a `foreach`, where the others are written like it."""
     over: list[str] = field(default_factory=list)
     """The steps that have ended in this transaction."""
 
@@ -517,7 +519,10 @@ def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: 
         parent_key=flow.key,
         step=(step.id, item),
         trace_id=flow.trace_id,
+        like=flow.first.get(step.id),
     )
+    if new_run.like is None and item is not None and step.rate_limit is None and not step.specific_worker_ids:
+        flow.first[step.id] = new_run
     flow.new_runs.append(new_run)
     return new_run
 

@@ -56,6 +56,7 @@ RUN_COLUMNS = (
     *("trace_id", "idempotency_key", "root", "upstream_run_ids", "expires_at"),
     "moved_to",
 )
+_KEY = RUN_COLUMNS.index("idempotency_key")
 _STEP_COLUMNS = ("step_id", "item_index")
 """What a step of a flow has besides."""
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
@@ -102,6 +103,8 @@ class NewRun:
     """Of a flow: the step, and which item of a `foreach`."""
     child: tuple[int, int] | None = None
     """Of a child that a job spawns: its position, and the job's retry count."""
+    like: NewRun | None = None
+    """The first of the runs of its step that are written together: they differ in their item and in what they are given."""
     id: RunId = RunId(0)
 
     @property
@@ -186,14 +189,23 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     entries: list[keys.Entry] = []
     expiries: list[tuple[int, int]] = []
     has_steps = any(new_run.step is not None for new_run in new_runs)
+    first: tuple[NewRun | None, tuple[Any, ...], tuple[Any, ...]] = (None, (), ())
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
-        row = _run_row(new_run, now, cache.installation)
-        runs.append((*row, *(new_run.step or (None, None))) if has_steps else row)
+        if new_run.like is not None and new_run.like is first[0]:
+            key = _idempotency_key(new_run, cache.installation)
+            runs.append((id_, *first[1][1:_KEY], key, *first[1][_KEY + 1 :], *(new_run.step or (None, None))))
+            live.append((id_, *first[2][1:]))
+            inputs.append(_input_row(new_run))
+            continue
+        run_row = _run_row(new_run, now, cache.installation)
+        runs.append((*run_row, *(new_run.step or (None, None))) if has_steps else run_row)
         if new_run.skip_reason is not None:
             continue
         row = _live_row(new_run, now)
         live.append(row)
+        if new_run.step is not None:
+            first = (new_run, run_row, row)
         if new_run.payload is not msgspec.UNSET or new_run.overrides is not None:
             inputs.append(_input_row(new_run))
         pins.extend((id_, worker) for worker in _pinned(new_run))
@@ -247,7 +259,7 @@ def _insert(table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]
     filled = [
         (name, values)
         for name, values in zip(columns, zip(*rows, strict=True), strict=True)
-        if any(value is not None for value in values)
+        if values.count(None) < len(values)
     ]
     return InsertMany(
         table, tuple(name for name, _ in filled), list(zip(*(values for _, values in filled), strict=True))
