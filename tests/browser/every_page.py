@@ -228,6 +228,7 @@ PAGES: Final = [
     Place("call-later", "/runs/{run[call-later]}"),
     Place("calendars", "/calendars"),
     Place("calendar", "/calendars/china?from=2026-09-01"),
+    Place("service-levels", "/sla"),
     Place("queues", "/queues"),
     Place("queue", "/queues/pdf"),
     Place("queue-redrive", "/queues/pdf/redrive"),

@@ -25,6 +25,7 @@ GET /docs
 GET /metrics
 GET /api/v1/version
 GET /api/v1/stats
+GET /api/v1/stats/sla
 GET /api/v1/timeline
 GET /api/v1/events
 GET /api/v1/tasks
@@ -232,6 +233,7 @@ POST /api/v1/schedules/preview
 """,
     "LIST": """
 GET /api/v1/stats
+GET /api/v1/stats/sla
 GET /api/v1/timeline
 GET /api/v1/events
 GET /api/v1/tasks
@@ -407,6 +409,8 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /calls": _VIEWER,
     "GET /calendars": _VIEWER,
     "GET /calendars/{name}": _VIEWER,
+    "GET /sla": _VIEWER,
+    "GET /sla.csv": _VIEWER,
     "GET /queues": _VIEWER,
     "GET /queues/{name}": _VIEWER,
     "GET /workers": _VIEWER,

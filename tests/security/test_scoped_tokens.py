@@ -283,10 +283,13 @@ async def test_lists_have_what_is_inside_and_count_nothing_else(kind: str, reque
 
 async def test_figures_are_there_for_a_task_inside_and_for_no_other(world: World):
     assert (await world.call("GET /api/v1/stats")).status == 400
+    assert (await world.call("GET /api/v1/stats/sla")).status == 400
+    assert (await world.api.good("GET", f"/stats/sla?task={world.mine}", headers=world.stolen))["tasks"]
     told = await world.api.good("GET", f"/stats?task={world.mine}", headers=world.stolen)
     assert [each["task_id"] for each in told["tasks"]] in ([], [world.mine])
     for other in (*world.others.values(), "name:canary-no-label", 0):
         assert await world.api.bad("GET", f"/stats?task={other}", headers=world.stolen) == (404, "NOT_FOUND")
+        assert await world.api.bad("GET", f"/stats/sla?task={other}", headers=world.stolen) == (404, "NOT_FOUND")
 
 
 async def test_the_stream_of_events_tells_of_what_is_inside(world: World):

@@ -24,6 +24,8 @@ from noonbell.service.account import SlotList, SlotPage
 from noonbell.service.explain import Explanation
 from noonbell.service.filters import run_query, task_query
 from noonbell.service.preview import PreviewBody, SchedulePreview
+from noonbell.service.service_levels import SlaAnswer, SlaList
+from noonbell.service.service_levels import shown as shown_levels
 from noonbell.service.stats import StatsAnswer, StatsList
 from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
 from noonbell.service.translation import language
@@ -191,6 +193,29 @@ class StatsCalls:
         if query.task_id is not None:
             await request_scope.check_tasks(self._services.store, [query.task_id])
         return json_response(await self._services.stats.over(query.since, query.until, query.task_id))
+
+    @call(
+        "GET", "/stats/sla", "service_levels", "How well tasks keep their service levels", Role.VIEWER, scope=ScopeRule.LIST,
+        query=SlaList, answer=SlaAnswer,
+    )  # fmt: skip
+    async def service_levels(self, request: Request) -> Response:
+        """Of each task start delay, queue time, duration, the share of runs that succeeded, the error budget that is left, and breaches.
+
+        From the roll-ups, for 90 days by hour and day. Breaches that are foreseen are listed with those that came.
+        """
+        at = ReadContext(Problems())
+        asked = read_into(SlaList, params.query_of(request, SlaList), at)
+        query = await run_query(asked, self._services.store, at)
+        if query.scope is not None and query.task_id is None:
+            at.wrong("task", "is missing; this token has a scope, and figures are there for each task of it")
+        at.problems.finish()
+        if query.task_id is not None:
+            await request_scope.check_tasks(self._services.store, [query.task_id])
+        task = None if query.task_id is None else await self._services.store.task(query.task_id)
+        found = await self._services.levels.over(
+            query.since, query.until, task=task, label=query.label, queue=query.queue, by=asked.by
+        )
+        return json_response(shown_levels(found))
 
 
 def endpoints(services: Services) -> list[Endpoint]:

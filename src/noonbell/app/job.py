@@ -94,6 +94,7 @@ class JobOptions(TypedDict, total=False):
     expires_in_seconds: int | None
     quiet: Sequence[str]
     spread_seconds: int
+    sla: Mapping[str, Any]
     specific_worker_ids: Sequence[str]
     min_worker_version: int
     worker_labels: Mapping[str, str]

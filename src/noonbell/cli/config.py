@@ -52,11 +52,13 @@ def _check_declared(settings: Settings) -> None:
     """SettingsError names every problem of the tasks, jobs and alerts that the files declare, as `serve` would."""
     from noonbell.alerts.service import read_declared
     from noonbell.cli.task_files import check_tasks
+    from noonbell.service.service_levels import read_defaults
 
     problems: dict[str, Any] = {}
     for read in (
         lambda: check_tasks([dict(declared.fields) for declared in settings.tasks]),
         lambda: read_declared(settings.alerts),
+        lambda: read_defaults(settings.sla),
         lambda: _check_jobs(settings),
     ):
         try:

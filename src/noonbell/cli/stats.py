@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from noonbell.cli.api import Remote
 from noonbell.cli.options import config_option, load_settings, store_option
-from noonbell.cli.output import duration, output_option, show_one
+from noonbell.cli.output import Cell, Row, duration, output_option, show_list, show_one
 from noonbell.cli.root import NounGroup
 from noonbell.cli.store import missing_file
 
@@ -55,6 +56,46 @@ def _lines(told: dict[str, Any]) -> list[str]:
         shares = "  ".join(f"{share} {duration(told[name][share])}" for share in ("p50", "p95", "p99", "most"))
         lines.append(f"{title:<12} {shares}")
     return lines
+
+
+@stats_command.command("sla")
+@click.option("--task", help="Only of this task: its id or name.")
+@click.option("--label", metavar="NAME=VALUE", help="Tasks with this label.")
+@click.option("--queue", help="Tasks of this queue.")
+@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [28 days before --to].")
+@click.option("--to", "until", metavar="TIME", help="Until then [now].")
+@click.option("--by", type=click.Choice(["hour", "day"]), help="Figures of each hour or day besides, for -o json.")
+@output_option
+def sla_command(output: str, **given: str | None) -> None:
+    """Show how well tasks keep their service levels, and what is left of their error budgets."""
+    asked = {{"since": "from", "until": "to"}.get(name, name): value for name, value in given.items() if value}
+    answer = Remote.of_environment().get("/stats/sla", asked)
+    if output in ("table", "name"):
+        show_list(answer["tasks"], _LEVELS, output, name="task_name")
+    else:
+        show_one(answer, output)
+
+
+def _budget(task: Row) -> str:
+    budget = task["error_budget"]
+    return "–" if budget is None else f"{100 * budget['left']:.0f} %"
+
+
+def _shares(name: str) -> Cell:
+    return lambda task: " / ".join(duration(task[name][share]) for share in ("p50", "p95", "p99"))
+
+
+_LEVELS: Final[Mapping[str, Cell]] = {
+    "task": lambda task: str(task["task_name"]),
+    "runs": lambda task: str(task["runs"]),
+    "succeeded": lambda task: "–" if task["success_ratio"] is None else f"{100 * task['success_ratio']:.2f} %",
+    "budget left": _budget,
+    "start delay": _shares("start_delay_ms"),
+    "queue time": _shares("queue_time_ms"),
+    "duration": _shares("duration_ms"),
+    "breaches": lambda task: str(sum(task["breaches"].values())),
+}
+"""The columns of `stats sla`; spreads are p50, p95 and p99."""
 
 
 @stats_command.command("rebuild")

@@ -311,6 +311,10 @@ class ApiCalls:
     def stats(self, **fields: Unpack[types.StatsListInput]) -> types.StatsJson:
         """How runs ended over a period"""
 
+    @api_call("GET", "/stats/sla")
+    def service_levels(self, **fields: Unpack[types.SlaListInput]) -> types.ServiceLevelsJson:
+        """How well tasks keep their service levels"""
+
     # Callbacks
 
     @api_call("POST", "/callbacks/{callback_token}")

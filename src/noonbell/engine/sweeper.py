@@ -6,6 +6,7 @@
     no worker for it       nothing is settled; the event `task.no_worker` tells of it
     runs that ended        their figures are added up
     a key with room        the store lets in what it holds back; that is seldom left to the sweep
+    a service level        the store tells of what is broken, and of what will be
     never claimed in time  the store ends it as a skip, `expired`
     a join out of time     the store ends it as a skip, `upstream_missing`, and goes on with what was too much for one transaction
 
@@ -111,6 +112,10 @@ class Sweeper:
         batch_done()
         opened = await self._store.sweep_keys(self._batch)
         batch_done()
+        levels = await self._store.sweep_sla(self._batch)
+        for queue in levels.raised:
+            self._wakeup.signal(queue_topic(queue))
+        batch_done()
         if self._monotonic() >= self._look_at:
             self._look_at = self._monotonic() + self._look
             await self.look_for_workers()
@@ -122,7 +127,7 @@ class Sweeper:
         is_full = (
             is_full or (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
         )
-        is_full = is_full or opened >= self._batch
+        is_full = is_full or opened >= self._batch or levels.looked_at >= self._batch
         is_full = is_full or expired.looked_at >= self._batch
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 

@@ -33,12 +33,16 @@ class RuleKind(enum.StrEnum):
     STORE = "store_unreachable"
     SUBSCRIPTION = "subscription_disabled"
     """A webhook subscription was disabled, because its receiver failed for too long."""
+    SLA_BREACHED = "sla_breached"
+    """A run, or a task, has broken its service level."""
+    SLA_FORESEEN = "sla_foreseen"
+    """A run is expected to break its service level."""
 
 
 BY_EVENT = frozenset(
     {
         *(RuleKind.FAILED, RuleKind.FAILURES, RuleKind.CALLBACK_TIMEOUT, RuleKind.LOST, RuleKind.NO_WORKER),
-        *(RuleKind.MISFIRE, RuleKind.SUBSCRIPTION),
+        *(RuleKind.MISFIRE, RuleKind.SUBSCRIPTION, RuleKind.SLA_BREACHED, RuleKind.SLA_FORESEEN),
     }
 )
 """Rules that read the stream of events. The others look for themselves, again and again."""

@@ -20,6 +20,7 @@ from noonbell.model.calendar import CalendarUse, TaskCalendar
 from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.join import After
 from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
+from noonbell.model.sla import Sla
 from noonbell.model.target_kind import BROKERS, KIND_OF, ExecType, TargetKind
 
 TaskId = NewType("TaskId", int)
@@ -455,6 +456,13 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         int,
         described("After quiet hours, the runs that waited start evenly within this time.", ge=0, le=LONGEST_SPREAD),
     ] = 0
+    sla: Annotated[
+        Sla | None,
+        described(
+            "What is promised of its runs: when they start and end, and how many succeed. Null: as the settings say of its"
+            " labels; an empty object: nothing."
+        ),
+    ] = None
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
     min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
     worker_labels: Annotated[
@@ -641,7 +649,7 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
         ),
         *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
         *("concurrency_key", "max_per_key"),
-        *("quiet", "spread_seconds"),
+        *("quiet", "spread_seconds", "sla"),
         *("fanout", "on_exhausted", "delete_on_complete", "steps"),
     )
 

@@ -40,11 +40,14 @@ _BAD: Mapping[RuleKind, frozenset[str]] = {
     RuleKind.NO_WORKER: frozenset({"task.no_worker"}),
     RuleKind.MISFIRE: frozenset({"task.misfired"}),
     RuleKind.SUBSCRIPTION: frozenset({"subscription.disabled"}),
+    RuleKind.SLA_BREACHED: frozenset({"run.sla_breached", "task.sla_breached"}),
+    RuleKind.SLA_FORESEEN: frozenset({"run.sla_foreseen"}),
 }
 _GOOD: Mapping[RuleKind, frozenset[str]] = {
     **dict.fromkeys(BY_EVENT, frozenset({"run.succeeded"})),
     RuleKind.NO_WORKER: frozenset({"task.has_worker", "run.started"}),
     RuleKind.SUBSCRIPTION: frozenset({"subscription.enabled", "subscription.removed"}),
+    RuleKind.SLA_BREACHED: frozenset({"run.succeeded", "task.sla_recovered"}),
 }
 _END = "task.deleted"
 
@@ -96,8 +99,18 @@ class Pass:
             elif is_bad(rule, event):
                 if rule.kind is RuleKind.SUBSCRIPTION or concerns(rule, event.topic or ""):
                     self._worse(rule, key, _seen(key, event))
-            elif event.type in _GOOD[rule.kind]:
+            elif event.type in _GOOD[rule.kind] and not self._is_late_itself(rule, key, event):
                 self._better(rule, key, event.at)
+
+    def _is_late_itself(self, rule: Rule, key: tuple[str, str], event: Event) -> bool:
+        """A run that broke its service level, or will, and succeeds all the same has not kept it: the next one may."""
+        if rule.kind not in (RuleKind.SLA_BREACHED, RuleKind.SLA_FORESEEN):
+            return False
+        state = self.states.get(key)
+        if state is None:
+            return False
+        is_of_runs = event.type == "run.succeeded"
+        return is_of_runs is (state.run_id is None) or event.run_id == state.run_id is not None
 
     def read(self, rule: Rule, late: Sequence[OverdueTask], now: Instant, *, is_whole: bool) -> None:
         """What a rule that looks for itself has found. `is_whole`: there is nothing else that it could have found."""
@@ -242,11 +255,26 @@ def _said(event: Event) -> str:
             return f"runs wait on queue {data.get('queue') or event.queue}, and no worker that could take them is there"
         case "subscription.disabled":
             return f"webhook subscription {data.get('subscription')} is disabled: {data.get('reason')}"
+        case "run.sla_breached" | "run.sla_foreseen" | "task.sla_breached":
+            return _said_of_level(event)
         case "run.lost":
             return f"worker {data.get('worker_id')} was lost with run {event.run_id}"
         case _:
             status = data.get("status", "FAILED")
             return f"run {event.run_id} ended {status}" + (f": {data['error']}" if data.get("error") else "")
+
+
+def _said_of_level(event: Event) -> str:
+    data = event.data
+    if event.type == "task.sla_breached":
+        return (
+            f"{100 * (data.get('ratio') or 0):.2f} % of its runs succeeded in {data.get('window')};"
+            f" {100 * (data.get('wanted') or 0):g} % are promised"
+        )
+    if event.type == "run.sla_breached":
+        return f"run {event.run_id} did not keep {data.get('rule')}: by {data.get('deadline')}"
+    usual = "" if data.get("usual_ms") is None else f" at its usual {data['usual_ms'] / 1000:.0f} s"
+    return f"run {event.run_id}{usual} is expected at {data.get('expected_at')}; {data.get('rule')} is {data.get('deadline')}"
 
 
 def _said_of(rule: Rule, late: OverdueTask, now: Instant) -> str:
@@ -270,6 +298,8 @@ _TITLES: Mapping[RuleKind, tuple[str, str]] = {
     RuleKind.SLOW: ("{} takes longer than usual", "{} is no longer slow"),
     RuleKind.STORE: ("the store does not answer", "the store answers again"),
     RuleKind.SUBSCRIPTION: ("{} is disabled", "{} is active again, or gone"),
+    RuleKind.SLA_BREACHED: ("{} broke its service level", "{} keeps its service level again"),
+    RuleKind.SLA_FORESEEN: ("{} will break its service level", "{} keeps its service level"),
 }
 
 

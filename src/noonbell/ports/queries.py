@@ -29,9 +29,10 @@ from noonbell.model.join import Follower, Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.rollup import RebuildState, RollUp, Scope, Span, Stretch
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
+from noonbell.model.sla import BreachCount, Sla, SlaBreach
 from noonbell.model.spawn import ChildState
 from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
-from noonbell.model.task import Task, TaskId, TaskVersion
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskVersion
 from noonbell.model.worker import Queue, WorkerInfo
 
 
@@ -199,6 +200,30 @@ class Queries(Protocol):
 
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
         """The names with the most runs that ended in the hours of the stretch, the most first."""
+
+    def sla_of(self, spec: TaskSpec) -> Sla | None:
+        """The service level that runs of such a task have: its own, or that of the first of its labels that has one."""
+
+    def sla_labels(self) -> list[str]:
+        """The labels that bring a service level, in the order in which they are looked at."""
+
+    async def sla_tasks(self, limit: int) -> list[Task]:
+        """Tasks with a service level of their own, by name."""
+
+    async def sla_breaches(
+        self,
+        limit: int,
+        *,
+        task_ids: Sequence[int] | None = None,
+        run_id: int | None = None,
+        since: Instant | None = None,
+    ) -> list[SlaBreach]:
+        """What was broken or foreseen, the newest first: all, that of these tasks, or that of a run."""
+
+    async def breach_counts(
+        self, task_ids: Sequence[int], since: Instant, until: Instant, step: Span | None = None
+    ) -> list[BreachCount]:
+        """How many breaches came in the stretch, of each task and level, for each `step` or all of it."""
 
     async def rebuild_state(self) -> RebuildState:
         """How far a count from history has come."""

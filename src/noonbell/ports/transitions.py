@@ -34,6 +34,7 @@ from noonbell.model.request import (
 )
 from noonbell.model.rollup import RebuildState
 from noonbell.model.run import Lease, RunId, RunStatus
+from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.spawn import ChildRequest
 from noonbell.model.subscription import (
     DeliveryStep,
@@ -620,6 +621,19 @@ class Transitions(Protocol):
 
     async def rebuild_rollups(self, limit: int) -> bool:
         """The next step of an ordered count, through up to `limit` rows; False when there is none, or another node is at it."""
+
+    async def sweep_sla(self, limit: int) -> SlaSwept:
+        """Judge up to `limit` runs with a service level whose turn it is: what they have broken, and what they will break.
+
+        Each breach, and each that is foreseen, is one event for a run and a level, through any number of nodes and crashes. What
+        `on_breach` asks for is done in the same transaction. The work grows with what is due.
+        """
+
+    async def put_sla_defaults(self, defaults: Mapping[str, Sla]) -> None:
+        """From now on, runs of tasks without a service level of their own have that of the first label here that they have.
+
+        Other nodes know it when they are opened.
+        """
 
     async def recount(self) -> int:
         """Set every counter right that a limit relies on; how many were wrong. A sound store answers 0."""

@@ -21,6 +21,7 @@ from noonbell.service.preview import Previews
 from noonbell.service.publishing import Backfills, Publishing
 from noonbell.service.queues import Queues
 from noonbell.service.runs import Runs
+from noonbell.service.service_levels import ServiceLevels
 from noonbell.service.stats import Stats
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
@@ -42,6 +43,7 @@ class Services:
     callbacks: Callbacks
     previews: Previews
     stats: Stats
+    levels: ServiceLevels
     timelines: Timelines
     explain: Explain
     slots: Slots
@@ -82,6 +84,7 @@ def build(
         previews=previews,
         history=History(store, tasks),
         stats=Stats(store),
+        levels=ServiceLevels(store),
         timelines=Timelines(store),
         explain=Explain(store),
         slots=Slots(store),

@@ -45,6 +45,7 @@ from noonbell.service.account import SlotOutcome, TaskHistory, task_history
 from noonbell.service.explain_after import UpstreamFinding
 from noonbell.service.extras import how_to_install
 from noonbell.service.filters import cursor_at
+from noonbell.service.service_levels import sentences_of
 from noonbell.service.translation import Translator
 from noonbell.when import Composed, zones
 from noonbell.when.calendar import Placed, Placement
@@ -94,6 +95,7 @@ class Explain:
         found = await self._run(history, stretch, run, is_slot=is_slot)
         found.slot = slot if is_slot else None
         found.more += await self._about_flow(run)
+        found.more += sentences_of(await self._store.sla_breaches(10, run_id=run.id))
         await self._note_scheduler(history, found)
         return history, found
 

@@ -452,6 +452,7 @@ class Settings:
     auth: AuthSettings = field(default_factory=AuthSettings)
     secrets: SecretSettings = field(default_factory=SecretSettings)
     alerts: Mapping[str, Any] = key({}, kinds.mapping, "Alert rules and channels.")
+    sla: Mapping[str, Any] = key({}, kinds.mapping, "Service levels by label, `NAME=VALUE`, for tasks without one.")
     tasks: tuple[DeclaredTask, ...] = ()
     """In the order of the files; of two with one name, the later."""
     jobs_from: str = "settings"

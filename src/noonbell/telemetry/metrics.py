@@ -43,6 +43,7 @@ from noonbell.model.request import (
 )
 from noonbell.model.request import PublishOutcome as Published_
 from noonbell.model.run import FINAL, Lease, Origin, RunStatus, SkipReason
+from noonbell.model.sla import SlaSwept
 from noonbell.model.task import TaskStatus
 from noonbell.model.worker import Order, WorkerState
 from noonbell.ports import Store, Target
@@ -179,6 +180,9 @@ class Metrics:
             "Runs of tasks that run after others: made, skipped by a policy, or skipped because an upstream was missing.",
             ("outcome",),
         )
+        self.sla_breaches = self._counter(
+            "noonbell_sla_breaches", "Breaches of service levels of runs that this node told of, or foresaw.", ("kind",)
+        )
         self.paused = self._gauge("noonbell_paused", "1 while everything is paused: nothing starts, on any node.")
         self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
         self.keys_full = self._gauge(
@@ -243,6 +247,8 @@ class Metrics:
             self.flow_steps.labels(status)
         for found_by in ("sweep", "worker"):
             self.lease_losses.labels(found_by)
+        for kind in ("breached", "foreseen"):
+            self.sla_breaches.labels(kind)
         for outcome in ("run", "skip", "missing"):
             self.followed.labels(outcome)
         for outcome in ("delivered", "retried", "failed", "skipped"):
@@ -419,6 +425,11 @@ class Ledger:
             oldest = next(iter(self._tasks))
             self._forget(oldest)
         self._tasks[run_id] = task_id
+
+    def sweep_sla(self, swept: SlaSwept, limit: int) -> None:
+        del limit
+        self._metrics.sla_breaches.labels("breached").inc(swept.breached)
+        self._metrics.sla_breaches.labels("foreseen").inc(swept.foreseen)
 
     def followed(self, made: int, skipped: int) -> None:
         self._metrics.followed.labels("run").inc(made)

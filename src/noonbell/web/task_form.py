@@ -168,7 +168,7 @@ _BOXES: Final = (
     ),
     *("concurrency_key", "max_per_key"),
     *("max_concurrency", "concurrency_policy", "overlap_action", "failure_action", "misfire_policy", "catchup_limit"),
-    *("expires_in_seconds", "quiet", "spread_seconds"),
+    *("expires_in_seconds", "quiet", "spread_seconds", "sla"),
 )
 """Fields of a task that the form lays out one by one; what each box shows and says is declared."""
 _SHOWN_FOR: Final = {

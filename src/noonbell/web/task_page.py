@@ -26,7 +26,7 @@ from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
 from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
-from noonbell.web import charts, explanation, flow_view, following, task_form
+from noonbell.web import charts, explanation, flow_view, following, service_levels, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
 from noonbell.web.flow_view import FlowView
@@ -90,6 +90,7 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
     dots = charts.dots(lately, [(each.version, each.valid_from) for each in every[1:]], figures.p95_ms)
     return {
         **planned,
+        **await service_levels.card(ctx, task),
         "runs": runs[:_SHOWN],
         "strip": charts.strip(runs, 60, width=8, gap=2),
         "health": figures,

@@ -51,6 +51,7 @@ from noonbell.service.audit_log import in_words
 from noonbell.service.calendars import CalendarRefresh
 from noonbell.service.extras import lacks_client
 from noonbell.service.secrets import opened
+from noonbell.service.service_levels import read_defaults
 from noonbell.service.task_fields import Proof
 from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
@@ -238,6 +239,7 @@ async def assembled(
         wakeup = wakeup_of(settings)
         await open_part(wakeup, open_parts)
         open_parts.callback(signal_events(store, wakeup))
+        await store.put_sla_defaults(read_defaults(settings.sla))
         hub = open_hub(store, wakeup, metrics, open_parts)
         alert_loop, alerts = await watch(settings, store, metrics, open_parts, port)
         webhook_loop, webhooks = await deliver_webhooks(settings, store, wakeup, metrics, open_parts)

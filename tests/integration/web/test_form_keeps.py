@@ -242,6 +242,7 @@ TASKS: dict[str, dict[str, Any]] = {
             {"from": "12:00", "to": "13:30"},
         ],
         "spread_seconds": 60,
+        "sla": {"start_within_seconds": 60, "finish_by": "06:00", "success_ratio": 0.99, "on_breach": "skip_next"},
         "misfire_policy": "CATCH_UP_LIMITED",
         "catchup_limit": 4,
         "start_at": "2030-01-01T00:00:00Z",

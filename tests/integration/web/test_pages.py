@@ -58,6 +58,8 @@ async def test_every_page_answers_on_every_store(everywhere):
             "/calls",
             "/calls?status=FAILED&queue=q&key=k",
             "/calendars",
+            "/sla",
+            "/sla?days=7&label=team=x&queue=q",
             "/queues",
             "/workers",
             "/activity",

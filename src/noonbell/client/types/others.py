@@ -86,6 +86,8 @@ class AlertRuleChangeInput(TypedDict):
             "slow",
             "store_unreachable",
             "subscription_disabled",
+            "sla_breached",
+            "sla_foreseen",
         ]
         | None
     ]
@@ -112,6 +114,8 @@ class AlertRuleJson(TypedDict):
         "slow",
         "store_unreachable",
         "subscription_disabled",
+        "sla_breached",
+        "sla_foreseen",
     ]
     enabled: bool
     tasks: list[str]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from noonbell.client.types.task_inputs import DedupeInput, RetryPolicyInput
-from noonbell.client.types.tasks import RetryPolicyJson
+from noonbell.client.types.tasks import RetryPolicyJson, SlaJson
 
 
 class AttemptJson(TypedDict):
@@ -228,6 +228,15 @@ class CanceledJson(TypedDict):
         "SKIPPED",
     ]
     canceled: bool
+
+
+class ErrorBudgetJson(TypedDict):
+    window: str
+    success_ratio: float | None
+    wanted: float
+    allowed: float
+    failed: int
+    left: float
 
 
 class ExplainRunInput(TypedDict):
@@ -502,6 +511,58 @@ class SpreadJson(TypedDict):
     p95: int | None
     p99: int | None
     most: int | None
+
+
+class ServiceLevelFiguresJson(TypedDict):
+    at: str
+    runs: int
+    success_ratio: float | None
+    start_delay_ms: SpreadJson
+    queue_time_ms: SpreadJson
+    duration_ms: SpreadJson
+    breaches: dict[str, int]
+
+
+class TaskServiceLevelJson(ServiceLevelFiguresJson):
+    task_id: int
+    task_name: str
+    sla: SlaJson | None
+    is_default: bool
+    error_budget: ErrorBudgetJson | None
+    points: list[ServiceLevelFiguresJson]
+
+
+class SlaBreachJson(TypedDict):
+    id: int
+    task_id: int
+    run_id: int | None
+    rule: Literal["start_within_seconds", "finish_within_seconds", "finish_by", "success_ratio"]
+    deadline: str
+    foreseen_at: str | None
+    expected_at: str | None
+    usual_ms: int | None
+    breached_at: str | None
+    resolved_at: str | None
+
+
+_ServiceLevelsJson = TypedDict("_ServiceLevelsJson", {"from": str})
+
+
+class ServiceLevelsJson(_ServiceLevelsJson):
+    to: str
+    total: ServiceLevelFiguresJson
+    points: list[ServiceLevelFiguresJson]
+    tasks: list[TaskServiceLevelJson]
+    breaches: list[SlaBreachJson]
+
+
+class SlaListInput(TypedDict):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    queue: NotRequired[str | None]
+    label: NotRequired[str | None]
+    by: NotRequired[Literal["hour", "day"] | None]
 
 
 class TaskStatsJson(TypedDict):

@@ -167,6 +167,15 @@ class QuietHoursInput(_QuietHoursInput):
     what: NotRequired[Literal["hold", "skip"]]
 
 
+class SlaInput(TypedDict):
+    start_within_seconds: NotRequired[float | None]
+    finish_within_seconds: NotRequired[float | None]
+    finish_by: NotRequired[str | None]
+    success_ratio: NotRequired[float | None]
+    window: NotRequired[str]
+    on_breach: NotRequired[Literal["alert", "raise_priority", "skip_next"]]
+
+
 class FanoutInput(TypedDict):
     workers: int | Literal["all"]
     success: NotRequired[int | Literal["all", "any"]]
@@ -274,6 +283,7 @@ class TaskInFileInput(TypedDict):
     expires_in_seconds: NotRequired[int | None]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     spread_seconds: NotRequired[int]
+    sla: NotRequired[SlaInput | None]
     specific_worker_ids: NotRequired[Sequence[str]]
     min_worker_version: NotRequired[int]
     worker_labels: NotRequired[Mapping[str, str]]
@@ -485,6 +495,7 @@ class TaskPatchInput(TypedDict):
     expires_in_seconds: NotRequired[int | None]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     spread_seconds: NotRequired[int]
+    sla: NotRequired[SlaInput | None]
     specific_worker_ids: NotRequired[Sequence[str]]
     min_worker_version: NotRequired[int]
     worker_labels: NotRequired[Mapping[str, str]]
@@ -579,6 +590,7 @@ class TaskWriteInput(TypedDict):
     expires_in_seconds: NotRequired[int | None]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     spread_seconds: NotRequired[int]
+    sla: NotRequired[SlaInput | None]
     specific_worker_ids: NotRequired[Sequence[str]]
     min_worker_version: NotRequired[int]
     worker_labels: NotRequired[Mapping[str, str]]

@@ -370,6 +370,15 @@ class SkipJson(TypedDict):
     skip_next: int
 
 
+class SlaJson(TypedDict):
+    start_within_seconds: float | None
+    finish_within_seconds: float | None
+    finish_by: str | None
+    success_ratio: float | None
+    window: str
+    on_breach: Literal["alert", "raise_priority", "skip_next"]
+
+
 class SlotJson(TypedDict):
     slot: str
     local: str
@@ -547,6 +556,7 @@ class TaskJson(TypedDict):
     expires_in_seconds: int | None
     quiet: list[QuietHoursJson]
     spread_seconds: int
+    sla: SlaJson | None
     specific_worker_ids: list[str]
     min_worker_version: int
     worker_labels: dict[str, str]

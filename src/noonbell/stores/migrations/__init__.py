@@ -245,7 +245,9 @@ def _is_done(q: Dialect, sql: str) -> Work[bool]:
 _MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?P<name>\w+)(?: on (?P<table>\w+))?")
 
 
-_OF_THE_STORE: Final = frozenset({"counters", "installation", "rollup_state", "schema_log", "schema_steps"})
+_OF_THE_STORE: Final = frozenset(
+    {"counters", "installation", "rollup_state", "schema_log", "schema_steps", "sla_defaults"}
+)
 """Tables that a store has rows in before anything happens on it. Only its counters are moved on."""
 _GENERATED: Final = {"gates": frozenset({"open"}), "run_keys": frozenset({"open"})}
 """Columns that the database writes by itself."""

@@ -8,7 +8,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import keys, limits, rollups
+from noonbell.stores.sql import keys, limits, rollups, sla_sweep
 from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
@@ -184,7 +184,8 @@ def clean_rest(
     joins = yield from _joins_without_a_run(q, before, limit)
     now = yield Now()
     rates = yield from limits.forget_idle(q, now, limit)
-    return dropped + tasks + workers + past + joins + rates
+    breaches = yield from sla_sweep.forget_breaches(q, now, limit)
+    return dropped + tasks + workers + past + joins + rates + breaches
 
 
 def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:

@@ -62,7 +62,7 @@ def plain_tasks(publications: Sequence[Publication], cache: KnownTasks) -> dict[
             return None
         if publication.task_id not in tasks:
             known = cache.newest(publication.task_id)
-            if known is None or not _is_plain_task(known, origin):
+            if known is None or not _is_plain_task(known, origin) or cache.sla_of(known.task.spec) is not None:
                 return None
             tasks[publication.task_id] = known
     return tasks

@@ -29,10 +29,11 @@ from noonbell.model.run import (
     key_of_slot,
     key_of_step,
 )
+from noonbell.model.sla import SlaWatch
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskSpec
 from noonbell.policy.account import Facts, needs
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import keys, rollups
+from noonbell.stores.sql import keys, rollups, sla
 from noonbell.stores.sql.active_runs import (
     STARTED,
     WAITING,
@@ -188,6 +189,7 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     gates = GateChanges()
     entries: list[keys.Entry] = []
     expiries: list[tuple[int, int]] = []
+    watches: list[SlaWatch | None] = []
     has_steps = any(new_run.step is not None for new_run in new_runs)
     first: tuple[NewRun | None, tuple[Any, ...], tuple[Any, ...]] = (None, (), ())
     for id_, new_run in zip(ids, new_runs, strict=True):
@@ -211,6 +213,9 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         pins.extend((id_, worker) for worker in _pinned(new_run))
         if new_run.expires_at is not None:
             expiries.append((id_, new_run.expires_at))
+        level = None if new_run.parent_id is not None else cache.sla_of(new_run.task.spec)
+        if level is not None:
+            watches.append(sla.watch(new_run.task, level, id_, new_run.origin, new_run.run_at, now))
         place, turn, gate, flags = row[1], row[4], row[8], row[11]
         if flags & RunFlag.KEYED:
             entries.append(_entry(new_run, turn, row[5], is_due=place == Place.HELD))
@@ -227,6 +232,7 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     if expiries:
         yield InsertMany("expiries", ("run_id", "at"), expiries)
+    yield from sla.insert_watches(watches)
     skipped = [n for n in new_runs if n.skip_reason is not None]
     yield from rollups.note_skipped(now, [(n.task.id, n.task.spec.queue, n.parent_id) for n in skipped])
     yield from keys.enter(q, cache, entries, gates)

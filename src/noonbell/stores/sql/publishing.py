@@ -26,7 +26,7 @@ from noonbell.policy import dedupe
 from noonbell.policy.account import Refuse, admit, needs_counts
 from noonbell.policy.dedupe import Standing
 from noonbell.policy.joins import root_of
-from noonbell.stores.sql import finish, keys
+from noonbell.stores.sql import finish, keys, sla
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, gate_counts, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -274,6 +274,7 @@ def _update_waiting(
     rated_by = live.rate_key if live.flags & RunFlag.RATED else rate_key(spec, payload)
     yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rated_by)
     yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
+    yield from sla.watch_anew(cache, known.task, live.run_id, publication.origin, run_at, now)
     if publication.payload is not msgspec.UNSET:
         yield delete("inputs", run_id=live.run_id)
         given = {"payload": to_json(publication.payload), "overrides": json_or_null(publication.overrides)}

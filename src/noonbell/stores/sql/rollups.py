@@ -114,16 +114,17 @@ def is_due() -> Work[bool]:
     return bool(rows[0][0] or rows[0][1])
 
 
-def fold(q: Dialect, limit: int) -> Work[int]:
-    """Add up to `limit` deltas to the sums; how many there were. 0 where another node is at it."""
+def fold(q: Dialect, limit: int) -> Work[tuple[int, set[int]]]:
+    """Add up to `limit` deltas to the sums; how many there were, and of which tasks. 0 where another node is at it."""
     if not (yield Fetch(f"select phase from rollup_state where one = 1{q.skip_locked}")):
-        return 0
+        return 0, set()
     rows = yield Fetch("select id, data from rollup_deltas order by id limit :limit", {"limit": limit})
+    facts = [each for row in rows for each in _read_facts(row[1])]
     if rows:
-        yield from _add(q, [each for row in rows for each in _read_facts(row[1])])
+        yield from _add(q, facts)
         yield _delete(q, "rollup_deltas", [row[0] for row in rows])
         failpoint.hit("K37")
-    return len(rows)
+    return len(rows), {each.task_id for each in facts if not each.is_inner}
 
 
 def _delete(q: Dialect, table: str, ids: Sequence[int]) -> Execute:

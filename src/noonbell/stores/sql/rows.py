@@ -21,9 +21,11 @@ from noonbell import when
 from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
 from noonbell.model.calendar import CalendarRules, CalendarUse
+from noonbell.model.sla import Sla
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.policy.account import bounds_of
 from noonbell.policy.flows import FlowPlan, PlannedStep
+from noonbell.policy.sla import SlaDefaults, default_sla
 from noonbell.stores.migrations.m0007_keys import EARLIER_UID
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Fetch, Row, Work
@@ -251,6 +253,8 @@ class KnownTasks:
         self._size = size
         self.installation = ""
         """The id of the installation, from when the store is open: it goes into the keys of new runs."""
+        self.sla_defaults: SlaDefaults = {}
+        """Service levels by label, from when the store is open."""
         self.on_followed: Callable[[Sequence[str], int], None] | None = None
         """Called when runs have been made because others ended, and that has committed: with the queues of those that are not
         skipped, one for each, and how many are.
@@ -260,6 +264,12 @@ class KnownTasks:
         """Called with the queues where steps of flows wait because others have ended, when that has committed."""
         self.flows: OrderedDict[tuple[int, int], FlowVersion] = OrderedDict()
         """Those seen last, by task and version."""
+
+    def sla_of(self, spec: TaskSpec) -> Sla | None:
+        """The service level of a task: its own, or that of the first of its labels that has one."""
+        if spec.sla is not None or not self.sla_defaults or not spec.labels:
+            return spec.sla
+        return default_sla(self.sla_defaults, spec.labels)
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         known = self._known.get(task_id)
@@ -307,6 +317,9 @@ class TaskView:
     @property
     def installation(self) -> str:
         return self._shared.installation
+
+    def sla_of(self, spec: TaskSpec) -> Sla | None:
+        return self._shared.sla_of(spec)
 
     def put(self, task: Task) -> Known:
         known = self._own[task.id] = Known(task)

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from noonbell.model.request import (
     Publication,
     PublishResult,
 )
+from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
 from noonbell.stores import blocking, migrations
@@ -55,6 +56,7 @@ from noonbell.stores.sql import (
     reading,
     rows,
     run_search,
+    sla_sweep,
     spawning,
     unclaimable,
 )
@@ -63,6 +65,7 @@ from noonbell.stores.sql import events as event_log
 from noonbell.stores.sql import joins as following
 from noonbell.stores.sql import rollups as rollup_rows
 from noonbell.stores.sql import settle as settling
+from noonbell.stores.sql import sla as sla_rows
 from noonbell.stores.sql import subscriptions as webhooks
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
@@ -134,6 +137,7 @@ class SqlStore(TransitionRunner):
         else:
             migrations.check(found)
         await self._know_installation()
+        self._cache.sla_defaults = await self._read(sla_rows.sla_defaults)
 
     async def look_at_schema(self) -> ownership.Found:
         """Where the schema is, and what in the database is not ours. Writes nothing."""
@@ -177,6 +181,12 @@ class SqlStore(TransitionRunner):
         if found is None:
             found = await self._write_past_conflicts(lambda _: ids.ensure())
         self._cache.installation = found
+
+    def sla_of(self, spec: TaskSpec) -> Sla | None:
+        return self._cache.sla_of(spec)
+
+    def sla_labels(self) -> list[str]:
+        return list(self._cache.sla_defaults)
 
     async def installation_id(self) -> str | None:
         """The id that goes into idempotency keys; None before the store was opened for work."""
@@ -602,10 +612,17 @@ class SqlStore(TransitionRunner):
     async def fold_rollups(self, limit: int) -> int:
         if not await self._read(rollup_rows.is_due):
             return 0
-        folded = await self._write(lambda _: rollup_rows.fold(self.dialect, limit))
+        folded, told = await self._write(lambda cache: self._folding(cache, limit))
         if folded:
             failpoint.hit("K38")
+        if told and self.on_events is not None:
+            self.on_events()
         return folded
+
+    def _folding(self, cache: TaskView, limit: int) -> Work[tuple[int, int]]:
+        """The figures are complete then: the tasks that promise a ratio of successes are judged by them."""
+        folded, tasks = yield from rollup_rows.fold(self.dialect, limit)
+        return folded, (yield from sla_sweep.judge_ratios(self.dialect, cache, tasks))
 
     forget_rollups = write(rollup_rows.forget)
     rollups = read(rollup_rows.rollups)
@@ -613,6 +630,26 @@ class SqlStore(TransitionRunner):
     rebuild_state = read(rollup_rows.rebuild_state)
     order_rebuild = write(rollup_rows.order_rebuild)
     rebuild_rollups = write(rollup_rows.rebuild)
+
+    # Service levels
+
+    @observed(lambda swept: swept.breached or swept.foreseen)
+    async def sweep_sla(self, limit: int) -> SlaSwept:
+        if not await self._read(sla_sweep.is_due):
+            return SlaSwept()
+        swept = await self._write(lambda cache: sla_sweep.sweep(self.dialect, cache, limit))
+        if swept.breached:
+            failpoint.hit("K40")
+        return swept
+
+    @observed()
+    async def put_sla_defaults(self, defaults: Mapping[str, Sla]) -> None:
+        await self._write_past_conflicts(lambda _: sla_rows.put_sla_defaults(dict(defaults)))
+        self._cache.sla_defaults = dict(defaults)
+
+    sla_tasks = read(sla_rows.sla_tasks)
+    sla_breaches = read(sla_rows.sla_breaches)
+    breach_counts = read(sla_rows.breach_counts)
 
     # Upkeep
 

@@ -550,6 +550,7 @@ def _delete(
 
 BELONGINGS = (
     *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins", "expiries"),
+    "sla_watches",
     *("flow_items", "flow_steps", "flows", "children", "gathers"),
 )
 
@@ -557,6 +558,7 @@ BELONGINGS = (
 _OF_A_TASK = (
     *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
     *("edges", "joins", "cursors", "run_keys", "needed_labels", "task_calendars"),
+    *("sla_breaches", "sla_ratios"),
 )
 
 

@@ -1,0 +1,288 @@
+"""Service levels: what tasks promise, how well they keep it, and what is left of the error budget. All figures are from the roll-ups."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.errors import SettingsError
+from noonbell.fields import Moment, meta, read_into
+from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.request import TaskQuery
+from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Span, Stretch, stretch_of
+from noonbell.model.sla import Sla, SlaBreach
+from noonbell.model.task import Task
+from noonbell.policy.sla import budget_of
+from noonbell.ports import Store
+from noonbell.service.filters import Label, RunFilter, Word, every
+from noonbell.service.stats import Spread, spread
+
+USUAL: Final = 28 * 86_400 * SECOND
+MOST_TASKS: Final = 100
+_MOST_BREACHES: Final = 100
+
+
+class FigureStep(enum.StrEnum):
+    HOUR = "hour"
+    DAY = "day"
+
+
+_SPANS: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
+
+
+class SlaList(RunFilter, frozen=True, kw_only=True):
+    without: ClassVar[tuple[str, ...]] = ("status", "worker", "key", "origin", "text", "parent_id", "step")
+
+    since: Annotated[Moment | None, meta("From then on; 28 days before `to` if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    queue: Annotated[Word | None, meta("Tasks of this queue, and the queue as a whole.", examples=["default"])] = None
+    label: Annotated[
+        Label | None, meta("Tasks with this label, and all of them together.", examples=["team=billing"])
+    ] = None
+    by: Annotated[FigureStep | None, meta("Figures of each hour or day (UTC) besides.", examples=["day"])] = None
+
+
+class BudgetLeft(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ErrorBudget"
+
+    window: Annotated[str, meta(examples=["28d"])]
+    success_ratio: Annotated[float | None, meta("Over the window up to now.", examples=[0.9965])]
+    wanted: Annotated[float, meta("What the task promises.", examples=[0.99])]
+    allowed: Annotated[float, meta("Failures that the runs of the window may have.", examples=[2.88])]
+    failed: Annotated[int, meta(examples=[1])]
+    left: Annotated[
+        float, meta("The share of the allowed failures that is left; below 0 the level is broken.", examples=[0.65])
+    ]
+
+
+class SlaFigures(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ServiceLevelFigures"
+
+    at: Annotated[Moment, meta("Where the hour or the day begins, or the whole stretch.")]
+    runs: Annotated[int, meta("Without those that were skipped.", examples=[288])]
+    success_ratio: Annotated[float | None, meta(examples=[0.9965])]
+    start_delay_ms: Spread
+    queue_time_ms: Spread
+    duration_ms: Spread
+    breaches: Annotated[dict[str, int], meta("By level.", examples=[{"finish_by": 1}])]
+
+
+class SlaOfTask(SlaFigures, frozen=True, kw_only=True):
+    component: ClassVar[str] = "TaskServiceLevel"
+
+    task_id: Annotated[int, meta(examples=[1])]
+    task_name: Annotated[str, meta(examples=["sync_stats"])]
+    sla: Annotated[Sla | None, meta("Its own, or that of one of its labels.")]
+    is_default: Annotated[bool, meta("Whether it is that of a label.", examples=[False])]
+    error_budget: Annotated[BudgetLeft | None, meta("Null without `success_ratio`.")]
+    points: Annotated[list[SlaFigures], meta("With `by`: each hour or day that has figures.")]
+
+
+class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "ServiceLevels"
+
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    total: Annotated[SlaFigures, meta("The queue, or all of these tasks together.")]
+    points: Annotated[list[SlaFigures], meta("The same, with `by`: each hour or day that has figures.")]
+    tasks: Annotated[
+        list[SlaOfTask], meta("Tasks that match, 100 at most; without a filter, those that have a service level.")
+    ]
+    breaches: Annotated[list[SlaBreach], meta("The newest of these tasks, 100 at most, with those that are foreseen.")]
+
+
+class ServiceLevels:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def over(
+        self,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        task: Task | None = None,
+        label: tuple[str, str] | None = None,
+        queue: str | None = None,
+        by: FigureStep | None = None,
+    ) -> SlaAnswer:
+        now = await self._store.now()
+        until = now if until is None else until
+        since = Instant(until - USUAL) if since is None else since
+        step = None if by is None else _SPANS[by]
+        stretch = stretch_of(since, until, now, step)
+        tasks = [task] if task is not None else await self._tasks(label, queue)
+        ids = [each.id for each in tasks]
+        names = [str(each) for each in ids]
+        sums = {each.name: each.figures for each in await self._store.rollups(Scope.TASK, stretch, names=names)}
+        counts: dict[tuple[int, int], dict[str, int]] = {}
+        for found in await self._store.breach_counts(ids, stretch.since, stretch.until):
+            counts.setdefault((found.task_id, 0), {})[found.rule] = found.breached
+        points: dict[str, dict[Instant, Figures]] = {}
+        if step is not None:
+            for each in await self._store.rollups(Scope.TASK, stretch, names=names, step=step):
+                points.setdefault(each.name, {})[each.at] = each.figures
+            for found in await self._store.breach_counts(ids, stretch.since, stretch.until, step):
+                counts.setdefault((found.task_id, found.at), {})[found.rule] = found.breached
+        shown = [await self._of(each, stretch, sums, points, counts, now) for each in tasks]
+        whole, parts = await self._whole(queue, stretch, step, sums, points)
+        return SlaAnswer(
+            since=stretch.since,
+            until=until if until >= now else stretch.until,
+            total=_figures(stretch.since, whole, _summed(counts, ids, 0)),
+            points=[_figures(at, each, _summed(counts, ids, at)) for at, each in sorted(parts.items())],
+            tasks=shown,
+            breaches=await self._store.sla_breaches(_MOST_BREACHES, task_ids=ids, since=stretch.since) if ids else [],
+        )
+
+    async def of_run(self, run_id: int) -> list[SlaBreach]:
+        return await self._store.sla_breaches(10, run_id=run_id)
+
+    async def budget(self, task_id: int, sla: Sla, now: Instant) -> BudgetLeft | None:
+        if sla.success_ratio is None:
+            return None
+        stretch = stretch_of(now - sla.window_length, now + 1, now)
+        found = await self._store.rollups(Scope.TASK, stretch, names=[str(task_id)])
+        figures = found[0].figures if found else Figures()
+        budget = budget_of(sla.success_ratio, figures)
+        return BudgetLeft(
+            window=sla.window,
+            success_ratio=figures.success,
+            wanted=sla.success_ratio,
+            allowed=round(budget.allowed, 3),
+            failed=budget.failed,
+            left=round(budget.left, 4),
+        )
+
+    async def _tasks(self, label: tuple[str, str] | None, queue: str | None) -> list[Task]:
+        if label is not None or queue is not None:
+            return (await self._store.tasks(TaskQuery(label=label, queue=queue, page_size=MOST_TASKS))).items
+        found: dict[int, Task] = {task.id: task for task in await self._store.sla_tasks(MOST_TASKS)}
+        for wanted in self._store.sla_labels():
+            name, _, value = wanted.partition("=")
+            async for task in every(self._store.tasks, TaskQuery(label=(name, value))):
+                if len(found) < MOST_TASKS and self._store.sla_of(task.spec) is not None:
+                    found.setdefault(task.id, task)
+        return sorted(found.values(), key=lambda task: task.name)
+
+    async def _of(
+        self,
+        task: Task,
+        stretch: Stretch,
+        sums: Mapping[str, Figures],
+        points: Mapping[str, Mapping[Instant, Figures]],
+        counts: Mapping[tuple[int, int], dict[str, int]],
+        now: Instant,
+    ) -> SlaOfTask:
+        sla = self._store.sla_of(task.spec)
+        total = _figures(stretch.since, sums.get(str(task.id), Figures()), counts.get((task.id, 0), {}))
+        return SlaOfTask(
+            **{name: getattr(total, name) for name in SlaFigures.__struct_fields__},
+            task_id=task.id,
+            task_name=task.name,
+            sla=sla,
+            is_default=task.spec.sla is None and sla is not None,
+            error_budget=None if sla is None else await self.budget(task.id, sla, now),
+            points=[
+                _figures(at, figures, counts.get((task.id, at), {}))
+                for at, figures in sorted(points.get(str(task.id), {}).items())
+            ],
+        )
+
+    async def _whole(
+        self,
+        queue: str | None,
+        stretch: Stretch,
+        step: Span | None,
+        sums: Mapping[str, Figures],
+        points: Mapping[str, Mapping[Instant, Figures]],
+    ) -> tuple[Figures, dict[Instant, Figures]]:
+        """The queue has figures of its own; those of a label are the sum of its tasks'."""
+        whole, parts = Figures(), dict[Instant, Figures]()
+        if queue is not None:
+            for each in await self._store.rollups(Scope.QUEUE, stretch, names=[queue]):
+                whole.merge(each.figures)
+            if step is not None:
+                found = await self._store.rollups(Scope.QUEUE, stretch, names=[queue], step=step)
+                parts = {each.at: each.figures for each in found}
+            return whole, parts
+        for figures in sums.values():
+            whole.merge(figures)
+        for of_task in points.values():
+            for at, figures in of_task.items():
+                parts.setdefault(at, Figures()).merge(figures)
+        return whole, parts
+
+
+def _summed(counts: Mapping[tuple[int, int], dict[str, int]], ids: Sequence[int], at: int) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in ids:
+        for rule, count in counts.get((each, at), {}).items():
+            total[rule] = total.get(rule, 0) + count
+    return total
+
+
+def _figures(at: Instant, figures: Figures, breaches: dict[str, int]) -> SlaFigures:
+    return SlaFigures(
+        at=at,
+        runs=figures.runs - figures.skipped,
+        success_ratio=None if figures.success is None else round(figures.success, 4),
+        start_delay_ms=_spread(figures.start_delay),
+        queue_time_ms=_spread(figures.queue_time),
+        duration_ms=_spread(figures.duration),
+        breaches=breaches,
+    )
+
+
+def _spread(sketch: Any) -> Spread:
+    return Spread(**spread(sketch))
+
+
+def sentences_of(breaches: Sequence[SlaBreach]) -> list[tuple[str, dict[str, Any]]]:
+    """What `explain` says of a run: keys of sentences, with their facts."""
+    said: list[tuple[str, dict[str, Any]]] = []
+    for each in sorted(breaches, key=lambda breach: (breach.deadline, breach.id)):
+        facts: dict[str, Any] = {"rule": each.rule, "until": each.deadline}
+        if each.breached_at is not None:
+            said.append(("and_sla_breached", facts))
+        elif each.usual_ms is not None:
+            said.append(("and_sla_foreseen", {**facts, "at": each.expected_at, "span": each.usual_ms / 1000}))
+        else:
+            said.append(("and_sla_foreseen_late", {**facts, "at": each.expected_at}))
+    return said
+
+
+def shown(answer: SlaAnswer) -> dict[str, Any]:
+    """As JSON has it: moments in RFC 3339."""
+    found: dict[str, Any] = msgspec.to_builtins(answer)
+    found["from"], found["to"] = rfc3339(answer.since), rfc3339(answer.until)
+    for each in [found["total"], *found["points"], *found["tasks"], *(p for t in found["tasks"] for p in t["points"])]:
+        each["at"] = rfc3339(each["at"])
+    for each in found["breaches"]:
+        for name in ("deadline", "foreseen_at", "expected_at", "breached_at", "resolved_at"):
+            each[name] = None if each[name] is None else rfc3339(each[name])
+    return found
+
+
+def read_defaults(declared: Mapping[str, Any]) -> dict[str, Sla]:
+    """`sla` of the settings: a service level by label. SettingsError names every problem."""
+    problems: dict[str, str] = {}
+    found: dict[str, Sla] = {}
+    for label, given in declared.items():
+        if not label.partition("=")[0] or "=" not in label:
+            problems[f"sla.{label}"] = "is no label; expected NAME=VALUE"
+            continue
+        at = ReadContext(Problems(), f"sla.{label}")
+        if not isinstance(given, Mapping):
+            problems[f"sla.{label}"] = "is no mapping; expected the fields of a service level"
+            continue
+        found[label] = read_into(Sla, given, at)
+        problems |= at.problems.found
+    if problems:
+        raise SettingsError.fields(problems)
+    return found
