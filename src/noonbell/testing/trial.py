@@ -7,7 +7,7 @@ waited for.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,13 @@ from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.request import RunQuery
+from noonbell.model.request import ExpiredRun, RunQuery
 from noonbell.model.run import Run
 from noonbell.model.target_kind import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
 from noonbell.ports import Target
 from noonbell.service import Rules, Services, build
 from noonbell.service.filters import every
-from noonbell.stores.sql.active_runs import Place
+from noonbell.stores.sql.active_runs import DUE, Place
 from noonbell.stores.sql.statement import Fetch, Now, Work
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
@@ -33,7 +33,7 @@ from noonbell.targets.jobs.handler import Handlers
 from noonbell.targets.jobs.target import JobTarget
 
 if TYPE_CHECKING:
-    from noonbell.app import App
+    from noonbell.app import App, Flow, Job
 
 Answers = Callable[[Assignment], int]
 """Stands in for what is called over the network: from an attempt to the status that it is answered with."""
@@ -43,13 +43,22 @@ _MOST_PASSES = 100_000
 
 @contextlib.asynccontextmanager
 async def trial(
-    app: App | None = None, *, at: datetime | None = None, http: Answers | None = None
+    app: App | None = None,
+    *,
+    at: datetime | None = None,
+    http: Answers | None = None,
+    without: Iterable[Job[..., Any] | Flow[..., Any] | str] = (),
 ) -> AsyncIterator[Trial]:
     """Enter it with `async with`: the App is connected, its tasks are declared, and the time is `at`.
 
-    Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets, brokers and gRPC
+    The tasks of the jobs in `without`, by name or itself, are disabled: their schedules do not fire. They can be published. Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets, brokers and gRPC
     servers; without it their runs fail. Commands always fail: a trial starts no program.
     """
+    left_out = [job if isinstance(job, str) else job.name for job in without]
+    known = () if app is None else (*app.jobs, *app.flows)
+    for name in left_out:
+        if name not in known:
+            raise InvalidArgument.field("without", f"has {name!r}, which is no job of the App")
     clock = ManualClock(at or datetime.fromisoformat("2026-01-01T00:00:00+00:00"))
     store, wakeup = MemoryStore(clock), LocalWakeup()
     await store.open()
@@ -58,6 +67,8 @@ async def trial(
         async with app.attached(services) if app is not None else contextlib.nullcontext():
             running = Trial(clock, store, services, app.handlers if app is not None else Handlers(), http)
             await running.open()
+            for name in left_out:
+                await services.tasks.disable(name)
             yield running
             await running.close()
     finally:
@@ -90,6 +101,9 @@ class Trial:
 
         # Commands are claimed only by workers that name them.
         self._workers = [worker("trial"), worker("trial-commands", (COMMAND_TYPE,))]
+        self._after: list[int | None] = []
+        """The moments that the last look found for slots and delayed runs."""
+        self._standing: Standing = []
         self._sweeper = Sweeper(store, services.wakeup, tasks=tasks, draw=lambda: 0.5)
 
     async def open(self) -> None:
@@ -109,13 +123,36 @@ class Trial:
         for _ in range(_MOST_PASSES):
             planned = await self.store.plan(500)
             promoted = await self.store.promote(500)
-            for worker in self._workers:
-                await worker.run_until_idle()
-            late = await self.store.overdue(500)
+            before = await self._work()
+            if planned.tasks or promoted.count:
+                continue
+            late = await self._late(before)
             await self._sweeper.tick()
-            if not planned.tasks and not promoted.count and late == await self.store.overdue(500):
+            self._standing = await self.store._read(_standing)
+            if before == self._standing and late == await self._late(before):
+                self._after = [planned.next_at, promoted.next_at]
                 return
         raise InvalidState("there is no end to it: something makes new runs as fast as they are carried out")
+
+    async def _work(self) -> Standing:
+        """Claim from the queues that have something due, and from no other: most have nothing, most of the time."""
+        standing = await self.store._read(_standing)
+        while True:
+            before = standing
+            for worker, is_for_commands in zip(self._workers, (False, True), strict=True):
+                due = {
+                    name for place, name, is_command, *_ in standing if place in DUE and is_command == is_for_commands
+                }
+                queues = [name for name in worker.queues if name in due]
+                if queues:
+                    worker.claim_loops[0].claim_from(queues)
+                    await worker.run_until_idle()
+                    standing = await self.store._read(_standing)
+            if standing == before:
+                return standing
+
+    async def _late(self, standing: Standing) -> list[ExpiredRun]:
+        return await self.store.overdue(500) if any(place in _WITH_DEADLINE for place, *_ in standing) else []
 
     async def advance(self, by: timedelta | float | None = None, *, until: datetime | None = None) -> None:
         """Let time pass: for a span (a number is seconds), or until a moment. Every moment in between happens, in order."""
@@ -144,20 +181,25 @@ class Trial:
 
     async def _next(self) -> int | None:
         """The next moment at which something is due: a slot, a delayed run, the end of a lease or of a callback's wait."""
-        planned, promoted = await self.store.plan(1), await self.store.promote(1)
-        waits = await self.store._read(_first_deadline)
-        moments = [each for each in (planned.next_at, promoted.next_at, waits) if each is not None]
-        return min(moments, default=None)
+        now = self.clock.now()
+        waits = [at for place, *_, at in self._standing if place in _WITH_DEADLINE and at is not None and at > now]
+        return min((each for each in (*self._after, *waits) if each is not None), default=None)
 
 
-def _first_deadline() -> Work[int | None]:
+_WITH_DEADLINE = (Place.LEASED, Place.PARKED)
+
+Standing = list[tuple[int, str, bool, int, int | None]]
+"""How many runs wait at each place: with their queue, whether they are commands, and the first deadline among them."""
+
+
+def _standing() -> Work[Standing]:
     now = yield Now()
     rows = yield Fetch(
-        "select min(at) from live where place in (:leased, :parked) and at > :now",
-        {"leased": int(Place.LEASED), "parked": int(Place.PARKED), "now": now},
+        "select place, queue, coalesce(job_type, '') = :command, count(*), min(case when at > :now then at end)"
+        " from live group by place, queue, coalesce(job_type, '') = :command order by 1, 2, 3",
+        {"command": COMMAND_TYPE, "now": now},
     )
-    first: int | None = rows[0][0]
-    return first
+    return [(place, queue, bool(is_command), count, at) for place, queue, is_command, count, at in rows]
 
 
 class _NoCommands:

@@ -46,6 +46,32 @@ async def test_a_day_passes_at_once_and_every_slot_is_there():
         assert running.now == NOON + timedelta(days=1)
 
 
+async def test_jobs_that_are_left_out_do_not_fire_and_can_be_published():
+    app, seen = App(), []
+
+    @app.job(every="2s")
+    def ticks() -> None:
+        seen.append("tick")
+
+    @app.job(every="3s")
+    def tocks() -> None:
+        seen.append("tock")
+
+    @app.job(cron="0 * * * *")
+    def hourly() -> None:
+        seen.append("hour")
+
+    async with trial(app, at=NOON, without=[ticks, "tocks"]) as running:
+        await running.advance(timedelta(days=1))
+        assert seen == ["hour"] * 24
+        await ticks.publish()
+        await running.run_until_idle()
+        assert seen[-1] == "tick"
+    with pytest.raises(InvalidArgument, match="without: has 'ticks, please', which is no job"):
+        async with trial(app, without=["ticks, please"]):
+            pass
+
+
 async def test_a_failing_job_is_retried_at_its_times():
     app, tried = App(), []
 
