@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.attempt import Settlement
-from noonbell.model.call import spec_of
+from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Lease, Origin, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec
@@ -29,9 +31,10 @@ from noonbell.stores.sql.active_runs import COLUMNS, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.fast_path import decode, event_facts
 from noonbell.stores.sql.finish import finish, flow_ending
+from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.pausing import PAUSED
-from noonbell.stores.sql.rows import TaskView, from_json, known_tasks
-from noonbell.stores.sql.statement import Fetch, NewIds, Row, Work
+from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
+from noonbell.stores.sql.statement import Fetch, InsertEvents, InsertMany, NewIds, Row, Work
 
 _NOW = "coalesce(:now::bigint, (extract(epoch from {clock}()) * 1000000)::bigint)"
 
@@ -61,9 +64,20 @@ union all select null, null, null, null, null, json_build_array({COLUMNS})::text
 
 def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement], now: Instant | None) -> Work[set[RunId]]:
     """The runs that it has settled; what is not as its settlement says is left as it is. `now`: None for the database's clock."""
+    rows = yield from _settle(settlements, now)
+    return (yield from _go_on(q, cache, rows, None))
+
+
+def _settle(settlements: Sequence[Settlement], now: Instant | None) -> Work[Sequence[Row]]:
     events = yield NewIds(hot.EVENTS_PER_SETTLE)
     values = hot.settle_arguments(settlements, events[0])
-    rows = yield Fetch(_SETTLE, {"now": now, **{f"p{place}": value for place, value in enumerate(values)}})
+    named = {f"p{place}": value for place, value in enumerate(values)}
+    rows: Sequence[Row] = yield Fetch(_SETTLE, {"now": now, **named})
+    return rows
+
+
+def _go_on(q: Dialect, cache: TaskView, rows: Sequence[Row], take: flows.Take | None) -> Work[set[RunId]]:
+    """What follows in the flows of these steps, which are settled; all runs that are."""
     parents = [msgspec.json.decode(row[5], type=Live) for row in rows if row[0] is None]
     written = [row for row in rows if row[0] is not None]
     if parents:
@@ -74,7 +88,7 @@ def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement], now: 
                 ended[parent_id][run_id] = RunStatus(status)
                 names[run_id] = step_id
         at = Instant(written[0][4])
-        over = yield from flows.go_on(q, cache, at, parents, ended, names)
+        over = yield from flows.go_on(q, cache, at, parents, ended, names, take)
         yield from finish(q, cache, at, [flow_ending(end) for end in over])
     return {row[0] for row in written}
 
@@ -148,7 +162,13 @@ select count(*) from leased"""
 
 def claim(q: Dialect, cache: TaskView, request: ClaimRequest, now: Instant | None) -> Work[Claimed | None]:
     """What waits, in order; None if something waits that only the long way can give out. `now` as for `settle`."""
-    rows = yield Fetch(
+    rows = yield from _pick(request, now)
+    return (yield from _lease_picked(q, cache, request, rows))
+
+
+def _pick(request: ClaimRequest, now: Instant | None) -> Work[Sequence[Row]]:
+    """What waits, held; one row at least, the first value of which says whether something special waits."""
+    rows: Sequence[Row] = yield Fetch(
         _PICK,
         {
             "queues": list(request.queues),
@@ -158,6 +178,10 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, now: Instant | Non
             "now": now,
         },
     )
+    return rows
+
+
+def _lease_picked(q: Dialect, cache: TaskView, request: ClaimRequest, rows: Sequence[Row]) -> Work[Claimed | None]:
     if rows[0][0] == hot.ALL_PAUSED:
         return Claimed([], is_paused=True)
     if rows[0][0]:
@@ -254,5 +278,101 @@ def _lease(row: Row, task: Task, step: TaskSpec | None, worker_id: str) -> Lease
 def settle_and_claim(
     q: Dialect, cache: TaskView, settlements: Sequence[Settlement], request: ClaimRequest, now: Instant | None
 ) -> Work[tuple[set[RunId], Claimed | None]]:
-    done = yield from settle(q, cache, settlements, now)
-    return done, (yield from claim(q, cache, request, now))
+    """What waits is claimed first; then, as far as there is room, the steps that the settlements bring: they are leased at once."""
+    settled = yield from _settle(settlements, now)
+    picked = yield from _pick(request, now)
+    claimed = yield from _lease_picked(q, cache, request, picked)
+    if claimed is None or claimed.is_paused:
+        return (yield from _go_on(q, cache, settled, None)), claimed
+    taking = _Taking(request, request.max - len(claimed.leases), Instant(picked[0][1]))
+    done = yield from _go_on(q, cache, settled, taking.take)
+    cache.claimed_here |= {lease.run_id for lease in taking.leases}
+    return done, Claimed([*claimed.leases, *taking.leases])
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Leases new steps for a worker that has room for so many."""
+
+    request: ClaimRequest
+    room: int
+    now: Instant
+    leases: list[Lease] = field(default_factory=list)
+
+    def take(self, new_runs: Sequence[NewRun], inserts: flows.Inserts) -> Work[flows.Inserts]:
+        by_table = {each.table: each for each in inserts if isinstance(each, InsertMany)}
+        live, runs = by_table["live"], by_table["runs"]
+        key = runs.columns.index("idempotency_key")
+        keys = {row[0]: row[key] for row in runs.rows}
+        known = {new_run.id: new_run for new_run in new_runs}
+        columns = {name: place for place, name in enumerate(live.columns)}
+        fitting = sorted((row[columns["turn"]], row[0]) for row in live.rows if self._fits(row, columns))
+        taken = {run_id for _, run_id in fitting[: self.room]}
+        if not taken:
+            return inserts
+        self.leases = [self._lease(known[run_id], keys[run_id]) for _, run_id in fitting[: self.room]]
+        by_run = {lease.run_id: lease for lease in self.leases}
+        kept = [(name, place) for name, place in columns.items() if name not in _OF_LEASE]
+        places = [place for _, place in kept]
+        leased = [
+            (*[row[place] for place in places], *_of_lease(by_run[row[0]])) for row in live.rows if row[0] in taken
+        ]
+        others = [row for row in live.rows if row[0] not in taken]
+        written: list[InsertMany | InsertEvents] = [each for each in inserts if each is not live]
+        written.append(InsertMany("live", (*[name for name, _ in kept], *_OF_LEASE), leased))
+        if others:
+            written.append(InsertMany("live", live.columns, others))
+        ids = yield NewIds(1)
+        facts = event_facts(((lease.task_id, lease.run_id) for lease in self.leases), RunStatus.RUNNING)
+        written.append(InsertEvents([(ids[0], "run.started", facts)]))
+        return written
+
+    def _fits(self, row: Row, columns: Mapping[str, int]) -> bool:
+        """Whether the worker may have it, as `_PICK` says."""
+        if row[columns["place"]] != Place.CAREFUL or row[columns["flags"]] != RunFlag.STEP:
+            return False
+        if row[columns["min_version"]] or row[columns["queue"]] not in self.request.queues:
+            return False
+        job_type = row[columns["job_type"]] if "job_type" in columns else None
+        types = self.request.job_types
+        return job_type is None or (job_type not in NAMED_TYPES if types is None else job_type in types)
+
+    def _lease(self, new_run: NewRun, key: str) -> Lease:
+        task, spec, now = new_run.task, new_run.task.spec, self.now
+        return Lease(
+            run_id=new_run.id,
+            task_id=task.id,
+            task_version=task.version,
+            worker_id=self.request.worker_id,
+            token=now,
+            attempt=1,
+            retry_count=0,
+            lost_count=0,
+            queue=spec.queue,
+            priority=spec.priority if new_run.priority is None else new_run.priority,
+            origin=new_run.origin,
+            scheduled_time=new_run.scheduled_time,
+            claimed_at=now,
+            expires_at=Instant(now + spec.worker_timeout_ms * 1000),
+            deadline_at=Instant(now + round(spec.timeout_seconds * SECOND)),
+            run_at=new_run.run_at,
+            # As another worker would read it: a handler may change what it is given.
+            payload=decode(to_json(new_run.payload)),
+            overrides=None if new_run.overrides is None else from_json(to_json(new_run.overrides)),
+            parent_id=None if new_run.parent_id is None else RunId(new_run.parent_id),
+            step=spec,
+            item_index=None if new_run.step is None else new_run.step[1],
+            trace_id=new_run.trace_id,
+            idempotency_key=key,
+            in_flow=True,
+        )
+
+
+_OF_LEASE = ("place", "at", "token", "attempt", "worker_id", "claimed_at", "expires_at", "deadline_at")
+
+
+def _of_lease(lease: Lease) -> tuple[Any, ...]:
+    """What its narrow row has under those names."""
+    until = min(lease.expires_at, lease.deadline_at)
+    times = (lease.claimed_at, lease.expires_at, lease.deadline_at)
+    return (int(Place.LEASED), until, lease.token, lease.attempt, lease.worker_id, *times)

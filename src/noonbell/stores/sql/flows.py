@@ -14,7 +14,7 @@ Of a `foreach`, as many items as may be under way have runs; each that ends make
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -333,8 +333,9 @@ def go_on(
     parents: Sequence[Live],
     ended: Mapping[int, Mapping[int, RunStatus]],
     names: Mapping[int, str],
+    take: Take | None = None,
 ) -> Work[list[FlowEnd]]:
-    """The same for flows whose rows are held. `names`: the steps of the runs that have ended."""
+    """The same for flows whose rows are held. `names`: the steps of the runs that have ended. `take` may claim new runs."""
     under_way, gone = yield from _load(q, cache, now, parents)
     statuses: dict[int, dict[str, list[RunStatus]]] = {}
     for flow in under_way:
@@ -346,7 +347,7 @@ def go_on(
     for flow in under_way:
         over[flow.parent.run_id] = yield from _count_ended(q, flow, statuses[flow.parent.run_id])
     yield from _go_on(q, [(flow, over[flow.parent.run_id]) for flow in under_way])
-    return gone + (yield from _write(q, cache, now, under_way))
+    return gone + (yield from _write(q, cache, now, under_way, take))
 
 
 def _count_ended(q: Dialect, flow: _Flow, statuses: Mapping[str, Sequence[RunStatus]]) -> Work[list[str]]:
@@ -602,7 +603,14 @@ def _result(step: Step, row: Sequence[Any] | None) -> Any:
 # Write
 
 
-def _write(q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow]) -> Work[list[FlowEnd]]:
+Inserts = Sequence[InsertMany | InsertEvents]
+Take = Callable[[Sequence[NewRun], Inserts], Work[Inserts]]
+"""Claims some of these runs, before they are written: what is to be inserted then, in place of what was."""
+
+
+def _write(
+    q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow], take: Take | None = None
+) -> Work[list[FlowEnd]]:
     """What has become of these flows. Those that are over."""
     if not changed:
         return []
@@ -616,7 +624,9 @@ def _write(q: Dialect, cache: TaskView, now: Instant, changed: Sequence[_Flow]) 
     if items:
         inserts.append(InsertMany("flow_items", ("run_id", "step_id", "first", "items"), items))
     inserts += yield from inserts_of(_tell(changed))
-    writes: list[InsertMany | InsertEvents | UpdateMany] = [*inserts]
+    writes: list[InsertMany | InsertEvents | UpdateMany] = [
+        *(inserts if take is None or not new_runs else (yield from take(new_runs, inserts)))
+    ]
     states = [flow.states[step_id] for flow in changed for step_id in flow.changed]
     if states:
         writes.append(UpdateMany("flow_steps", "id", _CHANGING, sorted(map(_changing_row, states))))
