@@ -696,8 +696,11 @@ class PostgresStore(ServerStore):
                     shapes.append((table, None, different, same))
                     values += found
                 case UpdateMany(table, key, columns, rows):
-                    shapes.append((table, key, columns, ()))
-                    values += zip(*rows, strict=True)
+                    if each.add:
+                        raise ValueError(f"what is added to {table} is written by itself")
+                    different, same, found = cut((key, *columns), rows)
+                    shapes.append((table, key, different[1:], same))
+                    values += found
         return self._text(self._bulk.write_all(tuple(shapes), free, len(given))), values
 
     async def _reserve(self, counter: str, size: int) -> int:

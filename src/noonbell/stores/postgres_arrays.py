@@ -62,9 +62,9 @@ class ArrayStatements:
             parts = [f"free(is_free) as ({free})"]
             for number, (table, key_column, columns, same) in enumerate(shapes):
                 if key_column is not None:
-                    changed = self._updating(table, key_column, columns, given + 1)
+                    changed = self._updating(table, key_column, columns, given + 1, same)
                     parts.append(f"written_{number} as ({changed} and (select is_free from free))")
-                    given += 1 + len(columns)
+                    given += 1 + len(columns) + len(same)
                     continue
                 told, more = (
                     ("", ())
@@ -90,7 +90,14 @@ class ArrayStatements:
         return sql
 
     def _updating(
-        self, table: str, key_column: str, columns: tuple[str, ...], first: int = 1, *, add: bool = False
+        self,
+        table: str,
+        key_column: str,
+        columns: tuple[str, ...],
+        first: int = 1,
+        same: tuple[str, ...] = (),
+        *,
+        add: bool = False,
     ) -> str:
         arrays = self._arrays(table, (key_column, *columns), first)
         names = ", ".join(("k", *(f"c{index}" for index in range(len(columns)))))
@@ -98,6 +105,9 @@ class ArrayStatements:
         sets = ", ".join(
             f"{column} = {f'{before}{column} + ' if before else ''}v.c{index}" for index, column in enumerate(columns)
         )
+        types = self._types[table]
+        ones = enumerate(same, first + 1 + len(columns))
+        sets = ", ".join([*([sets] if sets else []), *(f"{column} = ${n}::{types[column]}" for n, column in ones)])
         return f"update {table} set {sets} from unnest({arrays}) as v({names}) where {table}.{key_column} = v.k"
 
     def _moving(self, columns: tuple[str, ...]) -> str:
