@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.store.builders import S, claim, fail, finish, publish, status_of
+from conformance.store.builders import S, ask, claim, fail, finish, publish, status_of
 from noonbell.model.attempt import SettleResult
 from noonbell.model.request import RunQuery
 from noonbell.model.task import Step, StepOn, TaskSpec
@@ -104,8 +104,19 @@ async def carry_out(store: Store, chance: random.Random, ends: dict[str, list[bo
         chance.shuffle(held)
         count = chance.randint(1, len(held))
         now, held = held[:count], held[count:]
-        settled = [finish(one) if ends[one.step.id][one.item_index or 0] else fail(one) for one in now]
-        assert set(await store.settle(settled)) == {SettleResult.DONE}
+        if chance.random() < 0.5:  # as a worker does it: its own ones, and as many again as it has room for
+            worker = now[0].worker_id
+            held += [one for one in now if one.worker_id != worker]
+            now = [one for one in now if one.worker_id == worker]
+            answers, claimed = await store.settle_and_claim(ended(now, ends), ask(worker, chance.randint(1, 5)))
+            held += claimed.leases
+        else:
+            answers = await store.settle(ended(now, ends))
+        assert set(answers) == {SettleResult.DONE}
+
+
+def ended(leases: list[Any], ends: dict[str, list[bool]]) -> list[Any]:
+    return [finish(one) if ends[one.step.id][one.item_index or 0] else fail(one) for one in leases]
 
 
 async def shown(store: Store, run_id: Any) -> dict[str, str]:

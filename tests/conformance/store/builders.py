@@ -226,6 +226,7 @@ def settlement(lease: Lease, transition: Transition, **more: Any) -> Settlement:
         "task_version": lease.task_version,
         "plain": lease.plain,
         "counted": lease.counted,
+        "in_flow": lease.in_flow,
     }
     return Settlement(transition=transition, **(fields | more))
 

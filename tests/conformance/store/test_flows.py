@@ -11,6 +11,7 @@ import pytest
 from conformance.store.builders import (
     Node,
     S,
+    ask,
     at,
     claim,
     done,
@@ -645,3 +646,98 @@ async def test_a_thousand_steps_side_by_side_meet_in_one(store: Store):
     while leases := await claim(store, "w1", 500):
         await store.settle([finish(lease) for lease in leases])
     assert await status_of(store, run_id) is S.SUCCESS
+
+
+# Settled and claimed in one call, as a worker does it
+
+
+def named(leases: list[Lease]) -> list[str]:
+    return [one.step.id for one in leases if one.step is not None]
+
+
+async def test_the_call_that_settles_a_step_brings_the_next_one(store: Store, clock: ManualClock):
+    task = await flow(store, step("a"), step("b", "a", payload={"x": "{{ steps.a.result.n }}"}), step("c", "b"))
+    run_id = await publish(store, task, trace_id="b" * 32)
+    (lease,) = (await take(store, "a")).values()
+    clock.advance(1)
+    answers, claimed = await store.settle_and_claim([finish(lease, result={"n": 7})], ask())
+    assert answers == [SettleResult.DONE]
+    (second,) = claimed.leases
+    assert named([second]) == ["b"]
+    assert (second.payload, second.attempt, second.trace_id, second.parent_id) == ({"x": 7}, 1, "b" * 32, run_id)
+    assert (second.claimed_at, second.expires_at > at(1), second.deadline_at > at(1)) == (at(1), True, True)
+    run = await run_of(store, second.run_id)
+    assert (run.status, run.worker_id, run.step_id) == (S.RUNNING, "w1", "b")
+    assert second.idempotency_key == run.idempotency_key
+    assert (await store.heartbeat("w1", [(second.run_id, second.token)])).orders[0].lease_expires_at is not None
+    assert await store.settle([finish(lease, result={"n": 8})]) == [SettleResult.LOST]
+    _, claimed = await store.settle_and_claim([retry(second)], ask())
+    assert claimed.leases == []
+    clock.advance(5)
+    await store.promote(10)
+    (again,) = await claim(store)
+    assert (named([again]), again.attempt, again.payload) == (["b"], 2, {"x": 7})
+    _, claimed = await store.settle_and_claim([finish(again)], ask())
+    _, claimed = await store.settle_and_claim([finish(one) for one in claimed.leases], ask())
+    assert (claimed.leases, await status_of(store, run_id)) == ([], S.SUCCESS)
+    assert (await audit(store)).flaws == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        ({"queue": "elsewhere"}, {}),
+        ({}, {"job_types": ("a",)}),
+        ({"min_worker_version": 3}, {"version": 2}),
+        ({"specific_worker_ids": ("w2",)}, {}),
+    ],
+)
+async def test_a_worker_is_not_given_a_step_that_it_may_not_have(
+    store: Store, fields: dict[str, Any], more: dict[str, Any]
+):
+    await publish(store, await flow(store, step("a"), step("b", "a", **fields)))
+    (lease,) = (await take(store, "a")).values()
+    _, claimed = await store.settle_and_claim([finish(lease)], ask(**more))
+    assert claimed.leases == []
+    able = {"queues": ("default", "elsewhere"), "version": 3}
+    assert named(await claim(store, "w2", **able)) == ["b"]
+
+
+async def test_a_step_waits_while_its_queue_is_paused_or_full(store: Store):
+    await publish(store, await flow(store, step("a"), step("b", "a"), step("c", "b")))
+    (lease,) = (await take(store, "a")).values()
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, paused=True))
+    _, claimed = await store.settle_and_claim([finish(lease)], ask())
+    assert claimed.leases == []
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, paused=False, concurrency=1))
+    (second,) = await claim(store)
+    other = await publish(store, await flow(store, step("d"), name="other"))
+    _, claimed = await store.settle_and_claim([finish(second)], ask())
+    assert len(claimed.leases) == 1
+    assert await claim(store) == []
+    assert await status_of(store, other) in (S.SCHEDULED, S.RUNNING)
+
+
+async def test_steps_and_other_runs_are_claimed_in_the_order_of_their_priority(store: Store, clock: ManualClock):
+    plain = await store.create_task(TaskSpec(name="plain", job_type="plain"))
+    task = await flow(store, step("a"), step("b", "a", priority=5), step("c", "a"))
+    await publish(store, task)
+    (lease,) = (await take(store, "a")).values()
+    waits = [await publish(store, plain), await publish(store, plain, priority=9)]
+    clock.advance(1)
+    _, claimed = await store.settle_and_claim([finish(lease)], ask(count=3))
+    taken = {one.run_id for one in claimed.leases}
+    assert len(taken) == 3
+    assert set(waits) <= taken
+    assert named(claimed.leases) == ["b"]
+    assert named(await claim(store)) == ["c"]
+
+
+async def test_nothing_is_given_with_a_step_while_everything_is_paused(store: Store):
+    await publish(store, await flow(store, step("a"), step("b", "a")))
+    (lease,) = (await take(store, "a")).values()
+    await store.pause_installation("why", by="me")
+    answers, claimed = await store.settle_and_claim([finish(lease)], ask())
+    assert (answers, claimed.leases, claimed.is_paused) == ([SettleResult.DONE], [], True)
+    await store.resume_installation(by="me")
+    assert named(await claim(store)) == ["b"]

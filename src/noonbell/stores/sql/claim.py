@@ -87,13 +87,15 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
-    yield from queues.write(q, now, chosen.rows)
+    started = chosen.rows
     woken: set[str] = set()
     if chosen.parents:
         woken = yield from start_parents(q, cache, now, request, chosen.parents)
         parts = yield from _candidates(q, request, queues, EVERYTHING, now, [row.run_id for row in chosen.parents])
-        picked = choose(parts, request.max - len(taken), queues, gates)
+        picked = choose(parts, request.max - len(taken), queues, gates, chosen.rows)
         taken += yield from _lease(q, cache, now, request, picked.rows)
+        started = chosen.rows + picked.rows
+    yield from queues.write(q, now, started)
     next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
     return Claimed(taken, next_at, tuple(sorted(woken)))
 
@@ -155,11 +157,16 @@ def _within_rates(
     return found
 
 
-def choose(candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates) -> _Chosen:
-    """The first `limit` in order of priority, then pinned ones, then time, then id, within every limit."""
+def choose(
+    candidates: Sequence[Live], limit: int, queues: OpenQueues, gates: Gates, before: Sequence[Live] = ()
+) -> _Chosen:
+    """The first `limit` in order of priority, then pinned ones, then time, then id, within every limit.
+
+    `before`: what the same claim has chosen already. Limits of queues count it.
+    """
     chosen = _Chosen()
-    by_queue: Counter[str] = Counter()
-    by_scope: Counter[str] = Counter()
+    by_queue = Counter(row.queue for row in before)
+    by_scope = Counter(rate_scope(row) for row in before)
     by_gate: Counter[int] = Counter()
     split: set[int] = set()
     for row in sorted(candidates, key=_order):
