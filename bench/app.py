@@ -25,6 +25,14 @@ async def noop(data: str) -> None:
 
 
 @app.job
+async def relay(left: int, data: str) -> None:
+    """Publishes the next one of a row of jobs, each of which starts after the one before."""
+    if left > 1:
+        await relay.publish(left=left - 1, data=data)
+    await noop(data)
+
+
+@app.job
 async def warm(data: str) -> None:
     del data
 

@@ -19,7 +19,7 @@ from typing import Any
 import asyncpg
 
 from bench import databases, ours
-from bench.app import app
+from bench.app import app, relay
 from bench.jobs import DATA
 from bench.peers.sample import BATCH, Sample, parser
 from bench.rounds import Failed
@@ -46,9 +46,12 @@ def flow(shape: str, size: int) -> TaskSpec:
 
 
 async def publish(args: argparse.Namespace) -> int:
-    """How many flows wait then."""
-    async with app.connected(address(args.store, args.url)):
-        pass  # declares the job
+    """How many flows wait then. A relay is none: plain jobs, each of which publishes the next."""
+    async with app.connected(address(args.store, args.url)):  # declares the jobs
+        if args.shape == "relay":
+            await relay.publish(left=args.size, data=DATA)
+            await ours.tidy(args.store, args.url)
+            return 0
     store = ours.build(args.store, args.url)
     await store.open()
     task = await store.create_task(flow(args.shape, args.size))
@@ -63,13 +66,14 @@ async def publish(args: argparse.Namespace) -> int:
 
 def throughput(args: argparse.Namespace) -> Sample:
     flows = ours.run(publish(args))
-    jobs = flows * args.size
+    jobs = max(1, flows) * args.size
     with working(args.store, args.url, *QUIET, expected=jobs) as printed:
         drained = json.loads(printed.readline() or "{}").get("drain")
     kept = ours.run(ours.scalar(args.store, args.url, "select count(*) from runs where status = 'SUCCESS'"))
     if drained is None or kept != jobs + flows:
         raise Failed(f"{kept} of {jobs} steps and {flows} flows succeeded")
-    said = f"`noonbell worker {' '.join(QUIET)}`, default concurrency, {flows} flow(s) of {args.size:,}"
+    what = f"{flows} flow(s) of {args.size:,}" if flows else f"{args.size:,} jobs, each published by the one before"
+    said = f"`noonbell worker {' '.join(QUIET)}`, default concurrency, {what}"
     return Sample("Noonbell", __version__, None, None, drained, jobs, said)
 
 
@@ -173,7 +177,7 @@ def main() -> None:
     arguments = parser()
     arguments.prog = "python -m bench.flows"
     arguments.add_argument("store", choices=databases.STORES)
-    arguments.add_argument("--shape", choices=["foreach", "chain"], default="foreach")
+    arguments.add_argument("--shape", choices=["foreach", "chain", "relay"], default="foreach")
     arguments.add_argument("--size", type=int, default=1_000, help="items of a foreach, or steps of a chain")
     arguments.add_argument("--edges", type=int, help="drain without flows, while other tasks have so many edges")
     arguments.add_argument("--cost", action="store_true", help="what a step costs, carried out by the store alone")

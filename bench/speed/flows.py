@@ -19,7 +19,9 @@ LEAST = 0.5
 """Of the plain drain."""
 FLATTEST = 1.25
 """An item of the longest `foreach` may cost this much of one of the shortest."""
-CHAINS = 10
+CHAINS = (1_000, 200, 10)
+"""How many are under way at once. Together they have as many steps as the plain drain has jobs."""
+RELAY = "plain jobs, each published by the one before"
 EDGES = 1_000
 SAME = 0.9
 """Of the rate without edges: as near to 1 as rates on a shared machine tell."""
@@ -27,13 +29,15 @@ SAME = 0.9
 
 def flows(scale: Scale, rounds: int) -> Found:
     items, steps = scale.of(SIZES[-1]), scale.of(1_000, 10)
-    chains, alone = (f"{OURS}, {what} of {steps:,}" for what in (f"{CHAINS} chains at once", "one chain alone"))
+    alone = f"{OURS}, one chain alone of {steps:,}"
+    chains = {scale.of(count, 2): max(1, items // scale.of(count, 2)) for count in CHAINS}
     sizes = [scale.of(size, 10) for size in SIZES]
     field = [
         ours("postgres", 0, items, name=PLAIN),
         *(contender(foreach(size), "foreach", size, items) for size in dict.fromkeys(sizes)),
-        contender(chains, "chain", steps, CHAINS * steps),
+        *(contender(at_once(count), "chain", length, count * length) for count, length in chains.items()),
         contender(alone, "chain", steps, steps),
+        contender(RELAY, "relay", steps, steps),
     ]
     samples = interleaved(field, rounds)
     rows = [
@@ -45,21 +49,24 @@ def flows(scale: Scale, rounds: int) -> Found:
             LEAST,
             [PLAIN],
         ),
+        *(
+            rate_row(
+                f"{count:,} chains of {length:,} steps at once, PostgreSQL, jobs a second",
+                only(samples, at_once(count)),
+                at_once(count),
+                "drain",
+                LEAST,
+                [PLAIN],
+            )
+            for count, length in chains.items()
+        ),
         rate_row(
-            f"{CHAINS} chains of {steps:,} steps at once, PostgreSQL, jobs a second",
-            only(samples, chains),
-            chains,
+            f"one chain of {steps:,} steps alone, PostgreSQL: steps a second, each after the one before",
+            {each: samples[each] for each in (PLAIN, RELAY, alone)},
+            alone,
             "drain",
             LEAST,
-            [PLAIN],
-        ),
-        Row(
-            f"one chain of {steps:,} steps alone, PostgreSQL: steps a second, each after the one before",
-            rates(Spread.of(values(samples, alone, "drain"))),
-            f"{PLAIN}, side by side, {rates(Spread.of(values(samples, PLAIN, 'drain')))}",
-            NONE,
-            "stated",
-            None,
+            [RELAY],
         ),
         cost_row(samples, sizes),
         *sent_rows(samples, alone, steps, items, rounds),
@@ -70,6 +77,10 @@ def flows(scale: Scale, rounds: int) -> Found:
 
 def foreach(size: int) -> str:
     return f"{OURS}, foreach of {size:,}"
+
+
+def at_once(count: int) -> str:
+    return f"{OURS}, {count:,} chains at once"
 
 
 def contender(name: str, shape: str, size: int, count: int) -> Contender:
