@@ -8,10 +8,10 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format docs pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format docs release-check pictures bench lock clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Create .venv with everything in it; quick when nothing changed
 
@@ -64,6 +64,10 @@ format: setup ## Lay the code out and mend what the linter can mend
 
 docs: setup ## Build the site of docs/ into build/site; a link or an anchor that leads nowhere fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+
+release-check: setup ## Build the site, wheel and sdist, install them without a compiler, try them; nothing is published
+	@$(MAKE) --no-print-directory docs ARGS=
+	$(BIN)/python tools/release_check.py $(ARGS)
 
 pictures: setup ## Every page of the dashboard as pictures in build/; ARGS='--only run'
 	$(BIN)/python tools/pictures.py $(ARGS)

@@ -126,6 +126,7 @@ NOT_RUN = {
     "docs/how-to/tasks-as-files.md": {
         "noonbell import cronjob": "tests/integration/test_importers.py imports from such tables"
     },
+    "docs/how-to/upgrade.md": {"pip install": FETCHES},
     "docs/how-to/traces.md": {
         "pip install": FETCHES,
         "opentelemetry-instrument": "its programs are not installed here",
@@ -254,6 +255,7 @@ SCENES = {
         replace={"/var/spool/cron/me": "me"},
         codes={"noonbell diff": 1, "noonbell import": 1},
     ),
+    "docs/how-to/upgrade.md": PageScene(files={"noonbell.yaml": CONFIG}),
     "docs/how-to/webhooks.md": PageScene(
         before={
             "noonbell subscription create": ["noonbell api DELETE /subscriptions/billing"],
