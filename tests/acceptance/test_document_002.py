@@ -328,8 +328,8 @@ def test_the_steps_of_the_how_to_work(nodes, mysql_url, target, tmp_path):
     assert (code, told.splitlines()[0]) == (0, "forward 1")
     for command in (
         "noonbell migrate",
-        "noonbell config check --config config.yaml",
-        "noonbell serve -config=config.yaml",
+        "noonbell config check --config noonbell.yaml",
+        "noonbell serve -config=noonbell.yaml",
     ):
         assert command in HOW_TO.read_text()
     node = nodes.launch("-config=config.yaml").wait_ready()

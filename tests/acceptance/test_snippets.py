@@ -61,7 +61,8 @@ RUN_BY = {
     "docs/how-to/jobs-api.md": {"bash": "tests/integration/api/test_jobs.py::test_every_line_of_the_how_to_works"},
     "docs/how-to/limits-per-key.md": dict.fromkeys(("python", "text"), ABOUT_KEYS),
     "docs/how-to/move-from-a-cronjob-service.md": {
-        "bash": "tests/acceptance/test_document_002.py::test_the_steps_of_the_how_to_work"
+        "bash": "tests/acceptance/test_document_002.py::test_the_steps_of_the_how_to_work",
+        **dict.fromkeys(("sql", "yaml", "console"), "tests/acceptance/test_mover.py::test_the_move_and_the_way_back"),
     },
     "docs/how-to/plans.md": dict.fromkeys(
         ("bash", "python"), "tests/acceptance/test_document_004.py::test_the_how_to_does_what_it_says"
@@ -100,11 +101,6 @@ NOT_RUN = {
     },
     "docs/how-to/grpc.md": {
         "protoc": "the compiler of protocols is not there; descriptors are in tests/services/grpc_bell.py"
-    },
-    "docs/how-to/move-from-a-cronjob-service.md": {
-        "CREATE DATABASE": "tests/acceptance/test_document_002.py begins with an empty database",
-        "noonbell serve -config": "tests/acceptance/test_document_002.py starts it so",
-        "noonbell import cronjob": "tests/integration/test_importers.py imports from the tables of that service",
     },
     "docs/how-to/move-in.md": {
         "noonbell import celery postgresql": "tests/integration/test_importers.py imports from such tables",
@@ -236,11 +232,6 @@ SCENES = {
             "mongoexport --collection settle": "cat settle.json",
         },
         codes={"noonbell diff": 1, "kubectl": 1, "noonbell import celery": 1},
-    ),
-    "docs/how-to/move-from-a-cronjob-service.md": PageScene(
-        files={"tasks.yaml": "tasks: [{name: nightly, cron_expr: '0 2 * * *', target_url: 'http://127.0.0.1:9/'}]\n"},
-        before={"curl": ["noonbell apply tasks.yaml"]},
-        codes={"noonbell diff": 1},
     ),
     "docs/how-to/quiet-hours.md": PageScene(before={"curl -X PUT http://localhost:8080/api/v1/alerts": [CHANNEL]}),
     "docs/how-to/queues.md": PageScene(before={"noonbell task edit": [JOB.format("sync_stats", "x")]}),

@@ -135,6 +135,11 @@ def import_options(function: F) -> F:
         (
             click.option("--dry-run", is_flag=True, help="Only report; with --apply, also what the server would do."),
             click.option("--apply", is_flag=True, help="Send the tasks to the server, instead of writing a file."),
+            click.option(
+                "--disabled",
+                is_flag=True,
+                help="Every task as DISABLED: it fires when the import is repeated without this.",
+            ),
             click.option("--set", "owner", metavar="NAME", help="With --apply: the name of this set of tasks."),
             click.option("--report", metavar="FILE", help="Write the report as JSON to this file, too."),
         )
@@ -149,6 +154,7 @@ def finish(
     *,
     dry_run: bool,
     apply: bool,
+    disabled: bool,
     owner: str | None,
     report: str | None,
     then: Callable[[Sequence[Imported]], Mapping[str, Any]] | None = None,
@@ -168,6 +174,8 @@ def finish(
         f" {counts['refused']} refused, {counts['left out']} left out"
     )
     tasks = [entry.task for entry in entries if entry.task is not None]
+    if disabled:
+        tasks = [{**task, "status": "DISABLED"} for task in tasks]
     if apply:
         _apply(tasks, owner or f"import-{kind}", dry_run=dry_run)
     elif not dry_run:
