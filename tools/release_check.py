@@ -243,7 +243,7 @@ def check_extras(programs: Path) -> Problems:
     """Each extra's packages are there and can be imported."""
     modules = (
         *("asyncpg", "asyncmy", "redis", "aio_pika", "nats", "aiomqtt", "grpc", "grpc_reflection", "icalendar"),
-        *("recurring_ical_events", "apprise", "cryptography", "opentelemetry", "uvloop"),
+        *("recurring_ical_events", "apprise", "cryptography", "mcp", "joserfc", "opentelemetry", "uvloop"),
     )
     problems = []
     for module in modules:

@@ -102,6 +102,11 @@ NOT_RUN = {
     "docs/how-to/grpc.md": {
         "protoc": "the compiler of protocols is not there; descriptors are in tests/services/grpc_bell.py"
     },
+    "docs/how-to/mcp.md": {
+        "pip install": FETCHES,
+        '{\n  "mcpServers"': "a file of another program; tests/acceptance/test_mcp.py starts the command as that would",
+    },
+    "docs/how-to/oidc.md": {"pip install": FETCHES},
     "docs/how-to/move-in.md": {
         "noonbell import celery postgresql": "tests/integration/test_importers.py imports from such tables",
         "noonbell import apscheduler": "tests/unit/cli/test_importers.py imports from a scheduler that is there",

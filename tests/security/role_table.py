@@ -382,6 +382,8 @@ def _by_admin(deed: str) -> Rule:
 PAGES: Final[dict[str, Rule]] = {
     # for everyone
     "GET /login": _EVERYONE,
+    "GET /oidc": _EVERYONE,
+    "GET /oidc-callback": _EVERYONE,
     "POST /login": _EVERYONE,
     "POST /logout": _EVERYONE,
     "POST /preferences": _EVERYONE,

@@ -446,7 +446,7 @@ async def test_the_dashboard_takes_no_token_with_a_scope(role: Role):
             leads_to_login = "login?next=" in told.headers.get("location", "")
             if told.status not in (401, 403) and not leads_to_login:
                 let_in.add(line)
-        assert let_in <= {"GET /login", "POST /logout", "POST /preferences"}
+        assert let_in <= {"GET /login", "GET /oidc", "GET /oidc-callback", "POST /logout", "POST /preferences"}
         form = {"token": secret, "next": "/"}
         told = await api.call("POST", "//login", data=form, headers={"Origin": api.root}, allow_redirects=False)
         assert (told.status, "set-cookie" in told.headers) == (403, False)

@@ -141,7 +141,7 @@ async def test_in_the_dashboard_it_opens_what_needs_no_token_and_nothing_else(ap
         leads_to_login = "login?next=" in told.headers.get("location", "")
         if told.status not in (401, 403) and not leads_to_login:
             let_in.add(line)
-    assert let_in == {"GET /login", "POST /preferences"}
+    assert let_in == {"GET /login", "GET /oidc", "GET /oidc-callback", "POST /preferences"}
 
 
 # Tokens of before

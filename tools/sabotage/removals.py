@@ -294,7 +294,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S10", "the session's cookie goes along with requests of other sites", "web/context.py"),
-        *('            samesite="strict",\n            secure', '            samesite="none",\n            secure'),
+        *('samesite="lax" if from_elsewhere else "strict",', 'samesite="none",'),
         f"{WEB}::test_a_login_leads_to_no_other_site",
     ),
     _cut(

@@ -33,7 +33,7 @@ class ScopeRule(enum.Enum):
     NOTHING = enum.auto()
     """403: it is about the installation as a whole, or about things that have neither labels nor a queue of their own."""
     ANYTHING = enum.auto()
-    """It shows nothing that is in the store."""
+    """It shows nothing of tasks, runs and queues."""
     TASK = enum.auto()
     """The task that `{id}` names, where the scope holds it; else 404."""
     RUN = enum.auto()

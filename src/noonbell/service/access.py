@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 import time
@@ -12,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.errors import InvalidArgument, RateLimited, Unauthorized
+from noonbell.clock import SECOND
+from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, RateLimited, StoreUnavailable, Unauthorized
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -29,6 +31,7 @@ _MOST_KNOWN: Final = 1_000
 _MOST_SECONDS: Final = 10 * 366 * 86_400
 _MOST_QUEUES: Final = 100
 _MOST_LABELS: Final = 20
+_TRIES: Final = 5
 _LOOKUPS: Final = 4
 """Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
 NOT_MINTED: Final = (
@@ -171,6 +174,23 @@ class Access:
             job_types=job_types,
         )
         return token, secret
+
+    async def signed_in(self, name: str, role: Role, seconds: float) -> Token:
+        """The token of a person that another system vouches for; nobody has its secret. It ends after `seconds` at most.
+
+        While one of the same role is good for half of that at least, it is used again: other sessions of the person go on.
+        """
+        for _ in range(_TRIES):
+            now = await self._store.now()
+            for token in await self._store.tokens():
+                is_alike = token.name == name and token.role is role and token.scope is None and token.is_good(now)
+                if is_alike and token.expires_at is not None and token.expires_at - now > seconds * SECOND / 2:
+                    return token
+            with contextlib.suppress(NotFound):  # another role now, or nearly over
+                await self.revoke(name)
+            with contextlib.suppress(AlreadyExists):  # another node was quicker
+                return (await self.create(name, role, seconds=seconds))[0]
+        raise StoreUnavailable("the session could not be begun; try again")
 
     async def tokens(self) -> list[dict[str, Any]]:
         return [shown(token) for token in await self._store.tokens()]

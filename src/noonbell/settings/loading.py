@@ -284,6 +284,6 @@ def plain(settings: Settings) -> dict[str, Any]:
         for name in path.split("."):
             value = getattr(value, name)
         value = key.kind.write(value)
-        shown[path] = masked(value, path) if isinstance(value, Mapping) else masked(value)
+        shown[path] = masked(value, path if isinstance(value, Mapping) else path.rpartition(".")[2])
     shown["tasks"] = masked([dict(task.fields) for task in settings.tasks])
     return shown

@@ -387,6 +387,54 @@ class LoggingSettings(Section):
     json: bool = key(False, kinds.boolean, "One JSON object a line instead of lines for people.")
 
 
+_OIDC_ROLES = ("viewer", "operator", "admin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OidcSettings(Section):
+    path = "auth.oidc"
+
+    issuer: str | None = key(
+        None,
+        kinds.optional(kinds.web_address),
+        "The OpenID provider that people sign in with, as it calls itself. Null: they sign in with a token. Needs"
+        " `noonbell[oidc]`; `server.public_url` with `/oidc-callback` behind it is the address that it sends them back to.",
+    )
+    client_id: str | None = key(None, kinds.optional(kinds.text), "As which the provider knows this installation.")
+    client_secret: str | None = key(
+        None, kinds.optional(kinds.text), "Of that client; null for a public one, which has PKCE alone."
+    )
+    scopes: str = key("openid profile email", kinds.text, "What is asked for; `openid` is among them.")
+    role_claim: str = key(
+        "roles",
+        kinds.text,
+        "The claim of the ID token that leads to a role; dots lead into objects: `realm_access.roles`.",
+    )
+    roles: Mapping[str, Any] = key(
+        {},
+        kinds.mapping,
+        "From values of that claim to viewer, operator or admin; the highest counts, without one it is 403.",
+    )
+    name_claim: str = key("email", kinds.text, "The claim that the audit log shows; `sub` where there is none.")
+
+    def contradictions(self) -> Mapping[str, str]:
+        if self.issuer is None:
+            return {}
+        found = {}
+        if self.client_id is None:
+            found["client_id"] = "is missing; the provider gives one to each client"
+        if not self.roles:
+            found["roles"] = (
+                "is empty, so nobody would have a role; map values of role_claim to viewer, operator or admin"
+            )
+        wrong = [value for value in self.roles.values() if value not in _OIDC_ROLES]
+        if wrong:
+            found["roles"] = f"leads to {str(wrong[0])[:40]!r}; expected {', '.join(_OIDC_ROLES)}"
+        if "openid" not in self.scopes.split():
+            found["scopes"] = "has no openid, without which there is no ID token"
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuthSettings(Section):
     path = "auth"
@@ -405,6 +453,7 @@ class AuthSettings(Section):
         "Calls that one token may make in a minute at one node, pages of its sessions included; more get 429. What workers"
         " report of their runs is not counted. Null: any number.",
     )
+    oidc: OidcSettings = field(default_factory=OidcSettings)
 
     def contradictions(self) -> Mapping[str, str]:
         if self.session_key is not None and len(self.session_key) < 32:
@@ -520,6 +569,15 @@ SECTIONS: Mapping[str, type[Section]] = {
             RetrySettings,
             CallbackSettings,
         ),
-        *(RecoverySettings, JobSettings, PlanSettings, MetricsSettings, LoggingSettings, AuthSettings, SecretSettings),
+        *(
+            RecoverySettings,
+            JobSettings,
+            PlanSettings,
+            MetricsSettings,
+            LoggingSettings,
+            AuthSettings,
+            OidcSettings,
+            SecretSettings,
+        ),
     )
 }

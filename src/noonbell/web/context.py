@@ -7,6 +7,7 @@ without a setting for it.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -35,6 +36,7 @@ from noonbell.model.task import TaskSpec
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
+from noonbell.service.oidc import SignIn, SignInAttempt
 from noonbell.service.translation import Translator, language
 from noonbell.settings import Settings
 from noonbell.subscriptions.service import Subscriptions
@@ -252,15 +254,20 @@ class PageContext:
         elif self._flash == "":
             answer.delete_cookie(FLASH, httponly=True, samesite="strict")
 
-    def keep(self, answer: Response, name: str, value: str, seconds: int, *, secret: bool) -> None:
-        """A cookie for the folder that this address lies in: the dashboard's root, from an address right below it."""
+    def keep(
+        self, answer: Response, name: str, value: str, seconds: int, *, secret: bool, from_elsewhere: bool = False
+    ) -> None:
+        """A cookie for the folder that this address lies in: the dashboard's root, from an address right below it.
+
+        `from_elsewhere`: it is sent along too when a link of another site leads here.
+        """
         answer.set_cookie(
             name,
             value,
             max_age=seconds,
             path=None,
             httponly=secret,
-            samesite="strict",
+            samesite="lax" if from_elsewhere else "strict",
             secure=self._is_https,
         )
 
@@ -367,6 +374,18 @@ class Sessions:
         until = self._now() + SECONDS * SECOND
         return f"{token.id}.{until}.{self._sign(token.id, until)}"
 
+    def seal(self, attempt: SignInAttempt) -> str:
+        """For a cookie that only these sessions can have written."""
+        text = base64.urlsafe_b64encode(msgspec.json.encode(attempt)).decode()
+        return f"{text}.{self._mark(f'sign-in {text}')}"
+
+    def opened(self, cookie: str) -> SignInAttempt | None:
+        """The inverse; None for what `seal` did not make."""
+        text, _, mark = cookie.rpartition(".")
+        if not hmac.compare_digest(mark.encode(), self._mark(f"sign-in {text}").encode()):
+            return None
+        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=SignInAttempt)
+
     async def who(self, request: HTTPConnection) -> Token | None:
         """The token of the session; None without one, or after its end."""
         known = self._known(request)
@@ -395,7 +414,10 @@ class Sessions:
         return (token_id, until, mark) if is_ours and until > self._now() and mark not in self._ended else None
 
     def _sign(self, token_id: int, until: int) -> str:
-        return hmac.new(self._key, f"session {token_id} {until}".encode(), hashlib.sha256).hexdigest()
+        return self._mark(f"session {token_id} {until}")
+
+    def _mark(self, text: str) -> str:
+        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
 
 _FRESH: Final = 5 * SECOND
@@ -439,4 +461,6 @@ class Deps:
     exposed: bool = False
     """Whether others than this machine can reach it."""
     try_call: TryCall | None = None
+    sign_in: SignIn | None = None
+    """With an OpenID provider; None: with tokens alone."""
     counts: Counts = field(default_factory=Counts)

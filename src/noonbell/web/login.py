@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 from urllib.parse import quote
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from noonbell.errors import RateLimited, Unauthorized
+from noonbell.errors import HTTP_STATUS, Forbidden, NotFound, RateLimited, StoreUnavailable, Unauthorized
+from noonbell.model.access import AuditAction
+from noonbell.service.oidc import SECONDS as SIGN_IN_SECONDS
 from noonbell.service.translation import LANGUAGES
 from noonbell.web.context import COOKIE, ROOMS, SECONDS, THEMES, PageContext, one_of
 from noonbell.web.lists import DENSITIES
 from noonbell.web.page import get, post
 from noonbell.when import zones
+
+log = logging.getLogger("noonbell.web")
 
 
 async def ask(ctx: PageContext) -> Response:
@@ -20,6 +25,61 @@ async def ask(ctx: PageContext) -> Response:
     if ctx.token is not None or not ctx.deps.asks_for_tokens:
         return ctx.redirect(to)
     return ctx.page("login.html", next=to, problem=None)
+
+
+ATTEMPT: Final = "noonbell_sign_in"
+CALLBACK: Final = "/oidc-callback"
+
+
+async def go_to_provider(ctx: PageContext) -> Response:
+    """To the provider's page, with a cookie that is needed on the way back."""
+    if ctx.deps.sign_in is None:
+        raise NotFound(ctx.words("error.nowhere"))
+    address, attempt = await ctx.deps.sign_in.begin(_way_back(ctx), safe_path(ctx.query.get("next", "/")))
+    answer = RedirectResponse(address, 303)
+    ctx.keep(answer, ATTEMPT, ctx.deps.sessions.seal(attempt), SIGN_IN_SECONDS, secret=True, from_elsewhere=True)
+    return answer
+
+
+async def come_from_provider(ctx: PageContext) -> Response:
+    """The way back: a session, or the login page with the reason.
+
+    The page leads on by itself: a browser does not send the session's cookie along a redirect that another site began.
+    """
+    access, sign_in = ctx.deps.access, ctx.deps.sign_in
+    if access is None or sign_in is None:
+        raise NotFound(ctx.words("error.nowhere"))
+    attempt = ctx.deps.sessions.opened(ctx.request.cookies.get(ATTEMPT, ""))
+    try:
+        person = await sign_in.finish(attempt, ctx.query, _way_back(ctx))
+    except (Unauthorized, Forbidden, StoreUnavailable) as error:
+        log.warning("a sign-in with the provider failed: %s", error.message)
+        words = {Unauthorized: "login.refused", Forbidden: "login.no_role"}.get(type(error), "login.no_provider")
+        answer = ctx.page("login.html", HTTP_STATUS[error.code], next="/", problem=ctx.words(words))
+    else:
+        token = await access.signed_in(person.name, person.role, SECONDS)
+        details = {"through": "oidc", "role": person.role}
+        await access.note(
+            AuditAction(
+                actor=token.name,
+                action="sign_in",
+                subject="/oidc",
+                peer=ctx.peer,
+                request_id=ctx.request_id,
+                details=details,
+            )
+        )
+        to = ctx.root + (attempt.to if attempt is not None else "/").removeprefix("/")
+        answer = ctx.page("signed_in.html", to=to or "./", refresh=f"0;url={to or './'}")
+        ctx.keep(answer, COOKIE, ctx.deps.sessions.begin(token), SECONDS, secret=True)
+    ctx.keep(answer, ATTEMPT, "", 0, secret=True, from_elsewhere=True)
+    return answer
+
+
+def _way_back(ctx: PageContext) -> str:
+    """The address that the provider was told of."""
+    public = ctx.deps.settings.server.public_url
+    return f"{(public or str(ctx.request.base_url)).rstrip('/')}{CALLBACK}"
 
 
 async def sign_in(ctx: PageContext) -> Response:
@@ -89,6 +149,8 @@ def safe_path(path: str) -> str:
 
 PAGES: Final = [
     get("/login", ask, role=None),
+    get("/oidc", go_to_provider, role=None),
+    get(CALLBACK, come_from_provider, role=None),
     post("/login", sign_in, role=None),
     post("/logout", sign_out, role=None),
     post("/preferences", choose, role=None),

@@ -10,6 +10,7 @@ import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -22,8 +23,10 @@ from noonbell.model.attempt import Assignment, Outcome
 from noonbell.model.run import Lease, Origin, RunId
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.ports import Store
+from noonbell.service.oidc import SignIn
 from noonbell.settings import ServerSettings, Settings
-from noonbell.targets import http_target
+from noonbell.targets import guard_of, http_target
+from noonbell.targets.http.fetch import Fetcher
 from noonbell.targets.http.target import HttpTarget
 from noonbell.version import __version__
 from noonbell.wiring.assemble import NodeParts, store_address
@@ -82,9 +85,18 @@ async def application(
             asks_for_tokens=asks,
             exposed=not is_loopback(settings.server.host),
             try_call=_Caller(target, parts.services.store).call,
+            sign_in=_sign_in(settings),
         )
         app.router.routes.extend(routes(site))
         yield app
+
+
+def _sign_in(settings: Settings) -> SignIn | None:
+    if settings.auth.oidc.issuer is None:
+        return None
+    if find_spec("joserfc") is None:
+        raise SettingsError.field("auth.oidc.issuer", "needs a package; pip install 'noonbell[oidc]'")
+    return SignIn(settings.auth.oidc, Fetcher(guard_of(settings), connect_timeout=settings.executor.connect_timeout))
 
 
 class _Caller:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlencode
 
 from yarl import URL
 
@@ -38,11 +40,20 @@ class Fetcher:
 
     async def fetch(self, url: str, most_bytes: int) -> bytes:
         """The body of a 200. Raises FetchFailed."""
+        return await self._carry_out(url, most_bytes)
+
+    async def post_form(self, url: str, fields: Mapping[str, str], most_bytes: int, authorization: str | None) -> bytes:
+        """The body of a 200 that answers a form. Raises FetchFailed."""
+        return await self._carry_out(url, most_bytes, urlencode(fields).encode(), authorization)
+
+    async def _carry_out(
+        self, url: str, most_bytes: int, form: bytes | None = None, authorization: str | None = None
+    ) -> bytes:
         resolver = ThreadResolver()
         pool = Pool(self._guard, resolver, connect_timeout=self._connect_timeout, ssl_context=self._ssl_context)
         exchange = HttpExchange(most_bytes)
         try:
-            await self._exchange(pool, self._request(url), exchange)
+            await self._exchange(pool, self._request(url, form, authorization), exchange)
         except FetchFailed:
             raise
         except (NoonbellError, ValueError) as error:
@@ -58,12 +69,16 @@ class Fetcher:
             raise FetchFailed(f"it answered {exchange.status} {exchange.reason}".rstrip() + "; expected 200")
         return bytes(exchange.body)
 
-    def _request(self, url: str) -> Request:
+    def _request(self, url: str, form: bytes | None, authorization: str | None) -> Request:
         address = URL(url)
         if address.scheme not in SCHEMES:
             self._guard.check_scheme(address.scheme)
-        headers = Headers({"User-Agent": f"noonbell/{__version__}", "Accept": "text/calendar, */*;q=0.1"})
-        return Request("GET", address, headers.sent(), None, b"")
+        headers = {"User-Agent": f"noonbell/{__version__}", "Accept": "text/calendar, application/json, */*;q=0.1"}
+        if form is None:
+            return Request("GET", address, Headers(headers).sent(), None, b"")
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers |= {} if authorization is None else {"Authorization": authorization}
+        return Request("POST", address, Headers(headers).sent(), form.decode(), form)
 
     async def _exchange(self, pool: Pool, request: Request, exchange: HttpExchange) -> None:
         exchange.began()
