@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -214,15 +215,20 @@ def test_a_task_that_no_worker_could_take_is_told_of(nodes: Nodes, sqlite_url: s
 
 
 class Example:
-    """One `python examples/plain_worker.py`."""
+    """One `python examples/plain_worker.py`, or another program that does the same."""
 
-    def __init__(self, folder: Path, node: ServerNode, name: str, *queues: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node: ServerNode,
+        name: str,
+        *queues: str,
+        command: Sequence[str] = (sys.executable, str(EXAMPLE)),
+    ) -> None:
         env = {**os.environ, "NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
         self.name = name
         self._log = (folder / f"{name}.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), name, *queues], env=env, stdout=self._log, stderr=self._log
-        )
+        self.process = subprocess.Popen([*command, name, *queues], env=env, stdout=self._log, stderr=self._log)
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -235,13 +241,86 @@ class Example:
 def crew(tmp_path: Path) -> Iterator[Any]:
     started: list[Example] = []
 
-    def start(node: ServerNode, name: str, *queues: str) -> Example:
-        started.append(Example(tmp_path, node, name, *queues))
+    def start(node: ServerNode, name: str, *queues: str, **options: Any) -> Example:
+        started.append(Example(tmp_path, node, name, *queues, **options))
         return started[-1]
 
     yield start
     for worker in started:
         worker.end()
+
+
+WORKERS = EXAMPLE.with_name("workers")
+
+
+def shell_worker(_: Path) -> list[str]:
+    missing = [tool for tool in ("bash", "curl", "jq") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"worker.sh needs {', '.join(missing)}, which this machine does not have")
+    return ["bash", str(WORKERS / "worker.sh")]
+
+
+def typescript_worker(_: Path) -> list[str]:
+    node = shutil.which("node")
+    said = (
+        "v0.0"
+        if node is None
+        else subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    )
+    if tuple(int(part) for part in said[1:].split(".")[:2]) < (22, 18):
+        pytest.skip(f"worker.ts needs Node 22.18 or newer, which runs TypeScript as it is; this is {said.strip()}")
+    return [str(node), str(WORKERS / "worker.ts")]
+
+
+def go_worker(folder: Path) -> list[str]:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("worker.go needs Go, which this machine does not have")
+    subprocess.run([go, "build", "-o", str(folder / "worker"), str(WORKERS / "worker.go")], check=True)
+    return [str(folder / "worker")]
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(shell_worker, id="shell"),
+        pytest.param(typescript_worker, id="typescript"),
+        pytest.param(go_worker, id="go", marks=pytest.mark.full),  # Go compiles its standard library first
+    ],
+)
+def test_the_examples_in_other_languages_carry_out_runs_and_stop_when_asked(
+    built: Callable[[Path], list[str]], nodes: Nodes, sqlite_url: str, tmp_path: Path, crew: Any
+):
+    command = built(tmp_path)
+    node = nodes.start(sqlite_url)
+    divide = a_job(node, name="divide", job_type="divide", **QUICK)
+    sleep = a_job(node, name="sleep", job_type="sleep", **QUICK)
+    worker = crew(node, "w1", command=command)
+    half, none = (
+        trigger(node, divide, payload={"number": 1, "by": 2}),
+        trigger(node, divide, payload={"number": 1, "by": 0}),
+    )
+    found = ended(node, half), ended(node, none)
+    assert [run["status"] for run in found] == ["SUCCESS", "FAILED"]
+    assert (found[0]["result"], "division by zero" in found[1]["error_message"]) == (0.5, True)
+    long = ended(node, trigger(node, sleep, payload={"seconds": 2.5}))
+    assert (long["status"], long["attempt"], long["result"]) == ("SUCCESS", 1, {"slept": True}), "it outlasts its lease"
+    endless = trigger(node, sleep, payload={"seconds": 600})
+    until(lambda: run_of(node, endless)["status"] == "RUNNING", "the start of the long run")
+    good(node, f"/runs/{endless}/cancel")
+    after = ended(node, trigger(node, divide, payload={"number": 9, "by": 3}))
+    assert (after["result"], run_of(node, endless)["status"]) == (3, "CANCELED"), "a canceled run leaves its place"
+    worker.process.terminate()
+    assert worker.process.wait(PATIENCE) == 0
+
+
+def run_of(node: ServerNode, run_id: int) -> Any:
+    return good(node, f"/runs/{run_id}", method="GET")
+
+
+def ended(node: ServerNode, run_id: int) -> Any:
+    until(lambda: run_of(node, run_id)["final_status"] is not None, f"the end of run {run_id}")
+    return run_of(node, run_id)
 
 
 def test_the_example_is_short_and_needs_nothing_but_python():
