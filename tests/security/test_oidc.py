@@ -11,6 +11,7 @@ import hashlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -24,8 +25,10 @@ from yarl import URL
 
 from integration.api.serving import Api, serving
 from noonbell.cli import main
-from noonbell.errors import SettingsError
+from noonbell.errors import SettingsError, StoreUnavailable
+from noonbell.service.oidc import SignIn
 from noonbell.settings import AuthSettings, OidcSettings, ServerSettings
+from noonbell.targets.http.fetch import Fetcher
 from services.openid import openid_provider
 from services.ports import reserved_port
 
@@ -81,7 +84,7 @@ class Browser:
 # The way it should go
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def mock_provider() -> AsyncIterator[str]:
     async with openid_provider() as issuer:
         yield issuer
@@ -163,12 +166,19 @@ async def test_who_says_no_at_the_provider_is_told_so(mock_provider: str):
 # The ways it must not
 
 
+@cache
+def _key(whose: str) -> RSAKey:
+    """Made once: it takes a good part of a second."""
+    del whose
+    return RSAKey.generate_key(2048, {"kid": "k1"}, private=True)
+
+
 class Provider:
     """Answers as it is told to. `claims` and `sign` may be changed by a test; codes are good once."""
 
     def __init__(self, port: int) -> None:
         self.issuer = f"http://127.0.0.1:{port}"
-        self.key = RSAKey.generate_key(2048, {"kid": "k1"}, private=True)
+        self.key = _key("ours")
         self.claims: dict[str, Any] = {}
         self.without: tuple[str, ...] = ()
         self.sign: Callable[[dict[str, Any]], str] = self.signed
@@ -303,7 +313,7 @@ async def test_a_token_that_is_not_for_us_now_and_here_is_refused(
 
 @pytest.mark.parametrize("kind", ["none", "another key", "shared secret", "public key as secret", "no token", "cut"])
 async def test_a_token_that_the_provider_did_not_sign_is_refused(provider: Provider, kind: str):
-    other = RSAKey.generate_key(2048, {"kid": "k1"}, private=True)
+    other = _key("another")
     public = provider.key.as_pem(private=False)
     ways: dict[str, Callable[[dict[str, Any]], str]] = {
         "none": _none,
@@ -352,6 +362,32 @@ async def test_a_code_of_another_browser_signs_nobody_in(provider: Provider):
         assert (await victim.ask("GET", stolen, headers={"Accept": "text/html"}))[0] == 401  # PKCE: another verifier
         assert len(provider.exchanged) == 1
         assert not await victim.is_in()
+
+
+async def test_a_peer_that_comes_back_wrongly_again_and_again_is_held_up_before_the_provider_is_asked(
+    provider: Provider,
+):
+    async with noonbell(provider.issuer) as api, Browser(api) as browser:
+        statuses = [(await came_back(browser, provider, code="made-up"))[0] for _ in range(12)]
+        assert statuses == [401] * 10 + [429] * 2
+        assert len(provider.exchanged) == 10
+
+
+async def test_a_provider_that_is_away_is_asked_again_only_after_a_while():
+    with reserved_port() as port:  # where none listens
+        clock, dialled = [100.0], []
+
+        class Counting(Fetcher):
+            async def fetch(self, url: str, most_bytes: int) -> bytes:
+                dialled.append(url)
+                return await super().fetch(url, most_bytes)
+
+        sign_in = SignIn(oidc(f"http://127.0.0.1:{port}"), Counting(), monotonic=lambda: clock[0])
+        for seconds, times in ((0, 1), (4.9, 1), (0.2, 2)):
+            clock[0] += seconds
+            with pytest.raises(StoreUnavailable):
+                await sign_in.begin("http://127.0.0.1/oidc-callback", "/")
+            assert len(dialled) == times
 
 
 async def test_a_way_back_works_once(provider: Provider):

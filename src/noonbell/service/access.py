@@ -219,6 +219,14 @@ class Access:
             raise Unauthorized("the token is not known, revoked or has expired")
         return token
 
+    def check_peer(self, peer: str) -> None:
+        """RateLimited for a peer that has guessed too often."""
+        self._throttle.check(peer)
+
+    def guessed(self, peer: str) -> None:
+        """A peer came with something that signs nobody in."""
+        self._throttle.failed(peer)
+
     def count(self, token: Token) -> None:
         """A call with this token. RateLimited, if the token has called too often."""
         self._rate.count(token.id)

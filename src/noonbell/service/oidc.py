@@ -9,6 +9,7 @@ Nothing of the provider is kept: who signed in gets a token of its role that nob
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -34,6 +35,8 @@ _LEEWAY: Final = 60
 """Seconds that the clocks of the provider and of this node may differ."""
 _FRESH: Final = 600.0
 """Seconds that the provider's configuration is known for."""
+_AWAY: Final = 5.0
+"""Seconds after which a provider that did not answer is asked again: anybody may begin to sign in."""
 _MOST_BYTES: Final = 1024 * 1024
 _MOST_USED: Final = 10_000
 _ROLES: Final = (Role.ADMIN, Role.OPERATOR, Role.VIEWER)
@@ -87,6 +90,8 @@ class SignIn:
     ) -> None:
         self._settings, self._web, self._clock, self._monotonic = settings, web, clock or SystemClock(), monotonic
         self._known: tuple[float, _Provider] | None = None
+        self._away_until = 0.0
+        self._asking = asyncio.Lock()
         self._used: dict[str, int] = {}
         """States that came back, and until when they would have been good; the oldest first."""
 
@@ -149,9 +154,21 @@ class SignIn:
             raise Unauthorized(f"the provider did not sign you in{f': {said}' if said else ''}")
 
     async def _provider(self) -> _Provider:
-        if self._known is not None and self._monotonic() - self._known[0] < _FRESH:
-            return self._known[1]
-        issuer = str(self._settings.issuer)
+        """Those who come while it is asked wait for the same answer."""
+        async with self._asking:
+            if self._known is not None and self._monotonic() - self._known[0] < _FRESH:
+                return self._known[1]
+            if self._monotonic() < self._away_until:
+                raise StoreUnavailable("the provider did not answer a moment ago")
+            try:
+                found = await self._configuration(str(self._settings.issuer))
+            except StoreUnavailable:
+                self._away_until = self._monotonic() + _AWAY
+                raise
+            self._known = (self._monotonic(), found)
+            return found
+
+    async def _configuration(self, issuer: str) -> _Provider:
         body = await self._fetched(f"{issuer}/.well-known/openid-configuration")
         try:
             found = msgspec.json.decode(body, type=_Provider)
@@ -164,7 +181,6 @@ class SignIn:
         endpoints = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
         if urlsplit(issuer).scheme == "https" and any(urlsplit(each).scheme != "https" for each in endpoints):
             raise StoreUnavailable("the provider names an address without TLS")
-        self._known = (self._monotonic(), found)
         return found
 
     async def _exchange(self, provider: _Provider, code: str, verifier: str, redirect_uri: str) -> dict[str, Any]:

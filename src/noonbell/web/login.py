@@ -51,8 +51,13 @@ async def come_from_provider(ctx: PageContext) -> Response:
         raise NotFound(ctx.words("error.nowhere"))
     attempt = ctx.deps.sessions.opened(ctx.request.cookies.get(ATTEMPT, ""))
     try:
+        access.check_peer(ctx.peer)
         person = await sign_in.finish(attempt, ctx.query, _way_back(ctx))
+    except RateLimited as error:
+        problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
+        answer = ctx.page("login.html", 429, next="/", problem=problem)
     except (Unauthorized, Forbidden, StoreUnavailable) as error:
+        access.guessed(ctx.peer)
         log.warning("a sign-in with the provider failed: %s", error.message)
         words = {Unauthorized: "login.refused", Forbidden: "login.no_role"}.get(type(error), "login.no_provider")
         answer = ctx.page("login.html", HTTP_STATUS[error.code], next="/", problem=ctx.words(words))
