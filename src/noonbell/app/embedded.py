@@ -18,7 +18,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.heartbeat import HeartbeatThread
 from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.engine.loop_runner import Loop
-from noonbell.engine.node import Node, PauseWatch, SchedulerWatch, SchemaWatch, node_name
+from noonbell.engine.node import Node, PauseWatch, PulseLoop, SchedulerWatch, SchemaWatch, node_name
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
@@ -116,7 +116,9 @@ def planning_node(
         poll=settings.poll_interval,
         node=node_name(),
     )
-    watches = {} if scheduler or not workers else {"scheduler watch": SchedulerWatch(store)}
+    watches: dict[str, Loop] = {} if scheduler or not workers else {"scheduler watch": SchedulerWatch(store)}
+    if not parts.settings.store.url.startswith(("sqlite:", "memory:")):  # a file that was replaced is seen as such
+        watches["pulse"] = PulseLoop(store, node_name(), writes=scheduler)
     return Node(
         planner=planner if scheduler else None,
         sweeper=Sweeper(store, wakeup, tasks=parts.tasks),

@@ -254,6 +254,25 @@ class PauseWatch:
         await self._wakeup.wait((PAUSE,), seconds)
 
 
+_PULSE = 1.0
+"""Seconds between two pulses."""
+
+
+class PulseLoop:
+    """Lets the store say that it went back: by a fail-over to a standby that was behind, or a restore."""
+
+    def __init__(self, store: Store, node: str, *, writes: bool) -> None:
+        """`writes`: it moves the pulse on. A process that only works looks how far it has come."""
+        self._store, self._node, self._writes = store, node, writes
+
+    async def tick(self) -> float:
+        await self._store.pulse(self._node, writes=self._writes)
+        return _PULSE
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
 _LOOK_ABSENT = 5.0
 """Seconds between two looks while there is none."""
 _LOOK_ALIVE = 30.0

@@ -87,6 +87,16 @@ class ClockStep(msgspec.Struct, frozen=True, kw_only=True):
         return self.step / SECOND
 
 
+class StoreReturn(msgspec.Struct, frozen=True, kw_only=True):
+    """The store went back to an earlier state: what was committed from `since` on is gone, and `node` noticed it at `until`."""
+
+    since: Instant
+    until: Instant
+    node: str
+    skipped: int
+    """Runs and slots of at-most-once tasks that were skipped: they may have been delivered."""
+
+
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What stands between a run that is not under way and its start, as of now. Left at rest where nothing does."""
 

@@ -156,6 +156,8 @@ class SkipReason(enum.StrEnum):
     """Its day is closed."""
     QUIET = "quiet"
     """It came due in quiet hours that skip."""
+    STORE_WENT_BACK = "store_went_back"
+    """The store lost its last commits, and it may have been delivered in that time; it must not be twice."""
 
 
 class DropReason(enum.StrEnum):

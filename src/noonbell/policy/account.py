@@ -149,26 +149,28 @@ def account(
     budget: int = BUDGET,
     *,
     skip: bool = False,
+    withheld: SkipReason | None = None,
 ) -> Account:
     """Account for the slots from the task's cursor up to `now`, as far as `budget` goes.
 
     `cap` is the most that FIRE_NOW catches up. Where the budget runs out, the cursor stays due: come again. With `skip`
-    they are all dropped under any misfire policy; but a fixed delay has one slot at a time, as late as it is.
+    they are all dropped under any misfire policy; but a fixed delay has one slot at a time, as late as it is. With
+    `withheld` each that counts is skipped for that reason.
     """
     cursor = task.next_fire_at
     if cursor is None or cursor > now:
         return Account(next_fire_at=cursor, fired=task.fired, skip_next=task.skip_next)
     if task.calendar_use is not None and not schedule.is_fixed_delay:
-        return _account_under_calendar(task, schedule, facts, slot_of(now), cap, skip=skip)
+        return _account_under_calendar(task, schedule, facts, slot_of(now), cap, skip=skip, withheld=withheld)
     spec, now_slot, bounds = task.spec, slot_of(now), bounds_of(task.spec)
     forget = skip and not schedule.is_fixed_delay
     keep = 0 if forget else most_kept(spec, schedule, cap)
     found = due(schedule, bounds, slot_of(cursor), now_slot, keep, remaining_of(task, schedule), budget)
     verdict = all_dropped(found) if forget else decide_misfire(spec, schedule, found, now_slot)
-    outcomes, facts, skip_next = _decide_each(task, verdict.kept, facts, task.skip_next)
+    outcomes, facts, skip_next = _decide_each(task, verdict.kept, facts, task.skip_next, withheld)
     fired = task.fired + found.used
     if schedule.is_fixed_delay and outcomes:
-        return _account_fixed_delay(task, schedule, now_slot, outcomes, facts, skip_next)
+        return _account_fixed_delay(task, schedule, now_slot, outcomes, facts, skip_next, withheld)
     return Account(
         outcomes=outcomes,
         dropped=verdict.dropped,
@@ -180,7 +182,7 @@ def account(
 
 
 def _account_under_calendar(
-    task: Task, schedule: Schedule, facts: Facts, now_slot: int, cap: int, *, skip: bool
+    task: Task, schedule: Schedule, facts: Facts, now_slot: int, cap: int, *, skip: bool, withheld: SkipReason | None
 ) -> Account:
     """The same, where a calendar moves slots or closes their days."""
     spec, use = task.spec, task.calendar_use
@@ -189,7 +191,7 @@ def _account_under_calendar(
     keep, keep_closed = (0, 0) if skip else (most_kept(spec, schedule, cap), max(1, cap))
     found = placed.due(slot_of(task.next_fire_at), now_slot, keep, keep_closed, remaining_of(task, schedule))
     kept, dropped = _misfired(spec, schedule, found, now_slot, skip=skip)
-    outcomes, facts, skip_next = _decide_each(task, kept, facts, task.skip_next)
+    outcomes, facts, skip_next = _decide_each(task, kept, facts, task.skip_next, withheld)
     closed = [Skip(slot=one.slot, reason=SkipReason.CALENDAR) for one in found.closed]
     outcomes = tuple(sorted((*outcomes, *closed), key=_effective))
     return Account(
@@ -234,7 +236,13 @@ def cursor_after_run(task: Task, schedule: Schedule, end_time: Instant) -> Insta
 
 
 def _account_fixed_delay(
-    task: Task, schedule: Schedule, now_slot: int, outcomes: tuple[DueRun | Skip, ...], facts: Facts, skip_next: int
+    task: Task,
+    schedule: Schedule,
+    now_slot: int,
+    outcomes: tuple[DueRun | Skip, ...],
+    facts: Facts,
+    skip_next: int,
+    withheld: SkipReason | None,
 ) -> Account:
     """After a birth, the run's end names the next slot. After a skip it is one step on.
 
@@ -249,7 +257,7 @@ def _account_fixed_delay(
         newest = slot + behind * step
         if behind > 1:
             dropped = (Dropped(slot + step, newest - step, behind - 1, DropReason.MISFIRE),)
-        more, facts, skip_next = _decide_each(task, (newest,), facts, skip_next)
+        more, facts, skip_next = _decide_each(task, (newest,), facts, skip_next, withheld)
         outcomes, slot, fired = outcomes + more, newest, fired + behind
     used_up = schedule.repeat is not None and fired >= schedule.repeat
     born = isinstance(outcomes[-1], DueRun)
@@ -271,11 +279,18 @@ def _steps_behind(slot: int, step: int, now_slot: int, bounds: Bounds, remaining
 
 
 def _decide_each(
-    task: Task, slots: tuple[int, ...] | tuple[Placed, ...], facts: Facts, skip_next: int
+    task: Task,
+    slots: tuple[int, ...] | tuple[Placed, ...],
+    facts: Facts,
+    skip_next: int,
+    withheld: SkipReason | None,
 ) -> tuple[tuple[DueRun | Skip, ...], Facts, int]:
     outcomes: list[DueRun | Skip] = []
     for each in slots:
         slot, at = (each, None) if isinstance(each, int) else (each.slot, each.at if each.is_moved else None)
+        if withheld is not None:
+            outcomes.append(Skip(slot=slot, reason=withheld, at=at))
+            continue
         if skip_next != 0:
             outcomes.append(Skip(slot=slot, reason=SkipReason.OPERATOR, at=at))
             skip_next -= skip_next > 0  # below zero: until an operator takes it back

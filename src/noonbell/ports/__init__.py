@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
 from noonbell.clock import Instant
+from noonbell.model.account import StoreReturn
 from noonbell.model.attempt import Assignment, Outcome
 from noonbell.ports.queries import Queries
 from noonbell.ports.transitions import Reseal, Sign, Transitions, unsigned
@@ -50,6 +51,9 @@ class StoreObserver(Protocol):
 
     def followed(self, made: int, skipped: int) -> None:
         """The end of runs has made others, of the tasks that run after theirs, and has committed."""
+
+    def went_back(self, noted: StoreReturn) -> None:
+        """The store went back to an earlier state, and this process is the one that has noted it."""
 
 
 class Store(Transitions, Queries, Protocol):

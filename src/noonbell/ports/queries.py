@@ -19,6 +19,7 @@ from noonbell.model.account import (
     Pause,
     SlotRun,
     StatusChange,
+    StoreReturn,
     Wait,
 )
 from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
@@ -233,6 +234,9 @@ class Queries(Protocol):
 
     async def clock_steps(self, since: Instant, until: Instant) -> list[ClockStep]:
         """When the store's clock was set, if it showed a moment of the stretch before or after, or passed it over."""
+
+    async def store_returns(self, since: Instant, until: Instant) -> list[StoreReturn]:
+        """When the store went back to an earlier state, if what it lost touches the stretch."""
 
     async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
         """When the queue was paused within the stretch, by whom and until when, oldest first."""

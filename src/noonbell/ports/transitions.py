@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from noonbell.clock import Instant
 from noonbell.model.access import AuditAction, AuditEntry, Role, Token
-from noonbell.model.account import ClockStep, InstallationPause, Outage
+from noonbell.model.account import ClockStep, InstallationPause, Outage, StoreReturn
 from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
@@ -225,6 +225,13 @@ class Transitions(Protocol):
 
     async def note_clock_step(self, seconds: float, node: str) -> ClockStep | None:
         """A node says that the store's clock was set by `seconds`, just now. None, and nothing is written: another node said so."""
+
+    async def pulse(self, node: str, *, writes: bool = True) -> StoreReturn | None:
+        """Remember how far the store has come; `writes`: after moving it on. Not None: it went back to before what was remembered,
+        which is noted now.
+
+        A store on a server looks for what it remembers on each new connection too, before the connection is used.
+        """
 
     # Claim, execute, settle
 

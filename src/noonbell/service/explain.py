@@ -212,7 +212,12 @@ class Explain:
                 key = "and_clock_forward" if step.step > 0 else "and_clock_back"
                 facts = {"since": step.since, "until": step.until, "span": abs(step.seconds), "node": step.node}
                 found.more.append((key, facts))
+            found.more += await self._went_back(at, at)
         return found
+
+    async def _went_back(self, since: Instant, until: Instant) -> list[tuple[str, dict[str, Any]]]:
+        noted = await self._store.store_returns(since, until)
+        return [("and_went_back", {"since": one.since, "until": one.until, "node": one.node}) for one in noted]
 
     async def _follows(self, history: TaskHistory, stretch: VersionSpan, at: Instant) -> SlotFinding | None:
         """Of a slot that the task does not have itself: what its upstreams have carried on to it."""
@@ -442,10 +447,11 @@ CAUSES: Final = (
     *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
     "paused",
     *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired", "calendar", "quiet"),
+    "store_went_back",
 )
 """Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
 that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, a run that no
-worker had claimed by its time, a slot whose day is closed, and quiet hours.
+worker had claimed by its time, a slot whose day is closed, quiet hours, and what a store that lost its last commits may have delivered.
 """
 
 
@@ -731,6 +737,7 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "key_full": ("concurrency_key", "max_per_key"),
     "misfire": ("misfire_policy", "misfire_grace_seconds"),
     "catchup_cap": ("misfire_policy",),
+    "store_went_back": ("delivery",),
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
     "expired": ("expires_in_seconds",),

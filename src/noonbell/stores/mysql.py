@@ -17,6 +17,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import asyncmy
 import asyncmy.errors as mysql_errors
@@ -171,6 +172,8 @@ class MysqlStore(ServerStore):
         self._is_lost = False
         """With several hosts: the one that it works on has failed, and all are to be looked at before the next call."""
         self._moving = asyncio.Lock()
+        self._greeted: WeakSet[Any] = WeakSet()
+        """Connections that lead to a store that has what is remembered of it."""
         self._bulk: dict[tuple[Any, ...], str] = {}
 
     async def open(self) -> None:
@@ -335,6 +338,15 @@ class MysqlStore(ServerStore):
                             limit.reschedule(now() + _PATIENCE)
                             return await self._do(cursor, statement)
 
+                        if not spare and self._pulse is not None and connection not in self._greeted:
+                            await connection.begin()
+                            try:
+                                await self._look_back(do)
+                            except Exception:
+                                await _quietly(connection.rollback())
+                                raise
+                            await connection.commit()
+                        self._greeted.add(connection)
                         yield connection, do
                 except (asyncio.CancelledError, TimeoutError):
                     # Its answer may still be on the way: no other call may read it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -223,16 +223,24 @@ class PostgresStore(ServerStore):
         try:
             keeps = self._connections >= _KEEPS_PLANS_FROM and not self._is_pooled
             keeping = self._connections // 2 if keeps else 0
-            self._pool = await self._connect(self._connections - keeping)
-            self._keeping_plans = await self._connect(keeping, **_KEEPING_PLANS) if keeping else None
+            self._pool = await self._connect(self._connections - keeping, self._greet)
+            self._keeping_plans = await self._connect(keeping, self._greet, **_KEEPING_PLANS) if keeping else None
             self._keeping_free = keeping
-            self._spare = await self._connect(2, **_RESERVING)
+            self._spare = await self._connect(2, None, **_RESERVING)  # it gives ids to who looks back, too
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
         await self._learn_types()
 
-    async def _connect(self, connections: int, **settings: str) -> asyncpg.Pool[asyncpg.Record]:
+    async def _greet(self, connection: Connection) -> None:
+        if self._pulse is not None:
+            async with connection.transaction():
+                await self._set_local(connection)
+                await self._look_back(functools.partial(self._do, connection))
+
+    async def _connect(
+        self, connections: int, greet: Callable[[Connection], Coroutine[Any, Any, None]] | None, **settings: str
+    ) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
             connect=self._hosts.connect,
@@ -241,6 +249,7 @@ class PostgresStore(ServerStore):
             **self._session(settings),
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
+            init=greet,
             reset=_as_it_is,
         )
 

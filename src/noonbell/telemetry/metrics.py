@@ -24,6 +24,7 @@ from prometheus_client.exposition import generate_latest
 
 from noonbell.clock import SECOND
 from noonbell.errors import NoonbellError, StoreUnavailable
+from noonbell.model.account import StoreReturn
 from noonbell.model.attempt import Assignment, Outcome, Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import (
@@ -202,6 +203,9 @@ class Metrics:
             "noonbell_store_clock_steps",
             "Times that this node saw the store's clock set by more than 2 s.",
             ("direction",),
+        )
+        self.store_returns = self._counter(
+            "noonbell_store_returns", "Times that this node noticed that the store went back to an earlier state."
         )
         self.pool_used = self._gauge("noonbell_store_pool_used", "Calls to the store under way.")
         self.pool_size = self._gauge("noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.")
@@ -398,6 +402,10 @@ class StoreMetrics:
 
     def followed(self, made: int, skipped: int) -> None:
         self._ledger.followed(made, skipped)
+
+    def went_back(self, noted: StoreReturn) -> None:
+        self._metrics.store_returns.inc()
+        self._metrics.ended(RunStatus.SKIPPED, noted.skipped)
 
     def _ended(self, name: str, seconds: float) -> None:
         self._metrics.pool_used.dec()

@@ -154,6 +154,7 @@ BY_CAUSE: Final = {
     "expired": "expired",
     "calendar": "calendar",
     "quiet": "quiet",
+    "store_went_back": "store_went_back",
     "rate_limited": "rate_limited",
     "key_full": "key_full",
     "error": "task_error",

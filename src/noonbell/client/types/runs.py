@@ -389,6 +389,7 @@ class RunJson(TypedDict):
             "expired",
             "calendar",
             "quiet",
+            "store_went_back",
         ]
         | None
     )

@@ -308,6 +308,7 @@ class RunInListJson(TypedDict):
             "expired",
             "calendar",
             "quiet",
+            "store_went_back",
         ]
         | None
     )

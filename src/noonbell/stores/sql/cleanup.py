@@ -220,8 +220,9 @@ def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, be
 def _outages_and_pauses(before: Instant) -> Work[int]:
     """They are few, and explain nothing whose runs are gone."""
     removed = 0
-    for table in ("outages", "clock_steps", "queue_pauses", "installation_pauses"):
+    for table in ("outages", "clock_steps", "store_returns", "queue_pauses", "installation_pauses"):
         removed += yield Execute(f"delete from {table} where until < :before", {"before": before})
+    yield Execute("delete from pulses where at < :before", {"before": before})
     return removed
 
 

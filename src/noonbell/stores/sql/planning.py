@@ -95,6 +95,7 @@ def account_for(
     *,
     skip: bool = False,
     careful: bool = False,
+    withheld: SkipReason | None = None,
 ) -> Work[Accounted]:
     """Account for every slot of these tasks up to now. Their cursors are held by the caller."""
     done = Accounted()
@@ -111,7 +112,7 @@ def account_for(
             # It could be read when it was saved. One such task must not stop the others, nor be tried for ever.
             yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by="noonbell")
             continue
-        result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap, skip=skip)
+        result = account(task, known.schedule, facts.get(task.id, _AT_REST), now, cap, skip=skip, withheld=withheld)
         done.new_runs.extend(_new_runs(task, result))
         for gone in result.dropped:
             dropped.append((task.id, instant_of(gone.first), instant_of(gone.last), gone.count, gone.reason, now))

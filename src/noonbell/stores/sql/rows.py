@@ -271,6 +271,11 @@ class KnownTasks:
             return spec.sla
         return default_sla(self.sla_defaults, spec.labels)
 
+    def clear(self) -> None:
+        """The store went back to an earlier state: a version may get another meaning."""
+        self._known.clear()
+        self.flows.clear()
+
     def get(self, task_id: TaskId, version: int) -> Known | None:
         known = self._known.get(task_id)
         return known if known is not None and known.task.version == version else None

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
-from noonbell.clock import SECOND, Clock, Instant
+from noonbell.clock import SECOND, Clock, Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
+from noonbell.model.account import StoreReturn
 from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
 from noonbell.model.request import (
@@ -53,6 +55,7 @@ from noonbell.stores.sql import (
     pausing,
     planning,
     publishing,
+    pulses,
     reading,
     rows,
     run_search,
@@ -71,11 +74,14 @@ from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.gathering import Gathering
+from noonbell.stores.sql.pulses import Pulse
 from noonbell.stores.sql.rows import KnownTasks, TaskView
-from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, StillLocked, Work
+from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, Statement, StillLocked, Work, drive
 from noonbell.stores.sql.table import TransitionRunner, always, name_entries, observed, read, write
 
 T = TypeVar("T")
+
+logger = logging.getLogger("noonbell.store")
 
 _CLOCK_KEPT = 0.25
 """Seconds that a reading of the database's clock serves; what has passed since is added."""
@@ -101,6 +107,10 @@ class SqlStore(TransitionRunner):
         self._names = TableNames(schema, table_prefix, tables=tables, indexes=indexes)
         self.dialect = dataclasses.replace(self.dialect, naming=self._names)
         self._new = new
+        self._node = ""
+        self._pulse: Pulse | None = None
+        """What this process knows to be in the store; None until it is asked to remember."""
+        self._looking_back = asyncio.Lock()
         self._schema_lock: SchemaLock | None = None
         """Where the lock of the dialect does not hold between the servers of a cluster."""
 
@@ -372,6 +382,51 @@ class SqlStore(TransitionRunner):
     outages = read(accounting.outages)
     note_clock_step = write(accounting.note_clock_step, events=bool)
     clock_steps = read(accounting.clock_steps)
+    store_returns = read(pulses.returns)
+
+    @observed(bool)
+    async def pulse(self, node: str, *, writes: bool = True) -> StoreReturn | None:
+        self._node, remembered = node, self._pulse
+        found = Pulse(0, 0) if writes else await self._read(pulses.look)
+        noted: StoreReturn | None = None
+        if writes:
+            found, noted = await self._write(lambda _: pulses.beat(self.dialect, self._fresh_view(), node, remembered))
+        elif remembered is not None and remembered.is_missing_in(found):
+            known = remembered
+            found, noted = await self._write(lambda _: pulses.note(self.dialect, self._fresh_view(), node, known))
+        self._remember(found, noted)
+        return noted
+
+    def _fresh_view(self) -> TaskView:
+        """Of no task: a store that went back may have given the same version another meaning."""
+        known = KnownTasks()
+        known.installation, known.sla_defaults = self._cache.installation, self._cache.sla_defaults
+        return TaskView(known)
+
+    def _remember(self, found: Pulse, noted: StoreReturn | None) -> None:
+        if noted is not None:
+            logger.warning(
+                "the store went back: what was committed between %s and %s is gone; %d at-most-once runs and slots are skipped",
+                *(rfc3339(noted.since), rfc3339(noted.until), noted.skipped),
+            )
+            if self.observer is not None:
+                self.observer.went_back(noted)
+        before, self._pulse = self._pulse, found
+        if before is not None and before.returns != found.returns:
+            self._cache.clear()
+
+    async def _look_back(self, do: Callable[[Statement], Awaitable[Any]]) -> None:
+        """On a new connection, in a transaction: where the store that it leads to lacks what is remembered, note that first."""
+        async with self._looking_back:
+            remembered = self._pulse
+            if remembered is None:
+                return
+            found, noted = await drive(pulses.look, do), None
+            if remembered.is_missing_in(found):
+                view = self._fresh_view()
+                found, noted = await drive(lambda: pulses.note(self.dialect, view, self._node, remembered), do)
+            self._remember(found, noted)
+
     pauses = read(worker_rows.pauses)
     pause_installation = write(pausing.pause_installation, events=itemgetter(1), retry=True)
     resume_installation = write(pausing.resume_installation, events=bool)
