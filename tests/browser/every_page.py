@@ -97,9 +97,12 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
             target_url=target.url("/ok"),
             labels={"team": "billing", "owner": "ada"},
             description="Fetches the prices of the day before.",
+            sla={"start_within_seconds": 60, "finish_by": "06:00", "success_ratio": 0.99},
         ),
         "bad": node.create(name="每日报表", cron_expr="30 2 * * 1-5", target_url=target.url("/status/503")),
-        "late": node.create(name="sync-orders", exec_type="ASYNC", target_url=target.url("/accept/1")),
+        "late": node.create(
+            name="sync-orders", exec_type="ASYNC", target_url=target.url("/accept/1"), sla={"finish_within_seconds": 0}
+        ),
         "off": node.create(name=LONG_NAME, cron_expr="0 * * * *", target_url=target.url("/ok"), status="DISABLED"),
         "job": node.create(
             name="render-pdf", job_type="render", queue="pdf", payload={"pages": 120}, worker_timeout_ms=3_600_000

@@ -99,6 +99,7 @@ NOT_SEEN = {
     "/palette",
     "/runs/{run_id}/download/{what}",
     "/search",
+    "/sla.csv",
     "/suggest",
     "/tasks/export",
     "/timeline.ics",

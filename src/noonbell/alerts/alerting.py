@@ -20,11 +20,13 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender
+from noonbell.alerts.wording import in_language
 from noonbell.clock import SECOND, Clock, Instant, SystemClock
 from noonbell.engine.loop_runner import Backoff
 from noonbell.errors import StoreUnavailable
@@ -42,6 +44,7 @@ from noonbell.model.alert import (
     RuleKind,
 )
 from noonbell.model.event import Event
+from noonbell.model.failure_text import SAID
 from noonbell.model.quiet import QuietAction
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
@@ -215,7 +218,12 @@ class AlertLoop:
                 looked_up += 1
                 run = await self._store.run(event.run_id)
                 if run is not None:
-                    more = {"error": (run.error_message or "")[:500], "kind": (run.error_details or {}).get("kind")}
+                    details = run.error_details or {}
+                    more = {
+                        "error": (run.error_message or "")[:500],
+                        "kind": details.get("kind"),
+                        SAID: details.get(SAID),
+                    }
                     explained.append(msgspec.structs.replace(event, data={**event.data, **more}))
                     continue
             explained.append(event)
@@ -247,7 +255,8 @@ class AlertLoop:
         rule = self._store_rule()
         if rule is not None and not self._away_told and now - self._away_since >= rule.patience:
             self._away_told = True
-            await self._tell_store(rule, AlertMessageType.RAISED, said)
+            facts = {"node": self.name, "error": said}
+            await self._tell_store(rule, AlertMessageType.RAISED, "store_away", facts)
 
     async def _found(self) -> None:
         if self._away_since is None:
@@ -255,13 +264,14 @@ class AlertLoop:
         seconds = self._monotonic() - self._away_since
         rule = self._store_rule()
         if self._away_told and rule is not None:
-            await self._tell_store(rule, AlertMessageType.RECOVERED, f"it was away for {seconds:.0f} s")
+            facts = {"node": self.name, "seconds": f"{seconds:.0f}"}
+            await self._tell_store(rule, AlertMessageType.RECOVERED, "store_back", facts)
         self._away_since, self._away_told = None, False
 
     def _store_rule(self) -> Rule | None:
         return next((rule for rule in self._rules if rule.kind is RuleKind.STORE), None)
 
-    async def _tell_store(self, rule: Rule, what: AlertMessageType, said: str) -> None:
+    async def _tell_store(self, rule: Rule, what: AlertMessageType, code: str, facts: dict[str, Any]) -> None:
         """At once and past the log, since that is kept in the store."""
         now = self._clock.now()
         away = self._monotonic() - (self._away_since or self._monotonic())
@@ -271,9 +281,11 @@ class AlertLoop:
             count=1,
             since=Instant(now - round(away * SECOND)),
             told_at=now,
-            message=f"seen from {self.name}: {said}",
+            message=alerts.in_english(code, facts),
+            code=code,
+            facts=facts,
         )
-        logger.warning("%s: %s", what, said)
+        logger.warning("%s: %s", what, state.message)
         channels = [c for name, c in self.deliveries.channels.items() if not rule.channels or name in rule.channels]
         await self.deliveries.send_directly(channels, alerts.notice(what, rule, state))
 
@@ -348,7 +360,9 @@ class DeliverySender:
         try:
             if channel is None:
                 raise Undeliverable(f"there is no channel {delivery.channel!r} in use", again=False)
-            code = await self._sender.send(channel, delivery.notice, f"alert_{delivery.id}")
+            code = await self._sender.send(
+                channel, in_language(delivery.notice, channel.language), f"alert_{delivery.id}"
+            )
         except Undeliverable as problem:
             await self._failed(delivery, problem)
         else:
@@ -401,7 +415,8 @@ class DeliverySender:
             if quiet is not None and quiet.action is QuietAction.SKIP:
                 return
             try:
-                await self._sender.send(channel, msgspec.to_builtins(notice), f"alert_{secrets.token_hex(8)}")
+                written = in_language(msgspec.to_builtins(notice), channel.language)
+                await self._sender.send(channel, written, f"alert_{secrets.token_hex(8)}")
                 self._note("delivered")
             except Undeliverable as problem:
                 self._note("failed")

@@ -10,6 +10,7 @@ import msgspec
 
 from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
+from noonbell.alerts.wording import in_language
 from noonbell.clock import rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
@@ -31,7 +32,7 @@ from noonbell.model.alert import (
 )
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
-from noonbell.policy.alerts import is_pattern
+from noonbell.policy.alerts import in_english, is_pattern
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
 from noonbell.service.secrets import opened_where_possible, sealed
@@ -67,6 +68,8 @@ class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
     raised_at: Moment | None
     count: Annotated[int, meta(examples=[4])]
     message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target answered 503 Service Unavailable"])]
+    code: Annotated[str, meta("Which sentence `message` is.", examples=["ended_with"])]
+    facts: Annotated[dict[str, Any], meta("What stands in it.", examples=[{"run": 7340033, "status": "FAILED"}])]
 
 
 OpenAlerts = list_of("Alerts", OpenAlert)
@@ -265,11 +268,14 @@ class Alerts:
             kind="test",
             subject="test",
             title="Noonbell: a test",
-            message=f"Channel {name} works: this is how alerts will arrive.",
+            message=in_english("test", {"name": name}),
+            code="test",
+            facts={"name": name},
         )
         error, code, status = None, None, DeliveryStatus.DELIVERED
         try:
-            code = await self._sender.send(channel, msgspec.to_builtins(notice), f"alert_{secrets.token_hex(8)}")
+            written = in_language(msgspec.to_builtins(notice), channel.language)
+            code = await self._sender.send(channel, written, f"alert_{secrets.token_hex(8)}")
         except Undeliverable as problem:
             error, code, status = str(problem), problem.response_code, DeliveryStatus.FAILED
         await self._store.note_delivery(name, notice, status, error=error, response_code=code)

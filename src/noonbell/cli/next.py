@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noonbell.cli.options import interval, quiet_hours, quiet_option, zone_hint
+from noonbell.cli.output import terminal_language
 from noonbell.errors import NoonbellError, ScheduleError
 
 if TYPE_CHECKING:
@@ -171,8 +172,7 @@ def _language(asked: str | None) -> str:
     """What was asked for, else the first variable that says something."""
     if asked is not None and asked.lower().replace("_", "-").split("-")[0] not in _LANGUAGES:
         raise click.BadParameter(f"is {asked!r}; takes en or zh", param_hint="--lang")
-    said = asked or next(filter(None, map(os.environ.get, ("NOONBELL_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))), "en")
-    return "zh" if said.lower().startswith("zh") else "en"
+    return terminal_language() if asked is None else "zh" if asked.lower().startswith("zh") else "en"
 
 
 def _schedule(

@@ -178,6 +178,23 @@ def duration(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < 10_000 else _span(round(milliseconds / 1000))
 
 
+def terminal_language() -> str:
+    """`en` or `zh`: as the first variable that says something has it."""
+    names = ("NOONBELL_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+    said = next(filter(None, map(os.environ.get, names)), "en")
+    return "zh" if said.lower().startswith("zh") else "en"
+
+
+def failure_said(ended: Row) -> str:
+    """What went wrong with a run or an attempt, in the language of the terminal as far as Noonbell says it."""
+    message = str(ended["error_message"] or "")
+    if not message or terminal_language() == "en":
+        return message
+    from noonbell.service.translation import Translator, failure_words
+
+    return failure_words(message, ended.get("error_details"), Translator(terminal_language()))
+
+
 def talk(text: str) -> None:
     """For people only: never on stdout, where data is."""
     click.echo(text, err=True)

@@ -19,6 +19,7 @@ from noonbell.cli.output import (
     cut,
     duration,
     explained,
+    failure_said,
     fields,
     output_option,
     show_list,
@@ -230,7 +231,7 @@ def ended(run: dict[str, Any]) -> str:
     if run["result"] is not None:
         parts.append(cut(json.dumps(run["result"], ensure_ascii=False), 200))
     if not good and run["error_message"]:
-        parts.append(run["error_message"])
+        parts.append(failure_said(run))
     if run["skip_reason"]:
         parts.append(run["skip_reason"])
     return "  ".join(parts)
@@ -255,7 +256,7 @@ COLUMNS = {
     "attempt": lambda run: str(run["attempt"]),
     "scheduled": lambda run: ago(run["scheduled_time"]),
     "took": lambda run: duration(run["duration_ms"]),
-    "error": lambda run: cut(run["error_message"] or "", 60),
+    "error": lambda run: cut(failure_said(run), 60),
 }
 
 
@@ -462,7 +463,7 @@ def _lines(run: dict[str, Any]) -> list[str]:
     rest = {name: value for name, value in run.items() if name not in ("attempts", "id")}
     attempts = [
         f"  attempt {each['attempt']}  {coloured(each['status'])}  {duration(each['duration_ms'])}"
-        f"  {each['worker_id'] or ''}  {each['error_message'] or ''}".rstrip()
+        f"  {each['worker_id'] or ''}  {failure_said(each)}".rstrip()
         for each in run["attempts"]
     ]
     return [head, *attempts, "", *fields(rest)]

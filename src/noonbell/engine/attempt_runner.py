@@ -40,6 +40,7 @@ from noonbell.engine.loop_runner import Backoff
 from noonbell.engine.settle import described, failed, failure, failure_of, released, settlement_of, subject_of
 from noonbell.errors import StoreUnavailable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Settlement
+from noonbell.model.failure_text import failure_text
 from noonbell.model.run import Lease, Origin
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery, Task, TaskId
@@ -324,7 +325,7 @@ class AttemptRunner:
         assignment = self._assignment(lease, task)
         target = self._targets.get(task.spec.exec_type)
         if target is None:
-            outcome = failure("error", f"this worker has no target for {task.spec.exec_type} tasks")
+            outcome = failure("error", failure_text("no_target", kind=str(task.spec.exec_type)))
             return settlement_of(assignment, outcome, self._draw())
         attempt = state.task or asyncio.current_task()
         assert attempt is not None  # noqa: S101 - a coroutine that runs has a task
@@ -386,7 +387,7 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
         outcome = await target.execute(assignment)
     except asyncio.CancelledError:
         if deadline.expired_alone():
-            return failure("timeout", f"it took longer than {assignment.task.spec.timeout_seconds:g} s")
+            return failure("timeout", failure_text("took_longer", seconds=f"{assignment.task.spec.timeout_seconds:g}"))
         raise
     except (Exception, SystemExit) as error:  # a target's defect is the failure of this attempt alone
         outcome = failure("error", described(error))

@@ -21,6 +21,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.settle import Subject, failed, failure
 from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
+from noonbell.model.failure_text import failure_text
 from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import Task, TaskSpec
@@ -80,7 +81,7 @@ def decide(
             )
         case CallbackStatus.FAILED:
             verdict = retry.decide(spec, who.retry_count, who.lost_count, Failure("callback_failed"), unit)
-            outcome = failure("callback_failed", error_message or "the callback said FAILED")
+            outcome = failure("callback_failed", error_message or failure_text("callback_said_failed"))
             return failed(who, verdict, msgspec.structs.replace(outcome, result=data))
         case CallbackStatus.RUNNING:
             open_still = subject.status in (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING)

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import msgspec
 
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.run import Lease, RunId, RunStatus
 from noonbell.model.task import TaskSpec
 from noonbell.policy import retry
@@ -128,17 +129,19 @@ def released(subject: Subject, *, begun: bool) -> Settlement:
     """Handed back by a worker that stops or may not go on. At most once forbids that for what has begun."""
     if not begun:
         return _written(subject, Transition.RELEASE)
+    stopped = failure_text("worker_stopped")
     return _written(
         subject,
         Transition.FINISH,
         status=RunStatus.FAILED,
-        error_message="the worker had to stop; at most once forbids another attempt",
-        error_details={"kind": "unknown"},
+        error_message=stopped,
+        error_details={"kind": "unknown", **said_by(stopped)},
     )
 
 
 def unwritable(settlement: Settlement, error: Exception) -> Settlement:
     """For an outcome that the store cannot take: the run fails, and says why, instead of being tried for ever."""
+    message = failure_text("not_stored", error=type(error).__name__)
     return Settlement(
         run_id=settlement.run_id,
         token=settlement.token,
@@ -146,8 +149,8 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
         status=RunStatus.FAILED,
         worker_id=settlement.worker_id,
         task_version=settlement.task_version,
-        error_message=f"the outcome could not be stored: {type(error).__name__}",
-        error_details={"kind": "error"},
+        error_message=message,
+        error_details={"kind": "error", **said_by(message)},
         plain=settlement.plain,
         counted=settlement.counted,
         in_flow=settlement.in_flow,
@@ -174,7 +177,8 @@ def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlem
 
 
 def failure(kind: str, message: str) -> Outcome:
-    return Outcome(kind=OutcomeKind.FAILURE, failure=kind, error_message=message, error_details={"kind": kind})
+    details = {"kind": kind, **said_by(message)}
+    return Outcome(kind=OutcomeKind.FAILURE, failure=kind, error_message=str(message), error_details=details)
 
 
 def described(error: BaseException) -> str:

@@ -37,6 +37,7 @@ from noonbell.engine.loop_runner import batch_done
 from noonbell.engine.settle import Subject, failed, failure
 from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
+from noonbell.model.failure_text import failure_text
 from noonbell.model.request import ExpiredRun
 from noonbell.model.run import RunId
 from noonbell.model.target_kind import COMMAND_TYPE
@@ -55,10 +56,6 @@ _FORGOTTEN = 1_000
 """Old sums that are removed in one transaction."""
 _FORGET = 24 * 3600 * SECOND
 """A worker that has been silent for a day is taken off the list."""
-_HANGS = (
-    ", and its worker could not end it: the handler blocks the event loop (the run's log says so), or goes on although it"
-    " was canceled"
-)
 _FOLD = 2.0
 """Seconds between two times that figures are added up. Until then they are read from what each batch left."""
 _FOLDED = 500
@@ -248,13 +245,14 @@ def decide(
     match precondition:
         case Precondition.EXPIRED:
             verdict: retry.Decision = retry.lost(spec, one.lost_count, started=one.begun)
-            outcome = failure("lost", f"worker {one.worker_id} was lost: its lease ran out")
+            outcome = failure("lost", failure_text("lost", worker=one.worker_id))
         case Precondition.UNANSWERED:
             verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("callback_timeout"), unit)
-            outcome = failure("callback_timeout", f"no callback within {spec.callback_seconds} s")
+            outcome = failure("callback_timeout", failure_text("no_callback", seconds=spec.callback_seconds))
         case Precondition.OVERTIME:
             verdict = retry.decide(spec, one.retry_count, one.lost_count, Failure("timeout"), unit)
-            outcome = failure("timeout", f"it took longer than {spec.timeout_seconds:g} s{_HANGS if hangs else ''}")
+            code = "took_longer_hangs" if hangs else "took_longer"
+            outcome = failure("timeout", failure_text(code, seconds=f"{spec.timeout_seconds:g}"))
         case Precondition.HELD | Precondition.ANSWERED:
             raise ValueError(f"the sweep does not speak for what is {precondition}")
         case _:

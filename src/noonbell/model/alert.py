@@ -157,6 +157,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         tuple[QuietHours, ...],
         meta("Stretches of the day in which messages wait until they end, or are skipped.", max_length=MOST_QUIET),
     ] = ()
+    language: Annotated[str, meta("Of the messages: `en` or `zh`.", choices=("en", "zh"))] = "en"
     spread_seconds: Annotated[
         int, meta("After quiet hours, the messages that waited are sent within this time.", ge=0, le=LONGEST_SPREAD)
     ] = 0
@@ -181,6 +182,11 @@ class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     task_name: str | None = None
     run_id: RunId | None = None
     message: str = ""
+    """In English."""
+    code: str = ""
+    """Which sentence the message is (`policy.alerts.TEXTS`); empty for states from before there were codes."""
+    facts: dict[str, Any] = {}
+    """What stands in it."""
 
 
 class AlertMessageType(enum.StrEnum):
@@ -205,6 +211,11 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     task_id: int | None = None
     task_name: str | None = None
     run_id: int | None = None
+    code: str = ""
+    """Which sentence `message` is, for receivers that speak another language."""
+    facts: dict[str, Any] = {}
+    names: tuple[str, ...] = ()
+    """Of the tasks, where one message is about many."""
 
 
 class DeliveryStatus(enum.StrEnum):

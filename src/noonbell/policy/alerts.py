@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
-from noonbell.fields import counted
 from noonbell.model.alert import (
     BY_EVENT,
     MOST_RULES,
@@ -31,6 +31,7 @@ from noonbell.model.alert import (
     RuleKind,
 )
 from noonbell.model.event import Event
+from noonbell.model.failure_text import SAID
 
 _BAD: Mapping[RuleKind, frozenset[str]] = {
     RuleKind.FAILED: frozenset({"run.failed"}),
@@ -124,7 +125,7 @@ class Pass:
                 task_id=one.task_id,
                 task_name=one.task_name,
                 run_id=one.run_id,
-                message=_said_of(rule, one, now),
+                **_worded(_said_of(rule, one, now)),
             )
             self._worse(rule, (rule.name, subject), seen, at=now)
         if is_whole:
@@ -242,48 +243,88 @@ def _seen(key: tuple[str, str], event: Event) -> AlertState:
         task_id=event.task_id,
         task_name=event.topic,
         run_id=event.run_id,
-        message=_said(event),
+        **_worded(_said(event)),
     )
 
 
-def _said(event: Event) -> str:
+def _said(event: Event) -> tuple[str, dict[str, Any]]:
+    """The code of a sentence, and what stands in it."""
     data = event.data
     match event.type:
         case "task.misfired":
-            return f"{data.get('count', 1)} slots were dropped: {data.get('reason', 'misfire')}"
+            return "slots_dropped", {"n": data.get("count", 1), "reason": str(data.get("reason", "misfire"))}
         case "task.no_worker":
-            return f"runs wait on queue {data.get('queue') or event.queue}, and no worker that could take them is there"
+            return "no_worker", {"queue": data.get("queue") or event.queue}
         case "subscription.disabled":
-            return f"webhook subscription {data.get('subscription')} is disabled: {data.get('reason')}"
+            return "subscription_disabled", {"name": data.get("subscription"), "reason": data.get("reason")}
         case "run.sla_breached" | "run.sla_foreseen" | "task.sla_breached":
             return _said_of_level(event)
         case "run.lost":
-            return f"worker {data.get('worker_id')} was lost with run {event.run_id}"
+            return "worker_lost", {"worker": data.get("worker_id"), "run": event.run_id}
         case _:
-            status = data.get("status", "FAILED")
-            return f"run {event.run_id} ended {status}" + (f": {data['error']}" if data.get("error") else "")
+            facts: dict[str, Any] = {"run": event.run_id, "status": str(data.get("status", "FAILED"))}
+            if not data.get("error"):
+                return "ended", facts
+            return "ended_with", {**facts, "error": data["error"], **({SAID: data[SAID]} if data.get(SAID) else {})}
 
 
-def _said_of_level(event: Event) -> str:
+def _said_of_level(event: Event) -> tuple[str, dict[str, Any]]:
     data = event.data
     if event.type == "task.sla_breached":
-        return (
-            f"{100 * (data.get('ratio') or 0):.2f} % of its runs succeeded in {data.get('window')};"
-            f" {100 * (data.get('wanted') or 0):g} % are promised"
-        )
+        percent = {name: f"{100 * (data.get(name) or 0):g}" for name in ("ratio", "wanted")}
+        return "sla_ratio", {**percent, "window": data.get("window")}
+    facts = {"run": event.run_id, "rule": str(data.get("rule")), "deadline": data.get("deadline")}
     if event.type == "run.sla_breached":
-        return f"run {event.run_id} did not keep {data.get('rule')}: by {data.get('deadline')}"
-    usual = "" if data.get("usual_ms") is None else f" at its usual {data['usual_ms'] / 1000:.0f} s"
-    return f"run {event.run_id}{usual} is expected at {data.get('expected_at')}; {data.get('rule')} is {data.get('deadline')}"
+        return "sla_breached", facts
+    facts["expected"] = data.get("expected_at")
+    if data.get("usual_ms") is None:
+        return "sla_foreseen", facts
+    return "sla_foreseen_usual", {**facts, "seconds": f"{data['usual_ms'] / 1000:.0f}"}
 
 
-def _said_of(rule: Rule, late: OverdueTask, now: Instant) -> str:
+def _said_of(rule: Rule, late: OverdueTask, now: Instant) -> tuple[str, dict[str, Any]]:
     seconds = max(0, now - late.since) // SECOND
     if rule.kind is RuleKind.OVERDUE:
-        return f"its slot of {rfc3339(late.since)} was due {seconds} s ago, and nobody has planned it"
+        return "overdue", {"slot": rfc3339(late.since), "seconds": seconds}
     if rule.kind is RuleKind.LATE_START:
-        return f"{counted(late.count, 'run is', 'runs are')} due and not started, the first for {seconds} s"
-    return f"run {late.run_id} has taken {seconds} s so far; usual are {late.usual_seconds or 0:.1f} s"
+        return "late_start", {"n": late.count, "seconds": seconds}
+    return "slow", {"run": late.run_id, "seconds": seconds, "usual": f"{late.usual_seconds or 0:.1f}"}
+
+
+TEXTS: Mapping[str, str] = {
+    "slots_dropped": "{n} slots were dropped: {reason}",
+    "no_worker": "runs wait on queue {queue}, and no worker that could take them is there",
+    "subscription_disabled": "webhook subscription {name} is disabled: {reason}",
+    "worker_lost": "worker {worker} was lost with run {run}",
+    "ended": "run {run} ended {status}",
+    "ended_with": "run {run} ended {status}: {error}",
+    "overdue": "its slot of {slot} was due {seconds} s ago and has not been planned",
+    "late_start": "{n} run is due and not started, the first for {seconds} s|{n} runs are due and not started, the first for {seconds} s",
+    "slow": "run {run} has taken {seconds} s so far; usual are {usual} s",
+    "sla_ratio": "{ratio} % of its runs succeeded in {window}; {wanted} % are promised",
+    "sla_breached": "run {run} did not keep {rule}: by {deadline}",
+    "sla_foreseen": "run {run} is expected at {expected}; {rule} is {deadline}",
+    "sla_foreseen_usual": "run {run} at its usual {seconds} s is expected at {expected}; {rule} is {deadline}",
+    "test": "Channel {name} works: this is how alerts will arrive.",
+    "store_away": "seen from {node}: {error}",
+    "store_back": "seen from {node}: it was away for {seconds} s",
+}
+"""What messages say, in English; `alert_said.CODE` of the catalogues has the other languages. `n` chooses between `one|many`."""
+
+
+def in_english(code: str, facts: Mapping[str, Any]) -> str:
+    text = TEXTS[code]
+    if "|" in text:
+        one, many = text.split("|", 1)
+        text = one if facts.get("n") == 1 else many
+    count = {"n": f"{facts['n']:,}"} if isinstance(facts.get("n"), int) else {}
+    return text.format(**{**facts, **count})
+
+
+def _worded(said: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """The fields of a state that tell what is wrong."""
+    code, facts = said
+    return {"message": in_english(code, facts), "code": code, "facts": facts}
 
 
 _TITLES: Mapping[RuleKind, tuple[str, str]] = {
@@ -322,6 +363,8 @@ def notice(what: AlertMessageType, rule: Rule, state: AlertState) -> AlertMessag
         task_id=state.task_id,
         task_name=state.task_name,
         run_id=state.run_id,
+        code=state.code,
+        facts=state.facts,
     )
 
 
@@ -338,4 +381,5 @@ def grouped(what: AlertMessageType, rule: Rule, states: Sequence[AlertState]) ->
         task_id=None,
         task_name=None,
         run_id=None,
+        names=tuple(names),
     )

@@ -46,7 +46,7 @@ from noonbell.service.explain_after import UpstreamFinding
 from noonbell.service.extras import how_to_install
 from noonbell.service.filters import cursor_at
 from noonbell.service.service_levels import sentences_of
-from noonbell.service.translation import Translator
+from noonbell.service.translation import FailureFact, Translator
 from noonbell.when import Composed, zones
 from noonbell.when.calendar import Placed, Placement
 
@@ -603,7 +603,10 @@ def under_way(run: Run) -> SlotFinding:
     if run.status is RunStatus.CALLBACK_PENDING:
         return SlotFinding("running", "running_callback", since=run.start_time, facts={"until": run.callback_deadline})
     if run.status is RunStatus.RETRYING:
-        facts |= {"until": run.next_retry_time, "error": run.error_message}
+        facts |= {
+            "until": run.next_retry_time,
+            "error": None if run.error_message is None else FailureFact(run.error_message, run.error_details),
+        }
         return SlotFinding("running", "running_retry", since=run.start_time, facts=facts)
     if run.worker_id is None:  # a flow or a fan-out: its parts have workers
         return SlotFinding("running", "running_parts", since=run.start_time, facts={"started": run.start_time})
@@ -615,7 +618,7 @@ def ended(run: Run) -> dict[str, Any]:
         "started": run.start_time,
         "ended": run.end_time,
         "status": run.status,
-        "error": (run.error_message or "").rstrip("."),
+        "error": FailureFact(run.error_message or "", run.error_details),
         "worker": run.worker_id,
     }
 
@@ -799,6 +802,8 @@ class _Teller:
     def _word(self, name: str, value: Any) -> str:
         if isinstance(value, VersionSpan):
             return "" if value.schedule is None else value.schedule.describe(self._words.lang)
+        if isinstance(value, FailureFact):
+            return value.in_words(self._words)
         if value is None:
             return self._words("finding_word.somebody" if name == "actor" else "finding_word.none")
         if name in TIMES:

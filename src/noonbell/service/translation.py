@@ -6,11 +6,15 @@ separates singular from plural: `n` chooses. Schedules are put into words by `wh
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from noonbell.model.failure_text import SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
 
@@ -33,6 +37,33 @@ def language(wanted: str) -> str:
 def counted(number: int) -> str:
     """A count as every page and text has it: 5,000."""
     return f"{number:,}"
+
+
+def failure_words(message: str | None, details: Mapping[str, Any] | None, words: Translator) -> str:
+    """What went wrong, in the reader's language where Noonbell said it; in their own words where a target or a handler did."""
+    said = (details or {}).get(SAID)
+    if not isinstance(said, Mapping) or said.get("code") not in TEXTS or not isinstance(said.get("facts"), Mapping):
+        return message or ""
+    if not said["facts"] and "{" in TEXTS[said["code"]]:
+        return message or ""
+    facts = dict(said["facts"])
+    if said["code"] == "address_denied":  # why, in a few words of ours
+        why = str(facts.get("error"))
+        facts["error"] = words.get(f"denied.{re.sub(r'[^a-z0-9]+', '_', why.lower())}", why)
+    try:
+        return words(f"failure.{said['code']}", **facts)
+    except (KeyError, IndexError, ValueError):  # a handler may call one of its own details the same
+        return message or ""
+
+
+class FailureFact(NamedTuple):
+    """What went wrong with a run, as a fact of a sentence."""
+
+    message: str
+    details: Mapping[str, Any] | None
+
+    def in_words(self, words: Translator) -> str:
+        return failure_words(self.message, self.details, words).rstrip(".")
 
 
 class Translator:

@@ -20,6 +20,7 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import TokenScope
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
 from noonbell.model.target_kind import OWN_QUEUES
 from noonbell.model.task import Task, TaskId
@@ -514,13 +515,13 @@ def outcome_of(word: SettleOutcome, result: Any, message: str, details: dict[str
         case SettleOutcome.SUCCESS:
             return Outcome(kind=OutcomeKind.SUCCESS, result=result, error_details=details)
         case SettleOutcome.FAIL | SettleOutcome.ERROR:
-            said = message or f"the worker said {word}"
+            said = message or failure_text("worker_said", word=str(word))
             return Outcome(
                 kind=OutcomeKind.FAILURE,
                 failure=str(word),
                 result=result,
-                error_message=said,
-                error_details={**(details or {}), "kind": str(word)},
+                error_message=str(said),
+                error_details={**(details or {}), "kind": str(word), **said_by(said)},
             )
 
 

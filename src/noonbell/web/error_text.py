@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from noonbell.model.failure_text import SAID
+
 _TITLE: Final = "Traceback (most recent call last):"
 _FRAME: Final = '  File "'
 _OURS: Final = (f"{Path(__file__).parent.parent}/", "/site-packages/noonbell/")
@@ -38,7 +40,7 @@ class ErrorText:
 
 def error_text(message: str | None, details: Mapping[str, Any] | None) -> ErrorText:
     text = (message or "").replace("\r\n", "\n").strip("\n")
-    rest = dict(details or {})
+    rest = {name: value for name, value in (details or {}).items() if name != SAID}
     where: list[str] = []
     if _TITLE in text:
         text, where = _last_first(text.split("\n"))

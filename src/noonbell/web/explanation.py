@@ -28,6 +28,7 @@ from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain import TIMES, SlotFinding
 from noonbell.service.extras import how_to_install
+from noonbell.service.translation import FailureFact
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
 from noonbell.web.context import PageContext
@@ -72,6 +73,8 @@ def _sentence(ctx: PageContext, key: str, facts: Mapping[str, Any], here: int | 
 def _word(ctx: PageContext, name: str, value: Any, here: int | None) -> Markup | str:
     if isinstance(value, VersionSpan):
         return "" if value.schedule is None else value.schedule.describe(ctx.words.lang)
+    if isinstance(value, FailureFact):
+        return value.in_words(ctx.words)
     if value is None:
         return ctx.words("finding_word.somebody" if name == "actor" else "finding_word.none")
     if name in TIMES:

@@ -32,6 +32,7 @@ from noonbell.service.queues import DEAD, MOST_CLEANED
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.charts import Bar
 from noonbell.web.context import PageContext, as_json, one_of
+from noonbell.web.explanation import refusal
 from noonbell.web.forms import read_json_box, whole
 from noonbell.web.page import Handler, get, post
 from noonbell.web.recent import newest_runs
@@ -75,7 +76,7 @@ async def show_queues(ctx: PageContext) -> Response:
     services = ctx.services
     rows = await rows_of(ctx, await services.queues.all())
     rejected = await services.callbacks.rejected(20)
-    return ctx.page("queues.html", rows=rows, own_queues=OWN_QUEUES, rejected=rejected, spark=spark)
+    return ctx.page("queues.html", rows=rows, own_queues=OWN_QUEUES, rejected=rejected, refusal=refusal, spark=spark)
 
 
 async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[QueueRow]:

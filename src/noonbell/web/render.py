@@ -21,7 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from noonbell.service.translation import LANGUAGES, counted
+from noonbell.alerts.wording import said_in_words
+from noonbell.service.translation import LANGUAGES, counted, failure_words
 from noonbell.version import __version__
 from noonbell.web import i18n, recent, sending
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
@@ -74,6 +75,8 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         "word_of": lambda status: word_of(str(status), words),
         "word_of_action": lambda action: words.get(f"deed.{action}", action),
         "word_of_event": lambda type_: words.get(f"event.{type_}", type_),
+        "failure": lambda run: headline(failure_words(run.error_message, run.error_details, words)),
+        "alert_said": lambda alert: said_in_words(alert["code"], alert["facts"], alert["message"], words),
         "said_of": lambda finding: recent.finding_text(finding, words),
         "flash": ctx.take_flash(),
     }

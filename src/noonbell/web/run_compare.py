@@ -6,12 +6,14 @@ import asyncio
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from noonbell.model.run import SUCCEEDED, Run
 from noonbell.service.runs import shown_bodies
+from noonbell.service.translation import failure_words
 from noonbell.web.context import PageContext, as_json, pretty
 from noonbell.web.page import get
 from noonbell.web.recent import start_delay
@@ -70,7 +72,12 @@ async def show(ctx: PageContext) -> Response:
         return ctx.page("run_compare.html", run=run, other=None, rows=[], texts=[], looked_at=LOOKED_AT)
     left, right = await asyncio.gather(_side(ctx, other), _side(ctx, run))
     return ctx.page(
-        "run_compare.html", run=run, other=other, rows=facts(other, run), texts=texts(left, right), looked_at=LOOKED_AT
+        "run_compare.html",
+        run=run,
+        other=other,
+        rows=facts(other, run, partial(_said, ctx)),
+        texts=texts(left, right),
+        looked_at=LOOKED_AT,
     )
 
 
@@ -84,7 +91,12 @@ async def _side(ctx: PageContext, run: Run) -> Side:
     return Side(run, await payload_of(ctx, run), shown_bodies(await ctx.services.runs.bodies(run.id)))
 
 
-def facts(left: Run, right: Run) -> list[ComparedFact]:
+def _said(ctx: PageContext, run: Run) -> str:
+    return failure_words(run.error_message, run.error_details, ctx.words)
+
+
+def facts(left: Run, right: Run, say: Callable[[Run], str]) -> list[ComparedFact]:
+    """`say`: what went wrong, in the reader's words."""
     return [
         ComparedFact("col.status", "status", left.status, right.status),
         ComparedFact("col.version", "text", f"v{left.task_version}", f"v{right.task_version}"),
@@ -96,7 +108,7 @@ def facts(left: Run, right: Run) -> list[ComparedFact]:
         ComparedFact("run.attempts", "text", left.attempt, right.attempt),
         ComparedFact("compare.code", "text", left.response_code, right.response_code),
         ComparedFact("run.worker", "text", left.worker_id, right.worker_id),
-        ComparedFact("compare.error", "text", left.error_message, right.error_message),
+        ComparedFact("compare.error", "text", say(left), say(right)),
     ]
 
 

@@ -27,6 +27,7 @@ from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
 from noonbell.service import filters
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
+from noonbell.service.translation import failure_words
 from noonbell.web import charts, explanation, flow_view, following, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
 from noonbell.web.error_text import ErrorText, error_text, headline
@@ -64,7 +65,7 @@ async def show_run(ctx: PageContext) -> Response:
     calls = [_callback(callback) for callback in callbacks]
     reason = explanation.explained(ctx, told[1], here=run.id)
     bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_seconds)
-    exchange = ShownExchange.of(kept, chosen, payload)
+    exchange = ShownExchange.of(ctx, kept, chosen, payload)
     is_flow = spec is not None and spec.target_kind is FLOWS
     return ctx.page(
         "run.html",
@@ -88,7 +89,7 @@ async def show_run(ctx: PageContext) -> Response:
         attempts=attempts[::-1],
         chosen=chosen,
         exchange=exchange,
-        error=error_text(run.error_message, run.error_details),
+        error=error_in(ctx, run),
         callbacks=calls,
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
@@ -97,7 +98,7 @@ async def show_run(ctx: PageContext) -> Response:
         fan_out=parts if parts.items and not is_flow else None,
         flow=await flow_of(ctx, run, parts.items) if is_flow else None,
         newest_version=await newer_version(ctx, run) if is_flow else None,
-        errors={part.id: headline(part.error_message) for part in parts.items if part.error_message},
+        errors={part.id: headline(error_in(ctx, part).headline) for part in parts.items if part.error_message},
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
@@ -117,6 +118,12 @@ async def run_of(ctx: PageContext, text: str | None = None) -> Run:
         raise NotFound(ctx.words("run.unknown")) from None
     ctx.subject = f"/runs/{run.id}"
     return run
+
+
+def error_in(ctx: PageContext, ended: Run | Attempt) -> ErrorText:
+    """What went wrong, in the reader's language as far as Noonbell says it."""
+    said = failure_words(ended.error_message, ended.error_details, ctx.words)
+    return error_text(said, ended.error_details)
 
 
 def waits_for_its_time(run: Run, now: Instant) -> bool:
@@ -199,9 +206,9 @@ class ShownExchange:
     """What was kept is not all that came."""
 
     @classmethod
-    def of(cls, kept: RunBodies, attempt: Attempt | None, payload: Any) -> ShownExchange:
+    def of(cls, ctx: PageContext, kept: RunBodies, attempt: Attempt | None, payload: Any) -> ShownExchange:
         told = shown_bodies(kept)
-        error = error_text(None, None) if attempt is None else error_text(attempt.error_message, attempt.error_details)
+        error = error_text(None, None) if attempt is None else error_in(ctx, attempt)
         return cls(
             told["request_headers"] or {},
             body(told["request_body"]),

@@ -12,6 +12,7 @@ from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, slot_of
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Event
+from noonbell.model.failure_text import SAID
 from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, PublishResult, RunQuery, TaskChange
 from noonbell.model.run import DroppedRange, Lease, Origin, Run, RunId, RunStatus, SkipReason
 from noonbell.model.target_kind import ExecType
@@ -149,6 +150,11 @@ async def run_of(store: Store, run_id: RunId) -> Run:
     found = await store.run(run_id)
     assert found is not None
     return found
+
+
+def details_of(run: Run) -> dict[str, Any]:
+    """Of its error, but for the code of what Noonbell said."""
+    return {name: value for name, value in (run.error_details or {}).items() if name != SAID}
 
 
 async def status_of(store: Store, run_id: RunId) -> RunStatus:

@@ -14,6 +14,7 @@ from conformance.store.builders import (
     ask,
     at,
     claim,
+    details_of,
     done,
     edit,
     every,
@@ -188,7 +189,7 @@ async def test_a_flow_that_fails_names_the_steps(store: Store):
     await carry_out(store, fails={"a": True, "b": True})
     run = await run_of(store, run_id)
     assert (run.status, run.error_message) == (S.FAILED, "the steps a, b failed")
-    assert run.error_details == {"kind": "step", "steps": ["a", "b"]}
+    assert details_of(run) == {"kind": "step", "steps": ["a", "b"]}
     assert run.result == {"failed": 2, "skipped": 1}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from conformance.store.builders import details_of
 from integration.support import TESTS, until
 from noonbell import when
 from noonbell.clock import slot_of
@@ -155,7 +156,7 @@ async def test_killed_between_begin_and_settle(
         assert (run.status, run.attempt, len(scene.deliveries())) == (S.SUCCESS, 2, before + 1)
         assert [one.status for one in await scene.store.attempts(run.id)] == ["LOST", "SUCCESS"]
     else:
-        assert (run.status, run.error_details) == (S.FAILED, {"kind": "unknown"})
+        assert (run.status, details_of(run)) == (S.FAILED, {"kind": "unknown"})
         assert len(scene.deliveries()) == before
 
 
@@ -212,4 +213,4 @@ async def test_killed_while_a_handler_is_at_work(scene: Scene, point: str, role:
         assert (run.status, run.attempt, run.lost_count) == (S.SUCCESS, 2, 1)
         assert [attempt for _, attempt, _ in scene.deliveries()] == ["1", "2"]
     else:
-        assert (run.status, run.error_details, len(scene.deliveries())) == (S.FAILED, {"kind": "unknown"}, 1)
+        assert (run.status, details_of(run), len(scene.deliveries())) == (S.FAILED, {"kind": "unknown"}, 1)

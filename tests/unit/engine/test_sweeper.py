@@ -8,6 +8,7 @@ from conformance.store.builders import (
     ask,
     asynchronous,
     claim_one,
+    details_of,
     done,
     http,
     job,
@@ -66,7 +67,7 @@ async def test_a_run_that_kills_its_workers_is_given_up(store: MemoryStore, cloc
         clock.advance(16)
         await sweeper.tick()
     run = await run_of(store, run_id)
-    assert (run.status, run.error_details, run.attempt) == (S.FAILED, {"kind": "lost"}, 3)
+    assert (run.status, details_of(run), run.attempt) == (S.FAILED, {"kind": "lost"}, 3)
 
 
 async def test_on_lost_fail_ends_the_run(store: MemoryStore, clock: ManualClock, sweeper):
@@ -74,7 +75,7 @@ async def test_on_lost_fail_ends_the_run(store: MemoryStore, clock: ManualClock,
     clock.advance(16)
     await sweeper.tick()
     run = await run_of(store, lease.run_id)
-    assert (run.status, run.error_details) == (S.FAILED, {"kind": "lost"})
+    assert (run.status, details_of(run)) == (S.FAILED, {"kind": "lost"})
     assert run.error_message == "worker w1 was lost: its lease ran out"
 
 
@@ -100,7 +101,7 @@ async def test_an_attempt_of_a_protocol_worker_ends_at_its_deadline(
     clock.advance(3)
     await sweeper.tick()
     run = await run_of(store, lease.run_id)
-    assert (run.status, run.error_details) == (status, {"kind": "timeout"})
+    assert (run.status, details_of(run)) == (status, {"kind": "timeout"})
     assert run.error_message == "it took longer than 3 s"
 
 
@@ -174,7 +175,7 @@ async def test_a_callback_that_never_comes(store: MemoryStore, clock: ManualCloc
     clock.advance(1)
     await sweeper.tick()
     run = await run_of(store, run_id)
-    assert (run.status, run.error_details) == (status, {"kind": "callback_timeout"})
+    assert (run.status, details_of(run)) == (status, {"kind": "callback_timeout"})
 
 
 async def test_a_full_batch_is_followed_by_the_next_at_once(store: MemoryStore, clock: ManualClock, wakeup):

@@ -8,7 +8,19 @@ import time
 
 import pytest
 
-from conformance.store.builders import asynchronous, at, claim_one, edit, every, http, job, publish, run_of, trigger
+from conformance.store.builders import (
+    asynchronous,
+    at,
+    claim_one,
+    details_of,
+    edit,
+    every,
+    http,
+    job,
+    publish,
+    run_of,
+    trigger,
+)
 from noonbell.clock import ManualClock
 from noonbell.engine.attempt_runner import extend
 from noonbell.engine.in_flight import StopReason
@@ -121,7 +133,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_its_run_and_lets_the_other
     odd = Outcome(kind=OutcomeKind.SUCCESS, result=object())
     await worker_on(store, Scripted(odd, DONE)).run_until_idle()
     run = await run_of(store, first)
-    assert (run.status, run.error_details) == (S.FAILED, {"kind": "error"})
+    assert (run.status, details_of(run)) == (S.FAILED, {"kind": "error"})
     assert (run.error_message or "").startswith("the outcome could not be stored")
     assert (await run_of(store, second)).status is S.SUCCESS
 
@@ -149,7 +161,7 @@ async def test_an_attempt_that_takes_too_long_is_ended_by_its_deadline(store: Me
     target = Patient()
     await worker_on(store, target).run_until_idle()
     run = await run_of(store, run_id)
-    assert (run.status, run.error_details) == (S.TIMEOUT, {"kind": "timeout"})
+    assert (run.status, details_of(run)) == (S.TIMEOUT, {"kind": "timeout"})
     assert len(target.interrupted) == 1
 
 
@@ -248,7 +260,7 @@ async def test_a_begun_attempt_that_has_to_stop_is_never_handed_back(store: Memo
     await spin()
     await worker.stop(0)
     run = await run_of(store, run_id)
-    assert (run.status, run.error_details) == (S.FAILED, {"kind": "unknown"})
+    assert (run.status, details_of(run)) == (S.FAILED, {"kind": "unknown"})
 
 
 # ---- local retry
@@ -277,7 +289,7 @@ async def test_local_retries_use_up_the_budget(store: MemoryStore):
     await worker_on(store, target).run_until_idle()
     run = await run_of(store, run_id)
     assert (run.status, run.attempt, run.retry_count, len(target.seen)) == (S.FAILED, 3, 2, 3)
-    assert run.error_details == {"kind": "error"}
+    assert details_of(run) == {"kind": "error"}
 
 
 async def test_a_worker_that_stops_between_local_retries_leaves_the_next_one_to_the_store(store: MemoryStore):

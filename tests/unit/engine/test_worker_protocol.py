@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from conformance.store.builders import job, publish, publish_many, run_of
+from conformance.store.builders import details_of, job, publish, publish_many, run_of
 from noonbell.clock import ManualClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
@@ -138,7 +138,7 @@ async def test_at_most_once_cannot_be_handed_back(store: MemoryStore, protocol: 
     run_id = await publish(store, await store.create_task(job(delivery=Delivery.AT_MOST_ONCE)))
     (one,) = await claim(protocol)
     assert await settle(protocol, one, None) is S.FAILED
-    assert (await run_of(store, run_id)).error_details == {"kind": "unknown"}
+    assert details_of(await run_of(store, run_id)) == {"kind": "unknown"}
 
 
 async def test_a_worker_is_registered_once_and_again_when_it_was_forgotten(

@@ -182,7 +182,7 @@ def test_what_is_found_late_is_told_until_it_is_found_no_more():
     story = Story(Rule(name="r", kind=RuleKind.OVERDUE))
     step = story.read(late(1, since=5), second=20)
     assert told(step) == [RAISED]
-    assert step.notices[0][1].message.endswith("was due 15 s ago, and nobody has planned it")
+    assert step.notices[0][1].message.endswith("was due 15 s ago and has not been planned")
     again = story.read(late(1, since=5), second=25)
     assert (told(again), again.states) == ([], []), "nothing new is nothing to write"
     assert told(story.read(late(2, since=20), second=30)) == [RAISED, RECOVERED]

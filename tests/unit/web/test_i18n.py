@@ -14,7 +14,10 @@ from noonbell.model.worker import WorkerState
 from noonbell.service.translation import LANGUAGES, Translator, catalogue
 
 WEB = Path(__file__).parents[3] / "src" / "noonbell" / "web"
-SERVICES = [WEB.parent / "service" / name for name in ("explain.py", "doctor.py")]
+SERVICES = [
+    *(WEB.parent / "service" / name for name in ("explain.py", "doctor.py", "translation.py")),
+    WEB.parent / "alerts" / "wording.py",
+]
 SOURCES = {path: path.read_text() for path in [*WEB.rglob("*.py"), *WEB.glob("templates/*.html"), *SERVICES]}
 
 WHOLE = re.compile(r"""(?:\bt|words)\(\s*["']([a-z_]+(?:\.[\w-]+)*)["']\s*[,)]""")

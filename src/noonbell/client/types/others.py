@@ -14,6 +14,7 @@ class AlertChannelChangeInput(TypedDict):
     headers: NotRequired[Mapping[str, str]]
     enabled: NotRequired[bool]
     quiet: NotRequired[Sequence[QuietHoursInput]]
+    language: NotRequired[Literal["en", "zh"]]
     spread_seconds: NotRequired[int]
 
 
@@ -25,6 +26,7 @@ class AlertChannelJson(TypedDict):
     headers: dict[str, str]
     enabled: bool
     quiet: list[QuietHoursJson]
+    language: Literal["en", "zh"]
     spread_seconds: int
     managed_by: str
     created_at: str
@@ -70,6 +72,8 @@ class AlertJson(TypedDict):
     raised_at: str | None
     count: int
     message: str
+    code: str
+    facts: dict[str, Any]
 
 
 class AlertRuleChangeInput(TypedDict):

@@ -25,6 +25,7 @@ import msgspec
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.model.call import CALL_TYPE, spec_of
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import Origin, RunId, RunStatus, idempotency_key_of, trace_id_of
 from noonbell.model.target_kind import ExecType
@@ -713,12 +714,16 @@ def _end(flow: _Flow, found: Sequence[StepState]) -> FlowEnd:
     if not failed:
         return FlowEnd(flow.parent, RunStatus.SUCCESS, None, None, counts)
     names = ", ".join(state.step_id for state in failed[:_NAMED])
-    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-    message = f"step {names} failed" if len(failed) == 1 else f"the steps {names}{more} failed"
-    if len(failed) == 1 and failed[0].message is not None:
-        message += f": {failed[0].message}"
-    details = {"kind": "step", "steps": [state.step_id for state in failed[:100]]}
-    return FlowEnd(flow.parent, RunStatus.FAILED, message, details, counts)
+    if len(failed) > _NAMED:
+        message = failure_text("many_steps_failed", names=names, more=len(failed) - _NAMED)
+    elif len(failed) > 1:
+        message = failure_text("steps_failed", names=names)
+    elif failed[0].message is not None:
+        message = failure_text("step_failed_why", names=names, error=failed[0].message)
+    else:
+        message = failure_text("step_failed", names=names)
+    details = {"kind": "step", "steps": [state.step_id for state in failed[:100]], **said_by(message)}
+    return FlowEnd(flow.parent, RunStatus.FAILED, str(message), details, counts)
 
 
 def close(q: Dialect, now: Instant, run_ids: Sequence[int]) -> Work[None]:

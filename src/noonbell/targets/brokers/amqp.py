@@ -18,6 +18,7 @@ from pamqp.commands import Basic
 
 from noonbell.engine import failpoint
 from noonbell.model.broker import AmqpMessage
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.failure import BrokerFailure, lost
 from noonbell.targets.brokers.link import Link
 from noonbell.targets.brokers.message import Outgoing
@@ -65,12 +66,16 @@ class AmqpConnection:
             await self._connection.connect()
             self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         except (wrong.AuthenticationError, wrong.ProbableAuthenticationError) as error:
-            raise BrokerFailure("authentication", f"{where} refuses the credentials: {error}") from None
+            raise BrokerFailure(
+                "authentication", failure_text("credentials_refused", where=where, error=str(error))
+            ) from None
         except wrong.ConnectionNotAllowed as error:
-            raise BrokerFailure("refused", f"{where} refuses the connection: {error}") from None
+            raise BrokerFailure(
+                "refused", failure_text("connection_not_taken", where=where, error=str(error))
+            ) from None
         except wrong.ConnectionClosed as error:
             kind = "refused" if error.args and error.args[0] in (402, 403, 404, 530) else "connection_lost"
-            raise BrokerFailure(kind, f"{where} refuses the connection: {error}") from None
+            raise BrokerFailure(kind, failure_text("connection_not_taken", where=where, error=str(error))) from None
         except ssl.SSLError:
             raise  # which is a ValueError, too
         except (wrong.AMQPError, RuntimeError, ValueError) as error:
@@ -95,11 +100,11 @@ class AmqpConnection:
                 return BrokerReceipt(result={"exchange": spec.exchange, "routing_key": message.destination})
             return BrokerReceipt(reply=await self._reply(channel, replies, message.key))
         except wrong.PublishError as error:
-            raise BrokerFailure("unroutable", f"no queue is bound for it: {_returned(error)}") from None
+            raise BrokerFailure("unroutable", failure_text("no_queue_bound", error=str(_returned(error)))) from None
         except wrong.DeliveryError:
-            raise BrokerFailure("nacked", "the broker could not take the message (basic.nack)") from None
+            raise BrokerFailure("nacked", failure_text("broker_nacked")) from None
         except (wrong.ChannelNotFoundEntity, wrong.ChannelAccessRefused, wrong.ChannelPreconditionFailed) as error:
-            raise BrokerFailure("refused", f"the broker refuses the message: {error}") from None
+            raise BrokerFailure("refused", failure_text("broker_refuses", error=str(error))) from None
         except _LOST as error:
             raise lost(error) from None
         except asyncio.CancelledError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from noonbell.model.failure_text import failure_text
+
 
 class BrokerFailure(Exception):
     """`kind` is what `error_details.kind` shows.
@@ -18,7 +20,6 @@ class BrokerFailure(Exception):
 
 def lost(error: object = None) -> BrokerFailure:
     """The connection ended before the broker's word was there: it may have the message."""
-    what = f": {error}" if error is not None and str(error) else ""
-    return BrokerFailure(
-        "connection_lost", f"the connection was lost before the broker's answer, so it may have the message{what}"
-    )
+    if error is not None and str(error):
+        return BrokerFailure("connection_lost", failure_text("lost_before_broker_why", error=str(error)))
+    return BrokerFailure("connection_lost", failure_text("lost_before_broker"))

@@ -13,6 +13,7 @@ import ssl
 from typing import Final
 
 from noonbell.model.broker import BrokerAddress
+from noonbell.model.failure_text import failure_text, said_in
 from noonbell.targets.brokers.failure import BrokerFailure
 from noonbell.targets.http.guard import SERVICE_PORTS, AddressGuard, BlockedAddress
 from noonbell.targets.http.pool import NameCache
@@ -74,7 +75,7 @@ class Dialler:
                 sock = await _connected(each, address.port)
                 return Link(sock, address, where, self._tls() if address.is_tls else None)
             except BlockedAddress as error:
-                wrong = BrokerFailure("blocked_address", str(error))
+                wrong = BrokerFailure("blocked_address", said_in(error))
             except OSError as error:
                 reason = os.strerror(error.errno) if error.errno else str(error)
                 wrong = BrokerFailure("connection_refused", f"{where}: {reason}")
@@ -90,7 +91,9 @@ class Dialler:
         try:
             return await self._names.addresses(host)
         except OSError as error:
-            raise BrokerFailure("dns", f"{host} cannot be resolved: {error.strerror or error}") from None
+            raise BrokerFailure(
+                "dns", failure_text("no_such_host", host=host, error=str(error.strerror or error))
+            ) from None
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:

@@ -18,6 +18,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from noonbell.engine import failpoint
 from noonbell.model.broker import MqttMessage, MqttVersion
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.failure import BrokerFailure, lost
 from noonbell.targets.brokers.link import Link
 from noonbell.targets.brokers.message import Outgoing
@@ -113,9 +114,11 @@ class MqttConnection:
             code = _code_of(getattr(error, "rc", None))
             where = self._address.shown
             if code in _CREDENTIALS:
-                raise BrokerFailure("authentication", f"{where} refuses the credentials: {error}") from None
+                raise BrokerFailure(
+                    "authentication", failure_text("credentials_refused", where=where, error=str(error))
+                ) from None
             kind = "error" if code in _FOR_NOW or code == 3 else "connection_lost" if code is None else "refused"
-            raise BrokerFailure(kind, f"{where} refuses the connection: {error}") from None
+            raise BrokerFailure(kind, failure_text("connection_not_taken", where=where, error=str(error))) from None
 
     def _handshaken(self) -> socket.socket:
         """In a thread: the client wants a socket on which TLS is spoken already."""
@@ -177,7 +180,7 @@ class MqttConnection:
         code = _code_of(reason)
         if code is not None and code >= _REFUSALS:
             kind = "error" if code in _FOR_NOW else "refused"
-            raise BrokerFailure(kind, f"the broker refuses the message: {reason}")
+            raise BrokerFailure(kind, failure_text("broker_refuses", error=str(reason)))
         return BrokerReceipt(result={"topic": message.destination, "qos": spec.qos})
 
 

@@ -18,6 +18,7 @@ from nats.aio.transport import TcpTransport
 
 from noonbell.engine import failpoint
 from noonbell.model.broker import NatsMessage
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.failure import BrokerFailure, lost
 from noonbell.targets.brokers.link import Link
 from noonbell.targets.brokers.message import Outgoing
@@ -88,7 +89,9 @@ class NatsConnection:
             raise  # which is a ValueError, too
         except (nats.errors.Error, asyncio.IncompleteReadError, ValueError) as error:
             if any(word in str(error).lower() for word in _AUTHENTICATION):
-                raise BrokerFailure("authentication", f"{address.shown} refuses the credentials: {error}") from None
+                raise BrokerFailure(
+                    "authentication", failure_text("credentials_refused", where=address.shown, error=str(error))
+                ) from None
             raise BrokerFailure("connection_lost", f"{address.shown} does not greet as NATS does: {error}") from None
 
     @property
@@ -164,7 +167,7 @@ class NatsConnection:
         """What the server said against the message, which it says apart from any answer."""
         for error in self._errors:
             if "permissions violation" in str(error).lower():
-                raise BrokerFailure("refused", f"the server refuses the message: {error}")
+                raise BrokerFailure("refused", failure_text("server_refuses", error=str(error)))
 
     async def _noted(self, error: Exception) -> None:
         self._errors.append(error)

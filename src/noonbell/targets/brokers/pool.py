@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Any, Final, Protocol
 
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.failure import BrokerFailure
 from noonbell.targets.brokers.link import Dialler, Link
 from noonbell.targets.brokers.message import Outgoing
@@ -144,9 +145,9 @@ class BrokerPool:
             if link is not None:
                 link.close()
             if isinstance(error, TimeoutError):
-                raise BrokerFailure("connect_timeout", "no connection within executor.connect_timeout") from None
+                raise BrokerFailure("connect_timeout", failure_text("no_connection")) from None
             if isinstance(error, ssl.SSLError):
-                raise BrokerFailure("tls", f"TLS failed: {error}") from None
+                raise BrokerFailure("tls", failure_text("tls_failed", error=str(error))) from None
             if isinstance(error, OSError):
                 raise BrokerFailure("connection_lost", f"the broker hung up on the greeting: {error}") from None
             raise

@@ -13,6 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from noonbell.model.broker import RedisMessage
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.failure import BrokerFailure, lost
 from noonbell.targets.brokers.link import Link
 from noonbell.targets.brokers.message import Outgoing
@@ -83,7 +84,9 @@ class RedisConnection:
             await self._connection.connect()  # type: ignore[no-untyped-call]
             await self._ask("PING")  # nothing is sent to what does not speak as Redis does
         except (wrong.AuthenticationError, wrong.AuthenticationWrongNumberOfArgsError) as error:
-            raise BrokerFailure("authentication", f"{self._address.shown} refuses the credentials: {error}") from None
+            raise BrokerFailure(
+                "authentication", failure_text("credentials_refused", where=self._address.shown, error=str(error))
+            ) from None
         except wrong.NoPermissionError:
             pass
         except wrong.ResponseError as error:
@@ -137,4 +140,4 @@ def _refused(error: Exception) -> BrokerFailure:
         return BrokerFailure("authentication", f"the server asks for credentials: {said}")
     is_for_now = isinstance(error, wrong.ReadOnlyError | wrong.BusyLoadingError | wrong.OutOfMemoryError)
     is_for_now = is_for_now or said.startswith(_FOR_NOW)
-    return BrokerFailure("error" if is_for_now else "refused", f"the server refuses the message: {said}")
+    return BrokerFailure("error" if is_for_now else "refused", failure_text("server_refuses", error=str(said)))

@@ -22,6 +22,7 @@ from typing import Any, Final
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
 from noonbell.targets.brokers.failure import BrokerFailure
@@ -109,8 +110,8 @@ class BrokerTarget:
         except asyncio.CancelledError:
             if not deadline.expired_alone():
                 raise
-            whose = "the consumer" if message.waits_for_reply else "the broker"
-            wrong = BrokerFailure("timeout", f"no answer from {whose} within {spec.timeout_seconds:g} s")
+            code = "no_consumer_answer" if message.waits_for_reply else "no_broker_answer"
+            wrong = BrokerFailure("timeout", failure_text(code, seconds=f"{spec.timeout_seconds:g}"))
         except BrokerFailure as error:
             wrong = error
         except Exception as error:  # every failure of an attempt has a name
@@ -119,7 +120,7 @@ class BrokerTarget:
             return _succeeded(assignment, message, receipt, self._max_body_bytes)
         finally:
             self._deadlines.remove(deadline)
-        return _failed(wrong.kind, str(wrong), message, dialled)
+        return _failed(wrong.kind, said_in(wrong), message, dialled)
 
 
 def sent() -> None:
@@ -144,7 +145,7 @@ def _succeeded(assignment: Assignment, message: Outgoing, receipt: Receipt, max_
             kind=OutcomeKind.FAILURE,
             failure="callback_failed",
             error_message=said,
-            error_details={"kind": "callback_failed"},
+            error_details={"kind": "callback_failed", **said_by(problem)},
             bodies=bodies,
         )
     return Outcome(kind=OutcomeKind.SUCCESS, result=None if is_cut else result, bodies=bodies)
@@ -163,11 +164,13 @@ def answer_of(text: str) -> tuple[Any, str | None]:
         return answer, None
     if answer["status"] == "SUCCESS":
         return answer.get("data"), None
-    return None, str(answer.get("error_message") or "the consumer says that it failed")
+    said = answer.get("error_message")
+    return None, str(said) if said else failure_text("consumer_failed")
 
 
 def _failed(kind: str, text: str, message: Outgoing | None = None, dialled: list[str] | None = None) -> Outcome:
-    details: dict[str, Any] = {"kind": kind}
+    hidden = () if message is None else message.hidden
+    details: dict[str, Any] = {"kind": kind, **said_by(text, lambda fact: conceal(storable(fact), hidden))}
     if dialled:
         details["address"] = dialled[-1]
     said = storable(text)[:_LONGEST_MESSAGE]

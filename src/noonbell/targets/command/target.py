@@ -35,6 +35,7 @@ from noonbell.engine.attempt_runner import Deadlines
 from noonbell.errors import InvalidState, StoreUnavailable
 from noonbell.masking import is_harmless_variable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.run import idempotency_key_of
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
@@ -113,9 +114,11 @@ class CommandTarget:
                 await process.stop(self._allowed.file.grace_seconds + _PATIENCE, reports, hidden)
             if not deadline.expired_alone():
                 raise
-            return _failure("timeout", f"it took longer than {assignment.task.spec.timeout_seconds:g} s", hidden)
+            return _failure(
+                "timeout", failure_text("took_longer", seconds=f"{assignment.task.spec.timeout_seconds:g}"), hidden
+            )
         except SupervisorLost:
-            return _failure("crash", "its supervisor ended without a word", hidden)
+            return _failure("crash", failure_text("supervisor_ended"), hidden)
         finally:
             self._deadlines.remove(deadline)
             if process is not None:
@@ -297,16 +300,14 @@ def _outcome(heard: Mapping[str, Any], ok_codes: Sequence[int], hidden: Sequence
     ended = heard["ended"]
     code, number = ended["code"], ended["signal"]
     if ended["killed"] == "processes":
-        return _failure(
-            "too_many_processes", "it had more processes than max_processes of the worker's file allows", hidden
-        )
+        return _failure("too_many_processes", failure_text("too_many_processes"), hidden)
     if number is not None:
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return _failure("signal", f"it was killed by {name}", hidden, signal=name)
+        return _failure("signal", failure_text("command_killed", signal=name), hidden, signal=name)
     if code is None:
-        return _failure("crash", "it ended without an exit code", hidden)
+        return _failure("crash", failure_text("command_no_code"), hidden)
     if code not in ok_codes:
-        return _failure("exit_code", f"it ended with exit code {code}", hidden, exit_code=code)
+        return _failure("exit_code", failure_text("command_exit", code=code), hidden, exit_code=code)
     result = ended["result"]
     outcome = Outcome(kind=OutcomeKind.SUCCESS)
     if result is not None and len(result) <= _LONGEST_RESULT:
@@ -327,5 +328,5 @@ def _failure(kind: str, message: str, hidden: Sequence[str], **details: Any) -> 
         kind=OutcomeKind.FAILURE,
         failure=kind,
         error_message=conceal(clean(message), hidden)[:_LONGEST_MESSAGE],
-        error_details={**details, "kind": kind},
+        error_details={**details, "kind": kind, **said_by(message, lambda text: conceal(clean(text), hidden))},
     )

@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidState
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.run import RunBodies
 from noonbell.model.task import Delivery
@@ -125,10 +126,10 @@ class GrpcTarget:
             method, content, trailers = await self._answered(self._channels, assignment, call, headers)
             value, size = await _aside(len(content), lambda: _result_of(method, content, hidden))
         except Undone as problem:
-            return _failed(problem.kind, str(problem), headers, hidden, problem.trailers, problem.status)
+            return _failed(problem.kind, said_in(problem), headers, hidden, problem.trailers, problem.status)
         except (BlockedAddress, NoSuchHost) as problem:
             return _failed(
-                "dns" if isinstance(problem, NoSuchHost) else "blocked_address", str(problem), headers, hidden
+                "dns" if isinstance(problem, NoSuchHost) else "blocked_address", said_in(problem), headers, hidden
             )
         except BadMethod as problem:
             said = f"grpc.method {problem}" if problem.is_of_method else str(problem)
@@ -328,20 +329,22 @@ def _undone(error: grpc.aio.AioRpcError, seconds: float, *, is_connected: bool, 
 def of_status(code: grpc.StatusCode, details: str, seconds: float) -> tuple[str, str]:
     """Kind and message of a status other than OK. What kinds are retried, `policy.retry` says."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "timeout", f"no answer within {seconds:g} s"
+        return "timeout", failure_text("no_grpc_answer", seconds=f"{seconds:g}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
-        return "too_large", "the answer is larger than executor.max_body_bytes"
+        return "too_large", failure_text("answer_too_large")
     if code is grpc.StatusCode.UNAVAILABLE and any(word in details for word in _LOST):
-        return "connection_lost", "the connection was lost after the call was sent: the server may have done its work"
-    return f"grpc_{code.name.lower()}", f"the server answered {code.name}{f': {details}' if details else ''}"
+        return "connection_lost", failure_text("lost_after_call")
+    return f"grpc_{code.name.lower()}", failure_text(
+        "grpc_answered", status=f"{code.name}: {details}" if details else code.name
+    )
 
 
 def _of_dial(details: str, *, is_tls: bool) -> tuple[str, str]:
     lower = details.lower()
     if any(word in lower for word in ("timed out", "timeout", "handshaker shutdown")):
-        return "connect_timeout", "no connection within executor.connect_timeout"
+        return "connect_timeout", failure_text("no_connection")
     if is_tls and any(word in lower for word in ("handshake", "certificate", "verification", "ssl")):
-        return "tls", f"TLS failed: {details}"
+        return "tls", failure_text("tls_failed", error=details)
     return "connection_refused", details
 
 
@@ -353,7 +356,7 @@ def _failed(
     trailers: dict[str, str] | None = None,
     status: str | None = None,
 ) -> Outcome:
-    details: dict[str, Any] = {"kind": kind}
+    details: dict[str, Any] = {"kind": kind, **said_by(message, lambda fact: conceal(storable(fact), hidden))}
     if status is not None:
         details["grpc_status"] = status
     return Outcome(

@@ -15,6 +15,8 @@ import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 from urllib.parse import urlsplit
 
+from noonbell.model.failure_text import failure_text
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -84,7 +86,7 @@ class AddressGuard:
     def check(self, address: str, port: int | None = None) -> None:
         """Raise BlockedAddress unless a connection to this numeric address may be opened."""
         if port in self._deny_ports:
-            raise BlockedAddress(f"port {port} is that of another protocol: dialling it is denied")
+            raise BlockedAddress(failure_text("port_denied", port=port))
         try:
             dialled = ipaddress.ip_address(address)
         except ValueError:
@@ -92,7 +94,7 @@ class AddressGuard:
         for candidate in (dialled, *carried(dialled)):
             if reason := self._denial(candidate):
                 inner = "" if candidate == dialled else f", which leads to {candidate}"
-                raise BlockedAddress(f"{address}{inner}: {reason}; executor.allow_networks can allow it")
+                raise BlockedAddress(failure_text("address_denied", address=f"{address}{inner}", error=reason))
 
     def url_problem(self, url: str) -> str | None:
         """Why this URL is denied for certain: by its port, or by a numeric address. A name is judged when it is dialled."""
@@ -112,11 +114,11 @@ class AddressGuard:
         A task may name an address inside; a target must not choose one that it cannot reach itself. None: no redirect.
         """
         if origin is not None and _depth(address) > _depth(origin):
-            raise BlockedAddress(f"{address}: a redirect from {origin} may not lead further inside")
+            raise BlockedAddress(failure_text("redirect_inside", address=address, origin=origin))
 
     def check_scheme(self, scheme: str) -> None:
         if scheme not in SCHEMES:
-            raise BlockedAddress(f"scheme {scheme!r} is not allowed: only http and https")
+            raise BlockedAddress(failure_text("scheme_denied", scheme=repr(scheme)))
 
     def _denial(self, address: Address) -> str:
         """Why not; empty if nothing stands against it."""

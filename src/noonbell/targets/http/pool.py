@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from noonbell.model.failure_text import failure_text
 from noonbell.targets.http.connection import Disconnected, HttpConnection, HttpExchange, HttpOrigin
 from noonbell.targets.http.guard import AddressGuard, BlockedAddress
 
@@ -27,7 +28,7 @@ class ConnectTimeout(Exception):
 
 class NoSuchHost(Exception):
     def __init__(self, host: str, error: OSError) -> None:
-        super().__init__(f"{host} cannot be resolved: {error.strerror or error}")
+        super().__init__(failure_text("no_such_host", host=host, error=str(error.strerror or error)))
 
 
 class Undialled(Exception):

@@ -23,6 +23,7 @@ from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
 from noonbell.masking import is_named_for_a_secret
 from noonbell.model.attempt import Assignment
 from noonbell.model.call import CALL
+from noonbell.model.failure_text import failure_text
 from noonbell.model.run import Lease, idempotency_key_of, trace_id_of
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
@@ -549,7 +550,7 @@ class BadRedirect(Exception):
 def redirected(request: Request, status: int, location: str | None, callback_token: str | None) -> Request:
     """The next request, or BadRedirect. Its scheme and its address are the guard's to judge."""
     if not location:
-        raise BadRedirect(f"{status} without a Location")
+        raise BadRedirect(failure_text("redirect_without_location", status=status))
     try:
         url = request.url.join(URL(location)).with_fragment(None)
         # A password in a Location is the target's word, not the task's: it is not sent.

@@ -34,6 +34,7 @@ from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
 from noonbell.model.access import OWN_RUN
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.run import RESENT, RunBodies
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
@@ -90,7 +91,7 @@ def outcome_of(
     status = exchange.status
     judged = None if status is None else of_status(status, exchange.reason)
     if judged is not None and status == HTTPStatus.FORBIDDEN and _is_of_own_api(exchange):
-        judged = judged[0], f"{judged[1]}: {_OWN_API}"
+        judged = judged[0], failure_text("answered_own_api", status=f"{status} {exchange.reason}".rstrip())
     if went_wrong is None or (status is not None and went_wrong[0] == TOO_LARGE):
         went_wrong = judged  # the status decides, however much is said with it
     hidden = request.hidden
@@ -101,9 +102,9 @@ def outcome_of(
         kind = OutcomeKind.ACCEPTED if is_async(assignment) else OutcomeKind.SUCCESS
         noted = {RESENT: True} if exchange.is_resent else None
         return Outcome(kind=kind, response_code=status, error_details=noted, bodies=bodies)
-    name, message = went_wrong
-    message = conceal(storable(message)[:_LONGEST_MESSAGE], hidden)
-    details: dict[str, Any] = {"kind": name}
+    name, said = went_wrong
+    message = conceal(storable(said)[:_LONGEST_MESSAGE], hidden)
+    details: dict[str, Any] = {"kind": name, **said_by(said, lambda text: conceal(storable(text), hidden))}
     if exchange.address is not None:
         details["address"] = exchange.address
     if bodies.truncated:
@@ -197,25 +198,25 @@ def of_error(error: Exception, exchange: HttpExchange, seconds: float) -> tuple[
     """Kind and message for what broke an exchange off. `seconds` is the task's timeout."""
     match error:
         case BlockedAddress():
-            return "blocked_address", str(error)
+            return "blocked_address", said_in(error)
         case BadRedirect():
-            return "http_3xx", str(error)
+            return "http_3xx", said_in(error)
         case TooLarge():
-            return TOO_LARGE, "the answer is larger than executor.max_body_bytes"
+            return TOO_LARGE, failure_text("answer_too_large")
         case ConnectTimeout():
-            return "connect_timeout", "no connection within executor.connect_timeout"
+            return "connect_timeout", failure_text("no_connection")
         case NoSuchHost():
-            return "dns", str(error)
+            return "dns", said_in(error)
         case Undialled():
             return _of_dial(error, exchange)
         case TimeoutError():
-            return "timeout", f"no whole answer within {seconds:g} s"
+            return "timeout", failure_text("no_whole_answer", seconds=f"{seconds:g}")
         case Disconnected():
             return "connection_lost", _of_loss(exchange)
         case NotHttp():
-            return "protocol_error", f"the answer is not HTTP: {error}"
+            return "protocol_error", failure_text("not_http", error=str(error))
         case BrokenBody() | zlib.error():
-            return "protocol_error", f"the body is broken: {error}"
+            return "protocol_error", failure_text("broken_body", error=str(error))
         case _:
             return "error", f"{type(error).__name__}: {error}"
 
@@ -224,17 +225,12 @@ def of_status(status: int, reason: str) -> tuple[str, str] | None:
     """Kind and message for an answer that is not a success; None for 2xx."""
     if 200 <= status < 300:
         return None
-    said = f"the target answered {status} {reason}".rstrip()
+    said = failure_text("answered", status=f"{status} {reason}".rstrip())
     if 300 <= status < 600:
         return f"http_{status // 100}xx", said
     return "protocol_error", said
 
 
-_OWN_API = (
-    "it is the API of the Noonbell that runs this task, which refuses calls of its own runs without a token."
-    " `noonbell token create --role operator --name NAME` makes one; give it to the task:"
-    " --header 'Authorization: Bearer TOKEN'"
-)
 _LONGEST_REFUSAL = 4096
 
 
@@ -254,19 +250,21 @@ class _Refusal(msgspec.Struct):
 
 def _of_loss(exchange: HttpExchange) -> str:
     if exchange.status is not None:
-        return "the connection was lost before the answer was whole"
-    return "the connection was lost after the request was sent: the target may have done its work"
+        return failure_text("lost_in_answer")
+    return failure_text("lost_after_sending")
 
 
 def _of_dial(undialled: Undialled, exchange: HttpExchange) -> tuple[str, str]:
     error, where = undialled.error, exchange.address
     if isinstance(error, ssl.SSLError):
-        return "tls", f"TLS failed: {error}"
+        return "tls", failure_text("tls_failed", error=str(error))
     if isinstance(error, TimeoutError):
-        return "connect_timeout", f"{where} does not answer"
+        return "connect_timeout", failure_text("no_answer_of", where=where)
+    if error.errno == errno.ECONNREFUSED:
+        return "connection_refused", failure_text("refused", where=where)
     if error.errno in _REFUSED:
         return "connection_refused", f"{where}: {os.strerror(error.errno)}"
-    return "connection_refused", f"{where} cannot be reached: {error}"
+    return "connection_refused", failure_text("unreachable", where=where, error=str(error))
 
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -367,7 +365,7 @@ class HttpTarget:
             await self._send(pool, assignment, request, exchange, deadline)
             if exchange.status not in REDIRECTS:
                 return
-        raise BadRedirect(f"more than {MOST_HOPS} redirects")
+        raise BadRedirect(failure_text("too_many_redirects", most=MOST_HOPS))
 
     def _check_redirect(self, wire: HttpConnection, exchange: HttpExchange) -> None:
         """BlockedAddress, and the connection dropped, if a redirect leads where none may."""

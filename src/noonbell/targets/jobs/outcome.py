@@ -21,6 +21,7 @@ import msgspec
 
 from noonbell.errors import Fail, InvalidArgument
 from noonbell.model.attempt import Outcome, OutcomeKind
+from noonbell.model.failure_text import failure_text, said_by
 
 SUCCESS: Final = Outcome(kind=OutcomeKind.SUCCESS)
 """Without a result: what most runs end with."""
@@ -42,7 +43,7 @@ def returned(value: Any) -> Outcome:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
         return _failure(
             "invalid_result",
-            f"the handler returned a {type(value).__name__} that JSON cannot hold: {error}",
+            failure_text("result_not_json", type=type(value).__name__, error=str(error)),
             type=type(value).__name__,
         )
 
@@ -53,7 +54,7 @@ def encoded(result: bytes) -> Outcome:
 
 def raised(error: BaseException) -> Outcome:
     if isinstance(error, Fail):
-        return _failure("fail", error.message or "the handler said that it failed", **_json(error.details))
+        return _failure("fail", error.message or failure_text("handler_failed"), **_json(error.details))
     return _failure("error", _said(error), type=_type(error), traceback=_trace(error))
 
 
@@ -64,32 +65,33 @@ def gathering() -> Outcome:
 
 def unfit(error: InvalidArgument) -> Outcome:
     """The payload is not what the handler's signature asks for."""
-    return _failure("invalid_payload", f"the payload does not fit: {error.message}", fields=_json(error.details))
+    return _failure("invalid_payload", failure_text("payload_unfit", error=error.message), fields=_json(error.details))
 
 
 def unknown(job_type: str | None) -> Outcome:
-    return _failure("error", f"this worker has no handler for job type {job_type!r}")
+    return _failure("error", failure_text("no_handler", type=repr(job_type)))
 
 
 def timed_out(seconds: float, late: float = 0.0) -> Outcome:
     """`late`: for this many seconds after its time was over, a blocked event loop kept it from being ended."""
-    why = f", and could not be ended: the event loop was blocked for over {late:.1f} s" if late else ""
-    return _failure("timeout", f"it took longer than {seconds:g} s{why}")
+    if late:
+        return _failure("timeout", failure_text("took_longer_blocked", seconds=f"{seconds:g}", late=f"{late:.1f}"))
+    return _failure("timeout", failure_text("took_longer", seconds=f"{seconds:g}"))
 
 
 def crashed(status: int | None) -> Outcome:
     """`status` is the process's return code: below zero, the signal that killed it."""
     if status is None:
-        return _failure("crash", "its process ended without a word")
+        return _failure("crash", failure_text("process_ended"))
     if status >= 0:
-        return _failure("crash", f"its process ended with exit code {status}", exit_code=status)
+        return _failure("crash", failure_text("process_exit", code=status), exit_code=status)
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-    hint = ", as the system does when memory runs out" if -status == signal.SIGKILL else ""
-    return _failure("crash", f"its process was killed by {name}{hint}", signal=name)
+    code = "process_killed_memory" if -status == signal.SIGKILL else "process_killed"
+    return _failure("crash", failure_text(code, signal=name), signal=name)
 
 
 def unready(problem: str) -> Outcome:
-    return _failure("error", f"its process could not get ready: {problem}")
+    return _failure("error", failure_text("process_not_ready", error=problem))
 
 
 def clean(text: str) -> str:
@@ -102,7 +104,7 @@ def _failure(kind: str, message: str, **details: Any) -> Outcome:
         kind=OutcomeKind.FAILURE,
         failure=kind,
         error_message=clean(message)[:_LONGEST_MESSAGE],
-        error_details={**details, "kind": kind},
+        error_details={**details, "kind": kind, **said_by(message, lambda text: clean(text)[:_LONGEST_MESSAGE])},
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.store.builders import details_of
 from noonbell.model.run import RunStatus
 from noonbell.model.task import RetryPolicy
 from noonbell.targets.jobs.handler import Handler, HandlerKind
@@ -165,7 +166,7 @@ async def test_a_sandbox_that_is_killed_from_outside_fails_only_its_attempt(benc
     run_id = await bench.publish({"file": str(file)}, job_type="spin", retry_policy=NO_RETRY)
     os.kill(int(await written(file)), signal.SIGKILL)
     ended = await bench.end_of(run_id)
-    assert (ended.status, ended.error_details) == (RunStatus.FAILED, {"kind": "crash", "signal": "SIGKILL"})
+    assert (ended.status, details_of(ended)) == (RunStatus.FAILED, {"kind": "crash", "signal": "SIGKILL"})
 
 
 async def test_an_app_that_cannot_be_imported_is_a_clear_failure(bench):

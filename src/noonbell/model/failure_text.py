@@ -1,0 +1,122 @@
+"""What went wrong with an attempt, where Noonbell itself says so: a code with its facts, and the English sentence.
+
+The sentence is stored as the error message, for logs and for programs. The code and the facts are stored beside it, as `said` of the error's
+details, so that whoever reads it later has it in their own language: `failure.CODE` of the catalogues (`service.translation`).
+What a target, a handler or a library says in its own words is a fact, or a plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+SAID: Final = "said"
+"""The field of `error_details`."""
+
+TEXTS: Final[Mapping[str, str]] = {
+    "lost": "worker {worker} was lost: its lease ran out",
+    "no_callback": "no callback within {seconds} s",
+    "took_longer": "it took longer than {seconds} s",
+    "took_longer_hangs": (
+        "it took longer than {seconds} s, and its worker could not end it: the handler blocks the event loop (the run's log says so),"
+        " or goes on although it was canceled"
+    ),
+    "took_longer_blocked": (
+        "it took longer than {seconds} s, and could not be ended: the event loop was blocked for over {late} s"
+    ),
+    "worker_stopped": "the worker had to stop; at most once forbids another attempt",
+    "not_stored": "the outcome could not be stored: {error}",
+    "no_target": "this worker has no target for {kind} tasks",
+    "callback_said_failed": "the callback said FAILED",
+    "worker_said": "the worker said {word}",
+    "handler_failed": "the handler said that it failed",
+    "result_not_json": "the handler returned a {type} that JSON cannot hold: {error}",
+    "payload_unfit": "the payload does not fit: {error}",
+    "no_handler": "this worker has no handler for job type {type}",
+    "process_ended": "its process ended without a word",
+    "process_exit": "its process ended with exit code {code}",
+    "process_killed": "its process was killed by {signal}",
+    "process_killed_memory": "its process was killed by {signal}, as the system does when memory runs out",
+    "process_not_ready": "its process could not get ready: {error}",
+    "supervisor_ended": "its supervisor ended without a word",
+    "too_many_processes": "it had more processes than max_processes of the worker's file allows",
+    "command_killed": "it was killed by {signal}",
+    "command_no_code": "it ended without an exit code",
+    "command_exit": "it ended with exit code {code}",
+    "step_failed": "step {names} failed",
+    "step_failed_why": "step {names} failed: {error}",
+    "steps_failed": "the steps {names} failed",
+    "many_steps_failed": "the steps {names} and {more} more failed",
+    "answered": "the target answered {status}",
+    "answered_own_api": (
+        "the target answered {status}: it is the API of the Noonbell that runs this task, which refuses calls of its own runs without a"
+        " token. `noonbell token create --role operator --name NAME` makes one; give it to the task: --header 'Authorization: Bearer"
+        " TOKEN'"
+    ),
+    "answer_too_large": "the answer is larger than executor.max_body_bytes",
+    "no_connection": "no connection within executor.connect_timeout",
+    "no_answer_of": "{where} does not answer",
+    "no_whole_answer": "no whole answer within {seconds} s",
+    "lost_in_answer": "the connection was lost before the answer was whole",
+    "lost_after_sending": "the connection was lost after the request was sent: the target may have done its work",
+    "not_http": "the answer is not HTTP: {error}",
+    "broken_body": "the body is broken: {error}",
+    "tls_failed": "TLS failed: {error}",
+    "refused": "{where}: Connection refused",
+    "unreachable": "{where} cannot be reached: {error}",
+    "no_such_host": "{host} cannot be resolved: {error}",
+    "port_denied": "port {port} is that of another protocol: dialling it is denied",
+    "address_denied": "{address}: {error}; executor.allow_networks can allow it",
+    "redirect_inside": "{address}: a redirect from {origin} may not lead further inside",
+    "scheme_denied": "scheme {scheme} is not allowed: only http and https",
+    "redirect_without_location": "{status} without a Location",
+    "too_many_redirects": "more than {most} redirects",
+    "no_broker_answer": "no answer from the broker within {seconds} s",
+    "no_consumer_answer": "no answer from the consumer within {seconds} s",
+    "consumer_failed": "the consumer says that it failed",
+    "lost_before_broker": "the connection was lost before the broker's answer, so it may have the message",
+    "lost_before_broker_why": (
+        "the connection was lost before the broker's answer, so it may have the message: {error}"
+    ),
+    "credentials_refused": "{where} refuses the credentials: {error}",
+    "connection_not_taken": "{where} refuses the connection: {error}",
+    "no_queue_bound": "no queue is bound for it: {error}",
+    "broker_nacked": "the broker could not take the message (basic.nack)",
+    "broker_refuses": "the broker refuses the message: {error}",
+    "server_refuses": "the server refuses the message: {error}",
+    "no_grpc_answer": "no answer within {seconds} s",
+    "lost_after_call": "the connection was lost after the call was sent: the server may have done its work",
+    "grpc_answered": "the server answered {status}",
+}
+
+
+class FailureText(str):
+    """The English sentence; and how it came about."""
+
+    __slots__ = ("code", "facts")
+
+    code: str
+    facts: dict[str, Any]
+
+    def __new__(cls, code: str, facts: dict[str, Any]) -> Self:
+        made = super().__new__(cls, TEXTS[code].format(**facts))
+        made.code, made.facts = code, facts
+        return made
+
+
+def failure_text(code: str, /, **facts: Any) -> FailureText:
+    return FailureText(code, facts)
+
+
+def said_in(error: Exception) -> str:
+    """The message of an exception, still with its code where it has one."""
+    found = error.args[0] if error.args else None
+    return found if isinstance(found, FailureText) else str(error)
+
+
+def said_by(message: str, conceal: Callable[[str], str] = str) -> dict[str, Any]:
+    """What the details of an error say of its message; nothing of one in a target's own words. `conceal` takes secrets out of facts."""
+    if not isinstance(message, FailureText):
+        return {}
+    facts = {name: conceal(value) if isinstance(value, str) else value for name, value in message.facts.items()}
+    return {SAID: {"code": message.code, "facts": facts}}
