@@ -13,6 +13,7 @@ from integration.support import job, publish_many
 from integration.test_query_plans import PLACES, START, claim, full_scans, hashable, listening
 from noonbell.clock import Instant, ManualClock
 from noonbell.model.rollup import DAY, HOUR, MINUTE, SPANS, Scope, stretch_of
+from noonbell.model.sla import Sla
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 
@@ -75,3 +76,40 @@ async def test_figures_are_added_and_read_without_walking_through_all_of_them(
             if hashable(args):
                 found += [f"{name}: {scan}: {sql[:200]}" for scan in await full_scans(store, sql, args or ())]
     assert found == []
+
+
+async def test_a_sweep_of_service_levels_finds_what_is_due_by_an_index(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    clock = ManualClock(START)
+    store = await opened(plans_url, clock=clock)
+
+    def work(_: Any) -> Work[None]:
+        later = Instant(START + DAY.length)
+        rows = [(n, 1, later, START, later, "alert") for n in range(1, 5_000)]
+        yield InsertMany("sla_watches", ("run_id", "task_id", "at", "due_at", "finish_by", "on_breach"), rows)
+        told = [(n, 1 + n % 50, n, "finish_by", START, START) for n in range(1, 5_000)]
+        yield InsertMany("sla_breaches", ("id", "task_id", "run_id", "rule", "deadline", "breached_at"), told)
+
+    await store._write(work)
+    task = await store.create_task(job("late", sla=Sla(start_within_seconds=1, finish_within_seconds=2)))
+    runs = await publish_many(store, task, 3)
+    monkeypatch.setattr(plans, "BIG", {"sla_watches", "sla_breaches"})
+    await plans.analyse(store)
+    clock.advance(10)
+    steps = {
+        "sweep": lambda: store.sweep_sla(100),
+        "counts": lambda: store.breach_counts([task.id, 7], Instant(0), Instant(START + 1)),
+        "of a run": lambda: store.sla_breaches(10, run_id=runs[0]),
+        "idle": lambda: store.sweep_sla(100),
+    }
+    found = []
+    for name, step in steps.items():
+        async with listening(store, monkeypatch) as heard:
+            await step()
+        assert heard, name
+        for sql, args in heard:
+            if hashable(args):
+                found += [f"{name}: {scan}: {sql[:200]}" for scan in await full_scans(store, sql, args or ())]
+    assert found == []
+    assert len(await store.sla_breaches(10, run_id=runs[0])) == 2

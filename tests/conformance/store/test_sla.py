@@ -24,6 +24,7 @@ from conformance.store.builders import (
     every,
     execute,
     finish,
+    finished,
     http,
     job,
     newest,
@@ -432,6 +433,20 @@ async def test_a_label_brings_its_level_and_an_empty_one_takes_it_away(
     assert [e.task_id for e in told] == [gold.id]
     assert other.sla_of(team.spec) == Sla(start_within_seconds=500)
     assert other.sla_of(free.spec) == Sla()
+
+
+async def test_a_ratio_that_is_no_longer_promised_is_no_longer_broken(store: Store, clock: ManualClock):
+    task = await store.create_task(job(sla=Sla(success_ratio=0.9)))
+    before = await newest(store)
+    await finished(store, task, S.FAILED)
+    await fold_all(store)
+    assert await breaches(store, before) == [("task.sla_breached", "success_ratio")]
+    task = await edit(store, task, sla=None)
+    before = await newest(store)
+    await finished(store, task, S.FAILED)
+    await fold_all(store)
+    await fold_all(store)
+    assert await breaches(store, before) == [("task.sla_recovered", "success_ratio")]
 
 
 async def test_a_run_that_is_published_anew_is_watched_from_its_new_time(store: Store, clock: ManualClock):

@@ -72,7 +72,12 @@ def sla_tasks(limit: int) -> Work[list[Task]]:
 
 
 def sla_breaches(
-    limit: int, *, task_ids: Sequence[int] | None = None, run_id: int | None = None, since: Instant | None = None
+    q: Dialect,
+    limit: int,
+    *,
+    task_ids: Sequence[int] | None = None,
+    run_id: int | None = None,
+    since: Instant | None = None,
 ) -> Work[list[SlaBreach]]:
     """The newest first: all, those of these tasks, or those of a run."""
     conditions, params = ["1 = 1"], dict[str, object](limit=limit)
@@ -80,7 +85,8 @@ def sla_breaches(
         conditions.append("run_id = :run")
         params["run"] = run_id
     if task_ids is not None:
-        conditions.append(f"task_id in ({', '.join(str(int(each)) for each in task_ids) or 'null'})")
+        conditions.append(q.ids("task_id", "tasks"))
+        params["tasks"] = q.pack(list(task_ids))
     if since is not None:
         conditions.append("deadline >= :since")
         params["since"] = since

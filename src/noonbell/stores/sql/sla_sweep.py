@@ -18,7 +18,7 @@ from typing import Any
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.model.rollup import HOUR, Figures, Scope, stretch_of
-from noonbell.model.sla import OnBreach, SlaRule, SlaSwept, SlaWatch
+from noonbell.model.sla import OnBreach, Sla, SlaRule, SlaSwept, SlaWatch
 from noonbell.policy import sla
 from noonbell.policy.sla import Judgement, Miss, RunFacts, Usual
 from noonbell.stores.sql import rollups
@@ -282,23 +282,20 @@ def _skip(q: Dialect, cache: TaskView, task_ids: Collection[int]) -> Work[None]:
 def judge_ratios(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[int]:
     """Of tasks with runs whose figures have just been added up; how many events it wrote. One node at a time does this."""
     tasks = yield from known_tasks(q, cache, task_ids)
-    levels = {task_id: cache.sla_of(each.task.spec) for task_id, each in tasks.items() if each.task.deleted_at is None}
-    wanted = {task_id: level for task_id, level in levels.items() if level is not None}
-    wanted = {task_id: level for task_id, level in wanted.items() if level.success_ratio is not None}
-    if not wanted:
-        return 0
-    standing = yield from q.fetch_by("select task_id, breach_id from sla_ratios", "task_id", wanted)
+    levels = {task_id: cache.sla_of(each.task.spec) or Sla() for task_id, each in tasks.items()}
+    standing = yield from q.fetch_by("select task_id, breach_id from sla_ratios", "task_id", levels)
     broken = {row[0]: row[1] for row in standing}
     now = yield Now()
     told: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for task_id, level in sorted(wanted.items()):
-        if level.success_ratio is None:
+    for task_id, level in sorted(levels.items()):
+        ratio = level.success_ratio
+        if ratio is None and task_id not in broken:
             continue
         figures = yield from figures_of(q, Scope.TASK, str(task_id), now, level.window_length)
-        is_broken = sla.is_broken(level.success_ratio, figures)
+        is_broken = ratio is not None and sla.is_broken(ratio, figures)
         if is_broken is (task_id in broken):
             continue
-        data: dict[str, Any] = {"rule": SlaRule.SUCCESS_RATIO, "ratio": figures.success, "wanted": level.success_ratio}
+        data: dict[str, Any] = {"rule": SlaRule.SUCCESS_RATIO, "ratio": figures.success, "wanted": ratio}
         data |= {"window": level.window, "failed": figures.failed}
         if is_broken:
             ids = yield NewIds(1)
