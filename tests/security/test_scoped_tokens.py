@@ -453,6 +453,19 @@ async def test_the_dashboard_takes_no_token_with_a_scope(role: Role):
         assert "team=a" in told.text
 
 
+async def test_the_scope_of_a_request_ends_with_it_also_on_the_same_connection(world: World):
+    """Sent at once, the second request is begun by the end of the first."""
+    cookie = (await signed_in(world.api))["cookie"]
+    first = f"GET /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: {world.stolen['Authorization']}\r\n\r\n"
+    second = f"GET /tasks HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.api.port)
+    writer.write((first + second).encode())
+    told = (await reader.read()).decode()
+    writer.close()
+    own, page = told.split("HTTP/1.1 200")[1:]
+    assert ("canary" in own, "canary-other-team" in page) == (False, True)
+
+
 # Workers
 
 

@@ -49,6 +49,7 @@ class AccessGuard:
             await self._find_named(request)
 
     async def _check(self, request: Request, endpoint: Endpoint) -> None:
+        request_scope.limit_to(None)  # a request that was pipelined begins in the context of the one before it
         if not self._enabled or endpoint.role is None:
             return
         token = await self._who(request)

@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
 from noonbell.model.access import AuditAction, Role, Token
+from noonbell.service import scope
 from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
 from noonbell.web.sending import sent
@@ -95,6 +96,7 @@ def _dispatch(deps: Deps, here: Mapping[str, PageRoute]) -> Callable[[Request], 
 
 
 async def _answer(ctx: PageContext, page: PageRoute) -> Response:
+    scope.limit_to(None)  # a request that was pipelined begins in the context of the one before it
     if page.method != "GET":
         _check_origin(ctx)
         expect_commands()
