@@ -51,7 +51,7 @@ def navigation(pages: str, decisions: str) -> list[Entry]:
     by_title = dict(zip(parts[1::2], parts[2::2], strict=True))
     by_title["Explanation"], _, besides = by_title["Explanation"].partition("\nBesides:")
     return [
-        {"Noonbell": [{"Documentation": "README.md"}, {"README": "start.md"}, {"简体中文": "start.zh-CN.md"}]},
+        {"Start": [{"Documentation": "README.md"}, {"README": "start.md"}, {"简体中文": "start.zh-CN.md"}]},
         {"Tutorials": entries(by_title["Tutorials"])},
         {"How-to": groups(by_title["How-to"])},
         {"Reference": entries(by_title["Reference"])},
@@ -64,12 +64,16 @@ def navigation(pages: str, decisions: str) -> list[Entry]:
 def groups(table: str) -> list[Entry]:
     """The rows of the how-tos: what they are for, and their pages."""
     rows = [row.strip("|").split("|", 1) for row in table.splitlines() if "](" in row]
-    return [{title.strip().capitalize(): entries(cell)} for title, cell in rows]
+    return [{capital(title.strip()): entries(cell)} for title, cell in rows]
+
+
+def capital(title: str) -> str:
+    return title[0].upper() + title[1:]
 
 
 def entries(text: str) -> list[Entry]:
     found = [(" ".join(each["title"].split()), each["page"]) for each in TITLED.finditer(text)]
-    return [{title[0].upper() + title[1:]: page} for title, page in found]
+    return [{capital(title): page} for title, page in found]
 
 
 def listed(decisions: str) -> list[tuple[str, str]]:
