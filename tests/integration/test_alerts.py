@@ -506,6 +506,18 @@ async def test_apprise_brings_what_webhooks_cannot(quick: Api, hook: Hook):
     assert (told["delivered"], told["error"]) == (False, "the url is none that apprise knows")
 
 
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+def test_addresses_of_mail_dingtalk_and_feishu_are_taken():
+    import apprise
+
+    for url in (
+        "mailto://ops:secret@mail.example.com?to=team@example.com",
+        f"dingtalk://{'a' * 64}/",
+        f"feishu://{'a' * 36}/",
+    ):
+        assert apprise.Apprise().add(url), url
+
+
 @pytest.fixture
 async def quick() -> AsyncIterator[Api]:
     async with serving("memory://") as api:

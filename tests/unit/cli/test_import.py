@@ -210,6 +210,14 @@ def test_where_output_goes_is_no_part_of_a_name(command, name):
     assert entry.task["name"] == name
 
 
+def test_a_catchup_limit_of_0_is_fire_now_and_the_change_is_named():
+    row = {"name": "a", "target_url": "http://h/", "cron_expr": "0 0 2 * * *"}
+    (entry,) = cronjob.read_cronjob([{**row, "misfire_policy": "CATCH_UP_LIMITED", "catchup_limit": 0}])
+    assert entry.task["misfire_policy"] == "FIRE_NOW"
+    assert "catchup_limit" not in entry.task
+    assert entry.changes == ["catchup_limit 0 was no limit there; FIRE_NOW says so here"]
+
+
 def test_a_page_of_its_api_is_read_as_well():
     page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
     first, second = cronjob.read_cronjob(page)

@@ -27,6 +27,13 @@ def test_a_status_is_reached_from_exactly_the_ones_that_the_contract_names(statu
     assert {origin for origin, onward in TRANSITIONS.items() if status in onward} == FROM[status]
 
 
+def test_the_statuses_are_the_eleven_of_document_002():
+    assert {str(status) for status in RunStatus} == {
+        *("SCHEDULED", "RUNNING", "SUCCESS", "FAILED", "TIMEOUT", "RETRYING", "CALLBACK_PENDING", "CALLBACK_SUCCESS"),
+        *("FAILED_TIMEOUT", "CANCELED", "SKIPPED"),
+    }
+
+
 def test_every_status_has_its_row():
     assert list(TRANSITIONS) == list(RunStatus)
 
