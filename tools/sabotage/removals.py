@@ -1208,12 +1208,18 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("D2", "PostgreSQL settles with any token", "stores/postgres_fast.py"),
-        *('"l.flags + 0 = 0 and l.gate is null")', '"l.gate is null").replace("l.token + 0 = s.token", "true")'),
+        *(
+            'l.gate is null and {NO_EDGE}")\n',
+            'l.gate is null and {NO_EDGE}").replace("l.token + 0 = s.token", "true")\n',
+        ),
         f"{SETTLE}::test_the_same_worker_with_an_old_token_cannot_settle",
     ),
     _cut(
         *("D2", "PostgreSQL settles with any token behind a limit", "stores/postgres_fast.py"),
-        *("{numbered(SETTLED, 1)}{_FREED}", "{numbered(SETTLED.replace('l.token + 0 = s.token', 'true'), 1)}{_FREED}"),
+        *(
+            "{numbered(_SETTLE_COUNTED, 1)}{_FREED}",
+            "{numbered(_SETTLE_COUNTED.replace('l.token + 0 = s.token', 'true'), 1)}{_FREED}",
+        ),
         f"{SETTLE}::test_the_same_worker_with_an_old_token_cannot_settle",
     ),
     _both(
@@ -1319,7 +1325,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("D10", "the end of a step does not move its flow on in its transaction", "stores/sql/finish.py"),
-        *("end = yield from flows.advance(q, cache, now, parent_id, statuses)", "end = None"),
+        *("over = yield from flows.advance(q, cache, now, by_flow)", "over = []"),
         f"{FLOWS}::test_two_nodes_settle_the_steps_of_one_flow",
         f"{FLOWS}::test_a_foreach_has_a_run_for_each_item",
     ),
