@@ -55,7 +55,11 @@ def test_a_node_carries_out_grpc_tasks_flows_and_callbacks(node: ServerNode, bel
     node.ask("PATCH", f"/tasks/{task}", {"grpc": {**shown["grpc"], "method": "bell.v1.Bell/Ends"}})
     assert node.ask("GET", f"/tasks/{task}")["grpc"]["method"] == "bell.v1.Bell/Ends"
     failed = node.wait_for_run(node.trigger(task, payload={"name": "NOT_FOUND"}), "FAILED")
-    assert failed["error_details"] == {"kind": "grpc_not_found", "grpc_status": "NOT_FOUND"}
+    details = failed["error_details"]
+    assert (details["kind"], details["grpc_status"], details["said"]["code"]) == (
+        *("grpc_not_found", "NOT_FOUND"),
+        "grpc_answered",
+    )
 
     flow = node.create(
         name="flow",
