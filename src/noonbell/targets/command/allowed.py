@@ -22,6 +22,7 @@ import msgspec
 from noonbell import yaml_text
 from noonbell.errors import InvalidArgument, SettingsError
 from noonbell.fields import meta, read
+from noonbell.model.failure_text import failure_text
 from noonbell.model.task import TaskSpec
 
 SHELL: Final = "/bin/sh"
@@ -163,9 +164,9 @@ class Allowed:
 
     def _program(self, program: str) -> str:
         if not program.startswith("/") or os.path.normpath(program) != program:
-            raise NotAllowed(f"{program!r} is no absolute path; a program is named by its whole path")
+            raise NotAllowed(failure_text("program_no_path", program=repr(program)))
         if not self._is_any and _place(program) not in {_place(each) for each in self.file.programs}:
-            raise NotAllowed(f"{program} is not among the programs that {self.name} allows")
+            raise NotAllowed(failure_text("program_not_listed", program=program, file=self.name))
         real = os.path.realpath(program)
         if not self._is_any:
             self._check_owner(real)
@@ -183,19 +184,19 @@ class Allowed:
     def _directory(self, cwd: str) -> str:
         real = os.path.realpath(cwd)
         if not cwd.startswith("/") or os.path.normpath(cwd) != cwd:
-            raise NotAllowed(f"cwd {cwd!r} is no absolute path")
+            raise NotAllowed(failure_text("cwd_no_path", cwd=repr(cwd)))
         roots = self.file.cwd
         if roots is not None and cwd != "/" and not any(_is_below(real, os.path.realpath(root)) for root in roots):
-            raise NotAllowed(f"cwd {cwd} is outside of the directories that {self.name} allows")
+            raise NotAllowed(failure_text("cwd_outside", cwd=cwd, file=self.name))
         return real
 
     def _user(self, user: str | None) -> str | None:
         if user is None:
             return None
         if user not in self.file.users:
-            raise NotAllowed(f"user {user!r} is not among the users that {self.name} allows")
+            raise NotAllowed(failure_text("user_not_listed", user=repr(user), file=self.name))
         if os.geteuid() != 0:
-            raise NotAllowed(f"user {user!r} cannot be taken: the worker is not root")
+            raise NotAllowed(failure_text("user_not_root", user=repr(user)))
         return user
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -203,11 +204,11 @@ class Allowed:
             if "\x00" in name or "\x00" in value or "=" in name or not name:
                 raise NotAllowed("has a variable that no environment can hold")
             if name.startswith("NOONBELL_"):
-                raise NotAllowed(f"variable {name} is set for each run, and by no task")
+                raise NotAllowed(failure_text("variable_of_runs", name=name))
             if self.file.env is not None and name not in self.file.env:
-                raise NotAllowed(f"variable {name} is not among those that {self.name} allows")
+                raise NotAllowed(failure_text("variable_not_listed", name=name, file=self.name))
             if self.file.env is None and changes_code(name):
-                raise NotAllowed(f"variable {name} can make a program run something else; {self.name} does not name it")
+                raise NotAllowed(failure_text("variable_changes_code", name=name, file=self.name))
         return dict(env)
 
 

@@ -35,7 +35,7 @@ from noonbell.engine.attempt_runner import Deadlines
 from noonbell.errors import InvalidState, StoreUnavailable
 from noonbell.masking import is_harmless_variable
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.failure_text import failure_text, said_by
+from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.run import idempotency_key_of
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
@@ -90,7 +90,7 @@ class CommandTarget:
         try:
             plan = self._allowed.plan(spec, env)
         except NotAllowed as refusal:
-            return _failure("command_not_allowed", str(refusal), hidden)
+            return _failure("command_not_allowed", said_in(refusal), hidden)
         reports = AttemptReports(self._scribe, assignment.lease)
         failpoint.hit("K29")
         try:
