@@ -42,6 +42,7 @@ def success(lease: Lease) -> Settlement:
         task_version=lease.task_version,
         plain=lease.plain,
         counted=lease.counted,
+        in_flow=lease.in_flow,
     )
 
 

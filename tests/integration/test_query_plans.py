@@ -19,11 +19,12 @@ from noonbell.model.attempt import Precondition, Settlement, SettleResult, Trans
 from noonbell.model.join import After, Upstream
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Lease, Origin, RunStatus
-from noonbell.model.task import RateLimit, Task
+from noonbell.model.task import RateLimit, Task, TaskSpec
+from noonbell.model.task import Step as StepOfFlow
 from noonbell.stores.blocking import Blocker
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.sql.rows import SPEC
-from noonbell.stores.sql.statement import InsertMany, Work
+from noonbell.stores.sql.statement import InsertMany, NewIds, Now, Work
 from noonbell.stores.sql.store import SqlStore
 
 pytestmark = pytest.mark.bare_database
@@ -540,3 +541,68 @@ async def test_what_is_written_by_a_plan_that_is_kept_is_as_durable_as_the_rest(
     async with store._keeping_plans.acquire() as connection:
         kept = await connection.fetchval("show synchronous_commit")
     assert [(kept,)] == await store.fetch("show synchronous_commit")
+
+
+def chain(length: int) -> tuple[StepOfFlow, ...]:
+    needs: list[tuple[str, ...]] = [(), *((f"s{number}",) for number in range(length - 1))]
+    return tuple(
+        StepOfFlow(id=f"s{number}", needs=need, job_type="work", payload={}) for number, need in enumerate(needs)
+    )
+
+
+async def test_every_plan_that_is_kept_for_steps_of_flows_finds_each_row_by_its_key(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    await execute(store, "analyze")
+    task = await store.create_task(TaskSpec(name="flow", steps=chain(6), queue="default"))
+    await store.publish([Publication(task_id=task.id)])
+    request = ClaimRequest(worker_id="w", queues=("default",), max=10)
+    leases = (await store.claim(request)).leases
+    while leases:
+        answers, claimed = await store.settle_and_claim([success(lease) for lease in leases], request)
+        assert answers == [SettleResult.DONE]
+        leases = claimed.leases
+    assert isinstance(store, PostgresStore)
+    assert store._keeping_plans is not None
+    looked_at = 0
+    async with store._keeping_plans.acquire() as connection:
+        kept = await connection.fetch(
+            "select name, statement, cardinality(parameter_types) from pg_prepared_statements where generic_plans > 1"
+        )
+        for name, statement, count in kept:
+            arguments = f"({', '.join(['null'] * count)})" if count else ""
+            lines = await connection.fetch(f"explain (costs off) execute {name}{arguments}")
+            plan = "\n".join(str(line[0]) for line in lines)
+            looked_at += any(table in statement for table in ("flow_steps", "live_leased", "live_rest"))
+            for scan in ("Seq Scan", "Bitmap", "Hash Join", "Merge Join"):
+                assert scan not in plan, f"{statement}\n{plan}"
+    assert looked_at >= 4
+
+
+async def test_a_step_of_a_chain_costs_few_statements_and_many_chains_cost_no_more(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    assert isinstance(store, PostgresStore)
+    sent: list[str] = []
+    do = store._do
+
+    async def counted(connection: Any, statement: Any) -> Any:
+        if not isinstance(statement, NewIds | Now):
+            sent.append(type(statement).__name__)
+        return await do(connection, statement)
+
+    store._do = counted  # type: ignore[method-assign]
+    task = await store.create_task(TaskSpec(name="flow", steps=chain(5), queue="default", max_concurrency=None))
+    request = ClaimRequest(worker_id="w", queues=("default",), max=100)
+    most = []
+    for flows in (1, 40):
+        await store.publish([Publication(task_id=task.id)] * flows)
+        leases = (await store.claim(request)).leases
+        trips = []
+        while leases:
+            assert len(leases) == flows
+            sent.clear()
+            answers, claimed = await store.settle_and_claim([success(lease) for lease in leases], request)
+            assert set(answers) == {SettleResult.DONE}
+            leases = claimed.leases
+            trips.append(len(sent))
+        most.append(max(trips[1:-1]))  # the first learns the version, the last ends the flows
+    assert most == [5, 5]
