@@ -206,7 +206,7 @@ class _Rendering:
     def made(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._filled(value) if "{{" in value else value
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):  # most are dicts, which takes less to find out
             return {name: self.made(each) for name, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.made(each) for each in value]

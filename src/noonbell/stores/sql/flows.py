@@ -92,6 +92,7 @@ class _Flow:
 
     parent: Live
     version: FlowVersion
+    plan: FlowPlan
     now: Instant
     scheduled_time: Instant
     priority: int
@@ -123,10 +124,6 @@ class _Flow:
     def task(self) -> Task:
         return self.version.task
 
-    @property
-    def plan(self) -> FlowPlan:
-        return self.version.plan
-
     def put(self, state: StepState) -> None:
         self.states[state.step_id] = state
         self.changed[state.step_id] = None
@@ -137,6 +134,8 @@ class _Flow:
 
     def scope(self, paths: Collection[ValuePath]) -> dict[str, Any]:
         """What these paths can read. InputError for a result that cannot be read."""
+        if not paths:
+            return {}
         steps: dict[str, dict[str, Any]] = {}
         for path in paths:
             if path.step is None or path.step not in self.states:
@@ -284,6 +283,7 @@ def _load(
             _Flow(
                 parent=parent,
                 version=flow_version,
+                plan=flow_version.plan,
                 now=now,
                 scheduled_time=Instant(scheduled_time),
                 priority=priority,
@@ -446,9 +446,12 @@ def _take_turns(q: Dialect, turns: Sequence[_Names]) -> Work[list[_Names]]:
         if ready:
             wanted.append((flow, planned, over))
     yield from _read_payloads(q, [flow for flow, planned, _ in wanted if any(one.reads_payload for one in planned)])
-    yield from _read_results(
-        q, [(flow, {path for one in planned for path in one.decides_by | one.given}) for flow, planned, _ in wanted]
-    )
+    reading = [
+        (flow, {path for one in planned for path in one.decides_by | one.given})
+        for flow, planned, _ in wanted
+        if any(one.decides_by or one.given for one in planned)
+    ]
+    yield from _read_results(q, reading)
     for flow, planned, over in wanted:
         for one in planned:
             yield from _take_turn(q, flow, one)
@@ -460,7 +463,7 @@ def _take_turns(q: Dialect, turns: Sequence[_Names]) -> Work[list[_Names]]:
 def _take_turn(q: Dialect, flow: _Flow, planned: PlannedStep) -> Work[None]:
     step, state = planned.step, flow.states[planned.step.id]
     try:
-        scope = flow.scope(planned.decides_by) if planned.decides_by else {}
+        scope = flow.scope(planned.decides_by)
         if planned.condition is not None and not planned.condition.evaluate(scope):
             flow.put(flows.skipped(state, StepReason.CONDITION, flow.now))
             return
@@ -526,8 +529,11 @@ def _read_items(flow: _Flow, step_id: str, first: int, count: int) -> Work[list[
 def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: int | None) -> NewRun:
     """One run of a step, its input rendered. InputError where that cannot be done."""
     task, step = flow.version.task_of(planned)
-    payload = flow.payload if step.payload is None else placeholders.render(step.payload, scope)
-    values = placeholders.gather(planned.http_texts, scope)
+    payload = flow.payload if step.payload is None else step.payload
+    values = None
+    if planned.given:
+        payload = payload if step.payload is None else placeholders.render(payload, scope)
+        values = placeholders.gather(planned.http_texts, scope)
     new_run = NewRun(
         task=task,
         origin=Origin.FLOW,
