@@ -436,6 +436,21 @@ def test_what_is_not_there_is_named_with_what_is_near(noonbell, target):
     assert noonbell("run", "list", "--task", "nightly").code == 0
 
 
+def test_a_backfill_is_made_in_parts_and_shows_how_far_it_is(noonbell):
+    noonbell("task", "create", "nightly", "--job", "report", "--cron", "* * * * *")
+    stretch = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T23:59:00Z")
+    shown = noonbell("task", "backfill", "nightly", *stretch, "--dry-run")
+    assert (shown.code, len(shown.out.splitlines())) == (0, 2881)
+    assert shown.out.splitlines()[-1] == "2880 slots (nothing was written)"
+    made = noonbell("task", "backfill", "nightly", *stretch)
+    assert (made.code, made.out) == (0, "2880 runs made, 0 slots had been filled before\n")
+    assert made.err.split("\n")[0].endswith(" 25 %"), "a line for each quarter where there is no terminal"
+    again = json.loads(noonbell("task", "backfill", "nightly", *stretch, "-o", "json").out)
+    assert (again["count"], again["created"], again["existing"]) == (2880, 0, 2880)
+    refused = noonbell("task", "backfill", "nightly", "--from", "yesterday")
+    assert (refused.code, "from" in refused.err) == (1, True)
+
+
 def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
     assert "'htp'; did you mean 'http'?" in noonbell("queue", "pause", "htp").err
     assert noonbell("queue", "pause", "http").err == "paused http\n"

@@ -12,7 +12,17 @@ import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
 from noonbell.cli.options import confirm, interval, span_option, text_of, zone_hint
-from noonbell.cli.output import coloured, explained, fields, next_fire, output_option, show_list, show_one, talk
+from noonbell.cli.output import (
+    ProgressBar,
+    coloured,
+    explained,
+    fields,
+    next_fire,
+    output_option,
+    show_list,
+    show_one,
+    talk,
+)
 from noonbell.cli.root import NounGroup
 from noonbell.cli.run import list_runs, trigger_command
 from noonbell.errors import InvalidArgument
@@ -231,6 +241,62 @@ def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, force: boo
     for task_id, task in found.items():
         remote.call("DELETE", f"/tasks/{task_id}", query=flags)
         talk(f"deleted {task['name']}")
+
+
+@task_command.command("backfill")
+@click.argument("task", shell_complete=complete)
+@click.option("--from", "since", metavar="TIME", required=True, help="The first slot, such as 2026-11-14T00:00:00Z.")
+@click.option("--to", "until", metavar="TIME", help="The last slot [now].")
+@click.option("--payload", metavar="JSON", help="In place of the task's payload.")
+@click.option("--priority", metavar="N", type=int, help="In place of the task's; higher first.")
+@click.option(
+    "--if-finished",
+    type=click.Choice(["keep", "rerun", "rerun_failed", "rerun_succeeded"]),
+    help="What becomes of slots that were filled before [keep].",
+)
+@click.option("--dry-run", is_flag=True, help="Only list the slots.")
+@output_option
+def backfill(
+    task: str, since: str, until: str | None, payload: str | None, priority: int | None, output: str, **given: Any
+) -> None:
+    """Run a task for the slots of a stretch of the past, each once however often this is called."""
+    asked = {"to": until, "priority": priority, "limit": _SLOTS, **given}
+    if payload is not None:
+        asked["payload"] = json_of(payload, "--payload")
+    asked = {name: value for name, value in asked.items() if value is not None}
+    remote, path = Remote.of_environment(), f"/tasks/{task_segment(task)}/backfill"
+    whole: dict[str, Any] = {"count": 0, "slots": [], "created": 0, "existing": 0, "refused": 0}
+    following: str | None = since
+    with ProgressBar() as bar:
+        while following is not None:
+            done = remote.post(path, {**asked, "from": following})
+            for name in whole:
+                whole[name] += done[name]
+            following = done["next_from"]
+            if following is not None:
+                bar.move(_part(following, since, until))
+    show_one(whole, output, name="count", lines=lambda whole: _filled(whole, dry_run=bool(given["dry_run"])))
+
+
+_SLOTS: Final = 1_000
+"""That one call fills, so that the bar moves and no transaction is long."""
+
+
+def _part(reached: str, since: str, until: str | None) -> float:
+    from datetime import datetime
+
+    from noonbell.clock import SystemClock, to_datetime
+
+    first, here = datetime.fromisoformat(since.upper()), datetime.fromisoformat(reached)
+    last = to_datetime(SystemClock().now()) if until is None else datetime.fromisoformat(until.upper())
+    return min(1.0, max(0.0, (here - first) / (last - first)))
+
+
+def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
+    if dry_run:
+        return [*whole["slots"], f"{whole['count']} slots (nothing was written)"]
+    said = f"{whole['created']} runs made, {whole['existing']} slots had been filled before"
+    return [f"{said}, {whole['refused']} were refused at the task's limit" if whole["refused"] else said]
 
 
 @task_command.command("explain")

@@ -22,9 +22,9 @@ import click
 from noonbell.cli.api import Remote
 from noonbell.cli.options import confirm, text_of
 from noonbell.cli.output import ago, cut, output_option, show_one, talk
-from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, say_problems
+from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, exit_code, say_problems
 from noonbell.cli.task import schedule_words
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, NoonbellError
 from noonbell.fields import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -296,15 +296,17 @@ def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
 def diff_command(output: str, **given: Any) -> int:
     """Show what `apply` would change, and what that does to the next slots.
 
-    Exit code 1: there are differences. 2: the files cannot be read, or hold what the server does not take.
+    Exit code 1: there are differences, and nothing else. 2: the files cannot be read, hold what the server does not take, or the
+    server failed.
     """
     try:
         apply = _Apply(**given)
         moves = apply.calendars(dry_run=True)
         found = apply.post(dry_run=True)
-    except InvalidArgument as error:
+    except NoonbellError as error:
         say_problems(error)
-        return EXIT_USAGE
+        code = exit_code(error)
+        return EXIT_USAGE if code == EXIT_FAILED else code
     differs = moves or bool(found["created"] or found["changed"] or found["pruned"])
     if differs or output != "table":
         show_one(found, output, name="dry_run", lines=_lines)
