@@ -446,3 +446,19 @@ async def test_many_triggers_at_once_each_make_one_run(api_everywhere: Api):
     ids = await asyncio.gather(*(api_everywhere.trigger(1) for _ in range(50)))
     assert len(set(ids)) == 50
     assert (await api_everywhere.good("GET", "/runs"))["total"] == 50
+
+
+@pytest.mark.parametrize("body", [{}, {"runs": []}, {"runs": "x"}, {"runs": [None]}, {"runs": [{"task": {}}]}])
+async def test_a_history_that_cannot_be_read_is_refused_by_name(api: Api, body):
+    told = await api.call("POST", "/runs/import", body)
+    assert (told.status, told.code) == (400, "INVALID_ARGUMENT")
+    assert all(name.startswith("runs") for name in told.body["details"])
+
+
+async def test_a_run_of_the_past_does_not_end_before_it_began(api: Api):
+    await api.create()
+    past = {"task": "a", "key": "k", "status": "SUCCESS", "scheduled_time": "2025-10-14T10:05:00Z"}
+    good = {**past, "end_time": "2025-10-14T10:05:01Z"}
+    turned = {**good, "start_time": "2025-10-14T10:05:02Z"}
+    told = await api.call("POST", "/runs/import", {"runs": [good, turned]})
+    assert (told.status, list(told.body["details"])) == (400, ["runs[1].end_time"])
