@@ -187,7 +187,7 @@ def dumb_programs(tmp_path: Path) -> Path:
 
 def test_programs_that_do_not_do_their_work_are_refused(dumb_programs):
     problems = release_check.check_extras(dumb_programs)
-    assert len(problems) == 14
+    assert len(problems) == 16
     assert "asyncpg cannot be imported: there is no such thing" in problems
     assert "there is no such thing" in release_check.check_without_extras(dumb_programs, dumb_programs)[0]
     with pytest.raises(subprocess.CalledProcessError):

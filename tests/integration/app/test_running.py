@@ -7,6 +7,8 @@ import contextlib
 import logging
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
@@ -496,3 +498,33 @@ async def test_connect_and_close_need_no_block_around_the_life_of_an_application
     assert work.publish_sync().outcome == "created"
     app.close_sync()
     app.close_sync()
+
+
+PROGRAM = """
+import logging
+from noonbell import App
+
+logging.basicConfig()
+app = App("shop")
+
+@app.job(retries=0)
+def send(order: int) -> None:
+    raise ValueError(f"order {order} is not paid")
+
+with app.running("memory://"):
+    published = send.publish_sync(order=7)
+    try:
+        published.result_sync(timeout=30)
+    except Exception:
+        print(published.run_id)
+"""
+
+
+def test_a_program_with_basic_config_shows_job_run_error_and_where_it_was_raised():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stderr.splitlines()
+    said = f"run ended: send, run {done.stdout.strip()}, attempt 1, FAILED: ValueError: order 7 is not paid"
+    first = lines.index(f"WARNING:noonbell.runs:{said}")
+    assert lines[first + 1] == "Traceback (most recent call last):"
+    assert any(", in send" in line for line in lines[first:])
+    assert "ValueError: order 7 is not paid" in lines[first + 2 :]

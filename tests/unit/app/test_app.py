@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 
 import pytest
 
 from noonbell import App, Context, Job
+from noonbell.app.embedded import WorkerOptions
 from noonbell.app.signature import Provided
+from noonbell.cli.worker import worker_command
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
+from noonbell.settings import Settings
 from noonbell.targets.jobs.handler import HandlerKind
 
 module_app = App("of the module")
@@ -218,3 +222,11 @@ def test_a_context_can_be_left_out():
         return n
 
     assert [job.signature.wants_context for job in (without, with_it)] == [False, True]
+
+
+def test_the_default_concurrency_is_the_setting_everywhere():
+    usual = Settings().jobs.worker_concurrency
+    assert inspect.signature(App.running).parameters["concurrency"].default is None, "which stands for the setting"
+    assert WorkerOptions().concurrency is None
+    (option,) = (each for each in worker_command.params if each.name == "concurrency")
+    assert f"[{usual}]" in str(getattr(option, "help", ""))
