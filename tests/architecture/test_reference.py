@@ -20,7 +20,9 @@ def load_tool():
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tools")  # it has neighbours, which it finds beside itself when it is started
+        spec.loader.exec_module(module)
     return module
 
 
