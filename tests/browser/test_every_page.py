@@ -96,6 +96,8 @@ async def problems_of(page: Page) -> list[str]:
 
 NOT_SEEN = {
     "/activity.csv",
+    "/oidc",
+    "/oidc-callback",
     "/palette",
     "/runs/{run_id}/download/{what}",
     "/search",

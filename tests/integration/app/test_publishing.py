@@ -284,7 +284,7 @@ def _paused(task: Task) -> TaskChange:
 
 async def test_publishing_without_a_connection_is_refused_with_what_to_do():
     app = shop()
-    with pytest.raises(InvalidState, match=r"async with app\.connected"):
+    with pytest.raises(InvalidState, match=r"app\.connected"):
         await app.jobs["send"].publish(to="a")
 
 

@@ -219,7 +219,8 @@ async def test_other_schemes_are_not_spoken(target, url):
 
 async def test_the_ports_of_other_services_are_not_dialled(target):
     outcome = await target.execute(assignment("http://127.0.0.1:25/"))
-    assert (outcome.failure, outcome.error_details) == ("blocked_address", {"kind": "blocked_address"})
+    said = {"code": "port_denied", "facts": {"port": 25}}
+    assert (outcome.failure, outcome.error_details) == ("blocked_address", {"kind": "blocked_address", "said": said})
 
 
 # Redirects
