@@ -104,7 +104,7 @@ NOT_RUN = {
     },
     "docs/how-to/move-in.md": {
         "noonbell import celery postgresql": "tests/integration/test_importers.py imports from such tables",
-        "noonbell import apscheduler": "tests/unit/cli/test_importers.py imports from a scheduler that is there",
+        "noonbell import apscheduler": "tests/unit/cli/test_importers.py imports from a scheduler and a database that are there",
         "noonbell import xxl-job": "tests/integration/test_importers.py imports from such tables",
         "noonbell import cronjob": "tests/integration/test_importers.py imports from such tables",
         "noonbell import jobs postgresql": "tests/integration/test_importers.py imports from such tables",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from noonbell import when
 from noonbell.cli.importers import (
     KINDS,
     apscheduler,
+    apscheduler_store,
     celery_beat,
     cronjob,
     jobs,
@@ -32,6 +34,7 @@ from noonbell.cli.importers import (
     xxl_job,
 )
 from noonbell.cli.importers.crontab import read_crontab
+from noonbell.cli.importers.database import rows_of
 from noonbell.cli.importers.programs import ProgramOptions
 from noonbell.cli.importers.report import Findings, Refused, checked
 from noonbell.clock import slot_of
@@ -103,9 +106,9 @@ def test_a_trigger_of_apscheduler_names_the_moments_that_it_names(case):
     named = next((name for name in ("week", "year") if case.get("fields", {}).get(name, ["*"]) != ["*"]), None)
     if named is not None:
         with pytest.raises(Refused, match=f"names {named}s"):
-            apscheduler._trigger(trigger_of(case), Findings())
+            apscheduler.schedule_of(trigger_of(case), Findings())
         return
-    found = apscheduler._trigger(trigger_of(case), Findings())
+    found = apscheduler.schedule_of(trigger_of(case), Findings())
     assert moments(found, len(case["moments"]), after=FROM - 1) == case["moments"]
 
 
@@ -281,6 +284,74 @@ def test_jobs_in_memory_are_read_and_pickled_ones_never():
         "misfire_policy": "SKIP",
     }
     assert "no JSON" in odd.refused
+
+
+def database_of(name: str, folder: Path) -> str:
+    """A database as the real system left it."""
+    with sqlite3.connect(folder / f"{name}.db") as link:
+        link.executescript((DATA / f"{name}.sql").read_text())
+    link.close()
+    return f"sqlite:///{folder}/{name}.db"
+
+
+def test_schedules_of_apscheduler_4_name_the_moments_that_it_names(tmp_path):
+    rows = rows_of(database_of("apscheduler4_json", tmp_path), apscheduler_store.QUERIES)
+    now = read_moment("2026-03-02T00:00:00Z")
+    entries = {
+        entry.source: entry for entry in checked(apscheduler_store.read_store(rows["schedules"], rows["tasks"], now))
+    }
+    known = recorded("apscheduler4")
+    assert set(entries) == set(known)
+    refused = {name: entry.refused for name, entry in entries.items() if entry.task is None}
+    assert set(refused) == {"both", "fortnight"}
+    assert "AndTrigger" in refused["both"]
+    assert "(0, 0, 2, 0)" in refused["fortnight"]
+    for name, told in known.items():
+        task = entries[name].task
+        if task is None:
+            continue
+        specs = [{"schedule": each} for each in task.get("schedules", ())] or [task]
+        found = sorted(
+            moment
+            for spec in specs
+            for moment in moments({"timezone": task.get("timezone", "UTC"), **spec}, len(told), after=FROM - 1)
+        )
+        assert found[: len(told)] == told, name
+
+
+def test_what_a_schedule_of_apscheduler_4_says_besides_comes_along(noonbell, tmp_path):
+    code, out, err = noonbell("import", "apscheduler", database_of("apscheduler4_json", tmp_path))
+    assert code == 1
+    assert "12 translated, 2 of them with a change of meaning, 2 refused, 0 left out" in err
+    tasks = {task["name"]: task for task in yaml.safe_load(out)["tasks"]}
+    daily = tasks["weekdays"]
+    assert (daily["payload"], daily["misfire_policy"], daily["misfire_grace_seconds"]) == (
+        {"kind": "daily"},
+        "SKIP",
+        60,
+    )
+    assert daily["job_type"].endswith(":report")
+    assert (tasks["ping"]["status"], tasks["ping"]["payload"]["args"]) == ("DISABLED", ["x"])
+    assert tasks["either"]["jitter_seconds"] == 5
+    assert tasks["last"]["misfire_policy"] == "FIRE_ONCE"
+    assert "the earliest was run there" in err
+
+
+@pytest.mark.parametrize(("name", "reason"), [("pickle", "is a pickle, which is never read"), ("cbor", "is no JSON")])
+def test_pickles_and_cbor_of_apscheduler_4_are_refused(noonbell, tmp_path, name, reason):
+    code, out, err = noonbell("import", "apscheduler", database_of(f"apscheduler4_{name}", tmp_path))
+    assert (code, yaml.safe_load(out)) == (1, {"tasks": []})
+    assert reason in err
+
+
+def test_tables_that_django_celery_beat_made_are_read(noonbell, tmp_path):
+    code, out, err = noonbell("import", "celery", database_of("django_celery_beat", tmp_path))
+    tasks = {task["name"]: task for task in yaml.safe_load(out)["tasks"]}
+    assert (code, list(tasks)) == (1, ["report", "ping", "once"])
+    assert tasks["report"]["cron_expr"] == "30 2 * * MON,TUE,WED,THU,FRI"
+    assert (tasks["report"]["queue"], tasks["report"]["expires_in_seconds"]) == ("reports", 60)
+    assert (tasks["ping"]["status"], tasks["once"]["schedule"]["at"]) == ("DISABLED", "2030-01-01T00:00:00Z")
+    assert "1 refused" in err
 
 
 # The documents' own examples
@@ -529,6 +600,49 @@ READERS = {
     "xxl": lambda row: xxl_job.read_xxl_job([row], {1: "q"}, "Asia/Shanghai"),
     "mscheduler": lambda row: mscheduler.read_mscheduler([row], "settle"),
     "plans": lambda row: plans.read_plans({"plan:msg:s:1": row}, {"plan:msg:s:1": 1e10}),
+    "apscheduler4": lambda row: apscheduler_store.read_store(
+        [row], [{"id": "a", "func": "m:f", "max_running_jobs": 1}], 0
+    ),
+    "apscheduler": lambda row: apscheduler.read_scheduler(
+        SimpleNamespace(_pending_jobs=[(job_of(**row), "default", False)], _jobstores={})
+    ),
+    "celery": lambda row: celery_beat.read_tables(
+        {
+            "tasks": [row],
+            "crontabs": [
+                {
+                    "id": 1,
+                    "minute": "5",
+                    "hour": "*",
+                    "day_of_week": "1",
+                    "day_of_month": "*",
+                    "month_of_year": "*",
+                    "timezone": "UTC",
+                }
+            ],
+            "intervals": [],
+            "clocked": [],
+        },
+        "UTC",
+    ),
+    "systemd": lambda row: systemd.read_timers(
+        [("a.timer", "[Timer]\n" + "".join(f"{name}={value}\n" for name, value in row.items()))],
+        {"a.service": "[Service]\nExecStart=/bin/true\n"},
+        "UTC",
+        COMMANDS,
+    ),
+    "kubernetes": lambda row: kubernetes.read_kubernetes(
+        yaml.safe_dump(
+            json.loads(
+                json.dumps(
+                    {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a"}, "spec": row},
+                    ensure_ascii=False,
+                ).replace("\ud800", "x")
+            )
+        ),
+        "UTC",
+        COMMANDS,
+    ),
 }
 BASES = {
     "cronjob": json.loads(CREATE)
@@ -546,6 +660,47 @@ BASES = {
         "payload": {},
     },
     "xxl": XXL,
+    "apscheduler4": {
+        "id": "a",
+        "task_id": "a",
+        "trigger": '{"_apscheduler_json": ["apscheduler.triggers.date:DateTrigger", {"run_time": "2030-01-01T00:00:00+00:00"}]}',
+        "args": "[]",
+        "kwargs": "{}",
+        "paused": False,
+        "coalesce": "latest",
+        "misfire_grace_time": None,
+        "max_jitter": None,
+        "next_fire_time": 1,
+    },
+    "apscheduler": {"id": "a", "name": "a", "kwargs": {}, "args": [], "max_instances": 1, "misfire_grace_time": 1},
+    "celery": {
+        "id": 1,
+        "name": "a",
+        "task": "t",
+        "args": "[]",
+        "kwargs": "{}",
+        "queue": None,
+        "headers": "{}",
+        "priority": None,
+        "expire_seconds": None,
+        "enabled": True,
+        "description": "",
+        "crontab_id": 1,
+        "interval_id": None,
+        "clocked_id": None,
+        "solar_id": None,
+    },
+    "systemd": {"OnCalendar": "daily", "Persistent": "true", "RandomizedDelaySec": "5m", "OnUnitActiveSec": ""},
+    "kubernetes": {
+        "schedule": "5 4 * * *",
+        "timeZone": "UTC",
+        "suspend": False,
+        "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 100,
+        "jobTemplate": {
+            "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "b", "command": ["/bin/true"]}]}}}
+        },
+    },
     "mscheduler": {
         "key": "a",
         "params": {},

@@ -1,6 +1,7 @@
-"""APScheduler 3: a scheduler object of your own module, named as MODULE:OBJECT, and imported as your program imports it.
+"""APScheduler 3: a scheduler object of your own module, named as MODULE:OBJECT, and imported as your program imports it; and
+APScheduler 4: its database (`apscheduler_store`).
 
-Its jobs in memory are read. Those in a database, Redis or MongoDB are pickles, and a pickle is a program: they are never
+Jobs of version 3 in memory are read. Those in a database, Redis or MongoDB are pickles, and a pickle is a program: they are never
 read, and the report names each such store. To bring them over, add them to a scheduler in memory and name that one.
 """
 
@@ -18,7 +19,9 @@ from typing import Any, Final
 import click
 
 from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
+from noonbell.cli.importers.database import is_database, rows_of
 from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.clock import SystemClock
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
@@ -49,8 +52,8 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
     task: dict[str, Any] = {
         "name": str(job.name) if job.id == "" or len(str(job.id)) == 32 else str(job.id),
         "job_type": str(reference),
-        **_trigger(job.trigger, found),
-        **_payload(job, found),
+        **schedule_of(job.trigger, found),
+        **payload_of(list(getattr(job, "args", ())), dict(getattr(job, "kwargs", {})), found),
         "retry_policy": {"max_retries": 0},
     }
     most = getattr(job, "max_instances", 1)
@@ -69,8 +72,7 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
     return task
 
 
-def _payload(job: Any, found: Findings) -> dict[str, Any]:
-    args, kwargs = list(getattr(job, "args", ())), dict(getattr(job, "kwargs", {}))
+def payload_of(args: list[Any], kwargs: dict[str, Any], found: Findings) -> dict[str, Any]:
     try:
         json.dumps([args, kwargs], allow_nan=False)
     except (TypeError, ValueError):
@@ -81,8 +83,8 @@ def _payload(job: Any, found: Findings) -> dict[str, Any]:
     return {"payload": {"args": args, "kwargs": kwargs}}
 
 
-def _trigger(trigger: Any, found: Findings) -> dict[str, Any]:
-    match type(trigger).__name__:
+def schedule_of(trigger: Any, found: Findings) -> dict[str, Any]:
+    match _kind(trigger):
         case "CronTrigger":
             return {**_cron(trigger), **_bounds(trigger, found)}
         case "IntervalTrigger":
@@ -95,8 +97,12 @@ def _trigger(trigger: Any, found: Findings) -> dict[str, Any]:
             raise Refused(f"its trigger is a {other}, which is not known here")
 
 
+def _kind(trigger: Any) -> str:
+    return str(getattr(trigger, "kind", None) or type(trigger).__name__)
+
+
 def _any_of(trigger: Any, found: Findings) -> dict[str, Any]:
-    parts = [_trigger(each, found) for each in trigger.triggers]
+    parts = [schedule_of(each, found) for each in trigger.triggers]
     zones = {part.get("timezone", "UTC") for part in parts}
     if len(zones) != 1 or any({"start_at", "end_at", "jitter_seconds"} & part.keys() for part in parts):
         raise Refused("joins triggers with zones or bounds of their own; make a task of each")
@@ -112,7 +118,7 @@ def _bounds(trigger: Any, found: Findings) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if getattr(trigger, "end_date", None) is not None:
         fields["end_at"] = _moment(trigger.end_date)
-    if type(trigger).__name__ == "CronTrigger" and trigger.start_date is not None:
+    if _kind(trigger) == "CronTrigger" and trigger.start_date is not None:
         fields["start_at"] = _moment(trigger.start_date)
     if getattr(trigger, "jitter", None):
         fields["jitter_seconds"] = int(trigger.jitter)
@@ -193,13 +199,21 @@ def _moment(value: datetime) -> str:
 
 
 @click.command("apscheduler")
-@click.argument("source", metavar="MODULE:OBJECT")
+@click.argument("source", metavar="MODULE:OBJECT|DATABASE")
 @import_options
 def apscheduler_command(source: str, **given: Any) -> int:
-    """APScheduler 3: a scheduler object of your program. The module is imported; pickled jobs are never read."""
+    """APScheduler: version 3's scheduler object of your program, whose module is imported; or version 4's database, with JSON in it.
+
+    Pickles are never read.
+    """
+    if is_database(source):
+        from noonbell.cli.importers.apscheduler_store import QUERIES, read_store
+
+        rows = rows_of(source, QUERIES)
+        return finish(read_store(rows["schedules"], rows["tasks"], SystemClock().now()), "apscheduler", **given)
     module, colon, name = source.partition(":")
     if not colon or not name:
-        raise click.BadParameter("name it as MODULE:OBJECT", param_hint="MODULE:OBJECT")
+        raise click.BadParameter("name it as MODULE:OBJECT, or as the URL of a database", param_hint="MODULE:OBJECT")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does
     try:
         scheduler = importlib.import_module(module)

@@ -96,6 +96,12 @@ def read_entries(
         except NoonbellError as error:
             yield Imported(where, source, refused=error.message, notes=found.notes)
             continue
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            # A value of another type than that system writes: one odd entry does not end the import of the others.
+            yield Imported(
+                where, source, refused=f"has a value that cannot be read: {error!r}"[:300], notes=found.notes
+            )
+            continue
         if task is not None:
             wanted = str(task["name"])
             task["name"] = unused(wanted, taken)
