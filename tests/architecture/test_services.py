@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from acceptance.harness import until
 from noonbell import version
 from noonbell.engine import failpoint
-from services import forked
+from services import Services, forked, programs
 from services.probe import connect_mysql
 
 pytestmark = pytest.mark.bare_database
@@ -143,7 +143,7 @@ def test_a_forked_process_has_the_failpoint_that_it_is_given(tmp_path):
 TESTS_THAT_ARE_KILLED = """
 import os, sys
 from pathlib import Path
-from services import forked
+from services import Services, forked, programs
 
 with open(os.devnull, "wb") as nothing:
     process = forked.start("serve", "--store", "memory://", "--port", "0", cwd=Path.cwd(), env={}, stdout=nothing, stderr=nothing)
@@ -181,3 +181,13 @@ def test_the_closing_count_reads_the_store_from_the_parameters(pytestconfig):
     }
     stats = {outcome: [SimpleNamespace(nodeid=nodeid) for nodeid in nodeids] for outcome, nodeids in reports.items()}
     assert conftest.count_per_store(stats) == ("tests per store: memory 1, sqlite 1, postgres 2, mariadb 0 (1 skipped)")
+
+
+def test_a_program_that_is_missing_and_may_not_be_installed_is_told_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    services = Services(tmp_path, os.getpid())
+    missing = programs.program(services, "no-such-program", "no-such-package")
+    assert missing.url is None
+    assert "no-such-program is not installed; install no-such-package" in missing.story
+    assert services.known() == [missing], "the summary tells of it"
+    assert programs.program(services, "sh", "dash").url
