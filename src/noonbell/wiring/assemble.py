@@ -239,7 +239,9 @@ async def assembled(
         wakeup = wakeup_of(settings)
         await open_part(wakeup, open_parts)
         open_parts.callback(signal_events(store, wakeup))
-        await store.put_sla_defaults(read_defaults(settings.sla))
+        levels = read_defaults(settings.sla)
+        if scheduler and settings.scheduler.enabled:  # a worker alone may have other settings
+            await store.put_sla_defaults(levels)
         hub = open_hub(store, wakeup, metrics, open_parts)
         alert_loop, alerts = await watch(settings, store, metrics, open_parts, port)
         webhook_loop, webhooks = await deliver_webhooks(settings, store, wakeup, metrics, open_parts)
