@@ -590,7 +590,11 @@ async def test_output_that_no_store_could_hold_is_kept_all_the_same(target: Make
 async def test_exit_codes_that_the_task_names_are_a_success(target: Make, memory: MemoryStore):
     worker = target("/bin/sh")
     outcome = await outcome_of(worker, command="exit 3", **SHELL)
-    assert (outcome.failure, outcome.error_details) == ("exit_code", {"exit_code": 3, "kind": "exit_code"})
+    said = {"code": "command_exit", "facts": {"code": 3}}
+    assert (outcome.failure, outcome.error_details) == (
+        "exit_code",
+        {"exit_code": 3, "kind": "exit_code", "said": said},
+    )
     run, _ = await carried_out(worker, memory, command="exit 3", ok_codes=(0, 3), **SHELL)
     assert (run.status, run.error_details) == (RunStatus.SUCCESS, {"exit_code": 3})
     outcome = await outcome_of(worker, command="kill -SEGV $$", **SHELL)

@@ -353,7 +353,8 @@ async def test_at_most_once_is_begun_when_it_is_handed_out_and_never_handed_out_
     await expired(api, run["run_id"])
     await sweep(api)
     stored = await api.good("GET", f"/runs/{run['run_id']}")
-    assert (stored["status"], stored["error_details"]) == ("FAILED", {"kind": "unknown"})
+    said = {"code": "lost", "facts": {"worker": "w1"}}
+    assert (stored["status"], stored["error_details"]) == ("FAILED", {"kind": "unknown", "said": said})
 
 
 async def test_another_worker_takes_over_when_the_lease_has_run_out(api_everywhere: Api):

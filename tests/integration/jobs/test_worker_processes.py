@@ -90,7 +90,9 @@ async def test_a_sandbox_that_is_killed_fails_only_its_attempt(fleet, file):
     ((_, _, _, pid),) = await fleet.notes(file, "start")
     os.kill(int(pid), signal.SIGKILL)
     ended = await fleet.end_of(run_id)
-    assert (ended.status, ended.error_details) == (RunStatus.FAILED, {"kind": "crash", "signal": "SIGKILL"})
+    said = {"code": "process_killed_memory", "facts": {"signal": "SIGKILL"}}
+    assert ended.status is RunStatus.FAILED
+    assert ended.error_details == {"kind": "crash", "signal": "SIGKILL", "said": said}
     go(fleet.folder / "other")
     assert (await fleet.end_of(other)).attempt == 1
     assert worker.process.poll() is None
