@@ -82,7 +82,15 @@ class Sent:
 
     def __init__(self) -> None:
         self.round_trips = self.commits = self.around = 0
-        asyncpg.create_pool = functools.partial(asyncpg.create_pool, init=self._watch)  # type: ignore[assignment]
+        asyncpg.create_pool = functools.partial(self._create_pool, asyncpg.create_pool)  # type: ignore[assignment]
+
+    def _create_pool(self, create: Callable[..., Any], *args: Any, init: Any = None, **options: Any) -> Any:
+        async def watched(connection: Any) -> None:
+            await self._watch(connection)
+            if init is not None:
+                await init(connection)
+
+        return create(*args, init=watched, **options)
 
     async def _watch(self, connection: Any) -> None:
         connection.add_query_logger(lambda record: self._count(record.query.strip().rstrip(";").lower()))
