@@ -103,6 +103,14 @@ async def test_the_matrix_of_legacy_routes_and_roles_is_the_table(legacy_api: Ap
     assert wrong == []
 
 
+async def test_a_token_with_a_scope_has_none_of_the_legacy_routes(legacy_api: Api):
+    _, secret = await legacy_api.parts.access.create("narrow", Role.OPERATOR, labels={"team": "a"})
+    told = await statuses(legacy_api, {"Authorization": f"Bearer {secret}"}, LEGACY_ROUTES)
+    assert {line for line, status in told.items() if status != 403} == {
+        line for line, needed in LEGACY_ROUTES.items() if needed is None
+    }
+
+
 async def test_the_cookie_of_a_session_changes_nothing_under_legacy(legacy_api: Api):
     cookie = await signed_in(legacy_api, "admin")
     assert await legacy_api.good("GET", "//legacy/api/v1/tasks", headers=cookie) == []
