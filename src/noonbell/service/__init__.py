@@ -15,7 +15,7 @@ from noonbell.service.calendars import Calendars, FetchFile
 from noonbell.service.callbacks import Callbacks
 from noonbell.service.calls import Calls
 from noonbell.service.explain import Explain
-from noonbell.service.history import History
+from noonbell.service.history import HistoryImport
 from noonbell.service.pauses import Pauses
 from noonbell.service.preview import Previews
 from noonbell.service.publishing import Backfills, Publishing
@@ -52,7 +52,7 @@ class Services:
     pauses: Pauses
     calendars: Calendars
     backfills: Backfills
-    history: History
+    history: HistoryImport
     protocol: WorkerProtocol | None
     """None where no worker can come by the API."""
 
@@ -82,7 +82,7 @@ def build(
         calls=Calls(store, wakeup, cache, rules),
         callbacks=Callbacks(store, wakeup, rules, cache),
         previews=previews,
-        history=History(store, tasks),
+        history=HistoryImport(store, tasks),
         stats=Stats(store),
         levels=ServiceLevels(store),
         timelines=Timelines(store),

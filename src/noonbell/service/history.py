@@ -71,7 +71,7 @@ class HistoryImported(msgspec.Struct, frozen=True, kw_only=True):
     recent: Annotated[int, meta("Runs that ended less than a minute ago: left out, bring them again.")]
 
 
-class History:
+class HistoryImport:
     def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store, self._tasks = store, tasks
 
