@@ -239,22 +239,38 @@ def check_page(root: str) -> Problems:
     return problems
 
 
-def check_extras(programs: Path) -> Problems:
-    """Each extra's packages are there and can be imported."""
-    modules = (
-        *("asyncpg", "asyncmy", "redis", "aio_pika", "nats", "aiomqtt", "grpc", "grpc_reflection", "icalendar"),
-        *("recurring_ical_events", "apprise", "cryptography", "mcp", "joserfc", "opentelemetry", "uvloop"),
+IMPORTING = """
+import importlib, importlib.metadata, re, sys
+plain = lambda name: re.sub("[-_.]+", "-", name).lower()
+modules = {}
+for module, distributions in importlib.metadata.packages_distributions().items():
+    for each in distributions:
+        modules.setdefault(plain(each), []).append(module)
+for name in sys.argv[1:]:
+    found = [module for module in modules.get(plain(name), []) if module.isidentifier() and not module.startswith("_")]
+    try:
+        for module in found:
+            importlib.import_module(module)
+    except Exception as error:
+        print(f"{name} cannot be imported: {error}")
+    if not found:
+        print(f"{name} is not installed")
+"""
+"""Run by the Python of an environment, with names of packages: what it prints are problems."""
+
+
+def packages_of_extras(pyproject: str) -> list[str]:
+    extras = tomllib.loads(pyproject)["project"]["optional-dependencies"]
+    listed = [each for extra, packages in extras.items() if extra != "all" for each in packages]
+    return sorted({re.split(r"[\s<>=!~;\[]", each)[0] for each in listed})
+
+
+def check_extras(programs: Path, packages: list[str]) -> Problems:
+    """Each package of an extra is there and can be imported."""
+    done = subprocess.run(
+        [programs / "python", "-c", IMPORTING, *packages], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
-    problems = []
-    for module in modules:
-        done = subprocess.run(
-            [programs / "python", "-c", f"import {module}"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            problems.append(
-                f"{module} cannot be imported: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}"
-            )
-    return problems
+    return done.stdout.splitlines() + ([done.stderr.strip()] if done.returncode else [])
 
 
 def check_without_extras(programs: Path, folder: Path) -> Problems:
@@ -325,7 +341,8 @@ def try_extras(report: Report, temporary: Path, wheel: Path, extras: str, versio
 
     def installed() -> Problems:
         install(wheel, folder / "venv", extras)
-        return check_extras(programs) if extras else check_without_extras(programs, folder)
+        packages = packages_of_extras((ROOT / "pyproject.toml").read_text())
+        return check_extras(programs, packages) if extras else check_without_extras(programs, folder)
 
     report.tell(f"it installs {name}, without a compiler", installed)
     report.tell(f"it works {name}", lambda: try_installed(programs, folder, version))
