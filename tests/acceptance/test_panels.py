@@ -1,7 +1,7 @@
 """Every query of the Grafana dashboard and every alert rule in deploy/, asked of a Prometheus that scrapes two nodes at work.
 
 The nodes share a store on PostgreSQL. What a panel shows only in bad times is provoked: retries, timeouts, a lost lease, a full key, runs
-without a worker, a failing webhook. The settings are those of deploy/, with other addresses and a shorter interval.
+without a worker. Of what did not happen (errors of the store, an event loop that stood still) a panel has to show its 0. The settings are those of deploy/, with other addresses and a shorter interval.
 """
 
 from __future__ import annotations

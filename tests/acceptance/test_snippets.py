@@ -111,6 +111,7 @@ NOT_RUN = {
         "noonbell import plans": "tests/integration/test_importers.py imports from such a Redis",
     },
     "docs/how-to/python-jobs.md": {
+        "@app.job(sandbox=True": "another process imports its module; tests/unit/targets/jobs/test_sandbox.py runs sandboxes",
         "async with AsyncSession": "the tables are the reader's; tests/integration/app/test_transactions.py does it",
         "from django.db": "the tables are the reader's; tests/acceptance/test_frameworks.py does it",
         "# gunicorn.conf.py": "a file for gunicorn; tests/integration/app/test_forking.py forks so",
@@ -341,6 +342,10 @@ def is_example(each: TypedCommand) -> bool:
     return each.command.startswith(tuple(EXAMPLES.get(page, ())))
 
 
+def is_run_by_another(block: Snippet) -> bool:
+    return block.language in RUN_BY.get(block.page, {}) and block.mark != "norun"
+
+
 def reason_not_run(page: str, text: str) -> str | None:
     if text.startswith("pip install"):
         return "it fetches packages; `make release-check` installs what was built here"
@@ -442,8 +447,7 @@ def run_here(page: Path) -> list[Snippet]:
     return [
         block
         for block in blocks(page)
-        if block.language not in RUN_BY.get(block.page, {})
-        and (block.language in SHELL or reason_not_run(block.page, block.text) is None)
+        if not is_run_by_another(block) and (block.language in SHELL or reason_not_run(block.page, block.text) is None)
     ]
 
 
@@ -521,7 +525,7 @@ def test_every_block_is_run_or_stands_in_a_table():
     assert [
         block.place
         for block in every
-        if block.language not in RUN_BY.get(block.page, {})
+        if not is_run_by_another(block)
         and block.language not in KINDS
         and reason_not_run(block.page, block.text) is None
     ] == []
@@ -541,7 +545,7 @@ def test_what_is_not_run_is_there_and_can_be_read():
             for text, kind in found:
                 if kind in SHELL:
                     assert has_grammar(text), text
-                elif kind == "py":
+                elif kind in ("py", "python"):
                     compile(text, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 

@@ -32,6 +32,8 @@ class Snippet:
     language: str
     text: str
     line: int
+    mark: str = ""
+    """The word behind the language: tests pass over `norun`."""
 
     @property
     def place(self) -> str:
@@ -51,7 +53,13 @@ def blocks(page: Path) -> list[Snippet]:
     text = page.read_text()
     name = str(page.relative_to(ROOT))
     return [
-        Snippet(name, found["language"], textwrap.dedent(found["text"]), text[: found.start()].count("\n") + 1)
+        Snippet(
+            name,
+            found["language"],
+            textwrap.dedent(found["text"]),
+            text[: found.start()].count("\n") + 1,
+            found["mark"].strip(),
+        )
         for found in FENCE.finditer(text)
     ]
 
