@@ -46,10 +46,11 @@ class KeptConnections:
             return
         fetch, lent = store.fetch, vars(store)
 
-        async def kept(*arguments: Any, **settings: Any) -> KeptPool:
-            key = (arguments, tuple(settings.items()))
+        async def kept(connections: int, greets: bool = False, /, **settings: Any) -> KeptPool:
+            del greets  # the next store remembers nothing of what this one has seen
+            key = (connections, tuple(settings.items()))
             if key not in self._pools:
-                pool = await PostgresStore._connect(store, *arguments, **settings)  # type: ignore[arg-type]
+                pool = await PostgresStore._connect(store, connections, **settings)  # type: ignore[arg-type]
                 self._pools[key] = KeptPool(pool, lambda: self._pools.pop(key, None))
             return self._pools[key]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -223,10 +223,10 @@ class PostgresStore(ServerStore):
         try:
             keeps = self._connections >= _KEEPS_PLANS_FROM and not self._is_pooled
             keeping = self._connections // 2 if keeps else 0
-            self._pool = await self._connect(self._connections - keeping, self._greet)
-            self._keeping_plans = await self._connect(keeping, self._greet, **_KEEPING_PLANS) if keeping else None
+            self._pool = await self._connect(self._connections - keeping, True)
+            self._keeping_plans = await self._connect(keeping, True, **_KEEPING_PLANS) if keeping else None
             self._keeping_free = keeping
-            self._spare = await self._connect(2, None, **_RESERVING)  # it gives ids to who looks back, too
+            self._spare = await self._connect(2, **_RESERVING)  # it gives ids to who looks back, too
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
@@ -239,7 +239,7 @@ class PostgresStore(ServerStore):
                 await self._look_back(functools.partial(self._do, connection))
 
     async def _connect(
-        self, connections: int, greet: Callable[[Connection], Coroutine[Any, Any, None]] | None, **settings: str
+        self, connections: int, greets: bool = False, /, **settings: str
     ) -> asyncpg.Pool[asyncpg.Record]:
         return await asyncpg.create_pool(
             self._url,
@@ -249,7 +249,7 @@ class PostgresStore(ServerStore):
             **self._session(settings),
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
-            init=greet,
+            init=self._greet if greets else None,
             reset=_as_it_is,
         )
 
