@@ -715,7 +715,7 @@ def _ends(q: Dialect, over: Sequence[_Flow]) -> Work[list[FlowEnd]]:
 
 
 def _end(flow: _Flow, found: Sequence[StepState]) -> FlowEnd:
-    counts = dict(Counter(str(state.status).lower() for state in found))
+    counts = dict(sorted(Counter(str(state.status).lower() for state in found).items()))
     failed = [s for s in found if flows.makes_fail(flow.plan[s.step_id].step, s.status)]
     if not failed:
         return FlowEnd(flow.parent, RunStatus.SUCCESS, None, None, counts)
