@@ -84,6 +84,8 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     yield from queues.weigh(q, now)
     candidates = yield from _awake(q, cache, request, queues, gates, special, now)
     chosen = choose(candidates, request.max, queues, gates)
+    if any(row.flags & RunFlag.KEYED for row in chosen.rows):
+        now = yield Now()  # the run before it in its line may have ended since the look began
     yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
