@@ -20,18 +20,22 @@ $(STAMP): pyproject.toml requirements.lock tools/setup tools/uv.lock
 	@touch $@
 
 serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
-	@trap : TERM; $(BIN)/noonbell serve $(ARGS) || { code=$$?; \
+	@trap : INT TERM; $(BIN)/noonbell serve $(ARGS) || { code=$$?; \
 	[ $$code -ne 5 ] || echo "another port: make serve ARGS='--port 9000'" >&2; exit $$code; }
 
 test: setup ## Check and run the tests, both at once; ARGS='-k cron' narrows, JOBS=2 is gentler
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests
 
-# More processes than cores: much of what the tests do is waiting. Tests that start `make` do not take part in our --jobs.
+# More processes than cores: more than half of a test is waiting (decision 0061). A file of tests stays whole (tests/services/order.py). Bytecode,
+# with the rewritten asserts of the tests, is kept in build/. Tests that start `make` do not take part in our --jobs.
+PYTEST := MAKEFLAGS= MFLAGS= PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(BIN)/python -m pytest \
+	-n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 tests: setup
-	MAKEFLAGS= MFLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-full: setup ## The tests that `make test` leaves out or runs smaller: every store, look and width, long properties
-	NOONBELL_TEST_FULL=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	NOONBELL_TEST_FULL=1 $(PYTEST) $(ARGS)
 
 ci: setup ## `make test`, then as much of test-full and faults-quick as CI_MINUTES leaves time for
 	@tools/ci

@@ -109,7 +109,7 @@ async def make_rest(store: Store) -> None:
 
 async def pour(kind: str, url: str, month: Month, total: int) -> None:
     written = 0
-    async with _writer(kind, url) as write:
+    async with writer(kind, url) as write:
         for poured in month.batches():
             for table, rows in poured.rows.items():
                 if rows:
@@ -126,7 +126,8 @@ async def pour(kind: str, url: str, month: Month, total: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _writer(kind: str, url: str) -> AsyncIterator[Write]:
+async def writer(kind: str, url: str) -> AsyncIterator[Write]:
+    """Pours rows into the tables of a fresh store, past all transitions."""
     if kind == "sqlite":
         with contextlib.closing(sqlite3.connect(url, isolation_level=None)) as link:
             # A file that is thrown away if this fails needs no journal.

@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from services import KINDS, Services, bytecode, new_folder, prepared, programs, thinned
+from services import KINDS, Services, bytecode, new_folder, order, prepared, programs, thinned
 from services.brokers import Broker
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
 from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     bytecode.keep()
     prepared.keep()
     config.pluginmanager.register(thinned)
+    config.pluginmanager.register(order)
     if (handed := getattr(config, "workerinput", None)) is not None:
         config.stash[SERVICES] = Services(Path(handed["services_folder"]), handed["services_owner"])
         return

@@ -247,6 +247,7 @@ def ended(lease: Lease) -> Settlement:
         status=RunStatus.SUCCESS,
         plain=lease.plain,
         counted=lease.counted,
+        keyed=lease.keyed,
     )
 
 

@@ -23,6 +23,8 @@ engine = create_async_engine(URL.replace("postgresql://", "postgresql+asyncpg://
 @asynccontextmanager
 async def lifespan(app):
     async with engine.begin() as connection:
+        # Processes that start together would all create it: the lock ends with the transaction.
+        await connection.execute(text("select pg_advisory_xact_lock(hashtext('orders'))"))
         await connection.execute(
             text("create table if not exists orders (id serial primary key, item text, quantity int)")
         )

@@ -1,4 +1,4 @@
-"""Time, as this house tells it: the only module that reads the machine's wall clock.
+"""Time, as this house tells it: the only module that reads the machine's wall clock, and the engine's seconds that only grow.
 
 An *instant* is an integer: microseconds since 1970-01-01 UTC. A *slot* is an integer too, in whole seconds.
 Integers compare the same way in Python and in every database, never carry a wrong zone, and stay below 2^53.
@@ -6,7 +6,9 @@ Integers compare the same way in Python and in every database, never carry a wro
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import NewType, Protocol
 
@@ -51,6 +53,25 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self._now = Instant(self._now + round(seconds * SECOND))
+
+
+_seconds: Callable[[], float] = time.monotonic
+
+
+def read_monotonic() -> float:
+    """Seconds that only grow: what the engine measures pauses and waits with. Nothing that is stored depends on them."""
+    return _seconds()
+
+
+@contextlib.contextmanager
+def monotonic_from(source: Callable[[], float]) -> Iterator[None]:
+    """Until this is left, `read_monotonic` reads `source`, in the whole process: a simulation owns its time."""
+    global _seconds  # noqa: PLW0603 - one clock for the process, as the machine's is
+    before, _seconds = _seconds, source
+    try:
+        yield
+    finally:
+        _seconds = before
 
 
 def from_datetime(moment: datetime) -> Instant:

@@ -18,6 +18,7 @@ NoonbellError                 INTERNAL
 ├── RateLimited               RATE_LIMITED
 └── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
     └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
+        └── StoreMoved        UNAVAILABLE         the store was moved to another address, or a move has not finished
 
 Two stand apart. Fail: a handler raises it to end its run for good. RunFailed: who waits for a result hears by it that
 there will be none.
@@ -112,6 +113,10 @@ class StoreUnavailable(NoonbellError):
 
 
 class SchemaMismatch(StoreUnavailable):
+    pass
+
+
+class StoreMoved(SchemaMismatch):
     pass
 
 

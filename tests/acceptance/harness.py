@@ -56,14 +56,22 @@ class Answer:
 class ServerNode:
     """One `noonbell serve`. Its log is kept in a file of the test's folder."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        program: Path | None = None,
+    ) -> None:
+        """`program`: a `noonbell` that was installed elsewhere. Without it, the one that is tested here."""
         self.name = name
         self._log = folder / f"{name}.log"
         clean = {key: value for key, value in os.environ.items() if not key.startswith("NOONBELL_")}
         with self._log.open("ab") as log:
             self._begins = log.tell()
             self._process = forked.start(
-                "serve", *arguments, cwd=folder, env=clean | dict(env or {}), stdout=log, stderr=log
+                "serve", *arguments, cwd=folder, env=clean | dict(env or {}), stdout=log, stderr=log, program=program
             )
         self.port = 0
 
@@ -184,9 +192,15 @@ class Nodes:
         self._folder = folder
         self._started: list[ServerNode] = []
 
-    def launch(self, *arguments: str, name: str | None = None, env: Mapping[str, str] | None = None) -> ServerNode:
+    def launch(
+        self,
+        *arguments: str,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        program: Path | None = None,
+    ) -> ServerNode:
         """A process that may or may not come up."""
-        node = ServerNode(self._folder, name or f"node-{len(self._started)}", *arguments, env=env)
+        node = ServerNode(self._folder, name or f"node-{len(self._started)}", *arguments, env=env, program=program)
         self._started.append(node)
         return node
 
@@ -235,6 +249,8 @@ class Target:
     arrivals: list[Arrival] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
     """By path: the JSON that is answered there."""
+    port: int = 0
+    """0: any that is free."""
 
     def __post_init__(self) -> None:
         target = self
@@ -269,7 +285,7 @@ class Target:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 pass  # a caller that was killed, or has canceled
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 

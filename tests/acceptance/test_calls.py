@@ -10,6 +10,7 @@ import pytest
 
 from acceptance.harness import Nodes, Target, until
 from noonbell.targets.http import signing
+from services.ports import reserved_port
 
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 SIGNED = {"NOONBELL_EXECUTOR__CALL_SECRET": SECRET, "NOONBELL_SERVER__GRACEFUL_TIMEOUT": "300ms"}
@@ -93,3 +94,34 @@ def test_the_outcome_is_told_when_its_receiver_was_away(nodes: Nodes, target: Ta
     )
     assert [one["upstream_run_ids"] for one in waiting] == [[run_id]]
     assert waiting[0]["error_details"]["kind"] == "connection_refused"
+
+
+def test_a_target_that_is_down_when_a_run_is_canceled_gets_the_notice_later(
+    nodes: Nodes, target: Target, store_url: str
+):
+    node = nodes.start(store_url, env=SIGNED)
+    with reserved_port() as port:
+        fields = {"name": "t", "target_url": target.url("/hold/t"), "cancel_url": f"http://127.0.0.1:{port}/stop"}
+        task_id = node.create(**fields, timeout_seconds=50)
+        run_id = node.trigger(task_id)
+        (arrival,) = target.wait_for("/hold/t")
+        assert node.call("POST", f"/runs/{run_id}/cancel", {"reason": "wrong day"}).status == 200
+
+        def waiting() -> int | None:
+            found = node.ask("GET", "/runs?origin=call&status=RETRYING")["items"]
+            return found[0]["id"] if found else None
+
+        notice_id = until(waiting, "a first attempt that nothing listens to")
+    late = Target(port=port)
+    try:
+        node.ask("POST", f"/runs/{notice_id}/promote")
+        (told,) = late.wait_for("/stop")
+        node.wait_for_run(notice_id, "SUCCESS")
+    finally:
+        late.close()
+        target.release("t")
+    assert is_signed(told)
+    notice = json.loads(told.body)
+    assert (notice["run_id"], notice["task"], notice["attempt"], notice["reason"]) == (run_id, "t", 1, "wrong day")
+    assert notice["idempotency_key"] == arrival.headers["Idempotency-Key"]
+    assert node.ask("GET", f"/runs/{notice_id}")["upstream_run_ids"] == [run_id]

@@ -19,7 +19,7 @@ ENGLISH = re.compile(r"(?:[A-Za-z]+ )(?:[a-z]{2,} ){2,}[a-z]{2,}")
 
 
 class Words(HTMLParser):
-    """What a page says to people: without scripts, code and what was typed by users."""
+    """What a page says to people: without scripts, code, texts in JSON and what was typed by users."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Words(HTMLParser):
         self._inside: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "style", "code", "pre", "template"):
+        if tag in ("script", "style", "code", "pre", "template") or ("class", "json-text") in attrs:
             self._inside.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

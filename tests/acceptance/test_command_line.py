@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -99,6 +101,33 @@ def test_who_stops_waiting_hears_that_the_run_goes_on(noonbell, server, target):
     assert waiting.returncode == 130
     assert f"run {run['id']} goes on;" in said
     assert f"noonbell run cancel {run['id']}" in said
+
+
+def test_a_run_that_was_tried_again_says_at_which_attempt_it_ended_and_how_long_it_took_in_all(noonbell, target):
+    retry = 'retry_policy={"max_retries": 2, "initial_delay": 0.05}'
+    noonbell("task", "create", "broken", "--url", target.url("/status/500"), "--set", retry)
+    ran = noonbell("trigger", "broken", "--wait")
+    assert ran.code == 6
+    assert re.search(r"run \d+ FAILED in \d+ m?s at attempt 3, \d+ m?s in all  HTTP 500", ran.out)
+    (run_id,) = noonbell("run", "list", "-o", "name").out.split()
+    assert re.search(r" at attempt 3, \d+ m?s in all", noonbell("run", "get", run_id).out.splitlines()[0])
+    assert "attempts" not in noonbell("trigger", "broken", "--wait", "-o", "json").json
+
+
+def test_a_task_is_explained_with_its_last_run_and_at_a_time_without_seconds(noonbell, target):
+    noonbell("task", "create", "yearly", "--cron", "30 2 1 1 *", "--url", target.url("/status/500"))
+    assert "last_run" not in noonbell("task", "explain", "yearly").out
+    run_id = noonbell("trigger", "yearly", "--wait", "-o", "name").out.strip()
+    told = noonbell("task", "explain", "yearly").out
+    assert told.startswith("waiting: ")
+    assert re.search(rf"\nlast_run +{run_id} FAILED .+: .*500", told)
+    assert "last_run" not in noonbell("task", "explain", "yearly", "-o", "json").json
+    for at in ("2090-01-01T02:30", "2090-01-01T02:30:00", "2090-01-01T02:30Z", "2090-01-01T02:30:00Z"):
+        answer = noonbell("task", "explain", "yearly", "--at", at, "-o", "json")
+        assert (answer.code, answer.json["slot"]) == (0, "2090-01-01T02:30:00Z")
+    refused = noonbell("task", "explain", "yearly", "--at", "soon")
+    assert refused.code != 0
+    assert "RFC 3339" in refused.err
 
 
 def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
@@ -303,6 +332,18 @@ def test_a_task_is_made_with_its_timeout_retries_and_headers(noonbell):
     assert noonbell("task", "create", "bad", "--url", "http://127.0.0.1:9/", "--header", "X-Team").code == 2
 
 
+def test_a_field_of_an_object_is_set_and_the_others_stay(noonbell):
+    call = ("task", "create", "call", "--url", "http://127.0.0.1:9/", "--retries", "2")
+    made = noonbell(*call, "--set", 'retry_policy={"initial_delay": 1}', "--set", "labels.team=billing")
+    assert made.code == 0, made.err
+    policy = noonbell("task", "get", "call", "-o", "json").json["retry_policy"]
+    assert (policy["max_retries"], policy["initial_delay"]) == (2, 1)
+    assert noonbell("task", "edit", "call", "--set", "retry_policy.max_retries=3", "--set", "labels.a.b=x").code == 0
+    task = noonbell("task", "get", "call", "-o", "json").json
+    assert (task["retry_policy"]["max_retries"], task["retry_policy"]["initial_delay"]) == (3, 1)
+    assert task["labels"] == {"team": "billing", "a.b": "x"}
+
+
 def test_a_call_is_made_with_its_keys(noonbell, target):
     keys = ("--concurrency-key", "acme", "--max-per-key", "2", "--rate-key", "of acme")
     made = noonbell("call", target.url("/ok"), "--queue", "partners", "--delay", "10m", *keys, "-o", "json")
@@ -383,7 +424,7 @@ def test_a_task_is_edited_with_the_options_that_made_it(noonbell, target):
     noonbell("task", "create", "t", "--every", "1h", "--url", target.url("/ok"), "--header", "X-Team: billing")
     changed = noonbell(
         *("task", "edit", "t", "--cron", "0 2 * * *", "--tz", "Asia/Shanghai", "--method", "POST", "--timeout", "7"),
-        *("--retries", "3", "--data", "hello", "--payload", '{"n": 1}', "--header", "x-team: sales"),
+        *("--retries", "3", "--body", "hello", "--payload", '{"n": 1}', "--header", "x-team: sales"),
         *("--header", "Accept: text/plain", "--set", "priority=7"),
     )
     assert changed.code == 0, changed.err
@@ -407,6 +448,23 @@ def test_the_data_of_a_job_that_is_edited_is_its_payload(noonbell):
     noonbell("task", "create", "mail", "--job", "send", "--data", '{"to": "Ada"}')
     assert noonbell("task", "edit", "mail", "--data", '{"to": "Grace"}').code == 0
     assert noonbell("task", "get", "mail", "-o", "json").json["payload"] == {"to": "Grace"}
+
+
+def test_a_task_is_paused_with_a_reason_and_an_end_and_resumed_by_the_server(noonbell, server, target):
+    noonbell("task", "create", "t", "--cron", "0 2 * * *", "--url", target.url("/ok"))
+    told = noonbell("task", "pause", "t", "--reason", "the vendor is down", "--for", "2h").out
+    assert re.fullmatch(r"t  DISABLED  until \S+Z: the vendor is down\n", told), told
+    assert noonbell("task", "get", "t").out.splitlines()[0] == told.strip()
+    end = (datetime.now(UTC) + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert noonbell("task", "disable", "t", "--until", end).out == f"t  DISABLED  until {end}\n"
+    both = noonbell("task", "pause", "t", "--until", end, "--for", "1h")
+    assert (both.code, "give one of them" in both.err) == (2, True), both.err
+    past = noonbell("task", "pause", "t", "--until", "2020-01-01T00:00:00Z")
+    assert past.code != 0
+    assert "is not within the next 366 days" in past.err
+    assert noonbell("task", "pause", "t", "--for", "1s").code == 0
+    until(lambda: server.ask("GET", "/tasks/name:t")["status"] == "ENABLED", "the pause to end")
+    assert server.ask("GET", "/audit")["items"][0]["actor"] == "scheduler"
 
 
 def test_pause_and_resume_are_other_words_for_disable_and_enable(noonbell, target):
@@ -449,6 +507,32 @@ def test_a_backfill_is_made_in_parts_and_shows_how_far_it_is(noonbell):
     assert (again["count"], again["created"], again["existing"]) == (2880, 0, 2880)
     refused = noonbell("task", "backfill", "nightly", "--from", "yesterday")
     assert (refused.code, "from" in refused.err) == (1, True)
+
+
+def test_the_depth_of_a_queue_is_printed_with_a_dash_where_nothing_was_counted(noonbell):
+    def is_counted() -> bool:
+        return any(each["samples"] for each in noonbell("queue", "depth", "http", "-o", "json").json["items"])
+
+    until(is_counted, "a sample")
+    told = noonbell("queue", "depth", "http").out.splitlines()
+    assert told[0].split() == ["FROM", "WAITING", "MOST", "LONGEST", "WAIT", "SAMPLES"]
+    assert told[1].split()[1:] == ["–", "–", "–", "0"]
+    assert any(line.split()[1:3] == ["0", "0"] for line in told[1:])
+
+
+def test_figures_of_a_queue_and_of_its_worker_are_printed_hour_by_hour(noonbell, target):
+    noonbell("task", "create", "hello", "--every", "1h", "--url", target.url("/ok"))
+    noonbell("trigger", "hello", "--wait")
+    told = noonbell("stats", "queue", "http", "-o", "json").json
+    assert told["total"]["runs"] == 1
+    lines = noonbell("stats", "queue", "http").out.splitlines()
+    assert lines[0].split() == ["FROM", "ENDED", "FAILED", "QUEUE", "TIME", "DURATION"]
+    assert any(line.split()[1:3] == ["1", "0"] for line in lines[1:])
+    worker = noonbell("run", "list", "-o", "json").json[0]["worker_id"]
+    told = noonbell("stats", "worker", worker, "-o", "json").json
+    assert (told["worker_id"], told["total"]["runs"]) == (worker, 1)
+    assert noonbell("stats", "worker", worker).out.splitlines()[0].split()[:2] == ["FROM", "BUSY"]
+    assert noonbell("stats", "worker", "nobody").code != 0
 
 
 def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
@@ -506,7 +590,15 @@ def test_several_tasks_are_deleted_at_once_or_none(noonbell, target):
 
 
 @pytest.mark.parametrize(
-    "words", [("task", "delete", "t"), ("queue", "drain", "http"), ("queue", "clean", "http")], ids=" ".join
+    "words",
+    [
+        ("task", "delete", "t"),
+        ("queue", "drain", "http"),
+        ("queue", "clean", "http"),
+        ("run", "clean", "1"),
+        ("task", "clean", "t"),
+    ],
+    ids=" ".join,
 )
 def test_a_question_that_nobody_can_answer_names_the_option(noonbell, target, words):
     noonbell("task", "create", "t", "--url", target.url("/ok"))
@@ -541,7 +633,30 @@ def test_a_run_that_ran_is_explained_without_saying_so_twice(noonbell, target):
 
 
 def test_a_server_on_another_port_says_how_commands_find_it(server):
-    assert f"NOONBELL_URL=http://127.0.0.1:{server.port}" in server.log
+    assert f"NOONBELL_URL=http://127.0.0.1:{server.port}; tokens: not asked for on this machine\n" in server.log
+
+
+def test_alerts_are_listed_acknowledged_and_muted(noonbell, server, target):
+    server.ask("POST", "/alerts/channels", {"name": "cli", "url": target.url("/alerts")}, expect=201)
+    server.ask("POST", "/alerts/rules", {"name": "cli-fails", "kind": "failed", "tasks": ["cli-*"]}, expect=201)
+    assert noonbell("alert", "test", "cli").err.splitlines() == ["delivered to cli"]
+    made = noonbell("alert", "mute", "--for", "2h", "--task", "cli-*", "--label", "team=x", "--reason", "it moves")
+    mute_id = made.out.split()[0]
+    head, line = noonbell("alert", "mutes").out.splitlines()
+    assert head.split() == ["ID", "RULE", "TASKS", "LABELS", "UNTIL", "BY", "REASON"]
+    assert line.split()[:5] == [mute_id, "every", "rule", "cli-*", "team=x"]
+    assert noonbell("alert", "mute", "--for", "0s").code == 2
+    assert noonbell("alert", "unmute", mute_id).err.splitlines() == [f"ended mute {mute_id}"]
+    assert noonbell("alert", "unmute", mute_id).code != 0
+    task = server.create(name="cli-bad", target_url=target.url("/status/400"))
+    server.ask("POST", f"/tasks/{task}/trigger")
+    until(lambda: noonbell("alert", "list", "-o", "json").json, "the alert")
+    assert noonbell("alert", "ack", "cli-fails", f"task:{task}", "--note", "we look").code == 0
+    [shown] = noonbell("alert", "list", "-o", "json").json
+    assert (shown["note"], shown["acknowledged_at"] is None) == ("we look", False)
+    assert "acknowledged by" in noonbell("alert", "list").out
+    assert noonbell("alert", "ack", "cli-fails", f"task:{task}", "--withdraw").code == 0
+    assert noonbell("alert", "ack", "cli-fails", "task:0").code != 0
 
 
 def test_a_subscription_from_its_making_to_its_removal(noonbell, server, target):
@@ -620,3 +735,29 @@ def test_a_queue_gets_quiet_hours_and_keeps_its_limits(noonbell, server):
     assert server.ask("GET", "/queues/mail") == there
     assert noonbell("queue", "quiet", "mail", "--none").err.splitlines()[-1] == "mail has no quiet hours"
     assert server.ask("GET", "/queues/mail")["quiet"] == []
+
+
+def test_all_that_a_filter_finds_is_changed_on_the_server(noonbell, server, target):
+    for number in range(3):
+        server.create(name=f"b-{number}", target_url=target.url("/status/500"))
+    server.ask("POST", "/tasks/name:b-1/disable")
+    paused = noonbell("bulk", "start", "disable-tasks", "--name", "b-", "--wait")
+    assert paused.code == 0, paused.err
+    assert "2 of 3, 1 skipped: already (1)" in paused.out
+    operation = json.loads(noonbell("bulk", "list", "-o", "json").out)[0]
+    assert (operation["kind"], operation["filter"]) == ("disable_tasks", {"name": "b-"})
+    number = str(operation["id"])
+    assert noonbell("bulk", "skipped", number, "-o", "json").json[0]["why"] == "already"
+    assert noonbell("bulk", "undo", number, "--wait").code == 0
+    assert server.ask("GET", "/tasks?status=DISABLED")["total"] == 1
+    for number in range(2):
+        server.wait_for_run(server.trigger(server.ask("GET", f"/tasks/name:b-{number}")["id"]))
+    retried = noonbell("bulk", "start", "retry-runs", "--status", "failed", "--since", "1h", "--wait", "-o", "json")
+    assert (retried.json["status"], retried.json["done"]) == ("DONE", 2)
+    changed = noonbell("bulk", "start", "change-tasks", "--name", "b-", "--set", "jitter_seconds=30", "--wait")
+    assert "3 of 3" in changed.out
+    for wrong in (("retry-runs",), ("retry-runs", "--name", "x"), ("change-tasks", "--all"), ("nonsense", "--all")):
+        assert noonbell("bulk", "start", *wrong).code != 0
+    assert noonbell("bulk", "start", "delete-tasks", "--name", "b-", given="n\n").code == 1
+    assert noonbell("bulk", "start", "delete-tasks", "--name", "b-", "--yes", "--wait").code == 0
+    assert server.ask("GET", "/tasks?name=b-")["total"] == 0

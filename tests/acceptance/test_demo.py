@@ -17,6 +17,7 @@ import pytest
 
 from acceptance.harness import COMMAND, FINAL, PATIENCE, until
 from services import forked
+from services.ports import taken_port
 
 pytestmark = pytest.mark.acceptance
 
@@ -84,15 +85,6 @@ def shown(folder: Path, *arguments: str):
         assert demo.process.wait(PATIENCE) == 0, demo.said
 
 
-@contextlib.contextmanager
-def taken(port: int):
-    """Something listens on that port: this test, or what else there is on this machine."""
-    with contextlib.ExitStack() as listening:
-        with contextlib.suppress(OSError):
-            listening.enter_context(socket.create_server(("127.0.0.1", port)))
-        yield
-
-
 def test_a_week_of_history_has_every_colour_and_no_hole(folder):
     said = noonbell(folder, "audit", "--store", STORE, "-q")
     assert said.splitlines()[-1] == "0 holes, 0 doubles"
@@ -139,7 +131,7 @@ def test_cleaning_up_goes_by_the_label_alone(folder):
 
 
 def test_beside_a_server_on_the_usual_port_the_demo_takes_a_free_one_and_says_so(folder):
-    with taken(8080), shown(folder, "--store", STORE) as demo:
+    with taken_port(8080), shown(folder, "--store", STORE) as demo:
         assert "port 8080 is taken: the demo listens on " in demo.said
         assert not demo.url.endswith(":8080")
         assert len(demo.ask("/tasks?page_size=100")["items"]) == 12

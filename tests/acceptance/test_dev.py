@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.harness import COMMAND, PATIENCE, until
+from services.ports import taken_port
 
 SIX_LINES = """\
 from noonbell import App
@@ -72,11 +72,7 @@ def test_six_lines_of_python_and_one_command_show_the_first_run_in_a_minute(dev,
 
 def test_where_a_server_runs_already_it_takes_another_port_and_keeps_it(dev, tmp_path):
     (tmp_path / "app.py").write_text(SIX_LINES)
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # one is there already: as good
-            other.bind(("127.0.0.1", 8080))
-            other.listen()
+    with taken_port(8080):
         running = dev("app.py", port=())
         running.wait_for(r"port 8080 is taken: listening on \d+")
         running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
@@ -128,6 +124,12 @@ def test_an_app_that_cannot_be_imported_shows_its_own_lines_only(dev, tmp_path):
     files = re.findall(r'\| +File "([^"]+)", line', running.said)
     assert [Path(file).name for file in files if not file.startswith("<frozen")] == ["app.py", "mine.py"]
     assert "number = 1 / 0" in running.said
+
+
+def test_an_app_that_is_not_there_is_told_by_the_name_of_the_argument(dev):
+    running = dev("nightly.py")
+    running.wait_for("APP: is '.*nightly.py', and there is no such file")
+    assert "--app" not in running.said
 
 
 def test_without_an_app_two_samples_run(dev):

@@ -47,6 +47,10 @@ def test_make_serve_and_a_trigger_in_another_terminal_are_a_green_run(sqlite_url
             assert done.returncode == 0, done.stderr
         assert "SUCCESS" in done.stdout
         assert len(target.at("/ok")) == 1
-    finally:
-        os.killpg(serve.pid, signal.SIGTERM)
+        os.killpg(serve.pid, signal.SIGINT)  # as Ctrl-C does
         serve.wait(PATIENCE)
+        assert log.read_text().endswith(" stopped\n"), "without a line of make's about an error"
+    finally:
+        if serve.poll() is None:
+            os.killpg(serve.pid, signal.SIGTERM)
+            serve.wait(PATIENCE)

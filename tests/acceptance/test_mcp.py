@@ -6,16 +6,18 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from integration.api.serving import JOB, Api, serving
 from noonbell.cli.mcp import CHANGES, OF_ADMINS, READS
 from noonbell.model.access import Role
 from noonbell.settings import AuthSettings
 from services.forked import COMMAND
+
+if TYPE_CHECKING:  # the SDK takes a second to import, in every process that collects this file
+    from mcp import Client
 
 
 @pytest.fixture
@@ -28,11 +30,17 @@ async def api() -> AsyncIterator[Api]:
         yield api
 
 
+def started(words: list[str], env: dict[str, str]) -> Client:
+    from mcp import Client, StdioServerParameters
+
+    return Client(StdioServerParameters(command=COMMAND, args=words, env=env))
+
+
 @contextlib.asynccontextmanager
 async def connected(api: Api, role: Role, *words: str, **scope: Any) -> AsyncIterator[Client]:
     _, secret = await api.parts.access.create(f"{role} {scope}"[:20].translate(_PLAIN), role, **scope)
     env = {**os.environ, "NOONBELL_URL": api.root, "NOONBELL_TOKEN": secret}
-    async with Client(StdioServerParameters(command=COMMAND, args=["mcp", *words], env=env)) as client:
+    async with started(["mcp", *words], env) as client:
         yield client
 
 
@@ -117,5 +125,5 @@ async def test_a_revoked_token_and_a_server_that_is_away_are_said_in_the_answer(
         await api.parts.access.revoke("viewer ..")
         assert (await refused(client, "list_tasks"))["code"] == "UNAUTHORIZED"
     env = {**os.environ, "NOONBELL_URL": "http://127.0.0.1:9", "NOONBELL_TOKEN": "x"}
-    async with Client(StdioServerParameters(command=COMMAND, args=["mcp"], env=env)) as client:
+    async with started(["mcp"], env) as client:
         assert (await refused(client, "list_tasks"))["code"] == "UNAVAILABLE"

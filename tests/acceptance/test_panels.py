@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from acceptance.harness import PATIENCE, Nodes, ServerNode, Target, until
+from services import forked
 from services.launch import spare_port
 
 pytestmark = pytest.mark.acceptance
@@ -39,12 +40,13 @@ def queries() -> list[str]:
 
 
 class LivePrometheus:
-    def __init__(self, folder: Path, program: str, nodes: list[ServerNode]) -> None:
+    def __init__(self, folder: Path, program: str, nodes: list[ServerNode], sent: str = "nb_unasked") -> None:
         settings = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         (scrape,) = settings["scrape_configs"]
-        (folder / "token").write_text("nb_unasked\n")
-        scrape["authorization"]["credentials_file"] = str(folder / "token")
+        self.token_file = folder / "token"
+        self.token_file.write_text(f"{sent}\n")
+        scrape["authorization"]["credentials_file"] = str(self.token_file)
         scrape["static_configs"] = [{"targets": [f"127.0.0.1:{node.port}" for node in nodes]}]
         settings["rule_files"] = [str(DEPLOY / "prometheus/noonbell.rules.yml")]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
@@ -176,6 +178,26 @@ def test_every_panel_has_something_to_show_and_every_rule_is_understood(live, pa
     finally:
         ended.set()
         caller.join()
+
+
+def test_the_token_of_the_settings_opens_metrics_where_tokens_are_asked_for(tmp_path, program, nodes, sqlite_url):
+    """Made by the command that the file names. Another one is refused."""
+    node = nodes.start(sqlite_url, env={"NOONBELL_AUTH__ENABLED": "true"})
+    text = (DEPLOY / "prometheus/prometheus.yml").read_text()
+    (command,) = re.findall(r"^# noonbell (token create .+) > /etc/prometheus/noonbell\.token$", text, re.MULTILINE)
+    made = forked.run(*command.split(), "--store", sqlite_url)
+    assert made.returncode == 0, made.stderr
+    live = LivePrometheus(tmp_path, program("prometheus", "prometheus"), [node], "nb_wrong")
+    try:
+        until(live.is_ready, "Prometheus to be ready")
+        until(lambda: live.numbers("up") == [0], "a scrape that is refused")
+        (refused,) = live.ask("targets")["activeTargets"]
+        assert "401" in refused["lastError"]
+        live.token_file.write_text(made.stdout)
+        until(lambda: live.numbers("up") == [1], "a scrape that is let in")
+        assert live.numbers("noonbell_store_up") == [1]
+    finally:
+        live.stop()
 
 
 def variable_of_the_dashboard() -> tuple[str, str]:

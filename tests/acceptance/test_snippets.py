@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -231,8 +232,22 @@ SCENES = {
         },
         codes={"noonbell diff": 1, "kubectl": 1, "noonbell import celery": 1},
     ),
+    "docs/how-to/move-to-another-database.md": PageScene(
+        replace={"postgresql://noonbell@db.internal/noonbell": "sqlite:///moved.db"},
+        codes={"noonbell move --from sqlite:///noonbell.db --cancel": 5},  # the page has moved it by then
+    ),
+    "docs/how-to/pause-a-task.md": PageScene(
+        before={"noonbell task pause report --reason": [JOB.format("report", "x")]},
+        replace={"2026-12-24T06:00:00Z": f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"},
+    ),
     "docs/how-to/quiet-hours.md": PageScene(before={"curl -X PUT http://localhost:8080/api/v1/alerts": [CHANNEL]}),
-    "docs/how-to/queues.md": PageScene(before={"noonbell task edit": [JOB.format("sync_stats", "x")]}),
+    "docs/how-to/queues.md": PageScene(
+        before={
+            "noonbell task edit": [JOB.format("sync_stats", "x")],
+            "noonbell run clean": ["noonbell trigger sync_stats", "noonbell run cancel 7340033"],
+        },
+        found={"7340033": r"\d{6,}"},
+    ),
     "docs/how-to/secrets.md": PageScene(files={"noonbell.yaml": CONFIG + "secrets: {key_file: etc/noonbell/keys}\n"}),
     "docs/how-to/several-nodes.md": PageScene(files={"noonbell.yaml": CONFIG}),
     "docs/how-to/share-a-database.md": PageScene(
@@ -245,6 +260,7 @@ SCENES = {
         codes={"noonbell diff": 1, "noonbell import": 1},
     ),
     "docs/how-to/upgrade.md": PageScene(files={"noonbell.yaml": CONFIG}),
+    "docs/how-to/when-the-database-fails-over.md": PageScene(files={"noonbell.yaml": CONFIG}),
     "docs/how-to/webhooks.md": PageScene(
         before={
             "noonbell subscription create": ["noonbell api DELETE /subscriptions/billing"],
@@ -429,6 +445,7 @@ def checks_text(reading: PageReader, block: Snippet) -> None:
 
 SHOWN = {
     "docs/how-to/events.md": ": noonbell events",
+    "docs/how-to/move-to-another-database.md": ": set store.url to that address",
     "docs/how-to/share-a-database.md": "that Noonbell did not make, and nothing was written",
 }
 """By page: a text that is an example of an output, and words of it that the source has."""

@@ -27,6 +27,7 @@ def test_a_stop_lets_running_work_end(nodes, sqlite_url, target):
     node.send(signal.SIGTERM)
     until(lambda: "stopping" in node.log, "the node to say that it stops")
     assert node.is_running
+    assert "stopping: 1 run that is under way may take 10 s; a second Ctrl-C or signal ends at once" in node.log
     target.release("a")
     assert node.wait_ended() == 0
     assert nodes.start(sqlite_url).run(run_id)["status"] == "SUCCESS"
@@ -45,7 +46,9 @@ def test_work_that_takes_too_long_is_handed_back_and_not_counted(nodes, sqlite_u
 
 
 def test_an_idle_node_stops_at_once(nodes, sqlite_url):
-    assert nodes.start(sqlite_url).stop(4) == 0
+    node = nodes.start(sqlite_url)
+    assert node.stop(4) == 0
+    assert "stopping: no run is under way" in node.log
 
 
 def test_a_second_signal_ends_it_at_once(nodes, sqlite_url, target):
@@ -54,9 +57,23 @@ def test_a_second_signal_ends_it_at_once(nodes, sqlite_url, target):
     target.wait_for("/hold/a")
     node.send(signal.SIGTERM)
     until(lambda: "stopping" in node.log, "the node to say that it stops")
-    node.send(signal.SIGTERM)
+
+    def has_ended() -> bool:
+        node.send(signal.SIGTERM)
+        return not node.is_running
+
+    until(has_ended, "a signal that is not taken for the first one")
     assert node.wait_ended(2) == 130
     assert "SIGTERM again" in node.log
+
+
+def test_two_signals_of_the_same_moment_are_one(nodes, sqlite_url):
+    """As `timeout` sends them: to the process, and to its group. One that is stopped gets both when it goes on."""
+    node = nodes.start(sqlite_url)
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        node.send(number)
+    assert node.wait_ended() == 0
+    assert "again" not in node.log
 
 
 def test_waiting_runs_survive_a_stop(nodes, sqlite_url, target):

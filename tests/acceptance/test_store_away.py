@@ -38,11 +38,13 @@ def server(request: pytest.FixtureRequest) -> str:
 def test_a_store_that_cannot_be_opened_is_one_line(server: str, command: tuple[str, ...], tmp_path: Path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NOONBELL_")}
     kind = "MySQL" if server.startswith("mysql") else "PostgreSQL"
-    away = server.format(user="root@", name="test").replace(server.rsplit(":", maxsplit=1)[-1].partition("/")[0], "1")
+    away = server.format(user="root:wrong@", name="test").replace(
+        server.rsplit(":", maxsplit=1)[-1].partition("/")[0], "1"
+    )
     for url, why in (
         (server.format(user="root@", name="there_is_none"), "there_is_none"),
         (server.format(user="stranger:wrong@", name="test"), "stranger"),
-        (away, "1"),
+        (away, ":1: "),
     ):
         done = forked.run(*command, "--store", url, cwd=tmp_path, env=clean, seconds=PATIENCE)
         assert done.returncode == 8, done.stdout + done.stderr
@@ -51,4 +53,5 @@ def test_a_store_that_cannot_be_opened_is_one_line(server: str, command: tuple[s
         assert why in line
         assert "wrong" not in line, "a password"
         assert not line.startswith(f"error: {kind}: ("), "a tuple is not a sentence"
+    assert line.endswith("; is the server running, and is the address right?")
     assert list(tmp_path.iterdir()) == []

@@ -224,6 +224,34 @@ def test_a_cycle_is_named_with_the_file_and_the_task(noonbell: Noonbell, tmp_pat
     assert noonbell("task", "list", "-o", "json").json == []
 
 
+def test_an_empty_file_has_no_tasks_and_is_refused(noonbell: Noonbell, folder):
+    (folder / "empty.yaml").write_text("# nothing yet\n")
+    (folder / "empty").mkdir()
+    for command, code in (("validate", 1), ("diff", 2), ("apply", 1)):
+        told = noonbell(command, "empty.yaml")
+        assert (told.code, "empty.yaml: is empty: it has no tasks" in told.err) == (code, True), told
+    told = noonbell("validate", "empty")
+    assert (told.code, "there is no file of tasks in empty" in told.err) == (2, True), told
+    (folder / "empty.yaml").write_text("tasks: []\n")
+    assert noonbell("validate", "empty.yaml").code == 0
+
+
+def test_tasks_of_one_name_are_told_apart_by_their_numbers(noonbell: Noonbell, folder):
+    (folder / "two").mkdir()
+    (folder / "two" / "a.yaml").write_text("tasks:\n  - {name: sound, job_type: j}\n  - {name: typo, job_type: j}\n")
+    (folder / "two" / "b.yaml").write_text(
+        "tasks:\n  - {name: typo, job_type: j, timeout_seconds: soon}\n  - {job_type: j, timeout_seconds: late}\n"
+    )
+    told = noonbell("validate", "two").err
+    assert "two/a.yaml: tasks[1] typo.name: is there twice" in told
+    assert "two/b.yaml: tasks[0] typo.name: is there twice" in told
+    assert "two/b.yaml: tasks[0] typo.timeout_seconds" in told
+    assert "two/b.yaml: tasks[1].timeout_seconds" in told
+    applied = noonbell("apply", "two").err
+    assert "two/b.yaml: tasks[0] typo.name: is 'typo' a second time" in applied
+    assert "two/b.yaml: tasks[0] typo.timeout_seconds" in applied
+
+
 def test_what_is_imported_can_be_applied_in_batches_and_again(noonbell: Noonbell, folder):
     lines = "".join(f"{number % 60} 3 * * * curl http://127.0.0.1:9/{number}\n" for number in range(450))
     (folder / "crontab").write_text(f"{lines}@reboot curl http://127.0.0.1:9/no\n")

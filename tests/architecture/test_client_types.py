@@ -20,7 +20,7 @@ from noonbell.model.event import Event
 from noonbell.service.filters import event_json
 
 ROOT = Path(__file__).parents[2]
-PLAIN_TEXT = {"healthz", "livez", "version", "metrics"}
+PLAIN_TEXT = {"export_runs", "healthz", "livez", "version", "metrics"}
 """Methods whose answer is a text."""
 
 

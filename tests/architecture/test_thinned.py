@@ -10,6 +10,7 @@ import pytest
 
 from noonbell.stores.sqlite import MemoryStore, SqliteStore
 from services import prepared
+from services.order import TESTS, spread
 from services.thinned import STORES, left_out, store_of
 
 
@@ -108,3 +109,19 @@ async def test_a_file_begins_with_what_the_steps_make(tmp_path: Path):
     assert await stores[0].fetch("pragma journal_mode") == [("wal",)]
     for store in stores:
         await store.close()
+
+
+def test_files_stay_whole_and_short_ones_are_the_last():
+    @dataclass(frozen=True)
+    class Item:
+        path: Path
+        number: int
+
+    folders = {"acceptance": 7, "browser": 5, "conformance": 11, "integration": 13, "typing": 1, "unit": 40}
+    paths = [TESTS / folder / f"test_{number}.py" for folder, count in folders.items() for number in range(count)]
+    items = [Item(path, number) for path in paths for number in range(3)]
+    order: list[Item] = spread(items)  # type: ignore[arg-type,assignment]
+    assert sorted(order, key=items.index) == items
+    assert [each.number for each in order] == [0, 1, 2] * len(paths)
+    last = [each.path.parent.name for each in order[-9:]]
+    assert {"acceptance", "browser"} & {*last} == set()

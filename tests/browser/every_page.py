@@ -80,7 +80,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Furnished:
-    """The ids of what was made: tasks by what they are, runs by how they ended, and a delivery of a webhook among them."""
+    """The ids of what was made: tasks by what they are, runs by how they ended, and a delivery of a webhook and a bulk operation among them."""
 
     tasks: dict[str, int]
     runs: dict[str, int]
@@ -136,7 +136,9 @@ def furnish(node: ServerNode, target: Target) -> Furnished:
     runs |= _calls(node, target)
     steps = {step["id"]: step["run_id"] for step in node.ask("GET", f"/runs/{flow}/graph")["steps"]}
     runs |= {"flow": flow, "step": steps["load"], "delivery": delivery}
-    return Furnished(tasks, runs)
+    operation = node.ask("POST", "/bulk", {"kind": "cancel_runs", "filter": {"task": "no-such-task"}})["id"]
+    until(lambda: node.ask("GET", f"/bulk/{operation}")["status"] == "DONE", "the bulk operation to end")
+    return Furnished(tasks, {**runs, "bulk": operation})
 
 
 def _calls(node: ServerNode, target: Target) -> dict[str, int]:
@@ -189,6 +191,7 @@ PAGES: Final = [
     Place("tasks", "/tasks"),
     Place("tasks-none", "/tasks?name=nothing"),
     Place("tasks-bulk", "/tasks/bulk?act=disable"),
+    Place("tasks-change", "/tasks/bulk?act=change"),
     Place("tasks-import", "/tasks/import"),
     Place("task", "/tasks/{task[good]}"),
     Place("task-failing", "/tasks/{task[bad]}"),
@@ -205,13 +208,17 @@ PAGES: Final = [
     *(Place(f"task-{kind}", f"/tasks/{{task[{kind}]}}") for kind in ("command", "amqp", "grpc", "times")),
     Place("task-times-schedule", "/tasks/{task[times]}/schedule"),
     Place("task-amqp-configuration", "/tasks/{task[amqp]}/configuration"),
+    Place("task-run", "/tasks/{task[job]}/run"),
     Place("task-delete", "/tasks/{task[off]}/delete"),
     Place("runs", "/runs"),
     Place("runs-failed", "/runs?status=FAILED,TIMEOUT,FAILED_TIMEOUT"),
     Place("runs-none", "/runs?text=nothing-like-this"),
     Place("runs-bulk", "/runs/bulk?act=retry"),
+    Place("bulk", "/bulk"),
+    Place("bulk-operation", "/bulk/{run[bulk]}"),
     Place("run", "/runs/{run[good]}"),
     Place("run-failed", "/runs/{run[bad]}"),
+    Place("run-log", "/runs/{run[bad]}?show=log&level=error"),
     Place("run-callback", "/runs/{run[late]}"),
     Place("run-job", "/runs/{run[job]}"),
     Place("run-job-done", "/runs/{run[done]}"),
@@ -237,6 +244,7 @@ PAGES: Final = [
     Place("queue-redrive", "/queues/pdf/redrive"),
     Place("queue-clean", "/queues/pdf/clean"),
     Place("workers", "/workers"),
+    Place("worker", f"/workers/{WORKER}"),
     Place("activity", "/activity"),
     Place("activity-system", "/activity?view=system"),
     Place("activity-check", "/activity/check"),
@@ -244,6 +252,11 @@ PAGES: Final = [
     Place("settings", "/settings"),
     *(Place(f"settings-{part}", f"/settings/{part}") for part in PARTS),
     Place("settings-new-channel", "/settings/new/channel"),
+    *(
+        Place(f"settings-new-channel-{kind}", f"/settings/new/channel?kind={kind}")
+        for kind in ("email", "dingtalk", "telegram")
+    ),
+    Place("settings-new-mute", "/settings/new/mute"),
     Place("settings-new-rule", "/settings/new/rule"),
     Place("settings-channel", "/settings/channels/hook"),
     Place("settings-channel-remove", "/settings/channels/hook/remove"),

@@ -31,3 +31,8 @@ class Hands:
     async def type(self, text: str) -> None:
         self.actions.append(f"type {text}")
         await self.page.keyboard.type(text)
+
+    async def fill(self, field: Locator, text: str) -> None:
+        """Into a field that a person gets to by Tab, or by the click that the text counts as."""
+        self.actions.append(f"fill {field} {text}")
+        await field.fill(text)

@@ -96,9 +96,11 @@ async def problems_of(page: Page) -> list[str]:
 
 NOT_SEEN = {
     "/activity.csv",
+    "/bulk/{bulk_id}/skipped",
     "/oidc",
     "/oidc-callback",
     "/palette",
+    "/runs/export",
     "/runs/{run_id}/download/{what}",
     "/search",
     "/sla.csv",

@@ -107,6 +107,19 @@ async def test_a_view_is_saved_opened_and_removed(node, stocked, open_page):
     await expect(menu).to_contain_text("None saved yet.")
 
 
+async def test_the_list_of_runs_is_turned_round_by_its_heading_with_the_keyboard(node, stocked, open_page):
+    page = await open_page(address(node, "/runs"))
+    heading = page.get_by_role("columnheader", name="Run", exact=True)
+    await expect(heading).to_have_attribute("aria-sort", "descending")
+    await heading.get_by_role("link").focus()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(re.compile("sort=id"))
+    await expect(heading).to_have_attribute("aria-sort", "ascending")
+    ids = [int(await row.get_attribute("data-row") or 0) for row in await page.locator("tr[data-row]").all()]
+    assert ids == sorted(ids)
+    assert len(ids) > 1
+
+
 async def test_order_and_density_are_remembered_and_said(node, stocked, open_page):
     page = await open_page(address(node, "/tasks"))
     await page.get_by_role("link", name="Task", exact=True).click()
@@ -152,7 +165,7 @@ async def test_an_empty_list_says_which_filter_to_take_away(node, stocked, open_
 
 async def test_a_task_that_has_not_fired_says_when_it_will(node, stocked, open_page):
     page = await open_page(address(node, f"/runs?task={stocked['backup']}"))
-    await expect(page.locator(".empty")).to_contain_text("backup has not fired yet. First fire in")
+    await expect(page.locator(".empty")).to_contain_text("backup has not run yet. First run in")
     await expect(page.locator("#live")).to_have_attribute("data-state", "on")
     await page.locator(".empty").get_by_role("button", name="Run now").click()
     await expect(page.locator("tr[data-href] .name")).to_have_text("backup")

@@ -22,6 +22,8 @@ async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(sto
     await expect(page.locator("#preview")).to_contain_text("At 02:00 every day")
     await page.get_by_role("button", name="Create").click()
     await expect(page.get_by_role("heading", name="hello")).to_be_visible()
+    await expect(page.locator("[data-live=no-runs]")).to_be_visible()
+    await expect(page.locator("[data-live=next] p").first).to_contain_text("every day, UTC 0 2 * * *")
     await mark(page)
 
     await page.get_by_role("button", name="Run now").click()
@@ -30,6 +32,7 @@ async def test_a_task_made_in_the_form_runs_and_turns_green_without_a_reload(sto
     target.release(store)
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS")
     assert await is_marked(page), "the page was loaded anew"
+    await expect(page.locator("[data-live=no-runs]")).to_be_hidden()
 
     await page.locator("[data-live=runs] tbody a").first.click()
     await expect(page).to_have_url(re.compile(r"/runs/\d+$"))

@@ -6,6 +6,7 @@ from playwright.async_api import expect
 
 from acceptance.harness import Nodes
 from browser.conftest import address
+from browser.test_twelve_checks_1_to_3 import pouring
 
 
 async def test_no_row_moves_under_the_pointer_and_new_ones_wait_to_be_asked_for(node, target, open_page):
@@ -34,3 +35,26 @@ async def test_a_lost_connection_is_said_and_made_up_for(nodes: Nodes, target, o
     again.wait_for_run(again.trigger(task))
     await expect(page.locator("#lost")).to_be_hidden(timeout=30_000)
     await expect(page.locator("[data-live=runs] .badge")).to_have_attribute("data-status", "SUCCESS", timeout=30_000)
+
+
+async def test_the_keys_walk_down_a_list_row_by_row_while_100_runs_a_second_arrive(node, target, open_page):
+    busy = node.create(name="pours", target_url=target.url("/ok"), max_concurrency=None)
+    node.ask("POST", "/runs/batch", {"runs": [{"task": busy}] * 25})
+    page = await open_page(address(node, f"/runs?task={busy}"))
+    await expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    async with pouring(node, busy, 20):
+        await page.keyboard.press("j")
+        await expect(page.locator("tr.here")).to_have_count(1)
+        order = await page.locator("main tr[data-row]").evaluate_all("all => all.map(each => each.dataset.row)")
+        first = order.index(str(await page.locator("tr.here").get_attribute("data-row")))
+        new = page.locator("[data-new=runs]")
+        for step in range(1, 15):
+            await page.keyboard.press("j")
+            await expect(page.locator("tr.here")).to_have_attribute("data-row", order[first + step])
+            if step % 5 == 0:  # the page has been drawn anew meanwhile, and says that there is more
+                await expect(new).to_be_visible()
+                await expect(page.locator("tr.here")).to_have_attribute("data-row", order[first + step])
+        await page.keyboard.press("k")
+        await expect(page.locator("tr.here")).to_have_attribute("data-row", order[first + 13])
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_url(address(node, f"/runs/{order[first + 13]}"))

@@ -76,7 +76,7 @@ async def test_theme_language_and_zone_are_chosen_and_the_page_stays_the_same(no
 async def test_the_focus_stays_inside_moves_with_the_arrows_and_comes_back(node, open_page):
     page = await open_page(address(node, "/runs"))
     await ready(page)
-    await page.get_by_label("Text", exact=True).focus()
+    await page.get_by_label("Contains", exact=True).focus()
     await page.keyboard.press("Control+k")
     field = page.get_by_role("combobox", name="Command palette")
     await expect(offered(page).nth(1)).to_be_visible()
@@ -92,7 +92,7 @@ async def test_the_focus_stays_inside_moves_with_the_arrows_and_comes_back(node,
     await expect(page.locator("[aria-selected=true]")).to_have_count(1)
     await page.keyboard.press("Escape")
     await expect(page.locator("#palette")).to_be_hidden()
-    await expect(page.get_by_label("Text", exact=True)).to_be_focused()
+    await expect(page.get_by_label("Contains", exact=True)).to_be_focused()
 
 
 async def test_a_text_that_nothing_has_says_so(node, open_page):
@@ -124,7 +124,7 @@ async def test_rows_are_walked_ticked_run_and_paused_by_keys(node, target, open_
     await page.keyboard.press("Escape")
     await expect(confirm).to_be_hidden()
     await page.keyboard.press("r")
-    await confirm.get_by_role("button", name="Yes").click()
+    await confirm.get_by_role("button", name="Run now").click()
     await expect(page.locator(".toast").last).to_contain_text("key-1 started")
     assert node.ask("GET", f"/runs?task={tasks['key-1']}")["total"] == 1, "what was not confirmed was run"
     await page.keyboard.press("Enter")

@@ -20,8 +20,9 @@ def waiting(node: ServerNode) -> int:
 async def test_a_queue_that_nobody_works_on_says_how_to_start_somebody(node, waiting, open_page):
     page = await open_page(address(node, "/queues"), permissions=["clipboard-read", "clipboard-write"])
     card = page.locator("[data-live=alone] .card", has_text="reports")
-    await expect(card).to_contain_text("1 run waits in reports; no worker listens.")
+    await expect(card).to_contain_text("1 run waits in reports; no worker serves it.")
     await card.get_by_role("button", name="Copy").click()
+    await expect(page.locator(".toast")).to_be_visible()
     command = await page.evaluate("navigator.clipboard.readText()")
     assert command.startswith("noonbell worker --app MODULE:APP --queues reports --store ")
     node.trigger(waiting)

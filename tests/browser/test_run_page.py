@@ -123,7 +123,7 @@ async def test_a_callback_with_another_secret_is_refused_in_words_with_a_why(nod
     page = await open_page(address(node, f"/runs/{run}"))
     await expect(page.locator('[data-bar="waiting"]')).to_be_visible()
     node.ask("POST", f"/callbacks/{token}", {"status": "RUNNING"})
-    await expect(page.locator('[data-bar="waiting"]')).to_contain_text("call for more time")
+    await expect(page.locator('[data-bar="waiting"]')).to_contain_text("deadline extension")
     forged = {"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"}
     assert node.call("POST", f"/callbacks/{token}", {"status": "SUCCESS"}, headers=forged).status >= 400
     row = page.locator('[data-bar="callback"]')
@@ -133,7 +133,7 @@ async def test_a_callback_with_another_secret_is_refused_in_words_with_a_why(nod
     await row.get_by_role("link", name="Why?").click()
     await expect(page.locator(".why")).to_contain_text("signed with another secret")
     node.call("POST", "/callbacks/nobody-was-given-this", {"status": "SUCCESS"})
-    await expect(page.locator("[data-live=callbacks]")).to_contain_text("found no run")
+    await expect(page.locator("[data-live=callbacks]")).to_contain_text("Unmatched callbacks")
 
 
 async def test_a_failure_is_compared_with_the_last_success(node, target, open_page):
@@ -209,3 +209,19 @@ async def test_a_long_log_opens_at_its_newest_line_and_leaves_no_blank_page(node
     )
     assert inside, "the newest line is not in view"
     node.ask("POST", f"/runs/{run}/settle", {**held, "outcome": "success"})
+
+
+async def test_the_question_before_a_run_is_canceled_names_its_buttons_by_what_they_do(node, target, open_page):
+    task = node.create(name="held", target_url=target.url("/hold/asked"))
+    run = node.ask("POST", f"/tasks/{task}/trigger")["run_id"]
+    page = await open_page(address(node, f"/runs/{run}"))
+    question = page.locator("#confirm")
+    await page.get_by_role("button", name="Cancel the run").click()
+    await expect(question.get_by_role("button")).to_have_text(["Keep the run", "Cancel the run"])
+    await question.get_by_role("button", name="Keep the run").click()
+    await expect(question).to_be_hidden()
+    assert node.ask("GET", f"/runs/{run}")["status"] != "CANCELED"
+    await page.get_by_role("button", name="Cancel the run").click()
+    await question.get_by_role("button", name="Cancel the run").click()
+    await expect(page.locator("[data-live=status]")).to_contain_text("Canceled")
+    target.release("asked")

@@ -51,6 +51,7 @@ async def test_whoever_comes_without_a_token_is_asked_for_one_and_led_back(guard
     assert cookie["sameSite"] == "Strict"
     assert tokens["viewer"] not in cookie["value"]
     await page.get_by_role("button", name="Sign out").click()
+    await expect(page).to_have_url(re.compile("/login"))
     await page.goto(address(node, "/runs"))
     await expect(page).to_have_url(re.compile("/login"))
 

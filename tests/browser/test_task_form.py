@@ -149,6 +149,7 @@ async def test_the_same_without_scripts(node, target, open_page):
     row = page.locator(".three tbody tr").filter(has_text="Description")
     await row.get_by_label("theirs").check()
     await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_role("heading", name="contested-plainly")).to_be_visible()
     saved = node.ask("GET", f"/tasks/{task}")
     assert (saved["cron_expr"], saved["description"], saved["timeout_seconds"]) == ("0 0 2 * * *", "theirs", 44)
 

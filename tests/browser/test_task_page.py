@@ -99,7 +99,7 @@ async def test_an_earlier_version_is_restored_after_a_question(node, target, ope
     node.ask("PATCH", f"/tasks/{task}", {"timeout_seconds": 22})
     page = await open_page(address(node, f"/tasks/{task}/versions?v=1"))
     await page.locator("#v1").get_by_role("button", name="Restore this version").click()
-    await page.get_by_role("button", name="Yes").click()
+    await page.locator("#confirm").get_by_role("button", name="Restore this version").click()
     await expect(page.locator("#v3")).to_be_visible()
     assert node.ask("GET", f"/tasks/{task}")["timeout_seconds"] == 11
 
@@ -110,3 +110,35 @@ async def test_no_part_is_wider_than_a_phone_in_either_language(node, failing, o
     for part in ("", "/runs", "/schedule", "/configuration", "/versions", "/activity"):
         await page.goto(address(node, f"/tasks/{failing}{part}"))
         assert await page.evaluate("document.documentElement.scrollWidth") == 390, part
+
+
+async def test_a_task_is_paused_with_a_reason_for_a_while_and_the_end_is_changed_and_shown(node, target, open_page):
+    task = node.create(name="rested", cron_expr="0 2 * * *", target_url=target.url("/ok"))
+    page = await open_page(address(node, f"/tasks/{task}"))
+    await page.get_by_text("Pause until…").click()
+    await page.get_by_label("Reason").fill("the vendor mends its API")
+    await page.get_by_label("For how long").select_option("7200")
+    await page.get_by_role("button", name="Pause until", exact=True).click()
+    await expect(page.locator(".toast")).to_contain_text("rested paused until")
+    await expect(page.locator("[data-live=next]")).to_contain_text("the vendor mends its API")
+    pause = node.ask("GET", f"/tasks/{task}")["pause"]
+    shown = page.locator("[data-live=next] .note time").nth(1)
+    await expect(shown).to_have_attribute("datetime", re.compile(f"^{pause['until'][:16]}"))
+
+    await expect(page.get_by_label("Reason")).to_be_hidden()
+    await page.get_by_text("Change pause…").click()
+    await expect(page.get_by_label("Reason")).to_have_value("the vendor mends its API")
+    await expect(page.get_by_label("Or until")).to_have_value(re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$"))
+    await page.get_by_label("Reason").fill("it takes longer")
+    await page.get_by_role("button", name="Change pause", exact=True).click()
+    await expect(page.locator("[data-live=next]")).to_contain_text("it takes longer")
+    longer = node.ask("GET", f"/tasks/{task}")["pause"]
+    assert (longer["reason"], longer["until"][:19]) == ("it takes longer", pause["until"][:19])
+    await page.get_by_text("Change pause…").click()
+    await page.get_by_label("Or until").fill("")
+    await page.get_by_role("button", name="Change pause", exact=True).click()
+    await expect(page.locator("[data-live=next] .note time")).to_have_count(1)
+    assert node.ask("GET", f"/tasks/{task}")["pause"]["until"] is None
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.locator("[data-live=badges]")).to_contain_text("Enabled")
+    await expect(page.locator("[data-live=next]")).not_to_contain_text("it takes longer")

@@ -102,6 +102,13 @@ async def test_tasks_that_start_together_are_spread_in_three_clicks(nodes, targe
     await expect(page.get_by_role("heading", name="crowd-3")).to_be_visible()
     (task,) = node.ask("GET", "/tasks?name=crowd-3")["items"]
     assert task["jitter_seconds"] == 30
+    await page.goto(address(node, "/timeline"))
+    await crowds.get_by_text("Spread them?").click()
+    await crowds.get_by_role("link", name=re.compile("^Spread these")).click()
+    await expect(page.get_by_label("Jitter (seconds)")).to_have_value("30")
+    await page.get_by_role("button", name=re.compile("^Change [45]$")).click()
+    await expect(page.locator("[data-said]")).to_contain_text(re.compile("^4 of [45] changed"))
+    assert {task["jitter_seconds"] for task in node.ask("GET", "/tasks?name=crowd-")["items"]} == {30}
 
 
 async def test_a_stretch_of_the_past_is_filled_after_it_was_looked_at(node, target, open_page):
@@ -113,7 +120,7 @@ async def test_a_stretch_of_the_past_is_filled_after_it_was_looked_at(node, targ
     await page.get_by_label("Task", exact=True).fill("filled")
     await page.get_by_role("button", name="Preview").click()
     await expect(page.get_by_role("heading", name="filled: 6 past slots")).to_be_visible()
-    assert node.ask("GET", "/runs?task=name:filled")["total"] == 0
+    assert node.ask("GET", "/runs?task=name:filled&origin=backfill")["total"] == 0
     await page.get_by_role("button", name="Create 6 runs").click()
     await expect(page).to_have_url(re.compile("origin=backfill"))
     await expect(page.locator(".toast")).to_contain_text("6 runs created")

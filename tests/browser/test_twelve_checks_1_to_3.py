@@ -47,9 +47,9 @@ WATCH_ROWS = """() => {
 
 
 @contextlib.asynccontextmanager
-async def pouring(node: ServerNode, task_id: int) -> AsyncIterator[list[float]]:
-    """Ten runs every fifth of a second, each with three events; the list holds when each event has arrived."""
-    batch = json.dumps({"runs": [{"task": task_id}] * 10})
+async def pouring(node: ServerNode, task_id: int, runs: int = 10) -> AsyncIterator[list[float]]:
+    """That many runs every fifth of a second, each with three events; the list holds when each event has arrived."""
+    batch = json.dumps({"runs": [{"task": task_id}] * runs})
     arrived: list[float] = []
     over = asyncio.Event()
 

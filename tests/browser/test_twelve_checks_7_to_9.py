@@ -103,7 +103,7 @@ async def test_check_08_the_same_run_opened_from_the_list_and_by_link_has_the_sa
     told: dict[int, tuple[str, str, str]] = {}
     for run in wanted:
         await page.goto(address(node, "/runs"))
-        row = page.get_by_role("row", name=re.compile(rf"\b{run}\b"))
+        row = page.locator(f'tr[data-row="{run}"]')
         listed = await row.locator(".badge").inner_text()
         await row.get_by_role("link", name=str(run), exact=True).click()
         await expect(page).to_have_url(address(node, f"/runs/{run}"))

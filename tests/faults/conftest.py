@@ -20,7 +20,7 @@ import pytest
 
 from faults.order import AloneLast, is_alone
 from faults.record import MINUTES, Record, key_of
-from faults.report import Report
+from faults.report import Report, with_fail_overs
 from noonbell.stores import open_store
 from services.bytecode import BUILD
 from services.emptied import Lending
@@ -35,6 +35,8 @@ UNTIL = pytest.StashKey[float]()
 """When no further test is begun, by the clock that all processes have."""
 PROPERTY = "faults"
 ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs/reference/faults.md"
+"""Its table of fail-overs is written by the run."""
 
 StoreUrls = Callable[[str, int], Iterable[str]]
 LentStore = Callable[[str], Callable[[], AbstractContextManager[str]]]
@@ -119,7 +121,10 @@ class Keeper:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        text = self.record.report().markdown()
+        report = self.record.report()
+        text = report.markdown()
+        if report.topologies:
+            PAGE.write_text(with_fail_overs(PAGE.read_text(), report.topologies))
         if text:
             BUILD.mkdir(exist_ok=True)
             (BUILD / "faults.md").write_text(f"{text}\n{self.record.summary()}\n")

@@ -23,6 +23,8 @@ ALONE = (
     "test_each_slot_of_two_upstreams_is_followed_once_while_nodes_are_killed",
     "test_five_hundred_flows_end_while_nodes_are_killed",
     "test_no_slot_is_lost_or_doubled_while_nodes_are_killed",
+    "test_no_slot_is_lost_or_doubled_when_the_database_fails_over",
+    "test_nodes_of_an_earlier_version_are_replaced_one_by_one_under_load",
 )
 """The tests that share the machine with no other: they fill it, or judge by the clock.
 

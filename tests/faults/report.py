@@ -19,6 +19,11 @@ TIMES = int(os.environ.get("FAULTS_TIMES") or 5)
 SECONDS = int(os.environ.get("FAULTS_SECONDS") or 120)
 """How long nodes are killed under load."""
 STORES = ("sqlite", "postgres", "mariadb")
+TOPOLOGY = (
+    *("topology", "slots", "lost", "doubled", "again, same key", "again, other key", "at most once, again"),
+    *("at most once, told", "fail-overs", "p50", "p99", "`noonbell audit`", "day"),
+)
+"""Columns of the table of fail-overs."""
 _ORDER = [scenario.name for scenario in SCENARIOS]
 
 
@@ -50,6 +55,8 @@ class Report:
     cells: list[Cell] = field(default_factory=list)
     chapters: list[str] = field(default_factory=list)
     """In markdown."""
+    topologies: list[list[str]] = field(default_factory=list)
+    """Rows of the table of fail-overs."""
 
     @classmethod
     def of(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
@@ -58,6 +65,7 @@ class Report:
         for part in parts:
             whole.cells += [Cell(**cell) for cell in part["cells"]]
             whole.chapters += part["chapters"]
+            whole.topologies += part["topologies"]
         return whole
 
     def plain(self) -> dict[str, Any]:
@@ -88,7 +96,13 @@ class Report:
         self.cells.append(cell)
 
     def markdown(self) -> str:
-        return "\n".join([*self._kill_points(), *self.chapters])
+        return "\n".join([*self._kill_points(), *self.chapters, *self._fail_overs()])
+
+    def _fail_overs(self) -> Iterator[str]:
+        if self.topologies:
+            yield "## Fail-overs\n"
+            yield table(TOPOLOGY, self.topologies)
+            yield ""
 
     def _kill_points(self) -> Iterator[str]:
         if not self.cells:
@@ -109,6 +123,22 @@ class Report:
         for cell in self.cells:
             for line in cell.wrong:
                 yield f"- {cell.point}, {cell.mode}, {cell.store}: {line.splitlines()[0]}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+_BEGIN, _END = "<!-- fail-overs: `make faults` writes this table -->\n\n", "\n\n<!-- end of fail-overs -->"
+
+
+def with_fail_overs(page: str, rows: Iterable[Sequence[str]]) -> str:
+    """The page with these rows in its table: each in the place of the one that has its name, new ones at the end."""
+    before, _, rest = page.partition(_BEGIN)
+    written, _, after = rest.partition(_END)
+    lines = [line.strip("| ").split(" | ") for line in written.splitlines()[2:]]
+    known = {cells[0]: cells for cells in [*lines, *map(list, rows)]}
+    return f"{before}{_BEGIN}{table(TOPOLOGY, known.values())}{_END}{after}"
 
 
 def _rank(row: tuple[str, str, str, str]) -> tuple[int, int, str, str]:

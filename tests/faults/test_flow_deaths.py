@@ -22,10 +22,10 @@ import pytest
 from acceptance.harness import Nodes, until
 from faults.checker import Row, Seen, Slot, judge
 from faults.cluster import Cluster
+from faults.known_slots import audited, seen_of, told
 from faults.report import SECONDS, Report
 from faults.sink import Sink
 from faults.test_joins import KILL_EVERY, at, harass
-from faults.test_three_nodes import audited, seen_of, told
 from faults.trial import KILLED, LEASE, NODE, PATIENCE
 from noonbell.clock import SECOND
 from noonbell.stores import open_store

@@ -8,8 +8,8 @@ import pytest
 
 from acceptance.harness import Nodes
 from acceptance.test_children import COUNT, POINTS, dies_and_loses_nothing, starting_in
+from faults.known_slots import audited
 from faults.report import TIMES, Report
-from faults.test_three_nodes import audited
 
 
 @pytest.mark.faults

@@ -14,7 +14,7 @@ from integration.test_migrations import works
 from noonbell.engine.failpoint import STATUS, VARIABLE
 from noonbell.stores import migrations, open_store
 from noonbell.stores.sql.store import SqlStore
-from noonbell.stores.sql.tasks import BELONGINGS
+from noonbell.stores.sql.task_deletion import BELONGINGS
 from services import forked
 from services.emptied import SHAPE_OF_MARIADB
 

@@ -22,9 +22,9 @@ import pytest
 
 from acceptance.harness import Nodes, ServerNode, until
 from faults.cluster import Cluster
+from faults.known_slots import audited
 from faults.report import TIMES, Report
 from faults.sink import Sink
-from faults.test_three_nodes import audited
 from faults.trial import KILLED, LEASE, NODE, PATIENCE
 from noonbell.stores import open_store
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from acceptance.harness import Nodes, ServerNode, until
+from faults.known_slots import audited
 from faults.report import TIMES, Report
 from faults.sink import Sink
-from faults.test_three_nodes import audited
 from faults.trial import KILLED, LEASE, NODE, PATIENCE
 
 POINTS = ["K26:1", "K26:3", "K7:2"]

@@ -7,27 +7,30 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from acceptance.harness import until
-from faults.checker import Row, Seen, Slot, Verdict, judge, percentile
+from faults.checker import Seen, Slot, Verdict, judge
 from faults.cluster import Cluster
+from faults.known_slots import (
+    Figures,
+    at_most_once,
+    audited,
+    create_tasks,
+    rows_of,
+    seen_of,
+    settle_down,
+    spread,
+    told,
+)
 from faults.report import SECONDS, Report
 from faults.sink import Sink
-from services import forked
 
 TASKS = int(os.environ.get("FAULTS_TASKS") or 100)
-ONCE = frozenset(f"t{number}" for number in range(0, TASKS, 5))
-"""The tasks that are delivered at most once: every fifth."""
+ONCE = at_most_once(TASKS)
 EVERY = float(os.environ.get("FAULTS_KILL_EVERY") or 5)
-LEASE = {"worker_timeout_ms": 2000, "ping_interval_ms": 500}
-ANSWER = "/slow/0.02"
-"""A target that takes 20 ms: long enough for kills to hit requests that are open."""
 BURST = 0.15
 """Seconds from a slot in which its requests are mostly open."""
 REACH = 2.0
@@ -56,16 +59,17 @@ def test_no_slot_is_lost_or_doubled_while_nodes_are_killed(
     cluster = Cluster(tmp_path, url, 3, seed)
     try:
         cluster.start()
-        expected, names = create_tasks(cluster, sink)
+        expected, names = create_tasks(cluster.ask, sink, TASKS, SECONDS)
         harass(cluster, expected[0].at, expected[-1].at, random.Random(seed))
-        settle_down(cluster)
-        rows = rows_of(cluster, names)
+        until(cluster.ready, "a node to be ready", 60)
+        settle_down(cluster.ask)
+        rows = rows_of(cluster.ask, names)
     finally:
         cluster.end()
     audit = audited(url)
     seen = [seen_of(one) for one in sink.deliveries()]
     verdict = judge(expected, rows, seen, kills=cluster.kills, window=WINDOW, reach=REACH, once=ONCE)
-    figures = Figures(expected, seen, cluster)
+    figures = Figures(expected, seen, cluster.kills)
     faults_report.chapters.append(chapter(store, seed, expected, seen, verdict, figures, audit))
     assert verdict.is_strict, told(verdict)
     assert audit.splitlines()[-1] == "0 holes, 0 doubles", audit
@@ -73,27 +77,6 @@ def test_no_slot_is_lost_or_doubled_while_nodes_are_killed(
     assert counted is not None, audit
     assert int(counted[1]) >= len(expected), "the audit has not seen every slot"
     assert figures.fail_over(0.99) <= FAIL_OVER
-
-
-def audited(url: str) -> str:
-    """What `noonbell audit` says of the store that is left."""
-    done = forked.run("audit", "--quiet", "--store", url)
-    return done.stdout + done.stderr
-
-
-def create_tasks(cluster: Cluster, sink: Sink) -> tuple[list[Slot], dict[int, str]]:
-    """Tasks that fire in each second of a stretch that lies ahead: so the slots are known before anything has run."""
-    first = int(time.time()) + 5 + TASKS // 20
-    last = first + SECONDS - 1
-    common = {"cron_expr": "* * * * * *", "start_at": rfc3339(first), "end_at": rfc3339(last), "max_concurrency": None}
-    names: dict[int, str] = {}
-    for number in range(TASKS):
-        name = f"t{number}"
-        mode = "at_most_once" if name in ONCE else "at_least_once"
-        fields = {"name": name, "target_url": sink.url(f"{ANSWER}?{name}"), "delivery": mode, **common, **LEASE}
-        names[int(cluster.ask("POST", "/tasks", fields, expect=201)["id"])] = name
-    assert time.time() < first, "the machine is too slow to create the tasks in time"
-    return [Slot(name, second) for second in range(first, last + 1) for name in names.values()], names
 
 
 def harass(cluster: Cluster, first: int, last: int, draw: random.Random) -> None:
@@ -107,64 +90,6 @@ def harass(cluster: Cluster, first: int, last: int, draw: random.Random) -> None
             next_kill = second + draw.uniform(0, draw.choice([BURST, 1.0]))
         time.sleep(0.002)
     cluster.bring_back(at_once=True)
-
-
-def settle_down(cluster: Cluster) -> None:
-    until(cluster.ready, "a node to be ready", 60)
-
-    def is_quiet() -> bool:
-        left = cluster.ask("GET", "/tasks?status=ENABLED&page_size=1")["total"]
-        return not left and not cluster.ask("GET", "/runs?status=SCHEDULED,RUNNING,RETRYING&page_size=1")["total"]
-
-    until(is_quiet, "every task to be COMPLETED and every run to be final", 120)
-
-
-def rows_of(cluster: Cluster, names: dict[int, str]) -> list[Row]:
-    rows: list[Row] = []
-    page = cluster.ask("GET", "/runs?page_size=1000&sort=id")
-    while page["items"]:
-        rows += [row_of(run, names) for run in page["items"]]
-        if page["next_cursor"] is None:
-            break
-        page = cluster.ask("GET", f"/runs?page_size=1000&sort=id&cursor={page['next_cursor']}")
-    return rows
-
-
-def row_of(run: dict[str, Any], names: dict[int, str]) -> Row:
-    slot = Slot(names[run["task_id"]], second_of(run["scheduled_time"]))
-    return Row(slot, str(run["id"]), run["final_status"], (run["error_details"] or {}).get("kind"))
-
-
-def seen_of(delivery) -> Seen:
-    slot = Slot(delivery.path.partition("?")[2], second_of(delivery.slot))
-    return Seen(slot, delivery.run, delivery.key, delivery.at, delivery.node)
-
-
-class Figures:
-    """From the sink's log alone."""
-
-    def __init__(self, expected: Sequence[Slot], seen: Sequence[Seen], cluster: Cluster) -> None:
-        self.kills = cluster.kills
-        first: dict[Slot, Seen] = {}
-        for one in sorted(seen, key=lambda one: one.at):
-            first.setdefault(one.slot, one)
-        self.lags = [first[slot].at - slot.at for slot in expected if slot in first]
-        self.fail_overs = [
-            found for life, at in self.kills.items() if (found := _next_fired(life, at, first)) is not None
-        ]
-        arrivals = sorted(one.at for one in seen)
-        self.gaps = [later - earlier for earlier, later in pairwise(arrivals)]
-        again = [one for one in seen if first[one.slot] is not one]
-        self.retaken = [one.at - self.kills[node] for one in again if (node := first[one.slot].node) in self.kills]
-
-    def fail_over(self, share: float) -> float:
-        return percentile(self.fail_overs, share)
-
-
-def _next_fired(life: str, killed_at: float, first: dict[Slot, Seen]) -> float | None:
-    """Seconds from a kill to the first request, of another node, for a slot that was not due yet at the kill."""
-    later = [one.at - killed_at for slot, one in first.items() if slot.at > killed_at and one.node != life]
-    return min(later, default=None)
 
 
 def chapter(
@@ -204,24 +129,3 @@ def chapter(
         "",
     ]
     return "\n".join(lines)
-
-
-def spread(seconds: Sequence[float]) -> str:
-    p50, p99, longest = (percentile(seconds, share) for share in (0.5, 0.99, 1.0))
-    return f"p50 {p50:.2f} s, p99 {p99:.2f} s, max {longest:.2f} s"
-
-
-def told(verdict: Verdict) -> str:
-    lines = []
-    for name in ("lost", "doubled", "unexpected", "unended", "strange", "unexcused"):
-        found = getattr(verdict, name)
-        lines += [f"{name}: {len(found)}", *(f"  {one}" for one in found[:10])]
-    return "\n".join(lines)
-
-
-def rfc3339(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).isoformat().replace("+00:00", "Z")
-
-
-def second_of(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp())

@@ -1,8 +1,9 @@
-"""The servers that many connections can meet on, each as a fresh database; and stores that are closed afterwards."""
+"""The servers that many connections can meet on, each as a fresh database; stores that are closed afterwards; and a certificate."""
 
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,16 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
     crew = Crew(tmp_path)
     yield crew
     crew.end()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate that nobody has signed but itself, for 127.0.0.1 and for secure.test."""
+    path = tmp_path_factory.mktemp("tls") / "self.pem"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:secure.test"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subprocess.run(
+        [*command, "-days", "2", *subject, "-keyout", path, "-out", f"{path}.crt"], check=True, capture_output=True
+    )
+    path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
+    return path

@@ -43,6 +43,7 @@ def success(lease: Lease) -> Settlement:
         plain=lease.plain,
         counted=lease.counted,
         in_flow=lease.in_flow,
+        keyed=lease.keyed,
     )
 
 

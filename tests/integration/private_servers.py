@@ -36,6 +36,11 @@ class PrivateServer:
             )  # fmt: skip
         wait_until(lambda: probe.refusal(self.kind, self.command.url) is None, launch.START_SECONDS)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -61,14 +66,14 @@ class PrivateServers:
         command.arguments.extend(f"--{name.replace('_', '-')}={value}" for name, value in settings.items())
         return self._started("mysql", command, {})
 
-    def standby_of(self, primary: PrivateServer) -> PrivateServer:
-        """A copy of a PostgreSQL server that follows it, asynchronously."""
+    def standby_of(self, primary: PrivateServer, own: int | None = None) -> PrivateServer:
+        """A copy of a PostgreSQL server that follows it, asynchronously. `own`: its port."""
         folder = launch.own_folder(self._next(), primary.command.user)
         host, port = primary.host.split(":")
         tool = launch.binary("pg_basebackup", Path(primary.command.arguments[0]).parent)
         made = [tool, "-h", host, "-p", port, "-U", "postgres", "-D", folder / "data", "-R", "-c", "fast"]
         launch.run(made, primary.command.user, folder)
-        own = launch.spare_port()
+        own = own or launch.spare_port()
         arguments = [word.replace(f"port={port}", f"port={own}") for word in primary.command.arguments]
         arguments[arguments.index("-D") + 1] = str(folder / "data")
         url = primary.command.url.replace(f":{port}/", f":{own}/")

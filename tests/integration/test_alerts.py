@@ -16,18 +16,20 @@ from standardwebhooks import Webhook
 from conformance.store.builders import START, claim_one, every, job, publish
 from integration.api.serving import Api, serving
 from integration.support import until
+from integration.web.asking import get, post
 from noonbell.alerts.alerting import MOST_ATTEMPTS, AlertLoop, pause_after
 from noonbell.alerts.apprise import body_of
 from noonbell.alerts.channels import ChannelSender, links
 from noonbell.alerts.service import Alerts, read_declared
 from noonbell.alerts.webhook import WebhookSender
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, Instant, ManualClock, SystemClock, rfc3339
 from noonbell.errors import SettingsError, StoreUnavailable
-from noonbell.model.alert import Channel, DeliveryStatus, Rule, RuleKind
+from noonbell.model.alert import AlertState, AlertStep, Channel, DeliveryStatus, Rule, RuleKind
 from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.quiet import QuietAction, QuietHours
 from noonbell.model.run import RunStatus
 from noonbell.model.task import Task
+from noonbell.service.doctor import look_at_store
 from noonbell.settings import ServerSettings, Settings
 from noonbell.stores import open_store
 from noonbell.stores.sqlite import MemoryStore
@@ -407,6 +409,37 @@ async def test_rules_and_channels_are_made_changed_and_removed(quick: Api, hook:
     assert (await quick.good("GET", "/alerts/channels"))["items"] == []
 
 
+async def test_a_rule_names_channels_that_are_there(quick: Api, hook: Hook):
+    rule = {"name": "r", "kind": "failed", "channels": ["nope"]}
+    refused = await quick.call("POST", "/alerts/rules", rule)
+    assert refused.body["details"] == {"channels": "there is no channel 'nope'; there are none yet; make one first"}
+    for name in ("ops", "dead"):
+        await quick.good("POST", "/alerts/channels", {"name": name, "url": hook.url}, 201)
+    refused = await quick.call("POST", "/alerts/rules", rule)
+    assert refused.body["details"] == {"channels": "there is no channel 'nope'; there are dead, ops"}
+    assert (await quick.good("GET", "/alerts/rules"))["items"] == []
+    await quick.good("POST", "/alerts/rules", {**rule, "channels": ["ops"]}, 201)
+    assert await quick.bad("PUT", "/alerts/rules/r", rule) == (400, "INVALID_ARGUMENT")
+    assert (await quick.good("GET", "/alerts/rules/r"))["channels"] == ["ops"]
+
+
+async def test_the_doctor_names_rules_whose_channels_are_gone(quick: Api, hook: Hook):
+    for name in ("ops", "dead"):
+        await quick.good("POST", "/alerts/channels", {"name": name, "url": hook.url}, 201)
+    await quick.good("POST", "/alerts/rules", {"name": "r", "kind": "failed", "channels": ["ops"]}, 201)
+    await quick.good("POST", "/alerts/rules", {"name": "both", "kind": "lost", "channels": ["ops", "dead"]}, 201)
+
+    async def said() -> list[str]:
+        return [found.says async for found in look_at_store(quick.store, SystemClock().now) if found.check == "alerts"]
+
+    assert await said() == []
+    await quick.good("DELETE", "/alerts/channels/ops")
+    assert await said() == ["1 alert rule names only channels that are missing or disabled, so it sends nothing: r"]
+    await quick.good("PUT", "/alerts/channels/dead", {"url": hook.url, "enabled": False})
+    (both,) = await said()
+    assert both.endswith("both, r")
+
+
 async def test_a_channels_secrets_are_masked_and_what_is_written_back_keeps_them(quick: Api, hook: Hook):
     given = {"name": "c", "url": f"{hook.url}?token=abc", "secret": SECRET, "headers": {"Authorization": "Bearer x"}}
     shown = await quick.good("POST", "/alerts/channels", given, 201)
@@ -575,3 +608,99 @@ async def test_a_name_that_was_made_by_api_is_not_taken_over_by_the_settings(sto
 
 def test_a_store_is_what_the_watchman_needs():
     assert open_store("memory://").take_duty
+
+
+# ---- labels, mutes, acknowledgements
+
+
+async def test_a_rule_is_for_the_tasks_with_its_label(night: Night, hook: Hook):
+    await watched(night.store, hook, RuleKind.FAILED, labels={"team": "billing"})
+    ours = await night.store.create_task(job("ours", labels={"team": "billing"}))
+    other = await night.store.create_task(job("other", labels={"team": "web"}))
+    await end(night.store, other)
+    await end(night.store, ours)
+    await night.pass_()
+    assert [body["task_name"] for body in hook.bodies] == ["ours"]
+
+
+async def test_a_muted_alert_is_shown_and_sent_when_the_mute_is_over(night: Night, hook: Hook):
+    await watched(night.store, hook, RuleKind.FAILED)
+    alerts = Alerts(night.store, ChannelSender({}))
+    until = rfc3339(Instant(night.clock.now() + 60 * SECOND))
+    given = {"tasks": ["a*"], "until": until, "reason": "the database moves"}
+    made = await alerts.mute(given, by="ann")
+    assert (made["by"], made["until"], made["tasks"]) == ("ann", until, ("a*",))
+    await end(night.store, await night.store.create_task(job("a")))
+    await night.pass_()
+    [shown] = await alerts.open_alerts()
+    assert (shown["muted_until"], shown["mute_reason"]) == (until, "the database moves")
+    assert hook.bodies == []
+    await night.pass_(61)
+    assert hook.types == ["alert.raised"]
+    [shown] = await alerts.open_alerts()
+    assert shown["muted_until"] is None
+
+
+async def test_an_acknowledged_alert_is_not_repeated(night: Night, hook: Hook):
+    await watched(night.store, hook, RuleKind.FAILED, repeat_seconds=60)
+    alerts = Alerts(night.store, ChannelSender({}))
+    task = await night.store.create_task(job("a"))
+    await end(night.store, task)
+    await night.pass_()
+    key = {"rule": "rule", "subject": f"task:{task.id}"}
+    await alerts.acknowledge({**key, "note": "the vendor looks into it"}, by="ann")
+    night.clock.advance(100)
+    await end(night.store, task)
+    await night.pass_()
+    [shown] = await alerts.open_alerts()
+    assert (shown["acknowledged_by"], shown["note"], shown["count"]) == ("ann", "the vendor looks into it", 2)
+    await end(night.store, task, RunStatus.SUCCESS)
+    await night.pass_()
+    assert hook.types == ["alert.raised", "alert.recovered"]
+    await end(night.store, task)
+    await night.pass_()
+    [shown] = await alerts.open_alerts()
+    assert shown["acknowledged_at"] is None, "the next alert is a new one"
+
+
+async def test_the_api_mutes_and_acknowledges_and_refuses_by_name():
+    async with serving("memory://") as api:
+        no = (await api.call("POST", "/alerts/mutes", {"until": "2001-01-01T00:00:00Z", "rule": "none"})).body
+        assert set(no["details"]) == {"until", "rule"}
+        no = (await api.call("POST", "/alerts/mutes", {})).body
+        assert set(no["details"]) == {"until"}
+        made = await api.good(
+            "POST", "/alerts/mutes", {"until": rfc3339(Instant(await api.store.now() + 60 * SECOND))}, 201
+        )
+        assert (await api.good("GET", "/alerts/mutes"))["items"] == [made]
+        assert (await api.bad("DELETE", "/alerts/mutes/x"))[0] == 404
+        await api.good("DELETE", f"/alerts/mutes/{made['id']}")
+        assert (await api.good("GET", "/alerts/mutes"))["items"] == []
+        key = {"rule": "r", "subject": "task:1"}
+        assert (await api.bad("POST", "/alerts/acknowledge", key))[0] == 404
+        assert (await api.bad("POST", "/alerts/unacknowledge", key))[0] == 404
+        assert (await api.bad("POST", "/alerts/acknowledge", {"rule": "r"}))[0] == 400
+
+
+async def test_the_page_mutes_acknowledges_and_ends_both():
+    async with serving("memory://") as api:
+        await api.store.put_alert_rule(Rule(name="r", kind=RuleKind.FAILED))
+        duty = await api.store.take_duty("alerts", "me", 60)
+        assert duty is not None
+        raised = AlertState(rule="r", subject="task:1", since=Instant(1), raised_at=Instant(2), task_name="nightly")
+        assert await api.store.alert(duty, duty.position, AlertStep(states=[raised]))
+        key = {"rule": "r", "subject": "task:1"}
+        assert (await post(api, "/alerts/acknowledge", key))[0] == 303
+        assert "Acknowledged" in await get(api, "/settings/alerts")
+        assert (await post(api, "/alerts/unacknowledge", key))[0] == 303
+        form = await get(api, "/settings/new/mute?rule=r&tasks=nightly")
+        assert "nightly</textarea>" in form
+        sent = {"rule": "r", "tasks": "nightly", "labels": "", "span": "4h", "reason": "the database moves"}
+        assert (await post(api, "/settings/new/mute", {**sent, "labels": "no pair"}))[0] == 400
+        assert (await post(api, "/settings/new/mute", sent))[0] == 303
+        [mute] = await api.store.alert_mutes()
+        assert round((mute.until - mute.created_at) / SECOND) == 4 * 3_600
+        page = await get(api, "/settings/alerts")
+        assert page.count("the database moves") == 2, "at the alert, and among the mutes"
+        assert (await post(api, f"/settings/mutes/{mute.id}/end", {}))[0] == 303
+        assert await api.store.alert_mutes() == []

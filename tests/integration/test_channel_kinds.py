@@ -20,10 +20,29 @@ from noonbell.settings import Settings
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise imports it
 ROOM = Path(noonbell.__file__).parent
 CANARY = "s3cret-canary"
-URLS = {"webhook": f"http://127.0.0.1:9/{CANARY}", "apprise": f"json://{CANARY}@127.0.0.1:9/{CANARY}"}
-"""A url of each kind that nothing answers at, and that carries a secret."""
-KNOWN_ELSEWHERE = {"webhook": {"model/alert.py", "masking.py"}, "apprise": {"telemetry/logs.py"}}
-"""The default of a channel, the one kind whose origin `config show` prints, and the name of a library's logger."""
+URLS = {
+    "webhook": f"http://127.0.0.1:9/{CANARY}",
+    "apprise": f"json://{CANARY}@127.0.0.1:9/{CANARY}",
+    "email": "smtp://127.0.0.1:9",
+    "slack": f"http://127.0.0.1:9/{CANARY}",
+    "teams": f"http://127.0.0.1:9/{CANARY}",
+    "telegram": "http://127.0.0.1:9",
+    "dingtalk": f"http://127.0.0.1:9/robot/send?access_token={CANARY}",
+    "feishu": f"http://127.0.0.1:9/hook/{CANARY}",
+    "wecom": f"http://127.0.0.1:9/send?key={CANARY}",
+}
+"""A url of each kind that nothing answers at, and that carries a secret, where urls of the kind do."""
+MORE = {
+    "email": {"secret": CANARY, "sender": "a@example.com", "to": ["b@example.com"]},
+    "telegram": {"secret": f"1:{CANARY}", "to": ["-1"]},
+}
+"""What a channel of the kind needs besides."""
+KNOWN_ELSEWHERE = {
+    "webhook": {"model/alert.py", "masking.py"},
+    "apprise": {"telemetry/logs.py"},
+    "email": {"settings/sections.py"},
+}
+"""The default of a channel, the one kind whose origin `config show` prints, the name of a library's logger, and a claim of OpenID Connect."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 
@@ -35,9 +54,10 @@ def test_every_kind_has_a_url_to_be_tested_with():
 @every_kind
 async def test_a_channel_is_made_by_api_and_by_form_and_never_shows_its_secrets(kind: ChannelKind):
     async with serving("memory://") as api:
-        given = {"name": "one", "kind": kind.name, "url": URLS[kind.name]}
+        given = {"name": "one", "kind": kind.name, "url": URLS[kind.name], **MORE.get(kind.name, {})}
         made = await api.good("POST", "/alerts/channels", given, 201)
-        assert (await post(api, "/settings/new/channel", {**given, "name": "two"}))[0] == 303
+        sent = {**given, "name": "two", **({"to": given["to"][0]} if "to" in given else {})}
+        assert (await post(api, "/settings/new/channel", sent))[0] == 303
         kept = await api.store.alert_channels()
         assert [(channel.kind, channel.url) for channel in kept] == 2 * [(kind.name, URLS[kind.name])]
         assert CANARY not in json.dumps(made)
@@ -58,9 +78,11 @@ async def test_the_description_and_the_form_offer_it_in_both_languages(kind: Cha
         for language in ("en", "zh"):
             words = json.loads((ROOM / f"service/locales/{language}.json").read_text())
             text = await get(api, "/settings/new/channel", language)
-            option = text.split(f'<option value="{kind.name}"')[1].split("</option>")[0]
-            assert words[f"channel.{kind.name}"] in option
-            assert words[f"channel_means.{kind.name}"] in option
+            link = text.split(f'/settings/new/channel?kind={kind.name}"')[1].split("</a>")[0]
+            assert words[f"channel.{kind.name}"] in link
+            assert words[f"channel_means.{kind.name}"] in await get(
+                api, f"/settings/new/channel?kind={kind.name}", language
+            )
 
 
 @every_kind
@@ -69,6 +91,7 @@ def test_the_settings_hide_its_secrets_too(kind: ChannelKind):
     assert CANARY not in json.dumps(masked(declared))
     channel = Channel(name="one", kind=kind.name, url=URLS[kind.name], secret=CANARY, headers={"X-Key": CANARY})
     assert CANARY not in json.dumps(channel_json(channel))
+    assert kind.credential == "" or "secret" in kind.fields
 
 
 @every_kind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -197,7 +198,11 @@ async def test_a_store_from_before_the_log_is_taken_over(sql_url: str, opened: O
     assert await tables(store) == whole
     await works(store)
     named = {name for (name,) in await store.fetch("select name from schema_log where state = 'made'")}
-    assert named == whole - {"schema_steps", "schema_log"}
+    # Partitions of history come and go: they are ours as their table is.
+    history = {
+        name for name in whole if re.fullmatch(r"(runs|attempts|bodies|events)_(before|beyond|\d{8}(_\d\d)?)", name)
+    }
+    assert named == whole - {"schema_steps", "schema_log"} - history
     await store.migrate(to=0)
     assert await tables(store) == {"schema_steps", "schema_log"}
 

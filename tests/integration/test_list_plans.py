@@ -75,7 +75,8 @@ async def plans(store: SqlStore, query: RunQuery) -> str:
 
 
 @pytest.mark.parametrize("look", [None, 50_000], ids=["all", "some"])
-async def test_a_list_walks_the_index_that_leads_to_it(plans_url: str, opened: Open, look: int | None):
+@pytest.mark.parametrize("sort", ["-id", "id"], ids=["newest first", "oldest first"])
+async def test_a_list_walks_the_index_that_leads_to_it(plans_url: str, opened: Open, look: int | None, sort: str):
     clock = ManualClock(START)
     store = await opened(plans_url, clock=clock)
     await fill(store, clock)
@@ -83,7 +84,8 @@ async def test_a_list_walks_the_index_that_leads_to_it(plans_url: str, opened: O
     for name, (asked, index) in QUESTIONS.items():
         if index == "runs_stray" and store.dialect.name == "mysql":
             continue  # no partial indexes: it has none
-        said = await plans(store, RunQuery(page_size=25, look=look, cursor=from_the_top("-id"), **asked))
-        assert index in said, f"{name}:\n{said}"
+        said = await plans(store, RunQuery(page_size=25, look=look, sort=sort, cursor=from_the_top(sort), **asked))
+        # On PostgreSQL runs are in partitions, and each has an index of its own.
+        assert index in said.replace("runs_before_", "runs_"), f"{name}:\n{said}"
         assert "SCAN r\n" not in said
         assert "Seq Scan on runs" not in said

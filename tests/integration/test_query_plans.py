@@ -528,8 +528,12 @@ async def test_the_plan_of_a_settle_with_a_claim_that_is_kept_finds_each_row_by_
         arguments = ["array['default']", "4", "'w'", *["null"] * (kept[1] - 3)]
         lines = await connection.fetch(f"explain (costs off) execute {kept[0]} ({', '.join(arguments)})")
     plan = "\n".join(str(line[0]) for line in lines)
-    for scan in ("live_leased_run on live_leased", "runs_pkey on runs", "inputs_pkey on inputs"):
+    for scan in ("live_leased_run on live_leased", "inputs_pkey on inputs"):
         assert f"Index Scan using {scan}" in plan, plan
+    # Of a settlement and of a claim: in each partition by the primary key, also in those that are still empty.
+    scans = re.findall(r"Index Scan using (\w+) on runs_(\w+)", plan)
+    assert len(scans) == 2 * len({part for _, part in scans}) >= 6, plan
+    assert all(index == f"runs_{part}_pkey" for index, part in scans), plan
     for scan in ("Seq Scan", "Bitmap", "Hash Join", "Merge Join", "Materialize"):
         assert scan not in plan, plan
 
@@ -561,6 +565,11 @@ async def test_every_plan_that_is_kept_for_steps_of_flows_finds_each_row_by_its_
         answers, claimed = await store.settle_and_claim([success(lease) for lease in leases], request)
         assert answers == [SettleResult.DONE]
         leases = claimed.leases
+    await expect_kept_plans_by_key(store, ("flow_steps", "live_leased", "live_rest"), 2)
+
+
+async def expect_kept_plans_by_key(store: SqlStore, tables: Sequence[str], least: int) -> None:
+    """`least` of the statements about `tables`, or more, have a plan that is kept, and none of them walks through a table."""
     assert isinstance(store, PostgresStore)
     assert store._keeping_plans is not None
     looked_at = 0
@@ -572,10 +581,52 @@ async def test_every_plan_that_is_kept_for_steps_of_flows_finds_each_row_by_its_
             arguments = f"({', '.join(['null'] * count)})" if count else ""
             lines = await connection.fetch(f"explain (costs off) execute {name}{arguments}")
             plan = "\n".join(str(line[0]) for line in lines)
-            looked_at += any(table in statement for table in ("flow_steps", "live_leased", "live_rest"))
+            looked_at += any(table in statement for table in tables)
             for scan in ("Seq Scan", "Bitmap", "Hash Join", "Merge Join"):
                 assert scan not in plan, f"{statement}\n{plan}"
-    assert looked_at >= 4
+    assert looked_at >= least
+
+
+async def test_every_plan_that_is_kept_for_runs_with_a_key_finds_each_row_by_its_key(postgres_url: str, opened: Open):
+    store = await opened(postgres_url)
+    await execute(store, "analyze")
+    (task,) = await create_many(store, [job("keyed", concurrency_key="payload.tenant")])
+    tenants = ["heavy"] * 60 + [f"t{number % 3}" for number in range(12)]
+    await store.publish([Publication(task_id=task.id, payload={"tenant": tenant}) for tenant in tenants])
+    request = ClaimRequest(worker_id="w", queues=("default",), max=10)
+    leases = (await store.claim(request)).leases
+    rounds = []
+    while leases:
+        rounds.append(len(leases))
+        assert all(lease.keyed for lease in leases)
+        answers, claimed = await store.settle_and_claim([success(lease) for lease in leases], request)
+        assert set(answers) == {SettleResult.DONE}
+        leases = claimed.leases
+    assert rounds == [4] * 4 + [1] * 56  # what a settlement lets in is claimed with it
+    await expect_kept_plans_by_key(store, ("keyed_runs", "run_keys", "live_leased", "live_rest"), 8)
+
+
+async def test_runs_with_a_key_are_settled_and_the_next_ones_claimed_by_few_statements(
+    postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(postgres_url)
+    (task,) = await create_many(store, [job("keyed", concurrency_key="payload.tenant")])
+    request = ClaimRequest(worker_id="w", queues=("default",), max=100)
+    most = []
+    for keys in (1, 20):
+        tenants = [f"t{number % keys}" for number in range(keys * 5)]
+        await store.publish([Publication(task_id=task.id, payload={"tenant": tenant}) for tenant in tenants])
+        leases = (await store.claim(request)).leases
+        trips = []
+        while leases:
+            assert len(leases) == keys
+            async with listening(store, monkeypatch) as heard:
+                answers, claimed = await store.settle_and_claim([success(lease) for lease in leases], request)
+            assert set(answers) == {SettleResult.DONE}
+            leases = claimed.leases
+            trips.append(len(heard))
+        most.append(max(trips[1:-1]))  # the first learns the task, the last ends the lines
+    assert most == [12, 12]
 
 
 async def test_a_step_of_a_chain_costs_few_statements_and_many_chains_cost_no_more(postgres_url: str, opened: Open):
@@ -605,4 +656,4 @@ async def test_a_step_of_a_chain_costs_few_statements_and_many_chains_cost_no_mo
             leases = claimed.leases
             trips.append(len(sent))
         most.append(max(trips[1:-1]))  # the first learns the version, the last ends the flows
-    assert most == [5, 5]
+    assert most == [2, 2]

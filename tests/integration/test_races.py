@@ -173,7 +173,7 @@ async def test_fifty_claimers_never_hold_more_runs_of_a_task_than_it_allows(serv
     three = await store.create_task(job("three", max_concurrency=3))
     one = await store.create_task(job("one", max_concurrency=1))
     ids = {three.id: await publish_many(store, three, many), one.id: await publish_many(store, one, few)}
-    members = crew.start("take_turns", 5, url=server_url, claimers=10, connections=12, pause=0.4)
+    members = crew.start("take_turns", 5, url=server_url, claimers=10, connections=10, pause=0.4)
     await crew.finish(members, 400)
 
     assert {line[0] for line in crew.lines()} == {SettleResult.DONE}

@@ -14,6 +14,7 @@ from integration.test_query_plans import PLACES, START, claim, full_scans, hasha
 from noonbell.clock import Instant, ManualClock
 from noonbell.model.rollup import DAY, HOUR, MINUTE, SPANS, Scope, stretch_of
 from noonbell.model.sla import Sla
+from noonbell.stores.sql import rollups
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 
@@ -78,6 +79,51 @@ async def test_figures_are_added_and_read_without_walking_through_all_of_them(
     assert found == []
 
 
+async def test_samples_of_queues_are_added_read_and_removed_by_an_index(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = await opened(plans_url, clock=ManualClock(START))
+    columns = ("name", "seconds", "at", "samples", "waiting", "most", "longest_wait")
+    rows = [
+        (
+            "" if queue == 0 else f"q{queue}",
+            span.length // 1_000_000,
+            span.begin(START - back * span.length),
+            1,
+            2,
+            2,
+            5,
+        )
+        for queue in range(TASKS)
+        for span in SPANS
+        for back in range(1, ROWS)
+    ]
+
+    def work(_: Any) -> Work[None]:
+        for first in range(0, len(rows), 2_000):
+            yield InsertMany("queue_depths", columns, rows[first : first + 2_000])
+
+    await store._write(work)
+    monkeypatch.setattr(plans, "BIG", {"queue_depths"})
+    await plans.analyse(store)
+    await publish_many(store, await store.create_task(job("plain")), 5)
+    steps = {
+        "sample": store.sample_queues,
+        "again": store.sample_queues,
+        "read": lambda: store.queue_depths("q7", Instant(START - DAY.length), Instant(START + 1), MINUTE, HOUR.length),
+        "forget": lambda: store.forget_queue_depths(10),
+    }
+    found = []
+    for name, step in steps.items():
+        async with listening(store, monkeypatch) as heard:
+            await step()
+        assert heard, name
+        for sql, args in heard:
+            if hashable(args):
+                found += [f"{name}: {scan}: {sql[:200]}" for scan in await full_scans(store, sql, args or ())]
+    assert found == []
+
+
 async def test_a_sweep_of_service_levels_finds_what_is_due_by_an_index(
     plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ):
@@ -113,3 +159,18 @@ async def test_a_sweep_of_service_levels_finds_what_is_due_by_an_index(
                 found += [f"{name}: {scan}: {sql[:200]}" for scan in await full_scans(store, sql, args or ())]
     assert found == []
     assert len(await store.sla_breaches(10, run_id=runs[0])) == 2
+
+
+async def test_a_delta_too_long_for_one_text_is_written_by_the_client(
+    plans_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rollups, "_IN_ONE_PIECE", 19)
+    store = await opened(plans_url, clock=ManualClock(START))
+    tasks = [await store.create_task(job(f"t{number}")) for number in range(10)]
+    for task in tasks:
+        await publish_many(store, task, 2)
+    await store.settle([success(lease) for lease in await claim(store, "w", 20)])
+    figures = await store.rollups(
+        Scope.TASK, stretch_of(Instant(START - DAY.length), Instant(START + 1), START, MINUTE)
+    )
+    assert {each.name: each.figures.runs for each in figures} == {str(task.id): 2 for task in tasks}

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,31 @@ async def test_a_file_that_was_replaced_by_a_copy_is_not_worked_on(tmp_path: Pat
         (tmp_path / "copy").rename(file)
         with pytest.raises(StoreUnavailable, match=r"bell\.db was replaced by another file while it was open"):
             await store.create_task(http("lost"))
+    finally:
+        await store.close()
+
+
+async def test_the_lock_of_one_thread_outlives_the_making_of_the_file_by_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The thread that makes the file is held up before it closes its descriptor, which ends the locks of all threads."""
+    close = os.close
+
+    def close_late(descriptor: int) -> None:
+        time.sleep(0.2)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", close_late)
+    file = tmp_path / "bell.db"
+    store = open_store(f"sqlite:///{file}")
+    await store.open()
+    monkeypatch.undo()
+    try:
+        await store.create_task(http("before"))
+        # Another process that opens the file and closes it clears the log away if it finds no lock.
+        look = "import sqlite3, sys; f = sqlite3.connect(sys.argv[1]); f.execute('select * from tasks').fetchall(); f.close()"
+        subprocess.run([sys.executable, "-c", look, str(file)], check=True)  # noqa: ASYNC221
+        await store.create_task(http("after"))
     finally:
         await store.close()
 

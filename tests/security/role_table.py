@@ -25,6 +25,8 @@ GET /docs
 GET /metrics
 GET /api/v1/version
 GET /api/v1/stats
+GET /api/v1/stats/queues/{name}
+GET /api/v1/stats/workers/{worker_id}
 GET /api/v1/stats/sla
 GET /api/v1/timeline
 GET /api/v1/events
@@ -36,6 +38,7 @@ GET /api/v1/tasks/{id}/keys
 GET /api/v1/tasks/{id}/slots
 GET /api/v1/tasks/{id}/explain
 GET /api/v1/runs
+GET /api/v1/runs/export
 GET /api/v1/runs/{run_id}
 GET /api/v1/runs/{run_id}/explain
 GET /api/v1/runs/{run_id}/attempts
@@ -43,6 +46,9 @@ GET /api/v1/runs/{run_id}/graph
 GET /api/v1/runs/{run_id}/log
 GET /api/v1/runs/{run_id}/callbacks
 GET /api/v1/callbacks
+GET /api/v1/bulk
+GET /api/v1/bulk/{bulk_id}
+GET /api/v1/bulk/{bulk_id}/skipped
 GET /api/v1/pause
 GET /api/v1/calendars
 GET /api/v1/calendars/{calendar}
@@ -50,6 +56,7 @@ GET /api/v1/calendars/{calendar}/days
 GET /api/v1/queues
 GET /api/v1/queues/{name}
 GET /api/v1/queues/{name}/dead
+GET /api/v1/queues/{name}/depth
 GET /api/v1/workers
 GET /api/v1/workers/{worker_id}
 GET /api/v1/plans
@@ -58,6 +65,7 @@ GET /api/jobs
 GET /api/jobs/{id}
 GET /api/jobs/{id}/executions
 GET /api/v1/alerts
+GET /api/v1/alerts/mutes
 GET /api/v1/alerts/rules
 GET /api/v1/alerts/rules/{rule}
 GET /api/v1/alerts/channels
@@ -101,11 +109,16 @@ POST /api/v1/tasks/{id}/reset
 POST /api/v1/tasks/{id}/skip
 POST /api/v1/tasks/{id}/trigger
 POST /api/v1/tasks/{id}/backfill
+POST /api/v1/tasks/{id}/clean
 POST /api/v1/runs/batch
 POST /api/v1/calls
 POST /api/v1/calls/batch
 POST /api/v1/runs/cancel
 POST /api/v1/runs/retry
+POST /api/v1/runs/clean
+POST /api/v1/bulk
+POST /api/v1/bulk/{bulk_id}/cancel
+POST /api/v1/bulk/{bulk_id}/undo
 POST /api/v1/runs/{run_id}/cancel
 POST /api/v1/runs/{run_id}/retry
 POST /api/v1/runs/{run_id}/promote
@@ -122,6 +135,7 @@ DELETE /api/v1/calendars/{calendar}
 POST /api/v1/calendars/{calendar}/preview
 POST /api/v1/calendars/{calendar}/refresh
 PATCH /api/v1/workers/{worker_id}
+DELETE /api/v1/workers/{worker_id}
 POST /api/v1/workers/{worker_id}/drain
 POST /api/v1/workers/{worker_id}/stop
 POST /api/v1/workers/{worker_id}/resume
@@ -140,6 +154,10 @@ POST /api/v1/plans/{plan_id}/resume
 POST /api/v1/plans/{plan_id}/skip
 POST /api/v1/plans/{plan_id}/reset
 POST /api/v1/plans/{plan_id}/close
+POST /api/v1/alerts/acknowledge
+POST /api/v1/alerts/unacknowledge
+POST /api/v1/alerts/mutes
+DELETE /api/v1/alerts/mutes/{mute}
 POST /api/v1/alerts/rules
 PUT /api/v1/alerts/rules/{rule}
 DELETE /api/v1/alerts/rules/{rule}
@@ -238,6 +256,7 @@ GET /api/v1/timeline
 GET /api/v1/events
 GET /api/v1/tasks
 GET /api/v1/runs
+GET /api/v1/runs/export
 GET /api/v1/queues
 POST /api/v1/tasks/enable
 POST /api/v1/tasks/disable
@@ -264,6 +283,7 @@ POST /api/v1/tasks/{id}/reset
 POST /api/v1/tasks/{id}/skip
 POST /api/v1/tasks/{id}/trigger
 POST /api/v1/tasks/{id}/backfill
+POST /api/v1/tasks/{id}/clean
 """,
     "RUN": """
 GET /api/v1/runs/{run_id}
@@ -279,6 +299,8 @@ POST /api/v1/runs/{run_id}/promote
     "QUEUE": """
 GET /api/v1/queues/{name}
 GET /api/v1/queues/{name}/dead
+GET /api/v1/queues/{name}/depth
+GET /api/v1/stats/queues/{name}
 PUT /api/v1/queues/{name}
 POST /api/v1/queues/{name}/pause
 POST /api/v1/queues/{name}/resume
@@ -287,6 +309,7 @@ POST /api/v1/queues/{name}/clean
 POST /api/v1/queues/{name}/redrive
 """,
     "BODY": """
+POST /api/v1/runs/clean
 POST /api/v1/tasks
 POST /api/v1/tasks/apply
 POST /api/v1/tasks/batch
@@ -295,6 +318,12 @@ DELETE /api/v1/tasks/batch
 POST /api/v1/runs/batch
 """,
     "NOTHING": """
+GET /api/v1/bulk
+GET /api/v1/bulk/{bulk_id}
+GET /api/v1/bulk/{bulk_id}/skipped
+POST /api/v1/bulk
+POST /api/v1/bulk/{bulk_id}/cancel
+POST /api/v1/bulk/{bulk_id}/undo
 GET /metrics
 GET /api/v1/callbacks
 GET /api/v1/pause
@@ -303,12 +332,14 @@ GET /api/v1/calendars/{calendar}
 GET /api/v1/calendars/{calendar}/days
 GET /api/v1/workers
 GET /api/v1/workers/{worker_id}
+GET /api/v1/stats/workers/{worker_id}
 GET /api/v1/plans
 GET /api/v1/plans/{plan_id}
 GET /api/jobs
 GET /api/jobs/{id}
 GET /api/jobs/{id}/executions
 GET /api/v1/alerts
+GET /api/v1/alerts/mutes
 GET /api/v1/alerts/rules
 GET /api/v1/alerts/rules/{rule}
 GET /api/v1/alerts/channels
@@ -327,6 +358,7 @@ DELETE /api/v1/calendars/{calendar}
 POST /api/v1/calendars/{calendar}/preview
 POST /api/v1/calendars/{calendar}/refresh
 PATCH /api/v1/workers/{worker_id}
+DELETE /api/v1/workers/{worker_id}
 POST /api/v1/workers/{worker_id}/drain
 POST /api/v1/workers/{worker_id}/stop
 POST /api/v1/workers/{worker_id}/resume
@@ -345,6 +377,10 @@ POST /api/v1/plans/{plan_id}/resume
 POST /api/v1/plans/{plan_id}/skip
 POST /api/v1/plans/{plan_id}/reset
 POST /api/v1/plans/{plan_id}/close
+POST /api/v1/alerts/acknowledge
+POST /api/v1/alerts/unacknowledge
+POST /api/v1/alerts/mutes
+DELETE /api/v1/alerts/mutes/{mute}
 POST /api/v1/alerts/rules
 PUT /api/v1/alerts/rules/{rule}
 DELETE /api/v1/alerts/rules/{rule}
@@ -404,6 +440,7 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /tasks/{id}/activity": _VIEWER,
     "POST /tasks/preview": _VIEWER,
     "GET /runs": _VIEWER,
+    "GET /runs/export": _VIEWER,
     "GET /runs/{run_id}": _VIEWER,
     "GET /runs/{run_id}/compare": _VIEWER,
     "GET /runs/{run_id}/compare/{other}": _VIEWER,
@@ -413,9 +450,13 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /calendars/{name}": _VIEWER,
     "GET /sla": _VIEWER,
     "GET /sla.csv": _VIEWER,
+    "GET /bulk": _VIEWER,
+    "GET /bulk/{bulk_id}": _VIEWER,
+    "GET /bulk/{bulk_id}/skipped": _VIEWER,
     "GET /queues": _VIEWER,
     "GET /queues/{name}": _VIEWER,
     "GET /workers": _VIEWER,
+    "GET /workers/{worker_id}": _VIEWER,
     "GET /settings": _VIEWER,
     "GET /settings/about": _VIEWER,
     "GET /settings/alerts": _VIEWER,
@@ -431,6 +472,7 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /tasks/bulk": _OPERATOR,
     "GET /tasks/{id}/edit": _OPERATOR,
     "GET /tasks/{id}/delete": _OPERATOR,
+    "GET /tasks/{id}/run": _OPERATOR,
     "POST /tasks/check": _OPERATOR,
     "POST /tasks/yaml": _OPERATOR,
     "POST /tasks/form": _OPERATOR,
@@ -441,6 +483,7 @@ PAGES: Final[dict[str, Rule]] = {
     "GET /queues/{name}/redrive": _OPERATOR,
     "GET /queues/{name}/clean": _OPERATOR,
     "GET /settings/new/rule": _OPERATOR,
+    "GET /settings/new/mute": _OPERATOR,
     "GET /settings/rules/{name}": _OPERATOR,
     "GET /settings/rules/{name}/remove": _OPERATOR,
     # changes by operators
@@ -452,6 +495,7 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /tasks/{id}/edit": _by_operator("replace_task"),
     "POST /tasks/{id}/versions/{version}/restore": _by_operator("replace_task"),
     "POST /tasks/{id}/trigger": _by_operator("trigger_task"),
+    "POST /tasks/{id}/run": _by_operator("trigger_task"),
     "POST /tasks/{id}/enable": _by_operator("enable_task"),
     "POST /tasks/{id}/disable": _by_operator("disable_task"),
     "POST /tasks/{id}/reset": _by_operator("reset_task"),
@@ -460,6 +504,8 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /timeline/backfill": _by_operator("backfill_task"),
     "POST /runs/bulk": _by_operator("retry_runs"),
     "POST /runs/ticked": _by_operator("retry_runs"),
+    "POST /bulk/{bulk_id}/cancel": _by_operator("cancel_bulk"),
+    "POST /bulk/{bulk_id}/undo": _by_operator("undo_bulk"),
     "POST /runs/{run_id}/cancel": _by_operator("cancel_run"),
     "POST /runs/{run_id}/retry": _by_operator("retry_run"),
     "POST /runs/{run_id}/promote": _by_operator("promote_run"),
@@ -482,6 +528,11 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /workers/{worker_id}/resume": _by_operator("resume_worker"),
     "POST /workers/{worker_id}/stop": _by_operator("stop_worker"),
     "POST /workers/{worker_id}/change": _by_operator("change_worker"),
+    "POST /workers/{worker_id}/forget": _by_operator("forget_worker"),
+    "POST /alerts/acknowledge": _by_operator("acknowledge_alert"),
+    "POST /alerts/unacknowledge": _by_operator("unacknowledge_alert"),
+    "POST /settings/new/mute": _by_operator("mute_alerts"),
+    "POST /settings/mutes/{mute}/end": _by_operator("unmute_alerts"),
     "POST /settings/new/rule": _by_operator("create_alert_rule"),
     "POST /settings/rules/{name}": _by_operator("change_alert_rule"),
     "POST /settings/rules/{name}/remove": _by_operator("remove_alert_rule"),

@@ -12,9 +12,12 @@ import pytest
 
 from integration.api.serving import HTTP, JOB, Api, serving
 from integration.api.stations import PLAN
+from integration.support import execute
 from integration.targets.sink import listening
 from noonbell.cli import main
+from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.model.access import AuditEntry, Role
+from noonbell.model.alert import AlertState, AlertStep
 from noonbell.settings import AuthSettings, ServerSettings
 from noonbell.stores import open_store
 from security.planting import parrot
@@ -28,7 +31,7 @@ class Story:
     """One caller who does one thing after the other; after each, the log is read."""
 
     def __init__(self, api: Api, secret: str) -> None:
-        self._api, self._headers = api, {"Authorization": f"Bearer {secret}"}
+        self.api, self._headers = api, {"Authorization": f"Bearer {secret}"}
         self.called: set[str] = set()
         self._read = 0
 
@@ -36,10 +39,10 @@ class Story:
         """Call `line` of the table with its `{parts}`. `told`: the action of its one line in the log, None for no line."""
         method, path = line.split(" ")
         address = re.sub(r"\{(\w+)\}", lambda part: quote(str(parts[part[1]]), safe=""), path)
-        answer = await self._api.call(method, f"/{address}", body, headers=self._headers)
+        answer = await self.api.call(method, f"/{address}", body, headers=self._headers)
         assert answer.status == status, (line, answer.text)
         self.called.add(line)
-        log = await self._api.store.audit_log(None, 10)
+        log = await self.api.store.audit_log(None, 10)
         new = [(entry.deed.action, entry.deed.actor, entry.deed.peer) for entry in log if entry.id > self._read]
         assert new == ([] if told is None else [(told, "ada", "127.0.0.1")]), line
         self._read += len(new)
@@ -81,6 +84,10 @@ async def tasks(story: Story) -> None:
     does = story.does
     task = (await does("POST /api/v1/tasks", {**HTTP, "cron_expr": "@hourly"}, status=201, told="create_task"))["id"]
     await does("POST /api/v1/tasks/apply", {"owner": "x", "tasks": [{**HTTP, "name": "applied"}]}, told="apply_tasks")
+    (entry,) = await story.api.store.audit_log(None, 1)
+    assert entry.deed.details == {"owner": "file:x", "created": ["applied"], "unchanged": 0}
+    other = {"owner": "x", "tasks": [{**HTTP, "name": "other"}], "dry_run": True}
+    await does("POST /api/v1/tasks/apply", other, told=None)
     await does("PUT /api/v1/tasks/{id}", {**HTTP, "cron_expr": "@daily"}, id=task, told="replace_task")
     await does("PATCH /api/v1/tasks/{id}", {"priority": 3}, id=task, told="patch_task")
     for verb in ("disable", "enable"):
@@ -91,7 +98,9 @@ async def tasks(story: Story) -> None:
     await does("POST /api/v1/tasks/{id}/reset", id=task, told="reset_task")
     await does("POST /api/v1/tasks/{id}/skip", {"count": 1}, id=task, told="skip_slots")
     past = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+    await does("POST /api/v1/tasks/{id}/backfill", {**past, "dry_run": True}, id=task, told=None)
     await does("POST /api/v1/tasks/{id}/backfill", past, id=task, told="backfill_task")
+    await does("POST /api/v1/tasks/{id}/clean", {"keep": 100}, id=task, told="clean_task")
     for verb in ("disable", "enable"):
         await does(f"POST /api/v1/tasks/{verb}", {"filter": {"name": "applied"}}, told=f"{verb}_tasks")
     await does("DELETE /api/v1/tasks/{id}", id=task, told="delete_task")
@@ -109,6 +118,7 @@ async def runs(story: Story) -> None:
     run = (await does("POST /api/v1/tasks/{id}/trigger", later, id=task, told="trigger_task"))["run_id"]
     await does("POST /api/v1/runs/{run_id}/promote", run_id=run, told="promote_run")
     await does("POST /api/v1/runs/{run_id}/cancel", run_id=run, told="cancel_run")
+    await does("POST /api/v1/runs/{run_id}/cancel", run_id=run, told=None)
     await does("POST /api/v1/runs/{run_id}/retry", run_id=run, told="retry_run")
     job = (await does("POST /api/v1/tasks", {**JOB, "name": "many"}, status=201, told="create_task"))["id"]
     await does("POST /api/v1/runs/batch", {"runs": [{"task": job}]}, told="publish_runs")
@@ -119,9 +129,14 @@ async def runs(story: Story) -> None:
     await does("POST /api/v1/calls", call, told="make_call")
     await does("POST /api/v1/calls/batch", {"calls": [call]}, told="make_calls")
     chosen = {"filter": {"task": "many"}}
+    await does("POST /api/v1/runs/cancel", {**chosen, "dry_run": True}, told=None)
     await does("POST /api/v1/runs/cancel", chosen, told="cancel_runs")
     await does("POST /api/v1/runs/retry", chosen, told="retry_runs")
     await does("POST /api/v1/runs/cancel", chosen, told="cancel_runs")
+    await does("POST /api/v1/runs/clean", {"run_ids": [1]}, told="clean_runs")
+    paused = await does("POST /api/v1/bulk", {"kind": "disable_tasks", "filter": {"name": "x"}}, told="start_bulk")
+    await does("POST /api/v1/bulk/{bulk_id}/cancel", bulk_id=paused["id"], told="cancel_bulk")
+    await does("POST /api/v1/bulk/{bulk_id}/undo", bulk_id=paused["id"], told="undo_bulk")
 
 
 async def workers(story: Story) -> None:
@@ -142,11 +157,13 @@ async def workers(story: Story) -> None:
     await does("PATCH /api/v1/workers/{worker_id}", {"concurrency": 2}, worker_id="w1", told="change_worker")
     for verb in ("drain", "resume", "stop"):
         await does(f"POST /api/v1/workers/{{worker_id}}/{verb}", worker_id="w1", told=f"{verb}_worker")
+    await execute(story.api.store, "update workers set heartbeat_at = heartbeat_at - 60000000")
+    await does("DELETE /api/v1/workers/{worker_id}", worker_id="w1", told="forget_worker")
 
 
 async def callbacks(story: Story) -> None:
     """They name their run by its token, or by two numbers."""
-    does, api = story.does, story._api
+    does, api = story.does, story.api
     fields = {**HTTP, "name": "back", "exec_type": "ASYNC", "max_concurrency": None}
     task = (await does("POST /api/v1/tasks", fields, status=201, told="create_task"))["id"]
     done = {"status": "SUCCESS"}
@@ -201,7 +218,19 @@ async def plans(story: Story) -> None:
 
 async def alerts(story: Story) -> None:
     does = story.does
+    store = story.api.store
+    duty = await store.take_duty("audit", "me", 60)
+    raised = AlertState(rule="gone", subject="task:1", since=Instant(1), raised_at=Instant(1))
+    assert duty is not None
+    await store.alert(duty, duty.position, AlertStep(states=[raised]))
+    key = {"rule": "gone", "subject": "task:1"}
+    await does("POST /api/v1/alerts/acknowledge", key, told="acknowledge_alert")
+    await does("POST /api/v1/alerts/unacknowledge", key, told="unacknowledge_alert")
+    until = {"until": rfc3339(Instant(await store.now() + 60 * SECOND))}
+    mute = (await does("POST /api/v1/alerts/mutes", until, status=201, told="mute_alerts"))["id"]
+    await does("DELETE /api/v1/alerts/mutes/{mute}", mute=str(mute), told="unmute_alerts")
     await does("POST /api/v1/alerts/rules", {"name": "r", "kind": "failures"}, status=201, told="create_alert_rule")
+    assert (await store.audit_log(None, 1))[0].deed.subject == "/api/v1/alerts/rules/r"
     await does("PUT /api/v1/alerts/rules/{rule}", {"kind": "failures", "count": 2}, rule="r", told="change_alert_rule")
     await does("DELETE /api/v1/alerts/rules/{rule}", rule="r", told="remove_alert_rule")
     async with listening(parrot) as sink:
@@ -239,7 +268,7 @@ async def tokens(story: Story) -> None:
 
 async def legacy(story: Story) -> None:
     """The same deeds by the other address; the log names the task by its own id, whatever its `ID` is there."""
-    does, api, tasks = story.does, story._api, "/legacy/api/v1/tasks"
+    does, api, tasks = story.does, story.api, "/legacy/api/v1/tasks"
     fields = {**HTTP, "name": "old", "exec_type": "ASYNC", "cron_expr": "0 3 * * *", "max_concurrency": 9}
     await does(
         "POST /api/v1/tasks", {**HTTP, "name": "came", "external_id": "cronjob:7"}, status=201, told="create_task"

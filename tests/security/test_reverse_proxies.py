@@ -299,3 +299,28 @@ async def test_the_cookie_is_for_https_alone_where_the_public_url_says_so(public
         told = await api.call("POST", "//login", data={"token": secret}, headers=sent, allow_redirects=False)
         assert told.status == 303
         assert ("Secure" in told.headers["set-cookie"]) is secure
+
+
+# Addresses that may call
+
+
+async def test_a_caller_from_another_address_is_refused_everywhere_also_with_a_good_token():
+    async with node(auth=AuthSettings(enabled=True), server={"allowed_callers": ("192.0.2.0/24", "::1")}) as api:
+        admin = await bearer(api, Role.ADMIN)
+        for path in ("/tasks", "/livez", "//", "//login", "//metrics"):
+            told = await api.call("GET", path, headers={**admin, "X-Forwarded-For": "192.0.2.7"}, allow_redirects=False)
+            assert told.status == 403, path
+    async with node(auth=AuthSettings(enabled=True), server={"allowed_callers": ("127.0.0.0/8",)}) as api:
+        assert (await api.call("GET", "/tasks", headers=await bearer(api, Role.VIEWER))).status == 200
+
+
+async def test_behind_a_trusted_proxy_the_address_of_its_caller_counts():
+    server = {"trusted_proxies": ("127.0.0.1",), "allowed_callers": ("192.0.2.0/24",)}
+    async with node(auth=AuthSettings(enabled=True), server=server) as api:
+        viewer = await bearer(api, Role.VIEWER)
+        said = {"192.0.2.7": 200, STRANGER: 403, f"192.0.2.7, {STRANGER}": 403, f"{STRANGER}, 192.0.2.7": 200}
+        found = {
+            text: (await api.call("GET", "/tasks", headers={**viewer, "X-Forwarded-For": text})).status for text in said
+        }
+        assert found == said
+        assert (await api.call("GET", "/tasks", headers=viewer)).status == 403

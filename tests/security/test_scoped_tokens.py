@@ -16,12 +16,14 @@ from integration.api.conftest import url_of
 from integration.api.serving import Api, serving
 from integration.web.asking import get, post, signed_in
 from noonbell.api.app import all_endpoints
-from noonbell.api.endpoint import Endpoint, ScopeRule
+from noonbell.api.endpoint import Endpoint
 from noonbell.cli import main
 from noonbell.model.access import Role, hash_of, new_secret
+from noonbell.service.scope import ScopeRule
 from noonbell.settings import AuthSettings, ServerSettings
 from noonbell.stores import open_store
 from noonbell.stores.migrations import STEPS
+from noonbell.web.routes import PAGES as DASHBOARD
 from security.role_table import (
     ADMIN,
     LEGACY_OPERATOR,
@@ -172,6 +174,7 @@ BODIES = {
     "trigger": {},
     "backfill": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
     "skip": {"count": 1},
+    "clean": {"keep": 100},
     "PUT": {"name": "renamed", "job_type": "send"},
     "PATCH": {"priority": 7},
 }
@@ -372,6 +375,7 @@ async def test_batches_and_files_name_nothing_outside(world: World):
         assert await world.api.bad("POST", "/tasks/apply", file, headers=world.stolen) == (403, "FORBIDDEN")
     assert await world.state() == before
     assert len((await world.call("GET /api/v1/runs")).body["items"]) == 2
+    assert len((await world.call("GET /api/v1/runs/export")).text.splitlines()) == 3
     good = {"runs": [{"task": "mine"}, {"task": world.mine}]}
     assert len((await world.call("POST /api/v1/runs/batch", good)).body["runs"]) == 2
 
@@ -432,25 +436,181 @@ async def test_a_run_that_waits_is_explained_without_the_names_of_other_jobs(wor
 # Pages
 
 
+# The dashboard
+
+OPEN_PAGES = {
+    "ANYTHING": "GET /",
+    "LIST": """
+        GET /search
+        GET /palette
+        GET /suggest
+        GET /tasks
+        GET /tasks/export
+        GET /runs
+        GET /runs/export
+    """,
+    "TASK": """
+        GET /tasks/{id}
+        GET /tasks/{id}/schedule
+        GET /tasks/{id}/runs
+        GET /tasks/{id}/configuration
+        GET /tasks/{id}/versions
+        GET /tasks/{id}/activity
+        POST /tasks/{id}/versions/{version}/restore
+        POST /tasks/{id}/trigger
+        GET /tasks/{id}/run
+        POST /tasks/{id}/run
+        POST /tasks/{id}/enable
+        POST /tasks/{id}/disable
+        POST /tasks/{id}/reset
+        POST /tasks/{id}/skip
+    """,
+    "RUN": """
+        GET /runs/{run_id}
+        GET /runs/{run_id}/download/{what}
+        POST /runs/{run_id}/cancel
+        POST /runs/{run_id}/retry
+        POST /runs/{run_id}/promote
+    """,
+}
+PAGE_RULES = {line.strip(): rule for rule, lines in OPEN_PAGES.items() for line in lines.strip().splitlines()}
+FOR_EVERYONE = {line for line, rule in PAGES.items() if rule.role is None}
+
+
+class Browser(NamedTuple):
+    """A browser that the thief has signed in with."""
+
+    world: World
+    cookie: dict[str, str]
+
+    async def open(self, line: str, data: Any = None, **values: Any) -> Any:
+        """The answer, which has nothing of others in it."""
+        method, path = line.split(" ")
+        query = values.pop("query", "")
+        address = address_of(path, **{name: str(value) for name, value in values.items()})
+        headers = {"Accept": "text/html", "Origin": self.world.api.root, **self.cookie}
+        told = await self.world.api.call(
+            method,
+            f"/{address}{query}",
+            headers=headers,
+            allow_redirects=False,
+            **({} if method == "GET" else {"data": data or {}}),
+        )
+        assert "canary" not in told.text.lower(), (line, query, told.text[:3000])
+        return told
+
+
+async def browsing(world: World) -> Browser:
+    secret = world.stolen["Authorization"].removeprefix("Bearer ")
+    form = {"token": secret, "next": "/"}
+    told = await world.api.call("POST", "//login", data=form, headers={"Origin": world.api.root}, allow_redirects=False)
+    assert told.status == 303, told.text
+    return Browser(world, {"cookie": told.headers["set-cookie"].partition(";")[0]})
+
+
+async def test_every_page_has_a_rule_and_the_code_has_the_same():
+    """A new page is closed to scopes until it is listed here, where everything below is tried with it."""
+    found = {f"{page.method} {page.path}": page.scope.name for page in DASHBOARD if page.role is not None}
+    assert found == {line: PAGE_RULES.get(line, "NOTHING") for line in PAGES if line not in FOR_EVERYONE}
+
+
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-async def test_the_dashboard_takes_no_token_with_a_scope(role: Role):
+async def test_pages_about_more_than_the_scope_are_refused(role: Role):
     async with serving("memory://", auth=AUTH) as api:
-        world = await made(api, role, labels={"team": "a"})
-        secret = world.stolen["Authorization"].removeprefix("Bearer ")
-        sent = {**world.stolen, "Accept": "text/html", "Origin": api.root}
-        let_in = set()
-        for line in PAGES:
-            method, path = line.split(" ")
-            told = await api.call(method, f"/{address_of(path)}", headers=sent, allow_redirects=False)
-            assert "canary" not in told.text, line
-            leads_to_login = "login?next=" in told.headers.get("location", "")
-            if told.status not in (401, 403) and not leads_to_login:
-                let_in.add(line)
-        assert let_in <= {"GET /login", "GET /oidc", "GET /oidc-callback", "POST /logout", "POST /preferences"}
-        form = {"token": secret, "next": "/"}
-        told = await api.call("POST", "//login", data=form, headers={"Origin": api.root}, allow_redirects=False)
-        assert (told.status, "set-cookie" in told.headers) == (403, False)
-        assert "team=a" in told.text
+        world = await made(api, role, labels={"team": "a"}, queues=["mail"])
+        thief, before = await browsing(world), await world.state()
+        for line in sorted(PAGES.keys() - PAGE_RULES.keys() - FOR_EVERYONE):
+            told = await thief.open(line, id=world.mine, run_id=world.my_run, name="mail")
+            assert told.status == 403, (line, told.status)
+        assert await world.state() == before
+
+
+async def test_pages_of_what_is_outside_are_not_there(world: World):
+    thief, before = await browsing(world), await world.state()
+    for line, rule in PAGE_RULES.items():
+        others = {"TASK": [*world.others.values()], "RUN": world.other_runs}.get(rule, [])
+        for other in others:
+            named = {"id": other} if rule == "TASK" else {"run_id": other}
+            told = await thief.open(line, **named, version=1, what="response_body")
+            assert told.status == 404, (line, told.status)
+    for name in world.others:
+        told = await thief.world.api.call(
+            "GET", f"//tasks/name:{name}", headers={"Accept": "text/html", **thief.cookie}, allow_redirects=False
+        )
+        assert told.status == 404
+    assert await world.state() == before
+
+
+async def test_pages_show_what_is_inside_and_nothing_else(world: World):
+    """Also where tasks of others follow it, and where it has started runs of theirs."""
+    api, admin = world.api, world.admin
+    await api.good("PATCH", f"/tasks/{world.mine}", {"description": "mine it is"}, headers=admin)
+    for name in ("canary-after", "canary-later"):
+        body = {"name": name, "job_type": "canary-type", "queue": "mail", "after": {"tasks": [{"task": "mine"}]}}
+        await api.good("POST", "/tasks", body, 201, headers=admin)
+    ended = await api.good("POST", f"/tasks/{world.mine}/trigger", headers=admin)
+    claim = {"queues": ["mail"], "job_types": ["send"], "max": 50, "wait_seconds": 0}
+    for run in (await api.good("POST", "/workers/w/claim", claim, headers=admin))["runs"]:
+        settle = {"worker_id": "w", "token": run["token"], "outcome": "success"}
+        await api.good("POST", f"/runs/{run['run_id']}/settle", settle, headers=admin)
+    thief = await browsing(world)
+    for line, rule in PAGE_RULES.items():
+        if not line.startswith("GET") or rule == "ANYTHING":
+            continue
+        told = await thief.open(line, id=world.mine, run_id=ended["run_id"], what="response_body", query=asked(line))
+        assert told.status in (200, 303, 404), (line, told.status)
+        if rule in ("TASK", "RUN") and "download" not in line:
+            assert told.status == 200
+            assert "mine" in told.text, line
+    told = await thief.open("GET /")
+    assert (told.status, told.headers["location"].endswith("tasks")) == (303, True)
+    listed = (await thief.open("GET /tasks")).text
+    assert ">mine<" in listed
+    assert 'href="./queues"' not in listed
+    assert 'data-live="count-tasks"' not in listed
+    for query in ("?label=team%3Db", "?label=team%3DA", "?name=can", "?status=ENABLED"):
+        await thief.open("GET /tasks", query=query)
+    for task_id in world.others.values():  # without a word of its own: what it is called must not be there
+        await thief.open("GET /runs", query=f"?task={task_id}")
+    for run_id in world.other_runs:
+        await thief.open("GET /runs", query=f"?parent_id={run_id}")
+    for key in ("label", "queue", "worker", "task", "name", ""):
+        await thief.open("GET /suggest", query=f"?for=runs&key={key}&text=can")
+        await thief.open("GET /suggest", query=f"?for=tasks&key={key}&text=")
+    for text in ("can", str(world.other_runs[0]), str(world.others["canary-flow"])):
+        told = await thief.open("GET /search", query=f"?q={text}")
+        assert told.status == 303
+        last = told.headers["location"].rpartition("/")[2]
+        assert last not in {str(id_) for id_ in (*world.others.values(), *world.other_runs)}, (text, last)
+
+
+def asked(line: str) -> str:
+    """A query, for the pages that need one."""
+    return {"GET /suggest": "?for=tasks&key=name&text=", "GET /palette": "?q=", "GET /search": "?q=mine"}.get(line, "")
+
+
+async def test_an_operator_acts_on_what_is_inside(world: World):
+    thief = await browsing(world)
+    for act, status in (("disable", "DISABLED"), ("enable", "ENABLED")):
+        assert (await thief.open(f"POST /tasks/{{id}}/{act}", id=world.mine)).status == 303
+        task = await world.api.good("GET", f"/tasks/{world.mine}", headers=world.admin)
+        assert task["status"] == status
+    assert (await thief.open("POST /runs/{run_id}/cancel", run_id=world.my_run)).status == 303
+    run = await world.api.good("GET", f"/runs/{world.my_run}", headers=world.admin)
+    assert run["status"] == "CANCELED"
+    entries = (await world.api.good("GET", "/audit?limit=3", headers=world.admin))["items"]
+    assert [(entry["actor"], entry["action"]) for entry in entries] == [
+        ("stolen", "cancel_run"),
+        ("stolen", "enable_task"),
+        ("stolen", "disable_task"),
+    ]
+
+
+async def test_a_session_with_a_scope_reads_no_more_by_the_api(world: World):
+    thief = await browsing(world)
+    told = await world.api.call("GET", "/tasks", headers=thief.cookie)
+    assert (told.status, "canary" in told.text) == (200, False)
+    assert (await world.api.call("GET", "/workers", headers=thief.cookie)).status == 403
 
 
 async def test_the_scope_of_a_request_ends_with_it_also_on_the_same_connection(world: World):

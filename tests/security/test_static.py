@@ -70,13 +70,15 @@ def patterns_made_up(tree: ast.Module) -> list[int]:
     What stands outside of every function is made before anybody has sent anything.
     """
     lines: set[int] = set()
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    for node in [each for function in inside for each in ast.walk(function)]:
-        if not isinstance(node, ast.Call) or dotted(node.func) not in PATTERN_CALLS or not node.args:
-            continue
-        names = [part.id for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)]
-        if any(not name.isupper() and name != "re" for name in names):
-            lines.add(node.lineno)
+    left: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while left:
+        node, is_inside = left.pop()
+        is_inside = is_inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        left += [(each, is_inside) for each in ast.iter_child_nodes(node)]
+        if is_inside and isinstance(node, ast.Call) and node.args and dotted(node.func) in PATTERN_CALLS:
+            names = [part.id for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)]
+            if any(not name.isupper() and name != "re" for name in names):
+                lines.add(node.lineno)
     return sorted(lines)
 
 

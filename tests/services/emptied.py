@@ -22,6 +22,10 @@ T = TypeVar("T")
 KEPT = ("schema_steps", "schema_log")
 """The tables that say how new the schema is and what it made: they outlive the emptying."""
 
+TABLES_OF_POSTGRES = """select c.relname from pg_class c
+    where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p') and not c.relispartition"""
+"""What lies in a partition, its table has."""
+
 SHAPE_OF_POSTGRES = (
     """select md5(string_agg(concat_ws(' ', n.nspname, c.relname, c.relkind, a.attname, a.atttypid, a.attnotnull), ','
            order by n.nspname, c.relname, a.attnum))
@@ -74,7 +78,7 @@ class EmptiedPostgres:
             await self._connection.execute(f"set search_path = {self._schema or 'public'}")
             # What is tested here is what a store says and does, not what a power cut leaves behind.
             await self._connection.execute(f"alter database {name_in(self.url)} set synchronous_commit = off")
-            found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
+            found = await self._connection.fetch(TABLES_OF_POSTGRES)
             self._statement = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
             self._shape = await self._look()
         await self._connection.execute(self._statement)
@@ -91,7 +95,7 @@ class EmptiedPostgres:
         return [await self._connection.fetchval(query) for query in (*SHAPE_OF_POSTGRES, *steps)]
 
     async def sizes(self) -> dict[str, int]:
-        found = await self._connection.fetch("select tablename from pg_tables where schemaname = current_schema()")
+        found = await self._connection.fetch(TABLES_OF_POSTGRES)
         return {name: await self._connection.fetchval(f'select count(*) from "{name}"') for (name,) in found}
 
     async def _emptying(self, tables: list[str]) -> str:

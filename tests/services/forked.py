@@ -117,12 +117,13 @@ _forkery = Forkery()
 
 
 def start(
-    *arguments: str, cwd: Path, env: Mapping[str, str], stdout: File, stderr: File
+    *arguments: str, cwd: Path, env: Mapping[str, str], stdout: File, stderr: File, program: Path | None = None
 ) -> Forked | subprocess.Popen[bytes]:
-    """`noonbell ARGUMENTS`, with nothing to read."""
+    """`noonbell ARGUMENTS`, with nothing to read. `program`: another one, which is started as usual."""
     with Path(os.devnull).open("rb") as nothing:
-        if any(name.startswith(COLD) and os.environ.get(name) != value for name, value in env.items()):
-            command = [COMMAND, *arguments]
+        is_cold = any(name.startswith(COLD) and os.environ.get(name) != value for name, value in env.items())
+        if is_cold or program is not None:
+            command = [str(program or COMMAND), *arguments]
             return subprocess.Popen(command, cwd=cwd, env=dict(env), stdin=nothing, stdout=stdout, stderr=stderr)
         return _forkery.fork(arguments, cwd, env, (nothing, stdout, stderr))
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from noonbell.stores.postgres import PostgresStore
-from noonbell.stores.sql.store import ServerStore, SqlStore
+from noonbell.stores.sql.server_store import ServerStore
+from noonbell.stores.sql.store import SqlStore
 
 
 class KeptPool:

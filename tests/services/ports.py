@@ -6,6 +6,7 @@ import contextlib
 import errno
 import select
 import socket
+import time
 from collections.abc import Iterator
 
 
@@ -20,6 +21,31 @@ def reserved_port(host: str = "127.0.0.1") -> Iterator[int]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, 0))
         yield int(held.getsockname()[1])
+
+
+_OTHERS_LEAVE = 30.0
+"""Seconds after which whoever listens on a port is no other test: it stays."""
+
+
+@contextlib.contextmanager
+def taken_port(port: int, host: str = "127.0.0.1") -> Iterator[None]:
+    """Something listens on that port as long as the test lasts: a socket of this test or, where it is never free, what else there is.
+
+    Another test may hold it, and would leave it free in the midst of this one: so this one waits until it has it itself.
+    """
+    deadline = time.monotonic() + _OTHERS_LEAVE
+    with contextlib.ExitStack() as listening:
+        while True:
+            try:
+                listening.enter_context(socket.create_server((host, port)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    continue
+            break
+        yield
 
 
 def bound_to_one_port(*hosts: str) -> list[socket.socket]:

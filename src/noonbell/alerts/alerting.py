@@ -39,6 +39,7 @@ from noonbell.model.alert import (
     Channel,
     DeliveryStatus,
     LeaderLease,
+    Mute,
     OverdueTask,
     Rule,
     RuleKind,
@@ -92,6 +93,7 @@ class AlertLoop:
         self.deliveries = DeliverySender(store, sender, observe, monotonic, self._clock)
         self._rules: list[Rule] = []
         self._channels: list[Channel] = []
+        self._mutes: list[Mute] = []
         self._duty: LeaderLease | None = None
         self._held_until = 0.0
         self._position = 0
@@ -126,6 +128,7 @@ class AlertLoop:
     async def _learn(self) -> None:
         self._rules = [rule for rule in await self._store.alert_rules() if rule.enabled]
         self._channels = await self._store.alert_channels()
+        self._mutes = await self._store.alert_mutes()
         self.deliveries.channels = {channel.name: channel for channel in self._channels if channel.enabled}
 
     # The work of the one who has the duty
@@ -158,10 +161,14 @@ class AlertLoop:
             alerts.concerns(rule, "")  # compiles its patterns, unless they are known
             await asyncio.sleep(0)
         states = {(state.rule, state.subject): state for state in await self._store.alert_states()}
+        acknowledged = {(one.rule, one.subject) for one in await self._store.acknowledgements()} if states else set()
         for _ in range(_PAGES):
             types = alerts.types_wanted(self._rules, states.values())
             page = await self._store.event_page(self._position, 500, types)
-            judged = Pass(self._rules, sorted(self.deliveries.channels), states)
+            labels = await self._labels([*states.values(), *page.events])
+            judged = Pass(
+                self._rules, sorted(self.deliveries.channels), states, labels, self._mutes, frozenset(acknowledged)
+            )
             for event in await self._explained(page.events):
                 judged.hear(event)
                 await asyncio.sleep(0)  # others have their turn: many rules with many patterns take milliseconds
@@ -188,7 +195,15 @@ class AlertLoop:
                 late = await self._store.slow_tasks(rule.patience, rule.factor)
             else:
                 continue
+            judged.labels = {**judged.labels, **await self._labels(late)}
             judged.read(rule, late, instant, is_whole=len(late) < _LIMIT)
+        judged.tell_unmuted(instant)
+
+    async def _labels(self, concerned: Sequence[AlertState | Event | OverdueTask]) -> Mapping[int, Mapping[str, str]]:
+        """The labels of the tasks that these are about, where a rule or a mute asks for labels."""
+        if not any(rule.labels for rule in self._rules) and not any(mute.labels for mute in self._mutes):
+            return {}
+        return await self._store.labels_of_tasks({one.task_id for one in concerned if one.task_id is not None})
 
     async def _write(self, judged: Pass, upto: int, now: float) -> bool:
         """False if the duty was lost: what was judged is void."""
@@ -242,6 +257,7 @@ class AlertLoop:
             if await self._store.forget_events(before, _REMOVED_AT_ONCE) < _REMOVED_AT_ONCE:
                 break
             await asyncio.sleep(0.05)  # others want to write, too
+        await self._store.forget_mutes()
         await self._store.forget_deliveries(Instant(now - round(_LOG_KEPT * SECOND)), _REMOVED_AT_ONCE)
         self.deliveries.soon()
 
@@ -286,6 +302,9 @@ class AlertLoop:
             facts=facts,
         )
         logger.warning("%s: %s", what, state.message)
+        now = self._clock.now()
+        if alerts.mute_of([mute for mute in self._mutes if mute.until > now], state, {}) is not None:
+            return
         channels = [c for name, c in self.deliveries.channels.items() if not rule.channels or name in rule.channels]
         await self.deliveries.send_directly(channels, alerts.notice(what, rule, state))
 

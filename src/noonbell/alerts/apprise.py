@@ -1,4 +1,4 @@
-"""Channels of kind `apprise`: the library sends to e-mail, Slack, DingTalk, Feishu, WeCom, Telegram and a hundred more.
+"""Channels of kind `apprise`: the library sends to Discord, PagerDuty, ntfy and a hundred more.
 
 The library is an extra. It opens its own connections, past our outbound guard: channels of this kind are the administrator's.
 """
@@ -57,8 +57,6 @@ def body_of(message: Mapping[str, Any]) -> str:
 def check(channel: Channel, at: ReadContext) -> None:
     if "://" not in channel.url:
         at.wrong("url", "is missing or wrong; expected an address that apprise reads")
-    if channel.secret is not None:
-        at.wrong("secret", "is for webhooks; apprise has it in the url")
 
 
 def shown_url(url: str) -> str:
@@ -72,12 +70,9 @@ KIND: Final = ChannelKind(
     check=check,
     shown_url=shown_url,
     url_examples={
-        "DingTalk 钉钉": "dingtalk://TOKEN/",
-        "WeCom 企业微信": "wecombot://BOT_KEY/",
-        "Feishu 飞书": "feishu://TOKEN/",
-        "Slack": "slack://TOKEN_A/TOKEN_B/TOKEN_C/#CHANNEL",
-        "Telegram": "tgram://BOT_TOKEN/CHAT_ID/",
-        "E-mail": "mailtos://USER:PASSWORD@SMTP_HOST/?from=ADDRESS&to=ADDRESS",
+        "Discord": "discord://WEBHOOK_ID/WEBHOOK_TOKEN/",
+        "PagerDuty": "pagerduty://INTEGRATION_KEY@API_KEY",
+        "ntfy": "ntfys://HOST/TOPIC",
     },
     package="apprise",
     extra="alerts",

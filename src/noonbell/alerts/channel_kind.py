@@ -50,6 +50,16 @@ class ChannelKind:
     """The url without its secrets."""
     credential: str = ""
     """What `secret` of a channel does. Empty: the kind takes none."""
+    fields: tuple[str, ...] = ("url",)
+    """Of `url`, `secret`, `headers`, `to` and `sender`, those that the kind has, in the order of the form."""
+    sends_secret: bool = False
+    """The secret itself goes to the url: it is not kept for another server."""
+    default_url: str = ""
+    """Of a channel that names none."""
+    tidy: Callable[[Channel], Channel] = lambda channel: channel
+    """A channel as it is kept, from what people paste."""
+    owns: Callable[[str], bool] = lambda _: False
+    """Whether a url is of this service for certain: no channel of another kind can send there."""
     url_examples: Mapping[str, str] = field(default_factory=dict)
     """How a url is written, by the name of the service that it leads to; the form lists them."""
     package: str = ""

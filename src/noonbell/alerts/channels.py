@@ -9,10 +9,11 @@ import contextlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from noonbell.alerts import apprise, webhook
+from noonbell.alerts import apprise, dingtalk, email, feishu, slack, teams, telegram, webhook, wecom
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
 from noonbell.errors import InvalidState
 from noonbell.fields import meta, plain, read_into
@@ -24,7 +25,12 @@ from noonbell.service.secrets import MASK, masked, opened, unmasked
 from noonbell.service.target_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.settings import Settings
 
-KINDS: Final[Mapping[str, ChannelKind]] = {kind.name: kind for kind in (webhook.KIND, apprise.KIND)}
+KINDS: Final[Mapping[str, ChannelKind]] = {
+    module.KIND.name: module.KIND
+    for module in (webhook, email, slack, teams, telegram, dingtalk, feishu, wecom, apprise)
+}
+OF_SOME_KINDS: Final = ("url", "secret", "headers", "to", "sender")
+"""Fields of a channel that not every kind has."""
 
 _SEALED: Final = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
@@ -73,7 +79,11 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
         url = there.url if asked.url == shown_url(there) else asked.url
         secret = there.secret if asked.secret == MASK else asked.secret
         channel = msgspec.structs.replace(channel, url=url, secret=secret)
-    KINDS[channel.kind].check(channel, at)
+        if asked.secret == MASK and KINDS[channel.kind].sends_secret and _server(channel) != _server(there):
+            at.wrong("secret", "is kept from another server; write its value anew, or leave it out")
+    kind = KINDS[channel.kind]
+    channel = kind.tidy(channel if channel.url else msgspec.structs.replace(channel, url=kind.default_url))
+    _check_kind(kind, channel, at)
     for name, text in (("url", channel.url), ("secret", channel.secret)):
         if text is not None and is_sealed(text):
             at.wrong(name, _SEALED)
@@ -82,6 +92,27 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
         at.wrong(name, problem)
     at.problems.finish()
     return channel
+
+
+def _server(channel: Channel) -> tuple[str, str]:
+    """Which server a channel's secret is sent to."""
+    kind = KINDS.get(channel.kind)
+    url = urlsplit(channel.url or ("" if kind is None else kind.default_url))
+    return channel.kind, f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+
+
+def _check_kind(kind: ChannelKind, channel: Channel, at: ReadContext) -> None:
+    for name in OF_SOME_KINDS:
+        if name not in kind.fields and getattr(channel, name):
+            others = ", ".join(each.name for each in KINDS.values() if name in each.fields)
+            at.wrong(name, f"is for channels of kind {others}; {kind.name} has none")
+    owner = next((each for each in KINDS.values() if each is not kind and each.owns(channel.url)), None)
+    if owner is not None:
+        at.wrong(
+            "url", f"is an address for channels of kind {owner.name}; expected kind {owner.name}, or another address"
+        )
+    else:
+        kind.check(channel, at)
 
 
 def _check_headers(headers: Mapping[str, str], at: ReadContext) -> None:

@@ -11,12 +11,13 @@ import msgspec
 from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
 from noonbell.alerts.wording import in_language
-from noonbell.clock import rfc3339
+from noonbell.clock import SECOND, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
-from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read_into, shortened
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import (
     AFTER_SECONDS,
+    MONTH,
     MOST_CHANNELS,
     MOST_NAMES,
     MOST_PATTERNS,
@@ -26,13 +27,14 @@ from noonbell.model.alert import (
     AlertMessageType,
     Channel,
     DeliveryStatus,
+    Mute,
     Rule,
     RuleBody,
     RuleKind,
 )
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
-from noonbell.policy.alerts import in_english, is_pattern
+from noonbell.policy.alerts import in_english, is_pattern, mute_of
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
 from noonbell.service.secrets import opened_where_possible, sealed
@@ -45,7 +47,9 @@ DEFAULT_RULES: Final[Mapping[str, Any]] = {
 }
 """The rules of settings that declare channels and no rules."""
 
+MOST_MUTES: Final = 100
 T = TypeVar("T")
+Read = TypeVar("Read", bound=msgspec.Struct)
 
 
 # Answers
@@ -67,12 +71,53 @@ class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
     since: Moment
     raised_at: Moment | None
     count: Annotated[int, meta(examples=[4])]
+    acknowledged_at: Annotated[Moment | None, meta("When it was acknowledged: it is not repeated since.")] = None
+    acknowledged_by: Annotated[str | None, meta("The name of the token, if one was used.", examples=["alice"])] = None
+    note: Annotated[str | None, meta("Of who acknowledged it.", examples=["the vendor looks into it"])] = None
+    muted_until: Annotated[Moment | None, meta("No messages about it are sent before.", examples=[None])] = None
+    mute_reason: Annotated[str | None, meta(examples=[None])] = None
     message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target answered 503 Service Unavailable"])]
     code: Annotated[str, meta("Which sentence `message` is.", examples=["ended_with"])]
     facts: Annotated[dict[str, Any], meta("What stands in it.", examples=[{"run": 7340033, "status": "FAILED"}])]
 
 
 OpenAlerts = list_of("Alerts", OpenAlert)
+
+
+AllMutes = list_of("AlertMutes", Mute)
+
+
+class MuteWrite(Mute, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertMuteWrite"
+    example: ClassVar[dict[str, Any]] = {
+        "tasks": ["billing-*"],
+        "until": "2026-11-15T04:00:00Z",
+        "reason": "the database moves",
+    }
+
+
+class AlertKey(msgspec.Struct, frozen=True, kw_only=True):
+    """An open alert: its rule, and what it is about."""
+
+    component: ClassVar[str] = "AlertKey"
+    noun: ClassVar[str] = "an alert"
+
+    rule: Annotated[str, meta("The name of its rule.", min_length=1, max_length=100, examples=["billing-fails"])]
+    subject: Annotated[str, meta("As `GET /alerts` has it.", min_length=1, max_length=200, examples=["task:1"])]
+
+
+class AlertAcknowledge(AlertKey, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertAcknowledge"
+
+    note: Annotated[
+        str, meta("For those who see the alert.", max_length=500, examples=["the vendor looks into it"])
+    ] = ""
+
+
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "AlertAcknowledged"
+
+    acknowledged: Annotated[bool, meta(examples=[True])]
 
 
 class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +223,13 @@ def _each(given: Any, what: str, problems: Problems, read: Callable[[Mapping[str
     return found
 
 
+def _read(struct: type[Read], given: Mapping[str, Any]) -> Read:
+    at = ReadContext(Problems())
+    asked = read_into(struct, given, at)
+    at.problems.finish()
+    return asked
+
+
 # Use cases
 
 
@@ -189,7 +241,62 @@ class Alerts:
         """What is raised and not over."""
         kinds = {rule.name: rule.kind for rule in await self._store.alert_rules()}
         states = [state for state in await self._store.alert_states() if state.raised_at is not None]
-        return [plain(filled(OpenAlert, state, kind=kinds.get(state.rule))) for state in states]
+        acknowledged = {(one.rule, one.subject): one for one in await self._store.acknowledgements()} if states else {}
+        mutes = await self._store.alert_mutes() if states else []
+        with_labels = any(mute.labels for mute in mutes)
+        ids = {state.task_id for state in states if state.task_id is not None} if with_labels else set()
+        labels = await self._store.labels_of_tasks(ids)
+        found = []
+        for state in states:
+            seen = acknowledged.get((state.rule, state.subject))
+            mute = mute_of(mutes, state, labels.get(state.task_id or 0, {}))
+            more = {
+                "acknowledged_at": None if seen is None else seen.at,
+                "acknowledged_by": None if seen is None else seen.by,
+                "note": None if seen is None else seen.note,
+                "muted_until": None if mute is None else mute.until,
+                "mute_reason": None if mute is None else mute.reason,
+            }
+            found.append(plain(filled(OpenAlert, state, kind=kinds.get(state.rule), **more)))
+        return found
+
+    async def acknowledge(self, given: Mapping[str, Any], *, by: str | None = None) -> None:
+        """It is not repeated from now on, until it is over. NotFound, if no such alert is open."""
+        asked = _read(AlertAcknowledge, given)
+        kept = await self._store.acknowledge_alert(asked.rule, asked.subject, by=by, note=asked.note.strip())
+        if kept is None:
+            raise NotFound(f"there is no open alert of rule {asked.rule!r} about {asked.subject!r}")
+
+    async def withdraw_acknowledgement(self, given: Mapping[str, Any]) -> None:
+        asked = _read(AlertKey, given)
+        if not await self._store.withdraw_acknowledgement(asked.rule, asked.subject):
+            raise NotFound(f"the alert of rule {asked.rule!r} about {asked.subject!r} is not acknowledged")
+
+    # Mutes
+
+    async def mutes(self) -> list[dict[str, Any]]:
+        return [plain(mute) for mute in await self._store.alert_mutes()]
+
+    async def mute(self, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
+        """InvalidArgument names every problem."""
+        at = ReadContext(Problems())
+        asked = read_into(MuteWrite, given, at)
+        now = await self._store.now()
+        if "until" in given and not at.problems.found and not now < asked.until <= now + round(MONTH * SECOND):
+            at.wrong("until", "is not within the next 30 days; expected a moment that is still to come")
+        if asked.rule is not None and all(rule.name != asked.rule for rule in await self._store.alert_rules()):
+            at.wrong("rule", f"is {asked.rule!r}; there is no such rule")
+        if len(await self._store.alert_mutes()) >= MOST_MUTES:
+            raise InvalidState(f"there are {MOST_MUTES} mutes, and no more can be; end one first")
+        at.problems.finish()
+        mute = Mute(**{name: getattr(asked, name) for name in Mute.__struct_fields__})
+        return plain(await self._store.add_alert_mute(msgspec.structs.replace(mute, by=by)))
+
+    async def unmute(self, id_: str) -> None:
+        """By its id, as a path names it."""
+        is_id = id_.isdecimal() and len(id_) <= 17
+        if not is_id or not await self._store.remove_alert_mute(int(id_)):
+            raise NotFound(f"there is no mute {id_[:20]!r}")
 
     # Rules
 
@@ -206,12 +313,25 @@ class Alerts:
             raise AlreadyExists(f"there is a rule {rule.name!r} already", details={"name": "is taken"})
         if len(known) >= MOST_RULES:
             raise InvalidState(f"there are {len(known)} rules, and at most {MOST_RULES} can be; name more tasks in one")
+        await self._check_channels(rule)
         return plain(await self._store.put_alert_rule(rule))
 
     async def change_rule(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """All fields anew; those that are left out take their defaults."""
         _check_ours(await self._rule(name))
-        return plain(await self._store.put_alert_rule(read_rule({**given, "name": name})))
+        rule = read_rule({**given, "name": name})
+        await self._check_channels(rule)
+        return plain(await self._store.put_alert_rule(rule))
+
+    async def _check_channels(self, rule: Rule) -> None:
+        """A rule that names a channel which is not there would be silent."""
+        if not rule.channels:
+            return
+        known = sorted(channel.name for channel in await self._store.alert_channels())
+        missing = [repr(name) for name in rule.channels if name not in known]
+        if missing:
+            there = f"there are {shortened(known)}" if known else "there are none yet; make one first"
+            raise InvalidArgument.field("channels", f"there is no channel {shortened(missing)}; {there}")
 
     async def remove_rule(self, name: str) -> None:
         _check_ours(await self._rule(name))

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from noonbell.api import params
-from noonbell.api.endpoint import BASE, Endpoint, ScopeRule
+from noonbell.api.endpoint import BASE, Endpoint
 from noonbell.api.params import ACTOR, BOUNDS
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
@@ -28,6 +28,7 @@ from noonbell.service import scope as request_scope
 from noonbell.service.access import Access
 from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, is_name
+from noonbell.service.scope import ScopeRule
 
 Session: TypeAlias = Callable[[Request], Awaitable[Token | None]]
 """Whose session in the dashboard a request belongs to: what a browser may read without a header of its own."""
@@ -81,7 +82,7 @@ class AccessGuard:
 
     async def _find_named(self, request: Request) -> None:
         """A task that is called by its name is called by its id from here on. So the handler changes the very task that the
-        audit log names, and the log of a task is found by one address, whatever it is called later.
+        audit log names, and the log of a task is found by one address when it has another name later.
         """
         text = params.piece(request, "id")
         name = text.removeprefix(BY_NAME)
@@ -107,10 +108,12 @@ class AccessGuard:
         """Write a change down, before its answer is sent."""
         if not _is_change(request) or answer.status_code >= 400 or not endpoint.is_audited:
             return
+        if request.scope.get(params.NOTHING_CHANGED):
+            return
         deed = AuditAction(
             actor=request.scope.get(ACTOR),
             action=endpoint.action,
-            subject=answer.headers.get("location") or _address(request, endpoint),
+            subject=_made(request, answer) or _address(request, endpoint),
             peer=_peer(request),
             request_id=request_id(request.scope),
             details={
@@ -127,6 +130,12 @@ _ONE_TASK: Final = "/tasks/{id}"
 
 def _is_change(request: Request) -> bool:
     return request.method not in ("GET", "HEAD")
+
+
+def _made(request: Request, answer: Response) -> str | None:
+    """The address of what the call made."""
+    named: str | None = request.scope.get(params.AUDIT_SUBJECT)
+    return named or answer.headers.get("location")
 
 
 def _address(request: Request, endpoint: Endpoint) -> str:

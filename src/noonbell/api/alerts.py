@@ -7,12 +7,17 @@ from starlette.responses import Response
 
 from noonbell.alerts.channels import ChannelBody, ChannelChange, ShownChannel
 from noonbell.alerts.service import (
+    Acknowledged,
+    AlertAcknowledge,
+    AlertKey,
     Alerts,
     AlertTested,
     AllChannels,
     AllDeliveries,
+    AllMutes,
     AllRules,
     DeliveryList,
+    MuteWrite,
     OpenAlerts,
 )
 from noonbell.api import params
@@ -20,7 +25,7 @@ from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.params import read_object
 from noonbell.api.responses import Deleted, json_response
 from noonbell.model.access import Role
-from noonbell.model.alert import Rule, RuleBody, RuleChange
+from noonbell.model.alert import Mute, Rule, RuleBody, RuleChange
 
 
 class AlertCalls:
@@ -32,6 +37,46 @@ class AlertCalls:
         del request
         return json_response({"items": await self._alerts.open_alerts()})
 
+    @call(
+        "POST", "/alerts/acknowledge", "acknowledge_alert", "Acknowledge an open alert", Role.OPERATOR,
+        body=AlertAcknowledge, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
+    )  # fmt: skip
+    async def acknowledge(self, request: Request) -> Response:
+        """It is not repeated until it is over; that it is over is sent. A second call replaces the note."""
+        given = await read_object(request, required=True)
+        await self._alerts.acknowledge(given, by=params.actor(request))
+        return json_response({"acknowledged": True})
+
+    @call(
+        "POST", "/alerts/unacknowledge", "unacknowledge_alert", "Withdraw an acknowledgement", Role.OPERATOR,
+        body=AlertKey, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
+    )  # fmt: skip
+    async def unacknowledge(self, request: Request) -> Response:
+        await self._alerts.withdraw_acknowledgement(await read_object(request, required=True))
+        return json_response({"acknowledged": False})
+
+    @call("GET", "/alerts/mutes", "alert_mutes", "Which alerts are muted", Role.VIEWER, answer=AllMutes)
+    async def mutes(self, request: Request) -> Response:
+        del request
+        return json_response({"items": await self._alerts.mutes()})
+
+    @call(
+        "POST", "/alerts/mutes", "mute_alerts", "Mute alerts for a while", Role.OPERATOR,
+        status=201, body=MuteWrite, body_required=True, answer=Mute, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def mute(self, request: Request) -> Response:
+        """Alerts are raised and shown meanwhile, and send nothing. One that still lasts when the mute ends is sent then."""
+        given = await read_object(request, required=True)
+        return json_response(await self._alerts.mute(given, by=params.actor(request)), 201)
+
+    @call(
+        "DELETE", "/alerts/mutes/{mute}", "unmute_alerts", "End a mute", Role.OPERATOR,
+        answer=Deleted, errors=("NOT_FOUND",),
+    )  # fmt: skip
+    async def unmute(self, request: Request) -> Response:
+        await self._alerts.unmute(params.piece(request, "mute"))
+        return json_response({"deleted": True})
+
     @call("GET", "/alerts/rules", "alert_rules", "All rules", Role.VIEWER, answer=AllRules)
     async def rules(self, request: Request) -> Response:
         del request
@@ -42,7 +87,9 @@ class AlertCalls:
         status=201, body=RuleBody, body_required=True, answer=Rule, errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create_rule(self, request: Request) -> Response:
-        return json_response(await self._alerts.create_rule(await read_object(request, required=True)), 201)
+        made = await self._alerts.create_rule(await read_object(request, required=True))
+        params.name_in_audit(request, made["name"])
+        return json_response(made, 201)
 
     @call("GET", "/alerts/rules/{rule}", "alert_rule", "One rule", Role.VIEWER, answer=Rule)
     async def rule(self, request: Request) -> Response:
@@ -74,7 +121,9 @@ class AlertCalls:
         status=201, body=ChannelBody, body_required=True, answer=ShownChannel, errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create_channel(self, request: Request) -> Response:
-        return json_response(await self._alerts.create_channel(await read_object(request, required=True)), 201)
+        made = await self._alerts.create_channel(await read_object(request, required=True))
+        params.name_in_audit(request, made["name"])
+        return json_response(made, 201)
 
     @call("GET", "/alerts/channels/{channel}", "alert_channel", "One channel", Role.VIEWER, answer=ShownChannel)
     async def channel(self, request: Request) -> Response:

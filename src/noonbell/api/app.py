@@ -19,6 +19,7 @@ from starlette.responses import Response
 from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
 from noonbell.api import (
+    bulk,
     calendars,
     calls,
     events,
@@ -38,10 +39,10 @@ from noonbell.api import (
     workers,
 )
 from noonbell.api.access import AccessGuard, OwnRunCheck, Session
-from noonbell.api.endpoint import Endpoint, ScopeRule, routes
+from noonbell.api.endpoint import Endpoint, routes
 from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.params import MOST_BYTES
-from noonbell.api.request_origin import AllowedHosts, TrustedProxies
+from noonbell.api.request_origin import AllowedCallers, AllowedHosts, TrustedProxies
 from noonbell.api.responses import json_response
 from noonbell.api.system import Health, InstallationReader, MetricsRender
 from noonbell.engine.event_hub import Hub
@@ -50,6 +51,7 @@ from noonbell.model.access import Role
 from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.access import Access
+from noonbell.service.scope import ScopeRule
 from noonbell.settings import Settings
 from noonbell.subscriptions.service import Subscriptions
 
@@ -84,6 +86,7 @@ def create_app(
                 most_bytes=MOST_BYTES,
                 host_names=None if asks_for_tokens else AllowedHosts.of(settings),
                 proxies=TrustedProxies(settings.server.trusted_proxies),
+                callers=AllowedCallers(settings.server.allowed_callers),
                 bodies_bytes=settings.server.max_bodies_bytes,
                 prefix=unquote(urlsplit(settings.server.public_url or "").path),
             ),
@@ -127,6 +130,7 @@ def all_endpoints(
         *tasks.endpoints(services),
         *reports.endpoints(services),
         *runs.endpoints(services),
+        *bulk.endpoints(services),
         *calls.endpoints(services),
         *queues.endpoints(services),
         *calendars.endpoints(services),

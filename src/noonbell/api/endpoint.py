@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
@@ -18,6 +17,7 @@ from noonbell.api.params import BODY_LIMIT, USUAL_BYTES
 from noonbell.fields import table
 from noonbell.fields.kinds import ListKind
 from noonbell.model.access import Role
+from noonbell.service.scope import ScopeRule
 
 BASE: Final = "/api/v1"
 
@@ -25,25 +25,6 @@ LEGACY: Final = "legacy_"
 """How the names of calls in the words of another service begin."""
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-class ScopeRule(enum.Enum):
-    """What of an endpoint is there for a token with a scope. One rule each; without one, nothing is."""
-
-    NOTHING = enum.auto()
-    """403: it is about the installation as a whole, or about things that have neither labels nor a queue of their own."""
-    ANYTHING = enum.auto()
-    """It shows nothing of tasks, runs and queues."""
-    TASK = enum.auto()
-    """The task that `{id}` names, where the scope holds it; else 404."""
-    RUN = enum.auto()
-    """The run that `{run_id}` names, likewise."""
-    QUEUE = enum.auto()
-    """The queue that `{name}` names, where the scope holds the whole of it; else 403."""
-    LIST = enum.auto()
-    """What its query finds in the scope; the services narrow the query."""
-    BODY = enum.auto()
-    """Tasks that its body names or makes; the services check each."""
 
 
 @dataclass(frozen=True, slots=True)

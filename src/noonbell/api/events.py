@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.request_origin import is_same_origin
 from noonbell.clock import rfc3339
 from noonbell.engine.event_hub import Hub, Listener
@@ -27,6 +27,7 @@ from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
 from noonbell.service import scope as request_scope
 from noonbell.service.filters import EventList, event_json, read_filter
+from noonbell.service.scope import ScopeRule
 
 KEEP_ALIVE: Final = 15.0
 HEAD: Final = b"retry: 1000\n: noonbell events\n\n"

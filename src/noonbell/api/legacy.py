@@ -154,6 +154,8 @@ class LegacyCalls:
     async def cancel(self, request: Request) -> Response:
         """Of a final run it says CANCELED too, and changes nothing."""
         canceled = await self._services.runs.cancel(params.run_id(request), by=params.actor(request))
+        if not canceled.canceled:
+            params.nothing_changed(request)
         return json_response(LegacyCanceled(canceled.run_id, "CANCELED"))
 
     @call(

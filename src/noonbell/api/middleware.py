@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noonbell.api.connection_limits import MOST_HEAD_BYTES, MOST_HEADERS
-from noonbell.api.request_origin import AllowedHosts, TrustedProxies, from_another_site
+from noonbell.api.request_origin import AllowedCallers, AllowedHosts, TrustedProxies, from_another_site
 from noonbell.api.responses import response_for
 from noonbell.errors import InvalidArgument, NoonbellError, PayloadTooLarge, StoreUnavailable
 from noonbell.json_text import too_large
@@ -53,6 +53,7 @@ class RequestMiddleware:
         *,
         host_names: AllowedHosts | None = None,
         proxies: TrustedProxies | None = None,
+        callers: AllowedCallers | None = None,
         bodies_bytes: int = BODIES_BYTES,
         prefix: str = "",
     ) -> None:
@@ -63,6 +64,7 @@ class RequestMiddleware:
         self._most_bytes = most_bytes
         self._host_names = host_names
         self._proxies = proxies or TrustedProxies()
+        self._callers = callers or AllowedCallers()
         self._room = _Room(bodies_bytes)
         self._prefix = prefix.rstrip("/")
 
@@ -97,6 +99,8 @@ class RequestMiddleware:
         if problem is not None:
             raise problem
         self._proxies.apply(scope, headers)
+        if (refused := self._callers.problem(scope)) is not None:
+            raise refused
         _keep_slashes(scope)
 
 

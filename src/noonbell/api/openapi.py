@@ -51,11 +51,13 @@ _DETAILS: Final = {
 _PATH_PARAMS: Final = {
     "id": ("The task's id, or `name:NAME`.", {"type": "string"}, "1"),
     "run_id": ("The run's id.", {"type": "integer"}, 7340033),
+    "bulk_id": ("The bulk operation's id.", {"type": "integer"}, 7340121),
     "plan_id": ("The plan's id, in hexadecimal digits.", {"type": "string"}, "1f4a"),
     "worker_id": ("The worker's id, its own choice.", {"type": "string"}, "resizer-1"),
     "name": ("The queue's name.", {"type": "string"}, "default"),
     "rule": ("The rule's name.", {"type": "string"}, "billing-fails"),
     "channel": ("The channel's name.", {"type": "string"}, "ops"),
+    "mute": ("The id of a mute.", {"type": "string"}, "7340101"),
     "subscription": ("The subscription's name.", {"type": "string"}, "billing"),
     "calendar": ("The calendar's name.", {"type": "string"}, "china"),
     "delivery_id": ("The delivery's id.", {"type": "integer"}, 7340099),
@@ -64,12 +66,13 @@ _PATH_PARAMS: Final = {
 }
 _PATH_ERRORS: Final = {
     "name": ("INVALID_ID",),
-    **dict.fromkeys(("rule", "channel", "subscription", "token", "callback_token"), ("NOT_FOUND",)),
+    **dict.fromkeys(("rule", "channel", "mute", "subscription", "token", "callback_token"), ("NOT_FOUND",)),
 }
 """By parameter of the path; any other one may be no id, or the id of nothing."""
 _TAGS: Final = {
     "tasks": "What to do, when, and under which policies.",
     "runs": "One piece of work, born from a slot or a trigger.",
+    "bulk": "One change of many runs or tasks, carried out on the server.",
     "calls": "One HTTP request, now or later, without a task.",
     "callbacks": "How a target says that it is done.",
     "schedules": "When a schedule fires.",

@@ -28,6 +28,12 @@ BOUNDS: Final = "noonbell.bounds"
 AUDIT_DETAILS: Final = "noonbell.audit_details"
 """Where it holds what the audit log says of the change besides its address."""
 
+AUDIT_SUBJECT: Final = "noonbell.audit_subject"
+"""Where it holds the address of what the call made, for the audit log."""
+
+NOTHING_CHANGED: Final = "noonbell.nothing_changed"
+"""Where it holds that the call came to nothing: no line in the audit log."""
+
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?', re.ASCII)
 
 
@@ -46,6 +52,16 @@ def bounds(request: Request) -> TokenScope | None:
 def add_to_audit(request: Request, **details: Any) -> None:
     """Say more in the audit log than the address of the call does: a name, a count, new limits."""
     request.scope.setdefault(AUDIT_DETAILS, {}).update(details)
+
+
+def name_in_audit(request: Request, name: str) -> None:
+    """Let the line in the audit log be about what was made under this name, as the lines of its changes are."""
+    request.scope[AUDIT_SUBJECT] = f"{request.scope['path']}/{name.replace('/', '%2F')}"
+
+
+def nothing_changed(request: Request) -> None:
+    """A dry run, or a call that found everything as it should be, leaves no line in the audit log."""
+    request.scope[NOTHING_CHANGED] = True
 
 
 def task_ref(request: Request) -> TaskRef:

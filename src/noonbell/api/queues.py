@@ -6,18 +6,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.params import read_object
 from noonbell.api.responses import json_response, page_response
-from noonbell.fields import read_into
+from noonbell.fields import plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.worker import QueueLimits
 from noonbell.service import Services
 from noonbell.service import scope as request_scope
+from noonbell.service.cleaning import Cleaning, HistoryCleaned
 from noonbell.service.filters import read_run_query, run_query
-from noonbell.service.queues import AllQueues, Cleaning, DeadRunFilter, DeadRuns, QueueCleaned, Redriving, ShownQueue
+from noonbell.service.queues import AllQueues, DeadRunFilter, DeadRuns, Redriving, ShownQueue
 from noonbell.service.runs import RunPage, RunsCanceled, RunsRetried, shown
+from noonbell.service.scope import ScopeRule
+from noonbell.service.time_series import QueueDepthAnswer, SeriesList
 
 
 class QueueCalls:
@@ -79,12 +82,16 @@ class QueueCalls:
 
     @call(
         "POST", "/queues/{name}/clean", "clean_queue", "Remove the final runs of a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
-        body=Cleaning, body_required=True, answer=QueueCleaned,
+        body=Cleaning, body_required=True, answer=HistoryCleaned,
     )  # fmt: skip
     async def clean(self, request: Request) -> Response:
-        """Those that ended longer ago, all or of some statuses. At most about 10,000 in one call."""
+        """Those that ended longer ago, or all but the newest `keep` of the queue; of all statuses or of some. At most about
+        10,000 in one call.
+        """
         given = await read_object(request, required=True)
-        return json_response(await self._queues.clean(params.piece(request, "name"), given))
+        done = await self._services.cleanings.clean_queue(params.piece(request, "name"), given)
+        params.add_to_audit(request, removed=done.removed)
+        return json_response(done)
 
     @call(
         "GET", "/queues/{name}/dead", "list_dead_runs", "The runs of a queue that failed for good", Role.VIEWER, scope=ScopeRule.QUEUE,
@@ -95,6 +102,15 @@ class QueueCalls:
         query = self._queues.dead(params.piece(request, "name"), asked)
         page = await self._services.runs.page(query)
         return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
+
+    @call(
+        "GET", "/queues/{name}/depth", "queue_depth", "How many runs waited in a queue, over time", Role.VIEWER, scope=ScopeRule.QUEUE,
+        query=SeriesList, answer=QueueDepthAnswer,
+    )  # fmt: skip
+    async def depth(self, request: Request) -> Response:
+        """From samples that are taken once a minute. A step without a sample has null: nothing is known of it, and it is not zero."""
+        asked = params.read_query(request, SeriesList)
+        return json_response(plain(await self._services.series.depth(params.piece(request, "name"), asked)))
 
     @call(
         "POST", "/queues/{name}/redrive", "redrive_queue", "Run again what failed for good", Role.OPERATOR, scope=ScopeRule.QUEUE,
@@ -108,6 +124,8 @@ class QueueCalls:
         asked = read_into(Redriving, await read_object(request), ReadContext(problems))
         query = await run_query(asked.filter or DeadRunFilter(), self._services.store, ReadContext(problems, "filter"))
         problems.finish()
+        if asked.dry_run:
+            params.nothing_changed(request)
         done = await self._queues.redrive(
             params.piece(request, "name"), query, by=params.actor(request), dry_run=asked.dry_run
         )

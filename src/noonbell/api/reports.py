@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,24 +10,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.params import read_object
 from noonbell.api.responses import json_response
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant, from_datetime, rfc3339
 from noonbell.errors import InvalidArgument
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import Moment, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
 from noonbell.service import Services
 from noonbell.service import scope as request_scope
 from noonbell.service.account import SlotList, SlotPage
-from noonbell.service.explain import Explanation
+from noonbell.service.explain_words import Explanation
 from noonbell.service.filters import run_query, task_query
 from noonbell.service.preview import PreviewBody, SchedulePreview
+from noonbell.service.scope import ScopeRule
 from noonbell.service.service_levels import SlaAnswer, SlaList
 from noonbell.service.service_levels import shown as shown_levels
 from noonbell.service.stats import StatsAnswer, StatsList
+from noonbell.service.time_series import LoadList, QueueLoad, WorkerLoad
 from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
 from noonbell.service.translation import language
 from noonbell.when import zones
@@ -193,6 +196,27 @@ class StatsCalls:
         if query.task_id is not None:
             await request_scope.check_tasks(self._services.store, [query.task_id])
         return json_response(await self._services.stats.over(query.since, query.until, query.task_id))
+
+    @call(
+        "GET", "/stats/queues/{name}", "queue_stats", "How long the runs of a queue waited and took, over time", Role.VIEWER,
+        scope=ScopeRule.QUEUE, query=LoadList, answer=QueueLoad,
+    )  # fmt: skip
+    async def of_queue(self, request: Request) -> Response:
+        """From the roll-ups: a run counts where it ended. Percentiles are within 2 %. Runs that wait are in `GET /queues/{name}/depth`."""
+        asked = params.read_query(request, LoadList)
+        return json_response(plain(await self._services.series.queue(params.piece(request, "name"), asked)))
+
+    @call(
+        "GET", "/stats/workers/{worker_id}", "worker_stats", "How busy a worker was, over time", Role.VIEWER,
+        query=LoadList, answer=WorkerLoad,
+    )  # fmt: skip
+    async def of_worker(self, request: Request) -> Response:
+        """From the roll-ups: a run counts where it ended. Of workers that are listed: one that has been silent for a day is not."""
+        asked = params.read_query(request, LoadList)
+        worker = await self._services.workers.get(params.piece(request, "worker_id"))
+        started_at = from_datetime(datetime.fromisoformat(worker["started_at"]))
+        found = await self._services.series.worker(worker["id"], worker["concurrency"], started_at, asked)
+        return json_response(plain(found))
 
     @call(
         "GET", "/stats/sla", "service_levels", "How well tasks keep their service levels", Role.VIEWER, scope=ScopeRule.LIST,

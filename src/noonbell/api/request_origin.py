@@ -67,6 +67,22 @@ class TrustedProxies:
         return address is not None and any(address in network for network in self._networks)
 
 
+class AllowedCallers:
+    """Addresses that requests may come from; without any, all are let in."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = [ipaddress.ip_network(network) for network in networks]
+
+    def problem(self, scope: Scope) -> Forbidden | None:
+        """None for a caller that may. A caller without an address came by a socket of this machine."""
+        if not self._networks or scope.get("client") is None:
+            return None
+        address = _address(scope["client"][0])
+        if address is not None and any(address in network for network in self._networks):
+            return None
+        return Forbidden("requests from this address are not taken; server.allowed_callers names those that are")
+
+
 def _address(text: str) -> IPAddress | None:
     """`10.0.0.7`, `10.0.0.7:51000`, `2001:db8::1`, `[2001:db8::1]:51000`; an IPv4 address within IPv6 as IPv4."""
     if text.startswith("["):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, as_object, discard_body, read_bytes, read_object
 from noonbell.api.responses import json_response, page_response, request_id
 from noonbell.clock import rfc3339
@@ -27,9 +27,11 @@ from noonbell.service.callbacks import (
     CallbackRecords,
     CallbackSource,
 )
+from noonbell.service.cleaning import Cleaning, HistoryCleaned, RunCleaning, RunsCleaned
 from noonbell.service.filters import RunFilter, RunList, check_bulk, read_run_query, run_query
 from noonbell.service.history import HistoryImported, RunRecords
 from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
+from noonbell.service.run_export import FORMATS, RunExport, exported
 from noonbell.service.runs import (
     AttemptList,
     Attempts,
@@ -49,6 +51,7 @@ from noonbell.service.runs import (
     shown_attempt,
     shown_callback,
 )
+from noonbell.service.scope import ScopeRule
 from noonbell.service.secrets import masked
 from noonbell.service.task_fields import Proof
 
@@ -75,6 +78,19 @@ class RunCalls:
         query = await read_run_query(params.query_of(request, RunList), self._services.store)
         page = await self._runs.page(query)
         return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
+
+    @call(
+        "GET", "/runs/export", "export_runs", "All runs that a filter finds, as CSV or NDJSON", Role.VIEWER, scope=ScopeRule.LIST,
+        query=RunExport, answer_example="id,task_id,task_name,status\n",
+    )  # fmt: skip
+    async def export(self, request: Request) -> Response:
+        """Newest first, sent while it is read. A line of NDJSON is a run as `GET /runs` shows it."""
+        asked = params.read_query(request, RunExport)
+        at = ReadContext(Problems())
+        query = await run_query(asked, self._services.store, at)
+        at.problems.finish()
+        text = exported(self._runs.page, query, asked.format)
+        return StreamingResponse(text, media_type=FORMATS[asked.format])
 
     @call(
         "POST", "/runs/batch", "publish_runs", "Publish up to 10,000 runs in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
@@ -127,6 +143,18 @@ class RunCalls:
         query, dry_run = await self._bulk(request)
         return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
 
+    @call(
+        "POST", "/runs/clean", "clean_runs", "Remove final runs from history", Role.OPERATOR, scope=ScopeRule.BODY,
+        body=RunCleaning, body_required=True, answer=RunsCleaned,
+    )  # fmt: skip
+    async def clean(self, request: Request) -> Response:
+        """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; those that cannot be
+        removed are in `kept` with the reason, and keep no other back.
+        """
+        done = await self._services.cleanings.clean_runs(await read_object(request, required=True))
+        params.add_to_audit(request, removed=done.removed, kept=len(done.kept))
+        return json_response(done)
+
     @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, scope=ScopeRule.RUN, answer=WholeRun)
     async def get(self, request: Request) -> Response:
         """With the request and the response of its newest attempt, and its payload."""
@@ -141,6 +169,8 @@ class RunCalls:
         run_id = params.run_id(request)
         asked = await params.read_body(request, CancelBody)
         answer = await self._runs.cancel(run_id, by=params.actor(request), reason=asked.reason)
+        if not answer.canceled:
+            params.nothing_changed(request)
         return json_response(ShownCancel(answer.run_id, answer.status, answer.canceled))
 
     @call(
@@ -189,7 +219,7 @@ class RunCalls:
     )  # fmt: skip
     async def log(self, request: Request) -> Response:
         asked = params.read_query(request, LogList)
-        lines = await self._runs.log(params.run_id(request), asked.after, asked.limit)
+        lines = await self._runs.log(params.run_id(request), asked)
         items = [
             {"seq": line.seq, "at": rfc3339(line.at), "level": line.level, "message": line.message} for line in lines
         ]
@@ -216,12 +246,16 @@ class RunCalls:
             check_bulk(given, everything=asked.all, what="run")
         query = await run_query(asked.filter or RunFilter(), self._services.store, ReadContext(problems, "filter"))
         problems.finish()
+        if asked.dry_run:
+            params.nothing_changed(request)
         return query, asked.dry_run
 
 
-class BackfillCalls:
+class TaskHistoryCalls:
+    """Runs of one task: filled in for slots of the past, and removed."""
+
     def __init__(self, services: Services) -> None:
-        self._backfills = services.backfills
+        self._services, self._backfills = services, services.backfills
 
     @call(
         "POST", "/tasks/{id}/backfill", "backfill_task", "Run a task for slots of the past", Role.OPERATOR, scope=ScopeRule.TASK,
@@ -232,7 +266,23 @@ class BackfillCalls:
         filled before is not filled again, unless `if_finished` says so. At most 10,000 slots in one call.
         """
         ref, given = params.task_ref(request), await read_object(request, required=True)
-        return json_response(await self._backfills.fill(ref, given, trace_id=request_id(request.scope)))
+        done = await self._backfills.fill(ref, given, trace_id=request_id(request.scope))
+        if given.get("dry_run"):
+            params.nothing_changed(request)
+        return json_response(done)
+
+    @call(
+        "POST", "/tasks/{id}/clean", "clean_task", "Remove the final runs of a task", Role.OPERATOR, scope=ScopeRule.TASK,
+        body=Cleaning, body_required=True, answer=HistoryCleaned,
+    )  # fmt: skip
+    async def clean(self, request: Request) -> Response:
+        """Those that ended longer ago, or all but the newest `keep`; of all statuses or of some. At most about 10,000 in one
+        call. The history of a deleted task is named by its id.
+        """
+        task = await self._services.tasks.get(params.task_ref(request), deleted=True)
+        done = await self._services.cleanings.clean_task(task.id, await read_object(request, required=True))
+        params.add_to_audit(request, removed=done.removed)
+        return json_response(done)
 
 
 def _outcome(published: Any) -> dict[str, Any]:
@@ -302,6 +352,6 @@ def _sender(request: Request) -> tuple[dict[str, str], str]:
 def endpoints(services: Services) -> list[Endpoint]:
     return [
         *endpoints_of(RunCalls(services), "runs"),
-        *endpoints_of(BackfillCalls(services), "tasks"),
+        *endpoints_of(TaskHistoryCalls(services), "tasks"),
         *endpoints_of(CallbackCalls(services), "callbacks"),
     ]

@@ -41,7 +41,9 @@ class SubscriptionCalls:
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
         """It begins with the next event. A secret that was made here is in this answer, and never shown again."""
-        return json_response(await self._subscriptions.create(await read_object(request, required=True)), 201)
+        made = await self._subscriptions.create(await read_object(request, required=True))
+        params.name_in_audit(request, made["name"])
+        return json_response(made, 201)
 
     @call(
         "GET", "/subscriptions/{subscription}", "subscription", "One subscription, and how far it is", Role.VIEWER,

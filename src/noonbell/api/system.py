@@ -11,11 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api.endpoint import Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
 from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
 from noonbell.fields import meta
 from noonbell.model.access import Role
+from noonbell.service.scope import ScopeRule
 from noonbell.version import __version__
 
 Health: TypeAlias = Callable[[], Mapping[str, Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -9,17 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Described, Endpoint, ScopeRule, call, endpoints_of
+from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import Deleted, json_response, page_response, request_id
 from noonbell.clock import Instant, rfc3339
 from noonbell.errors import InvalidArgument
-from noonbell.fields import Moment, meta, read, read_into
+from noonbell.fields import Moment, meta, plain, read, read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.access import Role
 from noonbell.model.account import KeyLine
 from noonbell.model.request import PublishResult, TaskQuery
-from noonbell.model.task import TaskId, TaskStatus
+from noonbell.model.task import TaskId, TaskPause, TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import (
     PageNumbers,
@@ -34,8 +35,10 @@ from noonbell.service.preview import Fire, PreviewAnswer, ShownNote
 from noonbell.service.publishing import Trigger, Triggered
 from noonbell.service.runs import RunPage
 from noonbell.service.runs import shown as shown_run
+from noonbell.service.scope import ScopeRule
 from noonbell.service.task_fields import ShownTask, TaskBody, TaskPatch, TaskReplacement
 from noonbell.service.task_files import Applied, Apply, Applying
+from noonbell.service.task_pauses import TaskPauseWrite
 from noonbell.service.tasks import (
     BatchChange,
     BatchCreate,
@@ -71,6 +74,11 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class StatusOfTask(msgspec.Struct, frozen=True):
     status: TaskStatus
+
+
+class TaskPaused(msgspec.Struct, frozen=True):
+    status: TaskStatus
+    pause: Annotated[TaskPause | msgspec.UnsetType, meta("Left out: no reason and no end were given.")] = msgspec.UNSET
 
 
 class SkipAnswer(msgspec.Struct, frozen=True):
@@ -120,6 +128,7 @@ _TURNED: Final[Described] = {
 }
 
 
+_PAUSED: Final[Described] = {**_TURNED, "body": TaskPauseWrite, "answer": TaskPaused}
 _MOST_KEYS: Final = 100
 
 
@@ -269,7 +278,7 @@ class TaskCalls:
         "disable_task",
         "Disable a task",
         Role.OPERATOR,
-        **_TURNED,
+        **_PAUSED,
     )
     @call(
         "POST",
@@ -277,15 +286,20 @@ class TaskCalls:
         "pause_task",
         "Another word for disable",
         Role.OPERATOR,
-        **_TURNED,
+        **_PAUSED,
     )
     async def disable(self, request: Request) -> Response:
-        """No further slot; what runs finishes."""
-        await read_object(request)
+        """No further slot until it is enabled, or until the end that is given; what runs finishes. A task that is disabled
+        already keeps its status, and gets this reason and end in place of those that it had.
+        """
         task = await self._tasks.disable(
-            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
+            params.task_ref(request),
+            await read_object(request),
+            by=params.actor(request),
+            expect_version=params.expected_version(request),
         )
-        return json_response({"status": task.status})
+        said = {} if task.pause is None else {"pause": plain(task.pause)}
+        return json_response({"status": task.status, **said})
 
     @call(
         "POST", "/tasks/{id}/reset", "reset_task", "Let a task in ERROR or COMPLETED start afresh", Role.OPERATOR, scope=ScopeRule.TASK,
@@ -432,7 +446,26 @@ class ApplyCalls:
             adopt=asked.adopt,
             dry_run=asked.dry_run,
         )
+        if asked.dry_run:
+            params.nothing_changed(request)
+        else:
+            params.add_to_audit(request, owner=f"file:{asked.owner}", **_applied(done))
         return json_response(done)
+
+
+_MOST_NAMED: Final = 20
+
+
+def _applied(done: Mapping[str, Any]) -> dict[str, Any]:
+    """What the audit log says of an apply: names of the tasks, up to a number, and how many there are."""
+    names = {
+        "created": done["created"],
+        "changed": [each["name"] for each in done["changed"]],
+        "pruned": done["pruned"],
+    }
+    told: dict[str, Any] = {what: named[:_MOST_NAMED] for what, named in names.items() if named}
+    counts = {f"{what}_count": len(named) for what, named in names.items() if len(named) > _MOST_NAMED}
+    return {**told, **counts, "unchanged": len(done["unchanged"])}
 
 
 def endpoints(services: Services) -> list[Endpoint]:

@@ -32,6 +32,7 @@ from noonbell.service.workers import (
     ShownWorker,
     WorkerBounds,
     WorkerChange,
+    WorkerForgotten,
     WorkerProtocol,
     WorkerStateSet,
 )
@@ -58,6 +59,14 @@ class WorkerCalls:
         """The worker hears of it with its next heartbeat. 0: it takes no more."""
         given = await read_object(request, required=True)
         return json_response(await self._workers.change(params.piece(request, "worker_id"), given))
+
+    @call(
+        "DELETE", "/workers/{worker_id}", "forget_worker", "Forget a lost worker", Role.OPERATOR,
+        answer=WorkerForgotten, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def forget(self, request: Request) -> Response:
+        """One that is connected, or still holds runs, is 409. A worker that comes back registers itself again."""
+        return json_response(await self._workers.forget(params.piece(request, "worker_id")))
 
     @call(
         "POST", "/workers/{worker_id}/drain", "drain_worker", "Let a worker take no more runs", Role.OPERATOR,

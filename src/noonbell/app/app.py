@@ -128,6 +128,8 @@ class App:
             given = dict(options)
             if given.get("payload") is not None:
                 given["payload"] = signature.write(given["payload"])
+            if signature.types:
+                given["meta"] = {"payload_schema": signature.schema(), **(given.get("meta") or {})}
             job: Job[..., Any] = Job(self, function, signature, declared(name, given))
             if name in self._flows:
                 raise InvalidArgument.field("name", f"is {name!r}, which a flow of this App has already")

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from noonbell import sealing
 from noonbell.clock import SystemClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.heartbeat import HeartbeatThread
@@ -119,9 +120,11 @@ def planning_node(
     watches: dict[str, Loop] = {} if scheduler or not workers else {"scheduler watch": SchedulerWatch(store)}
     if not parts.settings.store.url.startswith(("sqlite:", "memory:")):  # a file that was replaced is seen as such
         watches["pulse"] = PulseLoop(store, node_name(), writes=scheduler)
+    # A worker alone may be without the key that the audit log is signed with.
+    sign = sealing.from_file(parts.settings.secrets.key_file).sign if scheduler else None
     return Node(
         planner=planner if scheduler else None,
-        sweeper=Sweeper(store, wakeup, tasks=parts.tasks),
+        sweeper=Sweeper(store, wakeup, tasks=parts.tasks, sign=sign),
         workers=workers,
         others={**(others or {}), **watches, "pause watch": PauseWatch(store, wakeup)},
         clock=SystemClock(),

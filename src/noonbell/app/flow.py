@@ -286,8 +286,9 @@ class _Making:
         return None
 
     def _add_job(self, job: Job[..., Any], needs: Sequence[str], payload: Any, **fields: Any) -> str:
-        if job.declared.task.get("fanout") is not None:
-            raise InvalidArgument(f"job {job.name} has a fanout, which a step of a flow cannot have")
+        for name in ("fanout", "worker_labels"):
+            if job.declared.task.get(name):
+                raise InvalidArgument(f"job {job.name} has {name}, which a step of a flow cannot have")
         own = {name: value for name, value in job.declared.task.items() if name in _COPIED and value is not None}
         step: dict[str, Any] = {"id": self._new_id(job.name), **own, **fields}
         if needs:

@@ -71,6 +71,11 @@ class Signature:
         self.read(payload)
         return payload
 
+    def schema(self) -> dict[str, Any]:
+        """The payload's fields as JSON Schema, as far as a form needs it: plain types and choices; anything else is `{}`."""
+        fields = {name: _plain_schema(type_) for name, type_ in self.types.items()}
+        return {"properties": fields, "required": [name for name in self.types if name in self.required]}
+
     def result(self, value: Any) -> Any:
         """What was stored as the handler's result, in the type that it says it returns; as it is where that does not fit."""
         if self.returns is Any:
@@ -96,6 +101,22 @@ class Signature:
                 fields = ", ".join(self.types) or "nothing at all"
                 problems.add(str(name)[:60], f"is not a field of this payload; it takes {fields}")
         return InvalidArgument.fields(problems.found)
+
+
+def _plain_schema(type_: Any) -> dict[str, Any]:
+    try:
+        whole = msgspec.json.schema(type_, schema_hook=lambda _: {})
+    except TypeError:
+        return {}
+    found = [
+        each for each in whole.get("anyOf", [whole]) if each.get("type") != "null"
+    ]  # `int | None` is asked for as `int`
+    ref = found[0].get("$ref", "") if len(found) == 1 else ""
+    only = whole.get("$defs", {}).get(ref.rpartition("/")[2], {}) if ref else found[0] if len(found) == 1 else {}
+    if "enum" in only:
+        return {"enum": list(only["enum"])}
+    is_plain = only.get("type") in ("integer", "number", "string", "boolean")
+    return {"type": only["type"]} if is_plain else {}
 
 
 def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserved: frozenset[str]) -> Signature:

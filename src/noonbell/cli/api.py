@@ -18,6 +18,8 @@ from noonbell.cli.root import did_you_mean
 
 Query = Mapping[str, Any]
 _MOST_NAMES = 2_000
+_TEXTS = ("/version", "/healthz", "/livez", "/readyz", "/metrics", "/runs/export", "/openapi.json")
+"""What a server answers as text; everything else of its API is JSON."""
 
 
 class Remote:
@@ -80,7 +82,13 @@ class Remote:
         from noonbell.client.transport import BASE, ClientRequest
 
         base = "" if path.startswith(("/api/", "/metrics", "/openapi.json")) else BASE
-        return self._wire.call(ClientRequest(method, base + path, query or {}, body))
+        answer = self._wire.call(ClientRequest(method, base + path, query or {}, body))
+        if isinstance(answer, str) and answer and not path.removeprefix(BASE).partition("?")[0].startswith(_TEXTS):
+            raise self._no_noonbell()
+        return answer
+
+    def _no_noonbell(self) -> errors.NoonbellError:
+        return errors.StoreUnavailable(f"{self.url} answers, but is no Noonbell server", details={"url": self.url})
 
     def _missing(self, path: str) -> str | None:
         """The task or run that is not there, with names that are near. None: something else of this path is missing."""
@@ -111,6 +119,8 @@ class Remote:
         while True:
             size = 200 if left is None else max(1, min(200, left))
             page = self.get(path, {**query, "page_size": size, "cursor": cursor})
+            if not isinstance(page, dict) or "items" not in page:
+                raise self._with_hint(self._no_noonbell(), path)
             yield from page["items"][:left]
             left = None if left is None else left - len(page["items"])
             cursor = page.get("next_cursor") or ""

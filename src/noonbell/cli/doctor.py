@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from noonbell.stores.migrations.ownership import Found
     from noonbell.stores.sql.store import SqlStore
 
-_MARKS = {"well": "✔", "care": "!", "ill": "✖"}
-_COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
+_MARKS = {"well": "✔", "note": "i", "care": "!", "ill": "✖"}
+_COLOURS = {"well": "green", "note": "blue", "care": "yellow", "ill": "red"}
 
 
 @click.command("doctor")
@@ -44,7 +44,7 @@ _COLOURS = {"well": "green", "care": "yellow", "ill": "red"}
 def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str, ...], output: str) -> int:
     """Look at settings, store, planner, workers, queues, tasks and server.
 
-    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look (!) is listed.
+    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look (!) and what one may want to do (i) are listed.
     """
     from noonbell.cli.output import is_colourful
 

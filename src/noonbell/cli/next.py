@@ -57,8 +57,16 @@ _LANGUAGES = {
 @click.option("--also", multiple=True, metavar="EXPR", help="A further schedule; a slot of both is one. Repeatable.")
 @click.option("--exclude", multiple=True, metavar="EXPR", help="A schedule whose slots are left out. Repeatable.")
 @quiet_option
-@click.option("--gap", type=click.Choice(["next", "skip", "earlier"]), help="Of a time that a clock change skips.")
-@click.option("--repeated", type=click.Choice(["first", "both", "last"]), help="Of a time that the clock shows twice.")
+@click.option(
+    "--gap",
+    type=click.Choice(["next", "skip", "earlier"]),
+    help="Of a time that a clock change skips: dst.gap of a task.",
+)
+@click.option(
+    "--repeated",
+    type=click.Choice(["first", "both", "last"]),
+    help="Of a time that the clock shows twice: dst.repeat of a task.",
+)
 @click.option("--dialect", type=click.Choice(["standard", "cronjob", "quartz"]), help="How cron fields are read.")
 @click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
 @click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
@@ -106,7 +114,7 @@ def next_command(
         ]
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))
     else:
-        click.echo(_as_table(shown, zone, after, language, rests))
+        click.echo(_as_table(shown, zone, after, language, rests, is_from_now=start is None))
 
 
 def _hours(quiet: tuple[str, ...]) -> tuple[QuietHours, ...]:
@@ -227,7 +235,10 @@ def _moment(text: str, zone: Zone) -> int:
     return int(moment.timestamp())
 
 
-def _as_table(shown: Preview, zone: Zone, after: int, lang: str, rests: Sequence[Quiet | None]) -> str:
+def _as_table(
+    shown: Preview, zone: Zone, after: int, lang: str, rests: Sequence[Quiet | None], *, is_from_now: bool
+) -> str:
+    """How far away a slot is, is told where `after` is now."""
     words = _LANGUAGES[lang]
     before = zone.local(after)
     lines = [f"{shown.description}  (UTC{before.isoformat()[-6:]})"]
@@ -236,8 +247,9 @@ def _as_table(shown: Preview, zone: Zone, after: int, lang: str, rests: Sequence
         offset = moment.isoformat()[-6:]
         when = f"  {moment:%Y-%m-%d} {words['days'][moment.weekday()]} {moment:%H:%M:%S} {offset}"
         seconds = int(moment.timestamp()) - after
-        away = str(words["in" if seconds >= 0 else "ago"]).format(_span(abs(seconds), lang))
-        lines.append(f"{when}   {away}{_clock_change(before, moment, zone, lang)}{_rest(rest, zone, lang)}")
+        told = str(words["in" if seconds >= 0 else "ago"]).format(_span(abs(seconds), lang))
+        away = f"   {told}" if is_from_now else ""
+        lines.append(f"{when}{away}{_clock_change(before, moment, zone, lang)}{_rest(rest, zone, lang)}")
         before = moment
     lines += [str(words["note"]).format(note.message) for note in shown.notes]
     return "\n".join(lines)

@@ -44,7 +44,7 @@ log_level_option: Callable[[F], F] = click.option(
 )
 
 
-def span_option(name: str, *, is_zero_allowed: bool = True, **more: Any) -> Callable[[F], F]:
+def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Callable[[F], F]:
     """An option that is a number of seconds, given as `30`, `30s`, `5m` or `1h30m`."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -62,7 +62,7 @@ def span_option(name: str, *, is_zero_allowed: bool = True, **more: Any) -> Call
             raise click.BadParameter(said, context, parameter)
         return seconds
 
-    return click.option(name, metavar="SPAN", callback=read, **more)
+    return click.option(*names, metavar="SPAN", callback=read, **more)
 
 
 def zone_hint(name: str) -> str:

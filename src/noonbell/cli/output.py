@@ -239,7 +239,12 @@ class ProgressBar:
         click.echo(line)
         sys.stdout.flush()
 
+    def remark(self, line: str) -> None:
+        """Beside the bar, on stderr; the bar comes back with its next move."""
+        self._clear()
+        click.echo(line, err=True)
+
     def _clear(self) -> None:
         if self._on_terminal and self._shown >= 0:
             click.echo("\r\x1b[K", nl=False, err=True)
-        self._shown = -1
+            self._shown = -1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
+from noonbell.cli.cleaning import cleaning_options, remove_history
 from noonbell.cli.options import confirm, quiet_hours, quiet_option, span_option
-from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.output import Cell, ago, duration, output_option, show_list, show_one, talk
 from noonbell.cli.root import NounGroup, did_you_mean
 
 COLUMNS = {
@@ -33,6 +37,39 @@ def queue_command() -> None:
 def list_queues(output: str) -> None:
     """List queues with what is in them."""
     show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
+
+
+@queue_command.command("depth")
+@click.argument("name")
+@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")
+@click.option("--to", "until", metavar="TIME", help="Until then [now].")
+@click.option(
+    "--by", type=click.Choice(["minute", "hour", "day"]), default="hour", show_default=True, help="Each of these."
+)
+@output_option
+def depth_command(name: str, since: str | None, until: str | None, by: str, output: str) -> None:
+    """Show how many runs waited in a queue, over time. A dash: no sample was taken."""
+    remote = Remote.of_environment()
+    asked = {"from": since, "to": until, "by": by}
+    path = f"/queues/{segment(name)}/depth"
+    answer = remote.get(path, {key: value for key, value in asked.items() if value is not None})
+    if output in ("table", "name"):
+        show_list(answer["items"], _DEPTHS, output, name="at")
+    else:
+        show_one(answer, output)
+
+
+def _or_dash(field: str) -> Cell:
+    return lambda step: "–" if step[field] is None else f"{step[field]:g}"
+
+
+_DEPTHS: Final[Mapping[str, Cell]] = {
+    "from": lambda step: str(step["at"]),
+    "waiting": _or_dash("waiting"),
+    "most": _or_dash("most_waiting"),
+    "longest wait": lambda step: duration(step["longest_wait_ms"]) if step["most_waiting"] else "–",
+    "samples": lambda step: str(step["samples"]),
+}
 
 
 def _note_if_unknown(remote: Remote, name: str) -> None:
@@ -88,13 +125,7 @@ def drain(name: str, yes: bool) -> None:
 
 @queue_command.command("clean")
 @click.argument("name")
-@click.option("--older-than", default=30.0, metavar="DAYS", show_default=True, help="Runs that ended longer ago.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def clean(name: str, older_than: float, yes: bool) -> None:
-    """Remove the final runs of a queue."""
-    if not yes:
-        confirm(
-            f"Remove the runs of queue {name!r} that ended over {older_than:g} days ago?", refused="nothing removed"
-        )
-    answer = Remote.of_environment().post(f"/queues/{segment(name)}/clean", {"older_than_days": older_than})
-    click.echo(f"{answer['removed']} removed")
+@cleaning_options
+def clean(name: str, older_than: float | None, keep: int | None, yes: bool) -> None:
+    """Remove the final runs of a queue: those that ended long ago, or all but the newest."""
+    remove_history(f"queue {name!r}", f"/queues/{segment(name)}", older_than, keep, yes=yes)

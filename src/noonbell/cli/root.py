@@ -152,7 +152,7 @@ class NounGroup(click.Group):
             import difflib
 
             known = self.list_commands(ctx)
-            near = [word for word in _OTHER_WORDS.get(name, ()) if word in known]
+            near = [word for word in _OTHER_WORDS.get(name, ()) if word in known][:1]
             near = near or difflib.get_close_matches(name, [*known, *self._aliases], n=1)
             full = f"{self.name} {name}"
             raise click.UsageError(
@@ -174,17 +174,12 @@ _OTHER_WORDS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("follow", "watch"), ("tail",)),
     **dict.fromkeys(("rerun", "redo", "replay"), ("retry",)),
 }
-"""Words of other tools, and the commands of a noun that may be meant; those that the noun has are proposed."""
+"""Words of other tools, and the commands of a noun that may be meant; the first that the noun has is proposed."""
 
 _ELSEWHERE: Final = {
     **dict.fromkeys(
-        ("backup", "restore"),
-        "a store is copied with the tools of its database: docs/how-to/backup-and-restore.md",
-    ),
-    **dict.fromkeys(
-        ("alert", "alerts"),
-        "alerts are set up in the settings, in the dashboard or by the API: docs/how-to/alerts.md;"
-        " noonbell api GET /alerts shows those that are open",
+        ("dump", "snapshot"),
+        "noonbell backup FILE writes a whole store into a file: docs/how-to/backup-and-restore.md",
     ),
     **dict.fromkeys(("dashboard", "ui", "web"), "noonbell serve serves the dashboard at its address"),
 }
@@ -207,9 +202,11 @@ COMMANDS = {
     "task": CommandEntry("task", "List, read, make and change tasks."),
     "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
     "call": CommandEntry("run", "Call a URL, now or later, without a task; --wait tells how it went."),
-    "run": CommandEntry("run", "List, read, cancel, retry and follow runs."),
+    "run": CommandEntry("run", "List, read, cancel, retry, follow and remove runs."),
     "queue": CommandEntry("queue", "List, pause, resume, drain and clean queues."),
+    "bulk": CommandEntry("bulk", "Change all runs or tasks that a filter finds, on the server."),
     "subscription": CommandEntry("subscription", "List, make, test, replay and remove webhook subscriptions."),
+    "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels."),
     "calendar": CommandEntry("calendar", "List, show, import, compare and delete business calendars."),
     "pause": CommandEntry("pause", "Let nothing start, on any node."),
     "resume": CommandEntry("pause", "Let everything start again."),
@@ -222,6 +219,9 @@ COMMANDS = {
     "import": CommandEntry("importers", "Turn the tasks of other systems into a file of tasks."),
     "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
     "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
+    "move": CommandEntry("move", "Move a store to another database while its nodes work."),
+    "backup": CommandEntry("backup", "Write a whole store, in use or not, into one file."),
+    "restore": CommandEntry("backup", "Fill an empty store from such a file."),
     "stats": CommandEntry("stats", "Show how runs ended; count the figures again from history."),
     "config": CommandEntry("config", "Show and check the settings."),
     "doctor": CommandEntry("doctor", "Look the installation over, and say what to do."),

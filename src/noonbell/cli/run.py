@@ -6,12 +6,14 @@ import itertools
 import json
 import math
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
+from noonbell.cli.cleaning import remove_runs
 from noonbell.cli.options import span_option
 from noonbell.cli.output import (
     ago,
@@ -210,7 +212,12 @@ def _await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
             return EXIT_STILL_GOING
         time.sleep(pause)
         pause = min(1.0, pause * 1.5)
-    show_one(run, output, name="id", lines=lambda run: [ended(run)])
+
+    def lines(run: dict[str, Any]) -> list[str]:
+        is_retried = run["attempt"] > 1
+        return [ended(run, remote.get(f"/runs/{run_id}/attempts")["items"] if is_retried else ())]
+
+    show_one(run, output, name="id", lines=lines)
     return 0 if run["final_status"] == "SUCCESS" else EXIT_WITHOUT_SUCCESS
 
 
@@ -222,10 +229,11 @@ def _say_why(remote: Remote, run_id: int, said: str) -> str:
     return str(answer["cause"])
 
 
-def ended(run: dict[str, Any]) -> str:
+def ended(run: dict[str, Any], attempts: Sequence[dict[str, Any]] = ()) -> str:
     """One line for a run that is over."""
     good = run["final_status"] == "SUCCESS"
     parts = [f"{'✔' if good else '✖'} run {run['id']} {coloured(run['status'])} in {duration(run['duration_ms'])}"]
+    parts[0] += _in_all(run, attempts)
     if run["response_code"] is not None:
         parts.append(f"HTTP {run['response_code']}")
     if run["result"] is not None:
@@ -235,6 +243,15 @@ def ended(run: dict[str, Any]) -> str:
     if run["skip_reason"]:
         parts.append(run["skip_reason"])
     return "  ".join(parts)
+
+
+def _in_all(run: dict[str, Any], attempts: Sequence[dict[str, Any]]) -> str:
+    """Of a run that was tried again, which attempt was the last and how long it took from the start of its first."""
+    starts = [datetime.fromisoformat(each["start_time"]) for each in attempts if each["start_time"]]
+    if not starts or run["attempt"] < 2 or not run["end_time"]:
+        return ""
+    seconds = (datetime.fromisoformat(run["end_time"]) - min(starts)).total_seconds()
+    return f" at attempt {run['attempt']}, {duration(seconds * 1000)} in all"
 
 
 def _payload(data: str | None, arguments: tuple[str, ...]) -> Any:
@@ -262,7 +279,7 @@ COLUMNS = {
 
 @click.group("run", cls=NounGroup, aliases={"show": "get", "log": "tail", "logs": "tail"})
 def run_command() -> None:
-    """List, read, explain, cancel, retry and follow runs."""
+    """List, read, explain, cancel, retry, follow and remove runs."""
 
 
 @run_command.command("list")
@@ -274,6 +291,7 @@ def run_command() -> None:
     "--label", metavar="NAME=VALUE", help="Only runs of tasks with this label; with --calls, calls that have it."
 )
 @click.option("--calls", is_flag=True, help="Only calls without a task.")
+@click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
 @click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
 @click.option("--limit", default=50, type=click.IntRange(1), show_default=True, help="At most so many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
@@ -285,6 +303,7 @@ def list_runs(
     key: str | None,
     label: str | None,
     calls: bool,
+    search: str | None,
     since: str | None,
     limit: int,
     everything: bool,
@@ -298,6 +317,7 @@ def list_runs(
         "key": key,
         "label": label,
         "origin": "call" if calls else None,
+        "search": search,
         "from": None if since is None else moment(since),
     }
     remote = Remote.of_environment()
@@ -306,6 +326,40 @@ def list_runs(
     if task is not None and not first:
         remote.get(f"/tasks/{task_segment(task)}")  # a name that no task has is an error
     show_list(itertools.chain(first, runs), COLUMNS, output, name="id")
+
+
+@run_command.command("export")
+@click.option("--format", "form", type=click.Choice(["csv", "ndjson"]), default="csv", show_default=True)
+@click.option("--task", metavar="TASK", shell_complete=complete, help="Only runs of this task.")
+@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
+@click.option("--queue", metavar="QUEUE")
+@click.option("--label", metavar="NAME=VALUE", help="Only runs of tasks with this label.")
+@click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
+@click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
+def export_runs(
+    form: str,
+    task: str | None,
+    status: tuple[str, ...],
+    queue: str | None,
+    label: str | None,
+    search: str | None,
+    since: str | None,
+) -> None:
+    """Print all runs that the filter finds, newest first, as CSV or as one line of JSON each."""
+    from noonbell.service.run_export import COLUMNS, csv_lines, written
+
+    query = {
+        "task": task,
+        "status": [word.upper() for word in status] or None,
+        "queue": queue,
+        "label": label,
+        "search": search,
+        "from": None if since is None else moment(since),
+    }
+    if form == "csv":
+        click.echo(csv_lines([COLUMNS]), nl=False)
+    for run in Remote.of_environment().pages("/runs", query, None):
+        click.echo(written([run], form), nl=False)
 
 
 @run_command.command("get")
@@ -338,6 +392,14 @@ def cancel(run_ids: tuple[str, ...], reason: str) -> None:
         answer = remote.post(f"/runs/{segment(run_id)}/cancel", {"reason": reason})
         done = "" if answer["canceled"] else "  (it was final already)"
         click.echo(f"{answer['run_id']}  {coloured(answer['status'])}{done}")
+
+
+@run_command.command("clean")
+@click.argument("run_ids", nargs=-1, required=True, type=int)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def clean(run_ids: tuple[int, ...], yes: bool) -> int:
+    """Remove final runs from history. `noonbell task clean` and `noonbell queue clean` do it by age and by count."""
+    return remove_runs(list(run_ids), yes=yes)
 
 
 @run_command.command("retry")
@@ -407,12 +469,20 @@ def _milliseconds(start: str, end: str) -> int:
 @run_command.command("tail")
 @click.argument("run_id", required=False)
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only events of this task.")
+@click.option(
+    "--level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Of one run: lines of this level and above.",
+)
+@click.option("--search", metavar="TEXT", help="Of one run: only lines with this in them.")
 @output_option
-def tail(run_id: str | None, task: str | None, output: str) -> int:
+def tail(run_id: str | None, task: str | None, level: str | None, search: str | None, output: str) -> int:
     """Print the log of one run and follow it to its end (also `run log`), or the events of all runs."""
     remote = Remote.of_environment()
     if run_id is not None:
-        return _follow(remote, run_id, output)
+        return _follow(remote, run_id, {"level": level, "search": search}, output)
+    if level is not None or search is not None:
+        raise click.UsageError("--level and --search are of the log of one run; name it")
     query = {"type": "run.", "task": None if task is None else remote.get(f"/tasks/{task_segment(task)}")["id"]}
     last: str | None = None
     while True:
@@ -423,12 +493,12 @@ def tail(run_id: str | None, task: str | None, output: str) -> int:
         remote.get("/version")  # a server that is gone is an error, one that restarts is followed again
 
 
-def _follow(remote: Remote, run_id: str, output: str) -> int:
+def _follow(remote: Remote, run_id: str, narrowed: dict[str, Any], output: str) -> int:
     """The log as it grows, until the run is final."""
     after = 0
     while True:
         run = remote.get(f"/runs/{segment(run_id)}")
-        page = remote.get(f"/runs/{segment(run_id)}/log", {"after": after})
+        page = remote.get(f"/runs/{segment(run_id)}/log", {**narrowed, "after": after})
         after = page["next_after"]
         for line in page["items"]:
             show_one(line, output, name="message", lines=_logged)
@@ -459,7 +529,8 @@ def moment(text: str) -> str:
 
 
 def _lines(run: dict[str, Any]) -> list[str]:
-    head = ended(run) if run["final_status"] is not None else f"run {run['id']} {coloured(run['status'])}"
+    is_over = run["final_status"] is not None
+    head = ended(run, run["attempts"]) if is_over else f"run {run['id']} {coloured(run['status'])}"
     rest = {name: value for name, value in run.items() if name not in ("attempts", "id")}
     attempts = [
         f"  attempt {each['attempt']}  {coloured(each['status'])}  {duration(each['duration_ms'])}"

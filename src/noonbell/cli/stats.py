@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from noonbell.cli.api import Remote
+from noonbell.cli.api import Remote, segment
 from noonbell.cli.options import config_option, load_settings, store_option
 from noonbell.cli.output import Cell, Row, duration, output_option, show_list, show_one
 from noonbell.cli.root import NounGroup
@@ -17,6 +17,8 @@ from noonbell.cli.store import missing_file
 if TYPE_CHECKING:
     from noonbell.clock import Instant
     from noonbell.settings import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _ROWS = 1_000
 """Rows of history in one transaction."""
@@ -96,6 +98,52 @@ _LEVELS: Final[Mapping[str, Cell]] = {
     "breaches": lambda task: str(sum(task["breaches"].values())),
 }
 """The columns of `stats sla`; spreads are p50, p95 and p99."""
+
+
+def _load_options(command: Command) -> Command:
+    command = output_option(command)
+    command = click.option("--by", type=click.Choice(["hour", "day"]), default="hour", show_default=True)(command)
+    command = click.option("--to", "until", metavar="TIME", help="Until then [now].")(command)
+    return click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")(command)
+
+
+@stats_command.command("queue")
+@click.argument("name")
+@_load_options
+def queue_command(name: str, output: str, **given: str | None) -> None:
+    """Show how long the runs of a queue waited and took, hour by hour or day by day."""
+    _show_load(f"/stats/queues/{segment(name)}", _LOAD, output, given)
+
+
+@stats_command.command("worker")
+@click.argument("worker")
+@_load_options
+def worker_command(worker: str, output: str, **given: str | None) -> None:
+    """Show how busy a worker was, hour by hour or day by day."""
+    _show_load(f"/stats/workers/{segment(worker)}", {"from": _LOAD["from"], "busy": _busy, **_LOAD}, output, given)
+
+
+def _show_load(path: str, columns: Mapping[str, Cell], output: str, given: Mapping[str, str | None]) -> None:
+    asked = {{"since": "from", "until": "to"}.get(name, name): value for name, value in given.items() if value}
+    answer = Remote.of_environment().get(path, asked)
+    if output in ("table", "name"):
+        show_list(answer["items"], columns, output, name="at")
+    else:
+        show_one(answer, output)
+
+
+def _busy(step: Row) -> str:
+    return "–" if step["busy"] is None else f"{100 * step['busy']:.1f} %"
+
+
+_LOAD: Final[Mapping[str, Cell]] = {
+    "from": lambda step: str(step["at"]),
+    "ended": lambda step: str(step["runs"]),
+    "failed": lambda step: str(step["failed"]),
+    "queue time": _shares("queue_time_ms"),
+    "duration": _shares("duration_ms"),
+}
+"""The columns of `stats queue`; spreads are p50, p95 and p99."""
 
 
 @stats_command.command("rebuild")

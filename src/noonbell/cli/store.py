@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noonbell.cli.options import config_option, confirm, expect_head_option, load_settings, new_option, store_option
+from noonbell.cli.output import ProgressBar
 from noonbell.cli.root import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool, new_i
         found = (await store.look_after_changes(_say)).step
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
-        taken = await store.migrate(wanted, _say)
+        with ProgressBar() as bar:
+            taken = await store.migrate(wanted, bar.remark, bar.move)
         made = await store.new_installation() if new_installation else None
     if made is not None:
         click.echo(f"installation {made}")
@@ -153,7 +155,7 @@ def audit_command(files: tuple[str, ...], store: str | None, output: str, quiet:
     if output == "json":
         click.echo(json.dumps({**_as_json(report), "log": log.shown}, ensure_ascii=False, indent=2))
     else:
-        click.echo(_as_text(report, log.words))
+        click.echo(report_as_text(report, log.words))
     return 0 if report.is_sound else EXIT_FAILED
 
 
@@ -175,7 +177,7 @@ async def _audit(settings: Settings, expected: list[Head], *, quiet: bool) -> tu
         raise NotFound(f"there is no file {missing}; say where the store is with --store")
     sealer = sealing.from_file(settings.secrets.key_file)
     async with as_it_is(settings) as store:
-        _check_schema(await store.look_after_changes())
+        check_up_to_date(await store.look_after_changes())
         try:
             report = await audit(store, None if quiet else _progress)
             state = await check_log(AuditLog(store, sealer), report, expected)
@@ -185,7 +187,7 @@ async def _audit(settings: Settings, expected: list[Head], *, quiet: bool) -> tu
                 click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def _check_schema(found: Found) -> None:
+def check_up_to_date(found: Found) -> None:
     from noonbell.errors import InvalidState, NotFound
     from noonbell.stores import migrations
 
@@ -209,12 +211,13 @@ def _progress(report: ConsistencyReport) -> None:
         click.echo(text, err=True)
 
 
-def _as_text(report: ConsistencyReport, log: str) -> str:
+def report_as_text(report: ConsistencyReport, log: str | None = None) -> str:
+    """`log`: what was found out about the audit log."""
     lines = [f"{flaw.kind}: {flaw.message}" for flaw in report.flaws]
     told = report.holes + report.doubles + report.others
     if told > len(lines) and len(lines) >= 1000:
         lines.append(f"… and more; {told} in all")
-    lines.append(log)
+    lines += [] if log is None else [log]
     lines.append(
         f"{report.tasks} tasks, {report.slots} slots: {report.runs} runs, {report.skipped} skipped,"
         f" {report.dropped} dropped, {report.cleaned} removed by retention"

@@ -51,7 +51,7 @@ def _path(name: str) -> str:
     return f"/subscriptions/{segment(name)}"
 
 
-def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
+def read_labels(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair:
             raise click.BadParameter(f"is {pair!r}; expected NAME=VALUE", param_hint="--label")
@@ -96,7 +96,7 @@ def create(
 ) -> None:
     """Post events to URL from now on."""
     given: dict[str, Any] = {"name": name, "url": url, "types": types, "tasks": tasks, "queues": queues}
-    given["labels"] = _labels(labels)
+    given["labels"] = read_labels(labels)
     if secret is not None:
         given["secret"] = secret
     answer = Remote.of_environment().post("/subscriptions", given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -11,16 +12,20 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
+from noonbell.cli.cleaning import cleaning_options, remove_history
 from noonbell.cli.options import confirm, interval, span_option, text_of, zone_hint
 from noonbell.cli.output import (
     ProgressBar,
+    ago,
     coloured,
     explained,
+    failure_said,
     fields,
     next_fire,
     output_option,
     show_list,
     show_one,
+    shown_safely,
     talk,
 )
 from noonbell.cli.root import NounGroup
@@ -120,7 +125,11 @@ _FIELD_OPTIONS = (
     span_option("--timeout", is_zero_allowed=False, help="The most that it may take: 30s, 5m."),
     click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails."),
     click.option(
-        "--set", "more", multiple=True, metavar="FIELD=VALUE", help="Any other field; the value as JSON or text."
+        "--set",
+        "more",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Any other field, or OBJECT.FIELD=VALUE; as JSON or text.",
     ),
 )
 
@@ -207,7 +216,34 @@ def _tell_status(task: str, answer: Any) -> None:
 
 _TASKS = Named("tasks", lambda task: f"/tasks/{task_segment(task)}", complete)
 post_for_each(task_command, "enable", "Let tasks fire again, from now on; also `task resume`.", _TASKS, _tell_status)
-post_for_each(task_command, "disable", "Stop tasks from firing; also `task pause`.", _TASKS, _tell_status)
+
+
+@task_command.command("disable")
+@click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
+@click.option("--reason", default="", help="Why, for those who see the task.")
+@click.option("--until", metavar="TIME", help="Resume them by themselves then, such as 2026-03-26T12:00:00Z.")
+@span_option("--for", "seconds", is_zero_allowed=False, help="Resume them by themselves after this: 30m, 2h.")
+def disable(tasks: tuple[str, ...], reason: str, until: str | None, seconds: float | None) -> None:
+    """Stop tasks from firing, until they are enabled or for a while; also `task pause`.
+
+    A task that is disabled already gets this reason and this end in place of those that it had.
+    """
+    if until is not None and seconds is not None:
+        raise click.UsageError("--until and --for say the same; give one of them", click.get_current_context())
+    said = {"reason": reason, "until": until, "for_seconds": None if seconds is None else math.ceil(seconds)}
+    body = {name: value for name, value in said.items() if value}
+    remote = Remote.of_environment()
+    for task in tasks:
+        _TASKS.check(remote, task)
+        answer = remote.post(f"{_TASKS.address(task)}/disable", body)
+        pause = answer.get("pause")
+        click.echo(f"{task}  {coloured(answer['status'])}{'' if pause is None else _said(pause)}")
+
+
+def _said(pause: dict[str, Any]) -> str:
+    """`  until 2026-11-15T04:00:00Z: the vendor mends its API`"""
+    until = f"  until {pause['until']}" if pause["until"] else "  until it is enabled"
+    return f"{until}: {pause['reason']}" if pause["reason"] else until
 
 
 @task_command.command("delete")
@@ -241,6 +277,14 @@ def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, force: boo
     for task_id, task in found.items():
         remote.call("DELETE", f"/tasks/{task_id}", query=flags)
         talk(f"deleted {task['name']}")
+
+
+@task_command.command("clean")
+@click.argument("task", shell_complete=complete)
+@cleaning_options
+def clean(task: str, older_than: float | None, keep: int | None, yes: bool) -> None:
+    """Remove the final runs of a task: those that ended long ago, or all but the newest."""
+    remove_history(f"task {task!r}", f"/tasks/{task_segment(task)}", older_than, keep, yes=yes)
 
 
 @task_command.command("backfill")
@@ -301,12 +345,42 @@ def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
 
 @task_command.command("explain")
 @click.argument("task", shell_complete=complete)
-@click.option("--at", metavar="TIME", help="The slot, such as 2026-03-26T12:00:00Z [the newest].")
+@click.option("--at", metavar="TIME", help="The slot: 2026-03-26T12:00, in the task's zone, or with Z [the newest].")
 @output_option
 def explain(task: str, at: str | None, output: str) -> None:
     """Say why a task did, or did not, run."""
-    answer = Remote.of_environment().get(f"/tasks/{task_segment(task)}/explain", {"at": at})
-    show_one(answer, output, name="cause", lines=explained)
+    remote = Remote.of_environment()
+    answer = remote.get(f"/tasks/{task_segment(task)}/explain", {"at": None if at is None else _with_seconds(at)})
+
+    def lines(answer: Mapping[str, Any]) -> list[str]:
+        return explained(answer if at is not None else {**answer, "last_run": _last_run(remote, task, answer)})
+
+    show_one(answer, output, name="cause", lines=lines)
+
+
+def _with_seconds(moment: str) -> str:
+    """As the API takes it, of any form that `noonbell next --from` takes."""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(moment).isoformat()
+    except ValueError:
+        return moment  # which the API refuses, and says what it takes
+
+
+_FEW: Final = 20
+"""Runs among which the last one that has begun or ended is looked for: those that wait come before it."""
+
+
+def _last_run(remote: Remote, task: str, answer: Mapping[str, Any]) -> str | None:
+    """The newest run that has begun or ended, however it was made; None where the answer is about that run."""
+    runs = remote.pages("/runs", {"task": task}, _FEW)
+    run = next((run for run in runs if run["end_time"] or run["start_time"]), None)
+    if run is None or run["id"] == answer["run_id"]:
+        return None
+    said = f"{run['id']} {run['status']} {ago(run['end_time'] or run['start_time'])}"
+    why = failure_said(run) if run["error_message"] else run["skip_reason"]
+    return str(shown_safely(f"{said}: {why}" if why else said))
 
 
 def read_file(name: str) -> dict[str, Any]:
@@ -345,7 +419,11 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         task["after"] = {"tasks": [_upstream(item) for item in given["upstreams"]]}
     if given["data"] is not None:
         is_job = given["job"] or given["command"] or (before.get("job_type") and not given["url"])
-        task.update({"payload": json_of(given["data"], "--data")} if is_job else {"body_template": given["data"]})
+        if is_job:
+            task["payload"] = json_of(given["data"], "--data")
+        else:
+            _check_json_body(given["data"])
+            task["body_template"] = given["data"]
     if given["body"] is not None:
         if given["data"] is not None and "body_template" in task:
             raise click.UsageError(
@@ -363,7 +441,35 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
         task["timeout_seconds"] = given["timeout"]
     if given["retries"] is not None:
         task["retry_policy"] = {"max_retries": given["retries"]}
-    return task | _fields(given["more"])
+    return _with_fields(task, given["more"], before)
+
+
+def _check_json_body(text: str) -> None:
+    """A body with placeholders is JSON only when they are filled in."""
+    if "{{" not in text:
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as error:
+            said = f"is {text!r}, which is no JSON: {error}; --body takes a text as it is"
+            raise click.BadParameter(said, param_hint="--data") from None
+
+
+def _with_fields(task: dict[str, Any], more: tuple[str, ...], before: Mapping[str, Any]) -> dict[str, Any]:
+    """With what `--set` gives. `--set OBJECT.FIELD=VALUE` and an object beside an option for one of its fields keep the rest."""
+    for item in more:
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise click.BadParameter(f"is {item!r}; takes FIELD=VALUE or OBJECT.FIELD=VALUE", param_hint="--set")
+        value, (name, _, within) = value_of(text), name.partition(".")
+        there = task.get(name)
+        if within:
+            kept = before.get(name) if there is None else there
+            task[name] = {**(kept if isinstance(kept, dict) else {}), within: value}
+        elif isinstance(there, dict) and isinstance(value, dict) and "type" not in value:  # a schedule is whole
+            task[name] = {**there, **value}
+        else:
+            task[name] = value
+    return task
 
 
 def _command(line: str, *, is_shell: bool) -> dict[str, Any]:
@@ -393,16 +499,6 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
         if not colon or not name.strip():
             raise click.BadParameter(f"is {item!r}; takes 'NAME: VALUE'", param_hint="--header")
         found[name.strip()] = value.strip()
-    return found
-
-
-def _fields(more: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in more:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise click.BadParameter(f"is {item!r}; takes FIELD=VALUE", param_hint="--set")
-        found[name] = value_of(value)
     return found
 
 
@@ -484,7 +580,8 @@ def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
 
 
 def _lines(task: dict[str, Any]) -> list[str]:
-    head = [f"{task['name']}  {coloured(task['status'])}", f"next fire  {next_fire(task['next_fire_at'])}", ""]
+    pause = "" if task.get("pause") is None else _said(task["pause"])
+    head = [f"{task['name']}  {coloured(task['status'])}{pause}", f"next fire  {next_fire(task['next_fire_at'])}", ""]
     return head + fields({name: value for name, value in task.items() if name not in ("name", "status")})
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -105,12 +106,16 @@ def check_calendars(calendars: list[tuple[str, dict[str, Any]]]) -> None:
 
 
 def named_by_file(error: InvalidArgument, tasks: Mapping[str, list[dict[str, Any]]]) -> InvalidArgument:
-    """Each problem with the file of its task before it; those of other things stay as they are."""
-    places = {f"tasks[{task.get('name')}]": path for path, listed in tasks.items() for task in listed}
+    """Each problem with the file of its task before it, and numbers counted in that file; those of other things stay."""
+    places = {f"tasks[{task.get('name')}]": (path, "") for path, listed in tasks.items() for task in listed}
+    in_order = [(path, f"tasks[{number}]") for path, listed in tasks.items() for number in range(len(listed))]
+    places |= {f"tasks[{number}]": place for number, place in enumerate(in_order)}
     problems: dict[str, str] = {}
     for key, problem in error.details.items():
-        path = next((path for place, path in places.items() if key.startswith(place)), None)
-        problems[key if path is None else f"{path}: {key}"] = str(problem)
+        place = re.match(r"tasks\[.*?\]", key)
+        path, in_file = places.get(place[0], ("", "")) if place else ("", "")
+        own = f"{in_file or place[0]}{key[place.end() :]}" if place else key
+        problems[f"{path}: {own}" if path else own] = str(problem)
     return InvalidArgument.fields(problems) if problems else error
 
 
@@ -131,6 +136,8 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
         problems[path] = str(error)
         return []
     found: list[dict[str, Any]] = []
+    if not documents:
+        problems[path] = "is empty: it has no tasks; `tasks: []` says that there are to be none"
     for document in documents:
         if isinstance(document, dict) and set(document) == {"calendars"}:
             continue
@@ -209,6 +216,8 @@ def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: t
         click.echo(json.dumps(task_schema(), indent=2))
         return
     by_file = tasks_by_file(_all_files(files, more_files), env)
+    if not by_file:
+        raise click.UsageError(f"there is no file of tasks in {', '.join(_all_files(files, more_files))}")
     tasks = [task for listed in by_file.values() for task in listed]
     calendars = calendars_by_file(_all_files(files, more_files))
     check_calendars(calendars)
@@ -231,23 +240,20 @@ def check_tasks(tasks: list[dict[str, Any]]) -> None:
     from noonbell.clock import SystemClock
     from noonbell.errors import InvalidArgument
     from noonbell.service.task_fields import Rules, read_task
-    from noonbell.service.task_files import declared_cycle
+    from noonbell.service.task_files import declared_cycle, places_of
     from noonbell.targets.http import template
 
     problems: dict[str, str] = {}
-    names: set[str] = set()
     now, rules = SystemClock().now(), Rules(check_template=template.check)
-    for number, task in enumerate(tasks):
-        name = task.get("name")
-        place = f"tasks[{name if isinstance(name, str) and name else number}]"
+    times = Counter(name for task in tasks if isinstance(name := task.get("name"), str))
+    for place, task in zip(places_of(tasks), tasks, strict=True):
         fields = {key: value for key, value in task.items() if key != "version"}
         try:
             read_task(fields, now, rules)
         except InvalidArgument as error:
             problems.update({f"{place}.{key}": str(problem) for key, problem in error.details.items()})
-        if isinstance(name, str) and name in names:
+        if times[str(task.get("name"))] > 1:
             problems[f"{place}.name"] = "is there twice; a name belongs to one task"
-        names.add(str(name))
     cycle = declared_cycle(tasks)
     if cycle:
         problems[f"tasks[{cycle[0]}].after"] = f"makes a cycle: {' → '.join(cycle)}"

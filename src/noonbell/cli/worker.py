@@ -31,7 +31,10 @@ def _types(job_types: list[str] | None) -> str:
 
 
 @click.group(
-    "worker", cls=NounGroup, invoke_without_command=True, subcommand_metavar="[list | drain | resume | stop | set]"
+    "worker",
+    cls=NounGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[list | drain | resume | stop | set | forget]",
 )
 @click.option(
     "--app", "location", metavar="MODULE:APP", help="The App whose jobs to execute; a file's path will do as well."
@@ -107,3 +110,13 @@ def set_worker(worker_id: str, concurrency: int) -> None:
     """Change how much a worker takes, while it works."""
     changed: Any = Remote.of_environment().call("PATCH", _WORKERS.address(worker_id), {"concurrency": concurrency})
     talk(f"{worker_id} takes {changed['concurrency']} at a time")
+
+
+@worker_command.command("forget")
+@click.argument("worker_ids", nargs=-1, required=True)
+def forget_workers(worker_ids: tuple[str, ...]) -> None:
+    """Remove lost workers from the list. Those that are connected, or still hold runs, are refused."""
+    remote = Remote.of_environment()
+    for worker_id in worker_ids:
+        remote.call("DELETE", _WORKERS.address(worker_id))
+        talk(f"forgot {worker_id}")

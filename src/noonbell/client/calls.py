@@ -192,11 +192,15 @@ class ApiCalls:
         """Another word for enable"""
 
     @api_call("POST", "/tasks/{id}/disable")
-    def disable_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+    def disable_task(
+        self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskPauseWriteInput]
+    ) -> types.TaskPausedJson:
         """Disable a task"""
 
     @api_call("POST", "/tasks/{id}/pause")
-    def pause_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
+    def pause_task(
+        self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskPauseWriteInput]
+    ) -> types.TaskPausedJson:
         """Another word for disable"""
 
     @api_call("POST", "/tasks/{id}/reset")
@@ -239,6 +243,10 @@ class ApiCalls:
     def backfill_task(self, task: int | str, /, **fields: Unpack[types.BackfillWriteInput]) -> types.BackfilledJson:
         """Run a task for slots of the past"""
 
+    @api_call("POST", "/tasks/{id}/clean")
+    def clean_task(self, task: int | str, /, **fields: Unpack[types.CleanWriteInput]) -> types.CleanedJson:
+        """Remove the final runs of a task"""
+
     # Runs
 
     @api_call("GET", "/runs/{run_id}/explain")
@@ -248,6 +256,10 @@ class ApiCalls:
     @api_call("GET", "/runs")
     def list_runs(self, **fields: Unpack[types.RunListInput]) -> types.RunPageJson:
         """The runs of all tasks"""
+
+    @api_call("GET", "/runs/export")
+    def export_runs(self, **fields: Unpack[types.RunExportInput]) -> str:
+        """All runs that a filter finds, as CSV or NDJSON"""
 
     @api_call("POST", "/runs/batch")
     def publish_runs(self, **fields: Unpack[types.BatchWriteInput]) -> types.BatchAnswerJson:
@@ -264,6 +276,10 @@ class ApiCalls:
     @api_call("POST", "/runs/retry")
     def retry_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsRetriedJson:
         """Run again every run that a filter finds"""
+
+    @api_call("POST", "/runs/clean")
+    def clean_runs(self, **fields: Unpack[types.CleanRunsWriteInput]) -> types.RunsCleanedJson:
+        """Remove final runs from history"""
 
     @api_call("GET", "/runs/{run_id}")
     def get_run(self, run_id: int | str, /) -> types.RunJson:
@@ -311,6 +327,14 @@ class ApiCalls:
     def stats(self, **fields: Unpack[types.StatsListInput]) -> types.StatsJson:
         """How runs ended over a period"""
 
+    @api_call("GET", "/stats/queues/{name}")
+    def queue_stats(self, name: int | str, /, **fields: Unpack[types.LoadListInput]) -> types.QueueStatsJson:
+        """How long the runs of a queue waited and took, over time"""
+
+    @api_call("GET", "/stats/workers/{worker_id}")
+    def worker_stats(self, worker_id: int | str, /, **fields: Unpack[types.LoadListInput]) -> types.WorkerStatsJson:
+        """How busy a worker was, over time"""
+
     @api_call("GET", "/stats/sla")
     def service_levels(self, **fields: Unpack[types.SlaListInput]) -> types.ServiceLevelsJson:
         """How well tasks keep their service levels"""
@@ -330,6 +354,32 @@ class ApiCalls:
     @api_call("GET", "/callbacks")
     def list_rejected_callbacks(self, **fields: Unpack[types.CallbackListInput]) -> types.CallbackRecordsJson:
         """Callbacks that found no run, newest first"""
+
+    # Bulk
+
+    @api_call("GET", "/bulk")
+    def list_bulk(self, **fields: Unpack[types.BulkListInput]) -> types.BulkOperationsJson:
+        """Bulk operations, newest first"""
+
+    @api_call("POST", "/bulk")
+    def start_bulk(self, **fields: Unpack[types.BulkStartInput]) -> types.BulkOperationJson:
+        """Change all runs or tasks that a filter finds, on the server"""
+
+    @api_call("GET", "/bulk/{bulk_id}")
+    def get_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
+        """Read a bulk operation"""
+
+    @api_call("GET", "/bulk/{bulk_id}/skipped")
+    def list_skipped(self, bulk_id: int | str, /, **fields: Unpack[types.SkippedListInput]) -> types.SkippedItemsJson:
+        """What a bulk operation has skipped, and why"""
+
+    @api_call("POST", "/bulk/{bulk_id}/cancel")
+    def cancel_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
+        """Stop a bulk operation"""
+
+    @api_call("POST", "/bulk/{bulk_id}/undo")
+    def undo_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
+        """Take a bulk operation back"""
 
     # Calls
 
@@ -374,6 +424,10 @@ class ApiCalls:
     @api_call("GET", "/queues/{name}/dead")
     def list_dead_runs(self, name: int | str, /, **fields: Unpack[types.DeadRunsInput]) -> types.RunPageJson:
         """The runs of a queue that failed for good"""
+
+    @api_call("GET", "/queues/{name}/depth")
+    def queue_depth(self, name: int | str, /, **fields: Unpack[types.SeriesListInput]) -> types.QueueDepthJson:
+        """How many runs waited in a queue, over time"""
 
     @api_call("POST", "/queues/{name}/redrive")
     def redrive_queue(self, name: int | str, /, **fields: Unpack[types.RedriveWriteInput]) -> types.RunsRetriedJson:
@@ -433,6 +487,10 @@ class ApiCalls:
     @api_call("PATCH", "/workers/{worker_id}")
     def change_worker(self, worker_id: int | str, /, **fields: Unpack[types.WorkerChangeInput]) -> types.WorkerJson:
         """Set how many runs a worker may hold"""
+
+    @api_call("DELETE", "/workers/{worker_id}")
+    def forget_worker(self, worker_id: int | str, /) -> types.WorkerForgottenJson:
+        """Forget a lost worker"""
 
     @api_call("POST", "/workers/{worker_id}/drain")
     def drain_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
@@ -601,6 +659,26 @@ class ApiCalls:
     @api_call("GET", "/alerts")
     def alerts(self) -> types.AlertsJson:
         """What is wrong now"""
+
+    @api_call("POST", "/alerts/acknowledge")
+    def acknowledge_alert(self, **fields: Unpack[types.AlertAcknowledgeInput]) -> types.AlertAcknowledgedJson:
+        """Acknowledge an open alert"""
+
+    @api_call("POST", "/alerts/unacknowledge")
+    def unacknowledge_alert(self, **fields: Unpack[types.AlertKeyInput]) -> types.AlertAcknowledgedJson:
+        """Withdraw an acknowledgement"""
+
+    @api_call("GET", "/alerts/mutes")
+    def alert_mutes(self) -> types.AlertMutesJson:
+        """Which alerts are muted"""
+
+    @api_call("POST", "/alerts/mutes")
+    def mute_alerts(self, **fields: Unpack[types.AlertMuteWriteInput]) -> types.AlertMuteJson:
+        """Mute alerts for a while"""
+
+    @api_call("DELETE", "/alerts/mutes/{mute}")
+    def unmute_alerts(self, mute: int | str, /) -> types.DeletedJson:
+        """End a mute"""
 
     @api_call("GET", "/alerts/rules")
     def alert_rules(self) -> types.AlertRulesJson:

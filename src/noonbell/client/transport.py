@@ -116,12 +116,15 @@ class Transport:
     def _read(self, answer: http.client.HTTPResponse, body: bytes) -> Any:
         text = body.decode(errors="replace")
         kind = (answer.getheader("content-type") or "").partition(";")[0].strip()
-        value: Any = json.loads(text) if kind == "application/json" and text else text
+        try:
+            value: Any = json.loads(text) if kind == "application/json" and text else text
+        except ValueError:
+            value = text
         if answer.status < 400 and kind != "text/html":
             return value
         if not isinstance(value, dict) or "code" not in value:
             message = f"the server answered {answer.status}, and not as Noonbell does; is the address right?"
-            raise self._wrong_address(NoonbellError, message)
+            raise self._wrong_address(errors.StoreUnavailable, message)
         details = value.get("details")
         raise _KINDS.get(value["code"], NoonbellError)(
             str(value.get("message", value["code"])), details=details if isinstance(details, dict) else None

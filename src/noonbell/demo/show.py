@@ -66,7 +66,7 @@ _LEASE: Final = 10.0
 Deed = Callable[[], Awaitable[None]]
 
 
-class History:
+class DemoHistory:
     def __init__(self, store: Store, clock: ManualClock, url: str) -> None:
         """`store` is open, empty, and goes by `clock`. `url` is where the targets will be."""
         self._store, self._clock, self._url = store, clock, url
@@ -263,14 +263,14 @@ async def _fill(settings: Settings, url: str, *, yes: bool, say: Say, progress: 
     say(f"filling {path or 'the store'} with {DAYS} days of history")
     memory = MemoryStore(clock := _week_ago())
     async with _open(memory):
-        await History(memory, clock, url).live(SystemClock().now(), progress)
+        await DemoHistory(memory, clock, url).live(SystemClock().now(), progress)
         async with _open(store := store_of(settings)):
             if await store.copy_from(memory):
                 return
     # It was in use once: what it holds stays, and the week is lived through beside it.
     clock = _week_ago()
     async with _open(store := store_of(settings, clock=clock)):
-        await History(store, clock, url).live(SystemClock().now(), progress)
+        await DemoHistory(store, clock, url).live(SystemClock().now(), progress)
 
 
 @contextlib.asynccontextmanager

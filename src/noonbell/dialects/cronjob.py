@@ -152,7 +152,7 @@ class LegacyTaskList(msgspec.Struct, frozen=True, kw_only=True):
 
 class LegacyRunList(RunList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = (
-        *("task", "queue", "worker", "key", "origin", "label", "text", "parent_id", "step", "sort", "cursor"),
+        *("task", "queue", "worker", "key", "origin", "label", "text", "search", "parent_id", "step", "sort", "cursor"),
     )
 
     page_size: Annotated[int, meta("How many runs.", ge=1, le=1_000)] = USUAL_RUNS

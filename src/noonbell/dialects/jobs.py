@@ -211,7 +211,7 @@ ExecutionPage = list_of("ExecutionPage", Execution, PageNumbers)
 
 class ExecutionList(RunList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = (
-        *("task", "from", "to", "queue", "worker", "key", "origin", "label", "text", "parent_id", "sort"),
+        *("task", "from", "to", "queue", "worker", "key", "origin", "label", "text", "search", "parent_id", "sort"),
     )
 
     status: Annotated[

@@ -24,16 +24,14 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from time import perf_counter
 from typing import Any, TypeVar
 
 import msgspec
 
 from noonbell import when
-from noonbell.clock import Instant, instant_of, slot_of
+from noonbell.clock import Instant, instant_of, read_monotonic, slot_of
 from noonbell.engine import failpoint
 from noonbell.engine.in_flight import LeaseState, StopReason
 from noonbell.engine.loop_runner import Backoff
@@ -50,7 +48,7 @@ from noonbell.ports import Store, Target
 
 
 class TaskCache:
-    def __init__(self, store: Store, size: int = 20_000, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, size: int = 20_000, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._size, self._monotonic = store, size, monotonic
         self._by_version: dict[tuple[TaskId, int], Task] = {}
         self._newest: dict[TaskId, tuple[float, Task]] = {}
@@ -164,13 +162,14 @@ class Deadlines:
     """The deadlines of attempts under way. They share one timer: nearly every attempt ends long before its time is over."""
 
     def __init__(self) -> None:
-        self._active: set[Deadline] = set()
+        self._active: dict[Deadline, None] = {}
+        """In the order in which they began."""
         self._timer: asyncio.TimerHandle | None = None
         self._next = float("inf")
 
     def start(self, task: asyncio.Task[Any], seconds: float) -> Deadline:
         deadline = Deadline(self, task, self.at(task, seconds))
-        self._active.add(deadline)
+        self._active[deadline] = None
         return deadline
 
     def of_attempt(self, seconds: float) -> Deadline:
@@ -184,7 +183,7 @@ class Deadlines:
 
     def remove(self, deadline: Deadline) -> None:
         """One of another `Deadlines` stays as it is."""
-        self._active.discard(deadline)
+        self._active.pop(deadline, None)
 
     def at(self, task: asyncio.Task[Any], seconds: float) -> float:
         """The loop's time in that many seconds; the timer goes off by then."""
@@ -206,7 +205,7 @@ class Deadlines:
         for deadline in list(self._active):
             if deadline.due <= now + _EARLY:
                 if deadline.has_expired:
-                    self._active.discard(deadline)
+                    self._active.pop(deadline, None)
                 else:
                     deadline.due = now + GRACE
                 deadline.expire()
@@ -241,7 +240,7 @@ FRESH = 1.0
 
 
 class PauseCheck:
-    """Keeps attempts from starting while everything is paused, on whatever a worker claimed before.
+    """Keeps attempts from starting while everything is paused, those of runs that were claimed before it too.
 
     A claim that was not refused has found, after it was sent off, that nothing is paused. For `FRESH` seconds from then that is
     good enough to start what it brought. An attempt that is to start later (the claim took long, the worker was full, its event
@@ -250,7 +249,7 @@ class PauseCheck:
     answer to the first byte; and while claims are quick this costs no statement.
     """
 
-    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._open_at = float("-inf")
         """Monotonic: when the question was sent off that was last answered with "not paused"."""
@@ -330,9 +329,9 @@ class AttemptRunner:
         attempt = state.task or asyncio.current_task()
         assert attempt is not None  # noqa: S101 - a coroutine that runs has a task
         while True:
-            began = perf_counter()
+            began = read_monotonic()
             outcome = await execute(assignment, target, attempt, self._deadlines)
-            state.latency_seconds = perf_counter() - began
+            state.latency_seconds = read_monotonic() - began
             if failpoint.is_armed:
                 _hit_after(assignment, outcome)
             delay = None if outcome.kind is OutcomeKind.SUCCESS else self._local_delay(assignment, outcome)

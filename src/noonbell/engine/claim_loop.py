@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from noonbell.clock import SECOND
+from noonbell.clock import SECOND, read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import PauseCheck, TaskCache
 from noonbell.engine.heartbeat import Heartbeat
@@ -82,7 +81,7 @@ class ClaimLoop:
         room = in_flight.reserve(self._request.max)
         if not ended and not room:
             return self._poll
-        asked_at = time.monotonic()
+        asked_at = read_monotonic()
         try:
             claimed = await self._trip(ended, room)
         finally:
@@ -119,7 +118,7 @@ class ClaimLoop:
         except StoreUnavailable:
             pass  # they are ours all the same; each attempt reads its task when it starts
         finally:
-            passed = time.monotonic() - asked_at
+            passed = read_monotonic() - asked_at
             spans = {lease.expires_at - lease.claimed_at for lease in leases}
             if min(spans) / SECOND / 3 > passed:
                 due = []
@@ -152,13 +151,13 @@ class ClaimLoop:
         Either the store took long to answer, or the event loop was blocked when the answer came.
         """
         lost: set[RunId] = set()
-        since = time.monotonic()
+        since = read_monotonic()
         try:
             answer = await self._store.heartbeat(self._request.worker_id, [(one.run_id, one.token) for one in due])
             lost = {order.run_id for order in answer.orders if order.lease_expires_at is None}
         except StoreUnavailable:
             since = asked_at
-        passed = time.monotonic() - since
+        passed = read_monotonic() - since
         ours = [lease for lease in due if lease.run_id not in lost and passed < 3 * renewal_seconds(lease)]
         if len(ours) < len(due):
             logger.warning("%d runs are not started: their leases ran out during the claim", len(due) - len(ours))
@@ -222,8 +221,8 @@ class ClaimLoop:
             self._observe([(state.lease, made, answer, state.latency_seconds) for (state, made), answer in seen])
         topics: set[str] = set()
         for (state, made), answer in zip(ended, answers, strict=True):
-            # Where steps wait because of it, the store says by itself.
-            is_over = made.transition is Transition.FINISH and (made.plain or made.in_flow)
+            # Where steps or runs with its key wait because of it, the store says by itself.
+            is_over = made.transition is Transition.FINISH and (made.plain or made.in_flow or made.keyed)
             if not is_over and answer is SettleResult.DONE:
                 topics |= self._topics_after(state.lease, made)
         for topic in sorted(topics):

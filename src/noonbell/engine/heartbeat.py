@@ -41,6 +41,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
+from noonbell.clock import read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache, attempt_of
 from noonbell.engine.in_flight import InFlight, LeaseState, StopReason, renewal_seconds
@@ -136,7 +137,7 @@ class Heartbeat:
 
     def expect(self, seconds: float) -> None:
         """A lease wants a heartbeat within this many seconds: if the next one is later, it comes now."""
-        if time.monotonic() + seconds < self._next_at:
+        if read_monotonic() + seconds < self._next_at:
             self._next_at = 0.0
             self.notify()
 
@@ -170,9 +171,9 @@ class Heartbeat:
         else:
             thread.tell(self._obey, states, answer)
         # First of all, so that a lease that is added between the next two lines notifies the signal.
-        self._next_at = time.monotonic() + INTERVAL
+        self._next_at = read_monotonic() + INTERVAL
         pause = min(INTERVAL, self._in_flight.ping_seconds(INTERVAL))
-        self._next_at = time.monotonic() + pause
+        self._next_at = read_monotonic() + pause
         return pause
 
     async def wait(self, seconds: float) -> None:
@@ -339,7 +340,7 @@ class HeartbeatThread:
         question = self._question
         if question is None or question.done():
             question = self._question = asyncio.get_running_loop().create_future()
-            self._asked_at = time.monotonic()
+            self._asked_at = read_monotonic()
             self.tell(self._answer, question)
         elif question is self._late_question and self._block is not None:
             return False
@@ -357,14 +358,14 @@ class HeartbeatThread:
 
     async def _follow(self, question: asyncio.Future[None], since: float) -> None:
         try:
-            await asyncio.wait([question], timeout=max(0.0, since + _BLOCKED - time.monotonic()))
+            await asyncio.wait([question], timeout=max(0.0, since + _BLOCKED - read_monotonic()))
             if question.done():
                 return
             by = await self._report(since)
             for heartbeat in list(self._heartbeats):
                 await heartbeat.loop_is_blocked()
             await question
-            logger.warning("the event loop turns again; it was blocked for over %.1f s%s", time.monotonic() - since, by)
+            logger.warning("the event loop turns again; it was blocked for over %.1f s%s", read_monotonic() - since, by)
         except Exception:
             logger.exception("a blocked event loop could not be looked at")
         finally:
@@ -378,7 +379,7 @@ class HeartbeatThread:
         if task is not None:
             found = next(filter(None, (heartbeat.executed_by(task) for heartbeat in self._heartbeats)), None)
         by = "" if found is None else f" by the handler of job {found[1]!r}, run {found[0].run_id}"
-        seconds = time.monotonic() - since
+        seconds = read_monotonic() - since
         logger.warning(
             "the event loop has been blocked for over %.1f s%s; leases are renewed, everything else here waits:\n%s",
             *(seconds, by, stack),
@@ -461,14 +462,14 @@ class LoopWatch:
     def _next_stall(self) -> LoopStall | None:
         """Ask the loop once. None if it answered in time."""
         answered = threading.Event()
-        began, cpu = time.monotonic(), time.process_time()
+        began, cpu = read_monotonic(), time.process_time()
         self._loop.call_soon_threadsafe(answered.set)
         answered.wait(self._over)
         stack = "" if answered.is_set() else self._stack()
         while not answered.wait(1.0):
             if self._stopping.is_set():
                 return None
-        seconds = time.monotonic() - began
+        seconds = read_monotonic() - began
         if seconds <= self._over:
             return None
         return LoopStall(seconds, time.process_time() - cpu, stack)

@@ -17,12 +17,11 @@ import contextvars
 import enum
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from noonbell.clock import SECOND
+from noonbell.clock import SECOND, read_monotonic
 from noonbell.engine.loop_runner import Signal
 from noonbell.engine.settle import released, subject_of
 from noonbell.model.attempt import Settlement
@@ -107,7 +106,7 @@ class InFlight:
         *,
         ahead: int,
         abandoned: AbandonedThreads | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = read_monotonic,
     ) -> None:
         """`ahead` is the most that is claimed beyond `concurrency` while attempts are short."""
         self.concurrency = concurrency

@@ -23,14 +23,13 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
-from noonbell.clock import SECOND, Clock, Instant, SystemClock
+from noonbell.clock import SECOND, Clock, Instant, SystemClock, read_monotonic
 from noonbell.errors import StoreUnavailable
 from noonbell.ports import Store, Wakeup
 
@@ -114,7 +113,7 @@ class LoopHealth:
         self,
         clock: Clock | None = None,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = read_monotonic,
         waits_for: Callable[[], str] | None = None,
     ) -> None:
         """`waits_for`: which lock the store's calls are waiting for at the moment; empty if none."""
@@ -480,7 +479,7 @@ CLOCK_STEP = 2.0
 
 
 class StoreClock:
-    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._offset: float | None = None
         self._before: float | None = None

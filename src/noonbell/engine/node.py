@@ -3,7 +3,7 @@
 Any of them may be left out, and any number of nodes may share a store: none of them is the leader. Killed, a node leaves
 nothing behind but leases, and those run out.
 
-    SchemaWatch       stops a process whose store another node has upgraded past it
+    SchemaWatch       stops a process whose store another node has upgraded past it, or which was moved elsewhere
     AuditWatch        writes the head of the audit log to the server's own log: at the start, every hour in which it moved, and
                       at the stop. Kept outside the store, it is what `noonbell audit --expect-head` compares the log with
     PauseWatch        says in the log of each process that everything is paused, by whom and why, and that it goes on
@@ -18,11 +18,10 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from noonbell.clock import Clock, rfc3339
+from noonbell.clock import Clock, read_monotonic, rfc3339
 from noonbell.engine.loop_runner import Loop, LoopHealth, LoopRunner, note_not_ready_periods
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
@@ -146,7 +145,7 @@ class Node:
             self.loops.ended_periods.clear()
             return
         try:
-            await note_not_ready_periods(self.loops, self._note_outage, time.monotonic())
+            await note_not_ready_periods(self.loops, self._note_outage, read_monotonic())
         except NoonbellError as error:
             logger.debug("an outage could not be noted yet: %s", error)
 
@@ -183,16 +182,23 @@ class SchemaWatch:
                 await task
 
     async def _look(self) -> None:
+        looked_at = read_monotonic()
         while self.mismatch is None:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(min(self._every, _LOOK_PAUSE))
             try:
-                await self._store.check_schema()
+                if read_monotonic() - looked_at >= self._every or await self._may_be_moved():
+                    looked_at = read_monotonic()
+                    await self._store.check_schema()
             except SchemaMismatch as error:
                 self.mismatch = error
             except Exception as error:  # the loops that need the store report that it does not answer
                 log.debug("the schema could not be looked at: %s", error)
         log.error("stopping: %s", self.mismatch.message)
         self._on_mismatch()
+
+    async def _may_be_moved(self) -> bool:
+        """A store is paused before it is moved."""
+        return await self._store.installation_pause() is not None
 
 
 audit_log = logging.getLogger("noonbell.audit")
@@ -281,7 +287,7 @@ _AGAIN = 600.0
 
 
 class SchedulerWatch:
-    def __init__(self, store: Store, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, *, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._warned_at: float | None = None
 

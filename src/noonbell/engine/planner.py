@@ -10,12 +10,12 @@ cursor or delayed run is due by the store's clock; a signal or the poll interval
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import SECOND, Instant, read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import StoreClock, batch_done
+from noonbell.fields import counted
 from noonbell.model.request import Planned
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 
@@ -25,6 +25,8 @@ _SAYS_SO = 10.0
 """Seconds between two notes in the store that a scheduler is alive. `model.worker` says when it counts as gone."""
 _MARGIN = 0.001
 """Seconds to come late on purpose: a pass that is early finds nothing, and has to come again."""
+_LATE_SLOTS = 10
+"""A pass that finds more slots than two for each task and these is late by more than a hiccup, and says so."""
 
 
 class Planner:
@@ -36,7 +38,7 @@ class Planner:
         batch: int = 500,
         cap: int = 100,
         poll: float = 1.0,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = read_monotonic,
         observe: Callable[[Planned, float], None] | None = None,
         node: str | None = None,
     ) -> None:
@@ -111,6 +113,12 @@ class Planner:
         self.last_at = planned.now
         if planned.tasks and self._expected is not None:
             self.lag_seconds = max(0.0, (planned.now - self._expected) / SECOND)
+        if planned.born + planned.skipped + planned.dropped > 2 * planned.tasks + _LATE_SLOTS:
+            logger.info(
+                "catching up on late slots of %s: %d runs made, %d slots skipped, %d dropped",
+                counted(planned.tasks, "task"),
+                *(planned.born, planned.skipped, planned.dropped),
+            )
         if self._observe is not None:
             self._observe(planned, seconds)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
 from noonbell.model.failure_text import failure_text, said_by
-from noonbell.model.run import Lease, RunId, RunStatus
+from noonbell.model.run import FlowStep, Lease, RunId, RunStatus
 from noonbell.model.task import TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Decision, Failure, Final, Lose, Retry
@@ -28,7 +28,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     task_version: int | None = None
     plain: bool = False
     counted: bool = False
-    in_flow: bool = False
+    in_flow: FlowStep | None = None
+    keyed: bool = False
     precondition: Precondition = Precondition.HELD
 
 
@@ -43,6 +44,7 @@ def subject_of(lease: Lease, task_version: int | None = None) -> Subject:
         plain=lease.plain,
         counted=lease.counted,
         in_flow=lease.in_flow,
+        keyed=lease.keyed,
     )
 
 
@@ -64,6 +66,7 @@ def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Sett
             plain=lease.plain,
             counted=lease.counted,
             in_flow=lease.in_flow,
+            keyed=lease.keyed,
         )
     return settlement(assignment.task.spec, subject_of(assignment.lease, assignment.task.version), outcome, unit)
 
@@ -154,6 +157,7 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
         plain=settlement.plain,
         counted=settlement.counted,
         in_flow=settlement.in_flow,
+        keyed=settlement.keyed,
     )
 
 
@@ -171,6 +175,7 @@ def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlem
         plain=subject.plain,
         counted=subject.counted,
         in_flow=subject.in_flow,
+        keyed=subject.keyed,
         precondition=subject.precondition,
         **fields,
     )

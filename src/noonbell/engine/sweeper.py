@@ -5,7 +5,9 @@
     no callback in time    `callback_timeout`, and the retry policy decides
     no worker for it       nothing is settled; the event `task.no_worker` tells of it
     runs that ended        their figures are added up
+    a new minute           the store writes down how many runs wait in each queue
     a key with room        the store lets in what it holds back; that is seldom left to the sweep
+    a pause with an end    the store resumes the task
     a service level        the store tells of what is broken, and of what will be
     never claimed in time  the store ends it as a skip, `expired`
     a join out of time     the store ends it as a skip, `upstream_missing`, and goes on with what was too much for one transaction
@@ -26,11 +28,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, assert_never
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import SECOND, Instant, read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.loop_runner import batch_done
@@ -45,7 +46,7 @@ from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure
-from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
+from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Sign, Store, Wakeup, queue_topic, unsigned
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -74,21 +75,25 @@ class Sweeper:
         poll: float = 0.5,
         upkeep: float = 3600.0,
         draw: Callable[[], float] = random.random,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = read_monotonic,
         tasks: TaskCache | None = None,
         look: float = 5.0,
         grace: float = 5.0,
+        sign: Sign | None = unsigned,
     ) -> None:
         """`upkeep`: seconds between two checks of the counters and of the list of workers.
 
         `look`: seconds between two looks for runs that no worker could take; they count once they have waited for `grace`.
+        `sign`: signs what is written to the audit log. None: pauses of tasks that end are left to other nodes.
         """
         self._store, self._wakeup, self._tasks = store, wakeup, tasks or TaskCache(store)
         self._batch, self._poll, self._upkeep = batch, poll, upkeep
         self._draw, self._monotonic = draw, monotonic
+        self._audit_sign = sign
         self._overtime: dict[tuple[RunId, int], Instant] = {}
         self._upkeep_at = monotonic() + upkeep * (0.5 + 0.5 * draw())
         self._fold_at = monotonic() + _FOLD * draw()
+        self._sample_at = monotonic()
         self._look, self._grace, self._look_at = look, grace, monotonic() + look * (0.5 + 0.5 * draw())
 
     async def tick(self) -> float:
@@ -105,6 +110,7 @@ class Sweeper:
             failpoint.hit("K25")
             self._wakeup.signal(PLAN)  # a fixed delay goes on from here
         batch_done()
+        ended = await self._resume_tasks()
         swept = await self._store.sweep_joins(self._batch)
         batch_done()
         opened = await self._store.sweep_keys(self._batch)
@@ -118,6 +124,10 @@ class Sweeper:
             await self.look_for_workers()
             batch_done()
         is_full = await self._fold()
+        if self._monotonic() >= self._sample_at:
+            left = await self._store.sample_queues()
+            self._sample_at = self._monotonic() + left
+            batch_done()
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
@@ -125,11 +135,23 @@ class Sweeper:
             is_full or (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
         )
         is_full = is_full or opened >= self._batch or levels.looked_at >= self._batch
-        is_full = is_full or expired.looked_at >= self._batch
+        is_full = is_full or expired.looked_at >= self._batch or ended >= self._batch
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def _resume_tasks(self) -> int:
+        """Resume tasks whose pause has ended; how many pauses were looked at."""
+        if self._audit_sign is None:
+            return 0
+        resumed = await self._store.resume_due(self._batch, self._audit_sign)
+        for task in resumed.tasks:
+            logger.info("task %d (%s) was resumed: its pause has ended", task.id, task.name)
+        if resumed.tasks:
+            self._wakeup.signal(PLAN)
+        batch_done()
+        return resumed.looked_at
 
     async def _fold(self) -> bool:
         """Add up the figures of runs that ended, a batch at a time; whether there is more to add."""
@@ -163,6 +185,8 @@ class Sweeper:
             logger.warning("%d counters of limits were wrong and have been set right", wrong)
             self._wakeup.signal(ANY_QUEUE)
         while await self._store.forget_rollups(_FORGOTTEN) >= _FORGOTTEN:
+            batch_done()
+        while await self._store.forget_queue_depths(_FORGOTTEN) >= _FORGOTTEN:
             batch_done()
         now = await self._store.now()
         for worker in await self._store.workers():

@@ -17,9 +17,10 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from noonbell.clock import read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import AttemptRunner, CallbackUrl, PauseCheck, TaskCache
 from noonbell.engine.claim_loop import ClaimLoop, Observe
@@ -48,6 +49,17 @@ _GOODBYE = 5.0
 
 def new_worker_id() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _claim_request(worker: model.WorkerInfo, batch: int) -> ClaimRequest:
+    return ClaimRequest(
+        worker_id=worker.id,
+        queues=worker.queues,
+        max=batch,
+        job_types=worker.job_types,
+        version=worker.version,
+        labels=model.label_pairs(worker.labels),
+    )
 
 
 class Worker:
@@ -89,14 +101,6 @@ class Worker:
         """Set when an operator wants this worker to stop; its owner then calls `stop`."""
         types = None if job_types is None else tuple(job_types)
         registered = self._registration(version, types, concurrency, part_of, dict(labels or {}))
-        request = ClaimRequest(
-            worker_id=self.id,
-            queues=self.queues,
-            max=batch,
-            job_types=types,
-            version=version,
-            labels=model.label_pairs(labels or {}),
-        )
         tasks = tasks or TaskCache(store)
         pauses = PauseCheck(store)
         runner = AttemptRunner(store, tasks, targets, callback_url, pause_check=pauses)
@@ -104,21 +108,10 @@ class Worker:
         self.heartbeat = Heartbeat(
             store, self.in_flight, tasks, registered, on_state=self._obey, thread=heartbeat_thread
         )
-        polls = [poll, *[float("inf")] * (claim_loops - 1)]
-        self.claim_loops = [
-            ClaimLoop(
-                store,
-                wakeup,
-                tasks,
-                self.in_flight,
-                self.heartbeat,
-                request,
-                poll=each,
-                observe=observe,
-                pause_check=pauses,
-            )
-            for each in polls
-        ]
+        request = _claim_request(registered, batch)
+        loop = partial(ClaimLoop, store, wakeup, tasks, self.in_flight, self.heartbeat, request)
+        polls = (poll, *[float("inf")] * (claim_loops - 1))
+        self.claim_loops = [loop(poll=each, observe=observe, pause_check=pauses) for each in polls]
         topics = [*map(queue_topic, self.queues), ANY_QUEUE, PAUSE]
         self._listeners = [
             SignalListener(wakeup, topics, self.in_flight.changed.notify),
@@ -187,8 +180,8 @@ class Worker:
 
     async def _say_goodbye(self) -> None:
         """Settle what has ended, then unregister."""
-        give_up_at = time.monotonic() + _GOODBYE
-        while time.monotonic() < give_up_at:
+        give_up_at = read_monotonic() + _GOODBYE
+        while read_monotonic() < give_up_at:
             try:
                 while self.in_flight.has_ended:
                     await self.claim_loops[0].tick()

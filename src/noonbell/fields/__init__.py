@@ -10,7 +10,7 @@ written under other bounds can still be read from the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -70,6 +70,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     The dashboard's catalogues, in both languages, part `one|many` in the text itself.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """The first of them, and how many there are besides: `a, b, … (+3)`. The same in every language."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f", … (+{more:,})" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +378,7 @@ def _refuse_unknown(struct: type[msgspec.Struct], given: Mapping[str, Any], know
     unknown = (name for name in given if name not in known)
     for name in islice(unknown, MOST_PROBLEMS - len(at.problems.found)):
         text = str(name)[:SHOWN]
-        near = get_close_matches(text, known, 1)
+        near = [each for each in known if each.startswith(f"{text}_")] or get_close_matches(text, known, 1)
         at.wrong(text, f"is not a field of {what}{f'; did you mean {near[0]}?' if near else ''}")
 
 

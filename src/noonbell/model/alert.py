@@ -93,6 +93,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             examples=[["billing-*"]],
         ),
     ] = ()
+    labels: Annotated[
+        dict[str, Annotated[str, meta(max_length=255)]],
+        meta(
+            "Only tasks that have all of these labels. None: every task.", max_length=50, examples=[{"team": "billing"}]
+        ),
+    ] = {}
     channels: Annotated[
         tuple[Annotated[str, meta(max_length=100)], ...], meta("None: every channel.", max_length=100)
     ] = ()
@@ -141,17 +147,26 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[
         str,
         meta(
-            "Shown without its secrets; what was shown may be written back.",
-            min_length=1,
+            "Where messages are sent, as the service hands it out. Shown without its secrets; what was shown may be written back."
+            " Only `telegram` does without.",
             max_length=4_000,
             examples=["https://hooks.example.com/noonbell"],
         ),
-    ]
+    ] = ""
     secret: str | None = None
     headers: Annotated[
         dict[str, Annotated[str, meta(max_length=8_000)]],
         meta("Sent with each notice.", max_length=50, expected="an object of at most 50 headers"),
     ] = {}
+    to: Annotated[
+        tuple[Annotated[str, meta(min_length=1, max_length=320)], ...],
+        meta(
+            "`email`: addresses of recipients. `telegram`: ids of chats.", max_length=50, examples=[["ops@example.com"]]
+        ),
+    ] = ()
+    sender: Annotated[
+        str | None, meta("`email`: the address that messages come from.", min_length=3, max_length=320)
+    ] = None
     enabled: Annotated[bool, meta("False: as if it were not there.")] = True
     quiet: Annotated[
         tuple[QuietHours, ...],
@@ -176,7 +191,7 @@ class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     raised_at: Instant | None = None
     """When its first message was made; None while the rule's bound is not reached."""
     told_at: Instant | None = None
-    """When its last message was made."""
+    """When its last message was made; None for one that was raised while it was muted."""
     since: Instant
     task_id: TaskId | None = None
     task_name: str | None = None
@@ -187,6 +202,38 @@ class AlertState(msgspec.Struct, frozen=True, kw_only=True):
     """Which sentence the message is (`policy.alerts.TEXTS`); empty for states from before there were codes."""
     facts: dict[str, Any] = {}
     """What stands in it."""
+
+
+class Mute(msgspec.Struct, frozen=True, kw_only=True):
+    """Alerts that send no messages for a while. They are raised and shown all the same."""
+
+    component: ClassVar[str] = "AlertMute"
+    noun: ClassVar[str] = "a mute"
+
+    id: Annotated[int, meta(read_only=True, examples=[7340101])] = 0
+    rule: Annotated[str | None, meta("Alerts of this rule; null: of every rule.", min_length=1, max_length=100)] = None
+    tasks: Annotated[
+        tuple[str, ...],
+        meta("Alerts about these tasks; `*` and `?` may be in them. None: about everything.", max_length=100),
+    ] = ()
+    labels: Annotated[
+        dict[str, Annotated[str, meta(max_length=255)]],
+        meta("Alerts about tasks that have all of these labels.", max_length=50, examples=[{"team": "billing"}]),
+    ] = {}
+    until: Annotated[Moment, meta("When it ends.", examples=["2026-11-15T04:00:00Z"])]
+    reason: Annotated[str, meta("Why, for those who see it.", max_length=500, examples=["the database moves"])] = ""
+    by: Annotated[str | None, meta("The name of the token that made it.", read_only=True, examples=["alice"])] = None
+    created_at: ReadOnlyMoment = Instant(0)
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Who looks after an open alert. It is gone with the alert."""
+
+    rule: str
+    subject: str
+    at: Instant
+    by: str | None = None
+    note: str = ""
 
 
 class AlertMessageType(enum.StrEnum):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.run import Lease, RunBodies, RunId, RunStatus
+from noonbell.model.run import FlowStep, Lease, RunBodies, RunId, RunStatus
 from noonbell.model.task import Task
 
 _LEAST = 0.001
@@ -112,9 +112,10 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     error_details: dict[str, Any] | None = None
     bodies: RunBodies | None = None
     plain: bool = False
-    """Taken over from the lease, as the next two: see there."""
+    """Taken over from the lease, as the next three: see there."""
     counted: bool = False
-    in_flow: bool = False
+    in_flow: FlowStep | None = None
+    keyed: bool = False
 
 
 class SettleResult(enum.StrEnum):

@@ -64,7 +64,7 @@ class CalendarRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Sunday is 0."""
     closed: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    """Open whatever else is said of them."""
+    """Open, even where another entry closes them."""
     from_ical: tuple[str, ...] = ()
     """Closed days out of the copy of its iCal source."""
 
@@ -183,7 +183,7 @@ class CalendarChange(msgspec.Struct, frozen=True, kw_only=True):
     ical_days: tuple[str, ...] = ()
     ical_fetched_at: Instant | None = None
     expect_revision: int | None = None
-    """None: whatever stands. 0: there must be none."""
+    """None: any revision. 0: there must be none."""
 
     @property
     def rules(self) -> CalendarRules:

@@ -2,7 +2,7 @@
 
 A call is a run of the built-in task of its queue. That task says nothing of the request: what is called is stored with the
 run, in its `overrides`, and takes the place of the task's spec wherever the run is carried out (`spec_of`). The task's
-`job_type` is CALL_TYPE, so only workers that can make HTTP requests claim its runs, whatever queue they wait on.
+`job_type` is CALL_TYPE, so only workers that can make HTTP requests claim its runs, on every queue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What went wrong with an attempt, where Noonbell itself says so: a code with its facts, and the English sentence.
 
 The sentence is stored as the error message, for logs and for programs. The code and the facts are stored beside it, as `said` of the error's
-details, so that whoever reads it later has it in their own language: `failure.CODE` of the catalogues (`service.translation`).
+details, so that each reader gets it in their own language: `failure.CODE` of the catalogues (`service.translation`).
 What a target, a handler or a library says in its own words is a fact, or a plain text.
 """
 

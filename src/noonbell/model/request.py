@@ -15,7 +15,7 @@ from noonbell.model.attempt import Precondition, Settlement
 from noonbell.model.dedupe import Dedupe
 from noonbell.model.run import Lease, Origin, RunBodies, RunId, RunStatus, SkipReason
 from noonbell.model.target_kind import ExecType
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
 
 T = TypeVar("T")
@@ -267,6 +267,17 @@ class PastRunOutcome(enum.StrEnum):
     """It ended less than a minute ago: the ids of that moment may still be given to runs of ours."""
 
 
+class KeptReason(enum.StrEnum):
+    """Why a run that was to be removed from history is not."""
+
+    NOT_FOUND = "not_found"
+    NOT_FINAL = "not_final"
+    PART = "part"
+    """A part, step or child of another run: it goes with that."""
+    ACTIVE_PARTS = "active_parts"
+    """A part, step or child of it is not final."""
+
+
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A page of tasks. `sort` is a key of `stores.sql.read.TASK_ORDERS`; a leading `-` turns it round."""
 
@@ -315,6 +326,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     label: tuple[str, str] | None = None
     text: str | None = None
     """A part of the task's name, or of what the error message of a run says that did not end well."""
+    search: str | None = None
+    """A part of the key, the payload, the result, the log, the error message or the task's name. No index leads to it."""
     since: Instant | None = None
     """On `scheduled_time`, inclusive."""
     until: Instant | None = None
@@ -375,3 +388,12 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
     """Start the repeat count anew, even if nothing else changes."""
     skip_next: int | None = None
     """See `Store.skip_next`; None leaves it as it is."""
+    pause: TaskPause | msgspec.UnsetType | None = msgspec.UNSET
+    """What is said of the pause, where `status` is DISABLED; UNSET: what was said stays, as long as it is paused."""
+
+
+class ResumedTasks(msgspec.Struct, frozen=True, kw_only=True):
+    looked_at: int = 0
+    """Pauses whose end had come; a full batch means: come again at once."""
+    tasks: tuple[Task, ...] = ()
+    """Those that were resumed."""

@@ -219,6 +219,24 @@ class RollUp(NamedTuple):
     figures: Figures
 
 
+class QueueDepth(NamedTuple):
+    """How many runs waited in a queue, over one stretch in which samples were taken."""
+
+    at: Instant
+    """Where the stretch begins."""
+    samples: int
+    """How often it was looked at: once a minute."""
+    waiting: int
+    """The sum over the samples."""
+    most: int
+    longest_wait: int
+    """How long the run had been due that waited longest. Microseconds."""
+
+    @property
+    def mean(self) -> float:
+        return self.waiting / self.samples
+
+
 class Stretch(NamedTuple):
     """What figures cover: whole minutes, hours or days, as far back as each is kept."""
 

@@ -17,7 +17,7 @@ import hashlib
 import re
 import uuid
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Final, Literal, NewType
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, NewType
 
 import msgspec
 
@@ -304,6 +304,15 @@ class DroppedRange(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
 
 
+class FlowStep(NamedTuple):
+    """A step of one run of a flow."""
+
+    run_id: RunId
+    """Of the flow."""
+    task_id: TaskId
+    step_id: str
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed run in the hands of a worker. `token` fences every write that follows."""
 
@@ -344,8 +353,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """No limit, no follow-up: settling it touches no other row."""
     counted: bool = False
     """A limit counts it, and nothing else follows from its end."""
-    in_flow: bool = False
-    """A step: its flow goes on when it ends, and nothing else follows."""
+    in_flow: FlowStep | None = None
+    """The step that it is: its flow goes on when it ends, and nothing else follows."""
+    keyed: bool = False
+    """A key limits it: the next run of that key is let in when it ends, and nothing else follows."""
 
 
 def key_of_slot(installation: str, task_uid: str, slot: int) -> str:

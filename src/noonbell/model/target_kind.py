@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +60,14 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     shared_fields: tuple[str, ...] = ()
     """Fields of another kind that its tasks have as well."""
 
+    def lacks_client(self) -> bool:
+        """Whether its runs cannot be carried out by this installation."""
+        return self.client is not None and find_spec(self.client) is None
+
+    @property
+    def how_to_install(self) -> str:
+        return f"pip install 'noonbell[{self.extra}]'"
+
 
 COMMAND_TYPE: Final = "noonbell.command"
 """What a worker advertises that carries out commands: its own file of allowed programs made it so."""
@@ -76,6 +85,7 @@ HTTP: Final = TargetKind(
         "secret": None,
         "callback_method": "POST",
         "callback_timeout_sec": 300,
+        "cancel_url": None,
     },
     not_for_others="is for HTTP targets, and this task is a {exec_type}; leave it out",
     queue=HTTP_QUEUE,

@@ -21,12 +21,16 @@ from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.join import After
 from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.sla import Sla
-from noonbell.model.target_kind import BROKERS, KIND_OF, ExecType, TargetKind
+from noonbell.model.target_kind import KIND_OF, TARGET_KINDS, ExecType, TargetKind
 
 TaskId = NewType("TaskId", int)
 
 SYSTEM_TASK_IDS = 1 << 52
 """Built-in tasks are numbered from here, so that the first task a user makes is number 1."""
+
+
+SCHEDULER_ACTOR: Final = "scheduler"
+"""Who did it, where the scheduler did by itself what an operator may do: it resumes a task whose pause has ended."""
 
 
 class TaskStatus(enum.StrEnum):
@@ -230,6 +234,8 @@ class Fanout(msgspec.Struct, frozen=True, kw_only=True):
 
 NEVER = Instant(0)
 
+_NAMED_BY = tuple((kind.named_by, kind.exec_types[0]) for kind in TARGET_KINDS[:-1])
+"""A task with such a field is of its kind. The last kind has those of a task that names nothing."""
 _BY_KIND = -1
 
 MOST_STEPS: Final = 1_000
@@ -269,7 +275,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     external_id: Annotated[str | None, described("The caller's own id for it; unique.", min_length=1)] = None
     meta: Annotated[
         dict[str, Any],
-        described("Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept."),
+        described(
+            "Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept, `payload_schema`"
+            " which fields the form of a run has."
+        ),
     ] = {}
 
     schedule: Annotated[dict[str, Any] | None, described("When. Null: on demand only.")] = None
@@ -347,6 +356,14 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     callback_method: Annotated[str, described("How the target calls back.", choices=CALLBACK_METHODS)] = "POST"
     callback_timeout_sec: Annotated[int, described("ASYNC: how long to wait for the callback.", ge=1, le=YEAR)] = 300
+    cancel_url: Annotated[
+        str | None,
+        described(
+            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited.",
+            max_length=4_096,
+            examples=["http://svc.internal/api/stop"],
+        ),
+    ] = None
     job_type: Annotated[str | None, described("JOB: the name of the handler.", min_length=1, examples=["resize"])] = (
         None
     )
@@ -537,17 +554,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
-        if self.job_type is not None and self.exec_type is not ExecType.JOB:
-            put(self, "exec_type", ExecType.JOB)
-        if self.steps and self.exec_type is not ExecType.FLOW:
-            put(self, "exec_type", ExecType.FLOW)
-        if self.command is not None and self.exec_type is not ExecType.COMMAND:
-            put(self, "exec_type", ExecType.COMMAND)
-        for broker in BROKERS:
-            if getattr(self, broker.named_by) is not None:
-                put(self, "exec_type", broker.exec_types[0])
-        if self.grpc is not None and self.exec_type is not ExecType.GRPC:
-            put(self, "exec_type", ExecType.GRPC)
+        for name, exec_type in _NAMED_BY:
+            if getattr(self, name) not in (None, ()):
+                put(self, "exec_type", exec_type)
         kind = self.target_kind
         if not self.queue:
             put(self, "queue", kind.queue)
@@ -628,7 +637,7 @@ class StepOn(enum.StrEnum):
 class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a flow: what a task says of its target, and when its turn comes.
 
-    It is a TaskSpec, so that whoever carries out a step's run reads it as that of any other.
+    It is a TaskSpec, so that a step's run is carried out as that of any other task.
     """
 
     noun: ClassVar[str] = "a step"
@@ -648,7 +657,7 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
             "overlap_action",
         ),
         *("failure_action", "circuit", "misfire_policy", "catchup_limit", "misfire_grace_seconds", "rate_limit"),
-        *("concurrency_key", "max_per_key"),
+        *("concurrency_key", "max_per_key", "worker_labels"),
         *("quiet", "spread_seconds", "sla"),
         *("fanout", "on_exhausted", "delete_on_complete", "steps"),
     )
@@ -701,6 +710,22 @@ class Step(TaskSpec, frozen=True, kw_only=True, omit_defaults=True):
     ] = False
 
 
+class TaskPause(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said when a task was paused. A pause of which nothing was said has none."""
+
+    component: ClassVar[str] = "TaskPause"
+
+    reason: Annotated[str, described("Empty: none was given.", examples=["the vendor mends its API"])] = ""
+    until: Annotated[
+        Moment | None,
+        described("Then it is resumed by itself; null: by hand alone.", examples=["2026-11-15T04:00:00Z"]),
+    ] = None
+    by: Annotated[
+        str | None, described("Who paused it, or changed the reason or the end last.", examples=["alice"])
+    ] = None
+    at: Annotated[Moment, described("When that was.", examples=["2026-11-15T02:30:00Z"])] = NEVER
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     id: TaskId
     version: int
@@ -724,6 +749,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     effective time."""
     calendar_use: CalendarUse | None = None
     """Which revision of its calendar this version keeps to, and what it leaves out."""
+    pause: TaskPause | None = None
+    """Only while it is DISABLED."""
 
     @property
     def name(self) -> str:
@@ -745,6 +772,7 @@ class TaskVersion(msgspec.Struct, frozen=True, kw_only=True):
     fired: int = 0
     """What the repeat count stood at."""
     calendar_use: CalendarUse | None = None
+    pause: TaskPause | None = None
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
     a rule sees something bad     it is counted; enough of it, and the alert is raised: told once
     it goes on                    counted, not told; told again after `repeat_seconds`, where the rule says so
     all is well again             the state goes; an alert that was raised sends that it is over
+    it is muted                   it is raised and shown, and nothing is sent; if it still lasts when the mute ends, a message is sent then
+    it is acknowledged            no more messages but that it is over
 
 A rule remembers one state for each task. So a task that fails every minute alerts once, and says when it is well.
 """
@@ -10,7 +12,7 @@ A rule remembers one state for each task. So a task that fails every minute aler
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
@@ -26,6 +28,7 @@ from noonbell.model.alert import (
     AlertMessageType,
     AlertState,
     AlertStep,
+    Mute,
     OverdueTask,
     Rule,
     RuleKind,
@@ -77,8 +80,16 @@ class Pass:
     channels: Sequence[str]
     """Names of those that are in use."""
     states: dict[tuple[str, str], AlertState]
+    labels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Of the tasks that are about to be heard of, by their ids; only needed where rules or mutes name labels."""
+    mutes: Sequence[Mute] = ()
+    """Those that have not ended."""
+    acknowledged: Collection[tuple[str, str]] = ()
+    """Rule and subject."""
     _changed: set[tuple[str, str]] = field(default_factory=set)
     _told: list[tuple[AlertMessageType, Rule, AlertState]] = field(default_factory=list)
+    _unsent: set[int] = field(default_factory=set)
+    """Indices into `_told` of what is muted."""
     _before: frozenset[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +101,7 @@ class Pass:
     def hear(self, event: Event) -> None:
         subject = _subject(event)
         if subject is None or "parent_id" in event.data:
-            return  # a step of a flow: how the flow ends is told too
+            return  # a step of a flow: the flow has an event of its own when it ends
         for rule in self.rules:
             if rule.kind not in BY_EVENT:
                 continue
@@ -98,7 +109,8 @@ class Pass:
             if event.type == _END:
                 self._forget(key)
             elif is_bad(rule, event):
-                if rule.kind is RuleKind.SUBSCRIPTION or concerns(rule, event.topic or ""):
+                labels = self.labels.get(event.task_id or 0, {})
+                if rule.kind is RuleKind.SUBSCRIPTION or concerns(rule, event.topic or "", labels):
                     self._worse(rule, key, _seen(key, event))
             elif event.type in _GOOD[rule.kind] and not self._is_late_itself(rule, key, event):
                 self._better(rule, key, event.at)
@@ -115,7 +127,11 @@ class Pass:
 
     def read(self, rule: Rule, late: Sequence[OverdueTask], now: Instant, *, is_whole: bool) -> None:
         """What a rule that looks for itself has found. `is_whole`: there is nothing else that it could have found."""
-        found = {f"task:{one.task_id}": one for one in late if concerns(rule, one.task_name)}
+        found = {
+            f"task:{one.task_id}": one
+            for one in late
+            if concerns(rule, one.task_name, self.labels.get(one.task_id, {}))
+        }
         for subject, one in found.items():
             seen = AlertState(
                 rule=rule.name,
@@ -132,11 +148,24 @@ class Pass:
             for key in [key for key in self.states if key[0] == rule.name and key[1] not in found]:
                 self._better(rule, key, now)
 
+    def tell_unmuted(self, now: Instant) -> None:
+        """What was raised while it was muted, and still lasts when that is over."""
+        rules = {rule.name: rule for rule in self.rules}
+        for key, state in list(self.states.items()):
+            if state.raised_at is None or state.told_at is not None or self._is_muted(state):
+                continue
+            told = msgspec.structs.replace(state, told_at=now)
+            self._told.append((AlertMessageType.RAISED, rules[state.rule], told))
+            self.states[key] = told
+            self._changed.add(key)
+
     def step(self) -> AlertStep:
         """All that has to be written."""
         notices: list[tuple[str, AlertMessage]] = []
         groups: dict[tuple[AlertMessageType, str], list[tuple[Rule, AlertState]]] = {}
-        for what, rule, state in self._told:
+        for index, (what, rule, state) in enumerate(self._told):
+            if index in self._unsent:
+                continue
             groups.setdefault((what, rule.name), []).append((rule, state))
         for (what, _), members in groups.items():
             rule = members[0][0]
@@ -163,9 +192,10 @@ class Pass:
             told_at=None if known is None else known.told_at,
         )
         if state.raised_at is None and (rule.kind is not RuleKind.FAILURES or count >= rule.count):
-            state = msgspec.structs.replace(state, raised_at=moment, told_at=moment)
-            self._told.append((AlertMessageType.RAISED, rule, state))
-        elif is_to_repeat(rule, state, moment):
+            is_muted = self._is_muted(state)
+            state = msgspec.structs.replace(state, raised_at=moment, told_at=None if is_muted else moment)
+            self._tell(AlertMessageType.RAISED, rule, state, is_sent=not is_muted)
+        elif is_to_repeat(rule, state, moment) and key not in self.acknowledged and not self._is_muted(state):
             state = msgspec.structs.replace(state, told_at=moment)
             self._told.append((AlertMessageType.REPEATED, rule, state))
         elif at is not None and known is not None:
@@ -179,7 +209,16 @@ class Pass:
             return
         self._forget(key)
         if state.raised_at is not None:
-            self._told.append((AlertMessageType.RECOVERED, rule, msgspec.structs.replace(state, told_at=at)))
+            is_sent = state.told_at is not None and not self._is_muted(state)
+            self._tell(AlertMessageType.RECOVERED, rule, msgspec.structs.replace(state, told_at=at), is_sent=is_sent)
+
+    def _tell(self, what: AlertMessageType, rule: Rule, state: AlertState, *, is_sent: bool) -> None:
+        if not is_sent:
+            self._unsent.add(len(self._told))
+        self._told.append((what, rule, state))
+
+    def _is_muted(self, state: AlertState) -> bool:
+        return mute_of(self.mutes, state, self.labels.get(state.task_id or 0, {})) is not None
 
     def _forget(self, key: tuple[str, str]) -> None:
         self.states.pop(key, None)
@@ -210,9 +249,26 @@ def is_bad(rule: Rule, event: Event) -> bool:
     return True
 
 
-def concerns(rule: Rule, task_name: str) -> bool:
+def concerns(rule: Rule, task_name: str, labels: Mapping[str, str] | None = None) -> bool:
     """The first question about a rule compiles its patterns, which may take 0.2 s; all further ones take microseconds."""
-    return not rule.tasks or matches(rule.tasks, task_name)
+    return (not rule.tasks or matches(rule.tasks, task_name)) and has_labels(rule.labels, labels or {})
+
+
+def has_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether a task with these labels has all that are wanted."""
+    return all(labels.get(name) == value for name, value in wanted.items())
+
+
+def mute_of(mutes: Sequence[Mute], state: AlertState, labels: Mapping[str, str]) -> Mute | None:
+    """The mute that lasts longest of those that hold this alert; None if it is not muted."""
+    held = [
+        mute
+        for mute in mutes
+        if mute.rule in (None, state.rule)
+        and (not mute.tasks or matches(mute.tasks, state.task_name or ""))
+        and has_labels(mute.labels, labels)
+    ]
+    return max(held, key=lambda mute: mute.until, default=None)
 
 
 def matches(tasks: tuple[str, ...], task_name: str) -> bool:

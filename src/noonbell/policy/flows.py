@@ -26,6 +26,8 @@ from noonbell.policy.expressions import Expression
 from noonbell.policy.value_path import InputError, ValuePath, kind_of
 
 MOST_AT_ONCE: Final = 1_000
+RESERVE: Final = 100
+"""Items of a `foreach` that wait for any worker, beside those that the worker which made them has taken."""
 """Items of a `foreach` that are under way at once."""
 _NAMED: Final = 10
 """Steps that a message names."""
@@ -61,14 +63,29 @@ class PlannedStep:
         return frozenset(_named(self.step.payload)) | frozenset(self.http_texts)
 
     @cached_property
+    def reads(self) -> frozenset[ValuePath]:
+        """What is read when its turn has come."""
+        return self.decides_by | self.given
+
+    @cached_property
     def reads_payload(self) -> bool:
         """Whether its turn cannot be taken without the payload of the flow's run, which may be long."""
-        return self.step.payload is None or any(path.root == "payload" for path in self.decides_by | self.given)
+        return self.step.payload is None or any(path.root == "payload" for path in self.reads)
 
     @cached_property
     def gives_payload(self) -> bool:
         """Whether its runs cannot be made without that payload; the list of their items is kept elsewhere by then."""
         return self.step.payload is None or any(path.root == "payload" for path in self.given)
+
+    @cached_property
+    def payload_json(self) -> str | None:
+        """What each of its runs is given, where that is the same for all."""
+        return None if self.step.payload is None or self.given else msgspec.json.encode(self.step.payload).decode()
+
+    @cached_property
+    def template(self) -> placeholders.Template:
+        """Of what its runs are given."""
+        return placeholders.Template(self.step.payload)
 
     @property
     def at_once(self) -> int:
@@ -310,26 +327,32 @@ def items_of(foreach: Any, scope: Mapping[str, Any]) -> list[Any]:
 
 def runs_ended(planned: PlannedStep, state: StepState, statuses: Sequence[RunStatus], now: Instant) -> StepState:
     """The state of a step after some of its runs have become final; it has ended with its last one."""
-    good = sum(status in SUCCEEDED for status in statuses)
-    counted = msgspec.structs.replace(
-        state, succeeded=state.succeeded + good, failed=state.failed + len(statuses) - good
-    )
-    if counted.succeeded + counted.failed < counted.total:
-        return counted
-    return msgspec.structs.replace(counted, status=_status_of(planned.step, counted, statuses), ended_at=now)
+    good = len([status for status in statuses if status in SUCCEEDED])
+    succeeded, failed = state.succeeded + good, state.failed + len(statuses) - good
+    if succeeded + failed < state.total:
+        return msgspec.structs.replace(state, succeeded=succeeded, failed=failed)
+    status = _status_of(planned.step, failed, statuses)
+    return msgspec.structs.replace(state, succeeded=succeeded, failed=failed, status=status, ended_at=now)
 
 
-def _status_of(step: Step, state: StepState, statuses: Sequence[RunStatus]) -> StepStatus:
-    if not state.failed or (step.foreach is not None and step.allow_failure):
+def _status_of(step: Step, failed: int, statuses: Sequence[RunStatus]) -> StepStatus:
+    if not failed or (step.foreach is not None and step.allow_failure):
         return StepStatus.SUCCESS
     is_alone = step.foreach is None
     return StepStatus.CANCELED if is_alone and statuses[-1] is RunStatus.CANCELED else StepStatus.FAILED
 
 
-def to_start(planned: PlannedStep, state: StepState) -> int:
-    """How many more items may be under way now."""
+def to_start(planned: PlannedStep, state: StepState, room: int | None = None) -> int:
+    """How many more items get a run now: as many as may be under way. `room`: of the worker that has ended some and asks for more.
+
+    It gets new ones without a detour, as far as it has room, and RESERVE wait for other workers. While it has none because
+    enough waits, no more are made: to wait costs a run two writes.
+    """
     under_way = state.next_item - state.succeeded - state.failed
-    return max(0, min(planned.at_once - under_way, state.total - state.next_item))
+    most = min(planned.at_once - under_way, state.total - state.next_item)
+    if room is not None:
+        most = min(most, room + RESERVE if room else RESERVE - under_way)
+    return max(0, most)
 
 
 def makes_fail(step: Step, status: StepStatus) -> bool:

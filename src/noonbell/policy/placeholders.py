@@ -1,6 +1,6 @@
 """Placeholders: `{{ steps.extract.result.files }}`, `{{ item.x }}`, `{{ payload.x }}`, `{{ slot }}` in what a step is given.
 
-A text that is one placeholder becomes the value itself, whatever its type; in a longer text a value is written as text. What
+A text that is one placeholder becomes the value itself, of any type; in a longer text a value is written as text. What
 is put in is never read again as a template. Texts of HTTP targets are cut at the same placeholders, and escape what is put
 in for the place where it stands (`targets/http/template.py`). They may name what only an attempt knows, and are rendered
 when it begins; what they read of the flow is put aside by `gather` when the step's turn has come.
@@ -138,10 +138,57 @@ def render(value: Any, scope: Scope, *, most_bytes: int = MOST_BYTES) -> Any:
 
     InputError for a name that is missing (`fail`), and as soon as the result passes `most_bytes` of JSON (`too_large`).
     """
+    return rendered(value, scope, most_bytes=most_bytes)[0]
+
+
+def rendered(value: Any, scope: Scope, *, most_bytes: int = MOST_BYTES) -> tuple[Any, str]:
+    """As `render`, with the JSON of it, which had to be written to be measured."""
     made = _Rendering(scope, most_bytes).made(value)
-    if size_of(made) > most_bytes:
+    text = _as_bytes(made)
+    if len(text) > most_bytes:
         raise _too_large(most_bytes)
-    return made
+    return made, text.decode()
+
+
+class Template:
+    """A value that is rendered again and again, as the payload of a step is for each item of its `foreach`."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._paths = _paths_in(value)
+
+    def rendered(self, scope: Scope, *, most_bytes: int = MOST_BYTES) -> tuple[Any, str]:
+        """As `rendered`."""
+        if self._paths is None:
+            return rendered(self._value, scope, most_bytes=most_bytes)
+        made = dict(self._value)
+        try:
+            for name, path in self._paths:
+                made[name] = value_path.look_up(path, scope)
+            text = _as_bytes(made)
+        except InputError:
+            return rendered(self._value, scope, most_bytes=most_bytes)  # of several problems, it tells the first
+        if len(text) > most_bytes:
+            raise _too_large(most_bytes)
+        return made, text.decode()
+
+
+_MOST_PATHS = 8
+"""A value that stands in several places is written as often before its size is known."""
+
+
+def _paths_in(value: Any) -> list[tuple[str, ValuePath]] | None:
+    """Of an object whose placeholders are whole values, side by side: by name, what they read. None for any other."""
+    if not isinstance(value, dict):
+        return None
+    found: list[tuple[str, ValuePath]] = []
+    for name, each in value.items():
+        pieces = cut(each, ROOTS) if isinstance(each, str) and "{{" in each else ()
+        if any(True for _ in _texts(each, "")):
+            if len(pieces) != 1 or not isinstance(pieces[0], ValuePath):
+                return None
+            found.append((name, pieces[0]))
+    return found if len(found) <= _MOST_PATHS else None
 
 
 def gather(paths: Iterable[ValuePath], scope: Scope, *, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
@@ -174,6 +221,10 @@ def _keep(kept: dict[str, Any], source: Any, names: list[str | int]) -> None:
 
 def size_of(value: Any) -> int:
     """Bytes of its JSON. InputError if it cannot be written as JSON, or is nested too deep to be read again."""
+    return len(_as_bytes(value))
+
+
+def _as_bytes(value: Any) -> bytes:
     try:
         text = msgspec.json.encode(value)
     except RecursionError:
@@ -182,7 +233,7 @@ def size_of(value: Any) -> int:
         raise InputError("the values that the step is given cannot be written as JSON") from None
     if is_too_deep(text):
         raise _too_deep()
-    return len(text)
+    return text
 
 
 _REMEMBERED = 4 * 1024
@@ -206,7 +257,7 @@ class _Rendering:
     def made(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._filled(value) if "{{" in value else value
-        if isinstance(value, dict | Mapping):  # most are dicts, which takes less to find out
+        if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - most are dicts, which takes less to find out
             return {name: self.made(each) for name, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.made(each) for each in value]
@@ -219,13 +270,13 @@ class _Rendering:
         return "".join([piece if isinstance(piece, str) else self._text(piece) for piece in pieces])
 
     def _value(self, path: ValuePath) -> Any:
-        if path not in self._found:
+        found = self._found.get(path)
+        if found is None:
             value = value_path.look_up(path, self._scope)
             # Of a text, about as many: all that was put in is measured once more, as it is written.
-            self._found[path] = (value, len(value) if isinstance(value, str) else size_of(value))
-        value, size = self._found[path]
-        self._use(size)
-        return value
+            found = self._found[path] = (value, len(value) if isinstance(value, str) else size_of(value))
+        self._use(found[1])
+        return found[0]
 
     def _text(self, path: ValuePath) -> str:
         if path not in self._written:

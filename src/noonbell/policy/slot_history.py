@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from noonbell import when
 from noonbell.clock import LATEST, Instant, slot_of
 from noonbell.errors import ScheduleError
-from noonbell.model.task import WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import WHEN_FIELDS, Task, TaskId, TaskPause, TaskSpec, TaskStatus, TaskVersion
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import placement_of
 from noonbell.when.calendar import Placement
@@ -76,6 +76,8 @@ class VersionSpan:
     """Where a calendar puts its slots; None: each is where its schedule has it."""
     is_open: bool = False
     """Under a calendar: its slots are still to come."""
+    pause: TaskPause | None = None
+    """What was said of the pause that it is."""
 
     @property
     def counts(self) -> bool:
@@ -173,6 +175,7 @@ def version_spans(task: Task, versions: Sequence[TaskVersion]) -> list[VersionSp
                 fired=version.fired,
                 schedule=schedule_of(version.spec),
                 bounds=bounds_of(version.spec),
+                pause=version.pause,
             )
         )
     if all(version.calendar_use is None for version in known):

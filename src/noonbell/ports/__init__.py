@@ -20,6 +20,7 @@ from noonbell.ports.transitions import Reseal, Sign, Transitions, unsigned
 
 __all__ = [
     "ANY_QUEUE",
+    "BULK",
     "EVENTS",
     "ORDERS",
     "PAUSE",
@@ -99,6 +100,8 @@ ORDERS: Final = "orders"
 """Topic: an operator or a policy has an order for a worker: heartbeat now rather than in a while."""
 PAUSE: Final = "pause"
 """Topic: everything was paused, or goes on."""
+BULK: Final = "bulk"
+"""Topic: a bulk operation was started."""
 ANY_QUEUE: Final = "queue:*"
 """Topic: a run was put on a queue that the sender does not know. Every worker listens to it."""
 EVENTS: Final = "events"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from noonbell.clock import Instant
@@ -22,13 +22,14 @@ from noonbell.model.account import (
     StoreReturn,
     Wait,
 )
-from noonbell.model.alert import AlertDelivery, AlertState, Channel, OverdueTask, Rule
+from noonbell.model.alert import Acknowledgement, AlertDelivery, AlertState, Channel, Mute, OverdueTask, Rule
+from noonbell.model.bulk import BulkItem, BulkOperation
 from noonbell.model.calendar import Calendar
 from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
 from noonbell.model.join import Follower, Join
 from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
-from noonbell.model.rollup import RebuildState, RollUp, Scope, Span, Stretch
+from noonbell.model.rollup import QueueDepth, RebuildState, RollUp, Scope, Span, Stretch
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.sla import BreachCount, Sla, SlaBreach
 from noonbell.model.spawn import ChildState
@@ -118,7 +119,20 @@ class Queries(Protocol):
     async def inputs(self, run_ids: Sequence[RunId]) -> dict[RunId, RunInput]:
         """What each of them carries, with what was changed for that run alone. Unknown ids are left out."""
 
-    async def log_lines(self, run_id: RunId, after: int = 0, limit: int = 1000) -> list[LogLine]: ...
+    async def log_lines(
+        self,
+        run_id: RunId,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        levels: Sequence[str] = (),
+        text: str | None = None,
+        newest: bool = False,
+    ) -> list[LogLine]:
+        """In the order of `seq`: the first `limit` lines after that one, or with `newest` the last `limit` of them.
+
+        `levels`: only lines of these. `text`: only lines that have it in them, in small letters or capitals.
+        """
 
     async def run_task(self, run_id: RunId) -> Task | None:
         """The task of a run, as its attempts see it: of a step of a flow, that step's spec, as of the version with which its
@@ -202,6 +216,14 @@ class Queries(Protocol):
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
         """The names with the most runs that ended in the hours of the stretch, the most first."""
 
+    async def queue_depths(
+        self, name: str, since: Instant, until: Instant, span: Span, step: int | None = None
+    ) -> list[QueueDepth]:
+        """How many runs waited in a queue, for each `span` of the stretch, or each `step` (microseconds) of several spans.
+
+        A stretch in which no sample was taken is left out: nothing is known of it.
+        """
+
     def sla_of(self, spec: TaskSpec) -> Sla | None:
         """The service level that runs of such a task have: its own, or that of the first of its labels that has one."""
 
@@ -240,6 +262,22 @@ class Queries(Protocol):
 
     async def pauses(self, queue: str, since: Instant, until: Instant) -> list[Pause]:
         """When the queue was paused within the stretch, by whom and until when, oldest first."""
+
+    async def bulk_operation(self, operation_id: int) -> BulkOperation | None: ...
+
+    async def bulk_operations(self, limit: int, before: int | None = None) -> list[BulkOperation]:
+        """The newest first, from those with a lower id than `before`."""
+
+    async def bulk_items(
+        self, operation_id: int, limit: int, after: int = 0, *, changed: bool = False
+    ) -> list[BulkItem]:
+        """Those with a higher id than `after` that the operation has skipped, each with its reason.
+
+        `changed`: those that it has changed, where it can be undone.
+        """
+
+    async def bulk_under_way(self) -> int:
+        """How many operations are not over."""
 
     async def installation_pause(self) -> InstallationPause | None:
         """Who has paused everything, why and since when; None: nothing is paused as a whole."""
@@ -306,6 +344,15 @@ class Queries(Protocol):
 
     async def alert_states(self) -> list[AlertState]:
         """What the rules remember, by rule and subject."""
+
+    async def alert_mutes(self) -> list[Mute]:
+        """Those that have not ended, the first to end first."""
+
+    async def acknowledgements(self) -> list[Acknowledgement]:
+        """Of open alerts, by rule and subject."""
+
+    async def labels_of_tasks(self, task_ids: Iterable[int]) -> dict[int, dict[str, str]]:
+        """The labels of each of these tasks that has any."""
 
     async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
         """Tasks with a slot that was due `seconds` ago and is not planned, the oldest first; none while everything is paused."""

@@ -8,8 +8,19 @@ from typing import Any, Protocol, TypeAlias
 from noonbell.clock import Instant
 from noonbell.model.access import AuditAction, AuditEntry, Role, Token
 from noonbell.model.account import ClockStep, InstallationPause, Outage, StoreReturn
-from noonbell.model.alert import AlertDelivery, AlertMessage, AlertStep, Channel, DeliveryStatus, LeaderLease, Rule
+from noonbell.model.alert import (
+    Acknowledgement,
+    AlertDelivery,
+    AlertMessage,
+    AlertStep,
+    Channel,
+    DeliveryStatus,
+    LeaderLease,
+    Mute,
+    Rule,
+)
 from noonbell.model.attempt import Settlement, SettleResult
+from noonbell.model.bulk import BulkAdvance, BulkBatch, BulkLease, BulkOperation, NewBulk
 from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
 from noonbell.model.event import Callback, Position
 from noonbell.model.request import (
@@ -21,6 +32,7 @@ from noonbell.model.request import (
     HeartbeatAnswer,
     IncomingCallback,
     JoinsSwept,
+    KeptReason,
     NewTask,
     PastRun,
     PastRunOutcome,
@@ -28,6 +40,7 @@ from noonbell.model.request import (
     Promoted,
     Publication,
     PublishResult,
+    ResumedTasks,
     TaskChange,
     TaskEdit,
     UnservedTask,
@@ -117,6 +130,14 @@ class Transitions(Protocol):
 
         Unknown and deleted tasks, those in ERROR, and those that have the status already, stay as they are and are not
         in the answer.
+        """
+
+    async def resume_due(self, limit: int, sign: Sign = unsigned) -> ResumedTasks:
+        """Enable up to `limit` tasks whose pause ends by itself and has ended, each as `change_task` does it; those that were enabled.
+
+        Each from the end of its pause on, however late this comes: a slot at the end is not left out, and what is late by now the
+        misfire policy decides about. One event, and one entry of the audit log in the same transaction, for each, through any number
+        of nodes. A pause that was ended or changed meanwhile is left as it is. The work grows with the pauses that end.
         """
 
     async def delete_task(
@@ -269,7 +290,7 @@ class Transitions(Protocol):
     async def expire(self, limit: int) -> ExpiredSkips:
         """Up to `limit` runs that no worker had claimed by their `expires_at` end as SKIPPED, `expired`, the oldest first.
 
-        From SCHEDULED, due or not, behind whatever limit or pause; what follows a run that ends follows these as well. No claim
+        From SCHEDULED, due or not, behind any limit or pause; what follows a run that ends follows these as well. No claim
         gives out a run from its `expires_at` on, whether it has been ended yet or not. A run that was claimed once never
         expires. The work grows with what has expired.
         """
@@ -383,6 +404,9 @@ class Transitions(Protocol):
     async def remove_worker(self, worker_id: str, incarnation: str) -> None:
         """A worker says goodbye. Another incarnation's row is left alone."""
 
+    async def forget_worker(self, worker_id: str) -> None:
+        """Remove a lost worker. InvalidState: it is alive, or holds runs whose leases have not run out. NotFound."""
+
     async def attend(self, worker_ids: Sequence[str], incarnation: str) -> dict[str, Attendance]:
         """These workers wait for runs and are alive; what an operator wants of each. One write for all of them.
 
@@ -418,6 +442,33 @@ class Transitions(Protocol):
     async def resume_installation(self, *, by: str | None = None) -> InstallationPause | None:
         """The pause that this call has ended, with the event `installation.resumed`; None if none stood."""
 
+    # Bulk operations
+
+    async def start_bulk(self, new: NewBulk) -> BulkOperation:
+        """One more operation for the nodes to carry out; the event is `bulk.started`."""
+
+    async def take_bulk(self, holder: str, seconds: float) -> BulkLease | None:
+        """Lease an operation that is under way and that no other holder has, the one that has waited longest; None: there is none.
+
+        Its token is higher than that of every lease of it before, and those have no effect from then on.
+        """
+
+    async def advance_bulk(self, lease: BulkLease, batch: BulkBatch, seconds: float) -> BulkAdvance | None:
+        """Carry a batch out, move the operation on and add to its counts, all in one transaction; the lease lasts `seconds` more.
+
+        None, and nothing is written: the lease was lost, or the operation has ended. A batch without a `next` ends the operation as
+        DONE, with the event `bulk.ended`; others have `bulk.advanced`. What cannot be changed is skipped with its reason.
+        """
+
+    async def fail_bulk(self, lease: BulkLease, error: str) -> BulkOperation | None:
+        """End the operation as FAILED; what its batches have done stays. None, and nothing is written: the lease was lost, or it has ended."""
+
+    async def cancel_bulk(self, operation_id: int, *, by: str | None = None) -> BulkOperation | None:
+        """End it as CANCELED: no batch is carried out any more, and what was done stays. One that has ended stays as it is. None: there is none."""
+
+    async def leave_bulk(self, holder: str) -> None:
+        """Let other holders take the operations of this one at once."""
+
     # Alerts
 
     async def put_alert_rule(self, rule: Rule) -> Rule:
@@ -431,6 +482,23 @@ class Transitions(Protocol):
 
     async def remove_alert_channel(self, name: str) -> bool:
         """With what waits to be sent there; the log of what was sent stays. False if there was none."""
+
+    async def add_alert_mute(self, mute: Mute) -> Mute:
+        """With its id, and the moment at which it was made."""
+
+    async def remove_alert_mute(self, id_: int) -> bool:
+        """False if there was none."""
+
+    async def forget_mutes(self) -> int:
+        """Remove those that have ended; how many."""
+
+    async def acknowledge_alert(
+        self, rule: str, subject: str, *, by: str | None = None, note: str = ""
+    ) -> Acknowledgement | None:
+        """In place of an earlier one. None, and nothing written, if no such alert is open. It goes with the alert."""
+
+    async def withdraw_acknowledgement(self, rule: str, subject: str) -> bool:
+        """False if there was none."""
 
     async def take_duty(self, name: str, holder: str, seconds: float) -> LeaderLease | None:
         """The lease of this name is the holder's for `seconds`; None while another has it.
@@ -580,7 +648,7 @@ class Transitions(Protocol):
         """Write final runs of another system into history; what became of each, in their order.
 
         In one transaction: all that are not there yet, or none. The same runs again are KNOWN, and nothing is written. They
-        belong to no slot, wait for no worker, and are told to no listener; the figures have them.
+        belong to no slot, wait for no worker, and make no event; the figures have them.
         """
 
     async def clean(
@@ -597,9 +665,12 @@ class Transitions(Protocol):
         """Remove up to `limit` final runs that ended before, with all that belongs to them; how many it was.
 
         Of one task, of one queue or of some statuses alone, where that is said. Never a run that is not final. With
-        `keep`, the newest `keep` runs of each task stay. What it removes of the runs of slots is counted (`cleaned`).
-        The tasks `besides` are passed over.
+        `keep`, the newest `keep` runs of each task stay, or those of the queue where one is named. What it removes of the
+        runs of slots is counted (`cleaned`). The tasks `besides` are passed over.
         """
+
+    async def clean_runs(self, run_ids: Sequence[RunId]) -> dict[RunId, KeptReason]:
+        """Remove these runs as `clean` does, in one transaction; those that are not removed, each with the reason."""
 
     async def clean_rest(
         self, before: Instant, limit: int, *, task_id: TaskId | None = None, besides: Sequence[TaskId] = ()
@@ -607,8 +678,24 @@ class Transitions(Protocol):
         """Remove what belongs to no run and is older, up to `limit` of each kind; how many it was.
 
         Ranges of dropped slots that ended before (they stay counted in `cleaned`), but those of the tasks `besides`;
-        tasks deleted before that have no run left; workers that were last heard of before; outages and pauses that were
-        over before; what is kept of rate limits that it weighs on no longer. With `task_id`: the ranges of that task, and nothing else.
+        tasks deleted before that have no run left; workers that were last heard of before; outages, pauses and bulk operations that
+        were over before; what is kept of rate limits that it weighs on no longer. With `task_id`: the ranges of that task, and nothing else.
+        """
+
+    async def drop_history(self, before: Instant) -> int:
+        """Drop stretches of history all of whose runs ended before, where the store keeps it in stretches; how many runs went.
+
+        A stretch stays while it has a run that is not final, or one of whose family another stretch has runs. What goes of the
+        runs of slots is counted (`cleaned`).
+        """
+
+    async def history_cut(self, before: Instant) -> Instant:
+        """Up to when `clean` is to remove runs one by one, of those that ended before: the others go with their stretch, soon."""
+
+    async def tend_history(self, seconds: float, events_seconds: float) -> bool:
+        """Make stretches of history ahead, and bring a store into them that has none, where the database can; whether there was something to do.
+
+        Runs are kept for `seconds`, events for `events_seconds`.
         """
 
     async def forget_events(self, before: Instant, limit: int) -> int:
@@ -622,6 +709,15 @@ class Transitions(Protocol):
 
     async def forget_rollups(self, limit: int) -> int:
         """Remove sums of minutes, hours and days that are older than such sums are kept, up to `limit` of each; how many."""
+
+    async def sample_queues(self) -> float:
+        """Write down how many runs wait in each queue, once for each minute of the store's clock, however many nodes call it.
+
+        Answers with the seconds that are left of the minute.
+        """
+
+    async def forget_queue_depths(self, limit: int) -> int:
+        """Remove samples of queues that are older than sums of the same length are kept, about `limit` of each; how many."""
 
     async def order_rebuild(self, since: Instant | None, until: Instant | None) -> RebuildState:
         """Count whole days again from history: these, or all from which nothing was removed. `rebuild_rollups` does it."""

@@ -11,9 +11,11 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
 from noonbell.ports import Store, Wakeup
 from noonbell.service.account import Slots
+from noonbell.service.bulk_operations import BatchReader, Bulk, BulkLoop
 from noonbell.service.calendars import Calendars, FetchFile
 from noonbell.service.callbacks import Callbacks
 from noonbell.service.calls import Calls
+from noonbell.service.cleaning import Cleanings
 from noonbell.service.explain import Explain
 from noonbell.service.history import HistoryImport
 from noonbell.service.pauses import Pauses
@@ -25,6 +27,7 @@ from noonbell.service.service_levels import ServiceLevels
 from noonbell.service.stats import Stats
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
+from noonbell.service.time_series import TimeSeries
 from noonbell.service.timeline import Timelines
 from noonbell.service.workers import WorkerProtocol, Workers
 
@@ -44,12 +47,17 @@ class Services:
     previews: Previews
     stats: Stats
     levels: ServiceLevels
+    series: TimeSeries
     timelines: Timelines
     explain: Explain
     slots: Slots
     workers: Workers
     queues: Queues
+    cleanings: Cleanings
     pauses: Pauses
+    bulk: Bulk
+    bulk_loop: BulkLoop
+    """Not started."""
     calendars: Calendars
     backfills: Backfills
     history: HistoryImport
@@ -85,12 +93,16 @@ def build(
         history=HistoryImport(store, tasks),
         stats=Stats(store),
         levels=ServiceLevels(store),
+        series=TimeSeries(store),
         timelines=Timelines(store),
         explain=Explain(store),
         slots=Slots(store),
         workers=Workers(store, wakeup),
         queues=Queues(store, wakeup, runs),
+        cleanings=Cleanings(store),
         pauses=Pauses(store, wakeup),
+        bulk=Bulk(store, wakeup),
+        bulk_loop=BulkLoop(store, wakeup, cache, BatchReader(store, runs, tasks)),
         calendars=Calendars(store, wakeup, fetch, rules.address_problem),
         backfills=Backfills(store, wakeup, tasks),
         protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),

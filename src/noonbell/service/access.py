@@ -176,7 +176,7 @@ class Access:
         return token, secret
 
     async def signed_in(self, name: str, role: Role, seconds: float) -> Token:
-        """The token of a person that another system vouches for; nobody has its secret. It ends after `seconds` at most.
+        """The token of a person that another system vouches for. Its secret is thrown away. It ends after `seconds` at most.
 
         While one of the same role is good for half of that at least, it is used again: other sessions of the person go on.
         """
@@ -224,7 +224,7 @@ class Access:
         self._throttle.check(peer)
 
     def guessed(self, peer: str) -> None:
-        """A peer came with something that signs nobody in."""
+        """A peer came with a token or password that is not valid."""
         self._throttle.failed(peer)
 
     def count(self, token: Token) -> None:

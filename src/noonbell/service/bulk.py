@@ -1,31 +1,28 @@
-"""Bulk changes in steps: one page of what a filter finds, changed, with what became of each; and where to go on.
+"""What is done with a handful of tasks or runs in one answer: those that are ticked on a page, each with what became of it.
 
-The caller keeps the place and comes again until there is none, so a change of many thousands can be watched and stopped,
-needs no row of its own, and goes on at any node. Steps follow the ids: what a step makes or changes is not found again.
+All that a filter finds is changed by a bulk operation (`service.bulk_operations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from noonbell.errors import ConcurrencyLimit, InvalidState, NotFound
-from noonbell.model.request import PublishOutcome, RunQuery, TaskQuery
+from noonbell.fields import meta, plain
+from noonbell.model.request import PublishOutcome, RunQuery
 from noonbell.model.run import Run, RunStatus
 from noonbell.model.task import Task, TaskStatus
-from noonbell.service.filters import cursor_at, from_the_top
 from noonbell.service.queues import DEAD
 from noonbell.service.runs import cancelable, retryable
-from noonbell.service.tasks import Removal
 
 if TYPE_CHECKING:
     from noonbell.service import Services
 
-SIZE: Final = 200
-TASK_ACTS: Final = ("enable", "disable", "trigger", "delete")
+TASK_ACTS: Final = ("enable", "disable", "trigger", "delete", "change")
 RUN_ACTS: Final = ("retry", "redrive", "cancel")
 
 
@@ -36,7 +33,30 @@ class Left:
     id: int
     name: str
     why: str
-    """`already`, `error`, `limit`, `gone`, `refused`, `exists`, `final`."""
+    """`already`, `error`, `limit`, `gone`, `refused`, `exists`, `final`, `managed`, `unfit`, `going`, `part`, `active_parts`."""
+
+
+class TasksChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to become of many tasks; what is not named stays as each task has it."""
+
+    noun: ClassVar[str] = "a change of tasks"
+
+    labels: Annotated[dict[str, str], meta("Beside those that a task has; an empty value takes the label away.")] = {}
+    queue: Annotated[str | None, meta("Where their next runs wait.", min_length=1, max_length=255)] = None
+    timeout_seconds: Annotated[float | None, meta("Of an attempt.", ge=0.001)] = None
+    max_retries: Annotated[int | None, meta("Attempts after the first.", ge=0)] = None
+    jitter_seconds: Annotated[int | None, meta("Each slot starts up to so many seconds later.", ge=0)] = None
+
+    def of(self, task: Task) -> dict[str, Any]:
+        """The fields of a partial change of that task."""
+        names = ("queue", "timeout_seconds", "jitter_seconds")
+        given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.labels:
+            given["labels"] = {name: value for name, value in {**task.spec.labels, **self.labels}.items() if value}
+        if self.max_retries is not None:
+            retry = {} if task.spec.retry_policy is None else plain(task.spec.retry_policy)
+            given["retry_policy"] = {**retry, "max_retries": self.max_retries}
+        return given
 
 
 @dataclass(slots=True)
@@ -44,30 +64,15 @@ class BulkStep:
     done: list[tuple[int, str]] = field(default_factory=list)
     """Id and name of each that was changed."""
     left: list[Left] = field(default_factory=list)
-    next: str | None = None
-    """Where to go on; None when there is nothing more."""
-
-
-async def tasks_step(
-    services: Services, act: str, query: TaskQuery, place: str | None, *, by: str | None = None, size: int = SIZE
-) -> BulkStep:
-    cursor = place or cursor_at("id", 0, 0)
-    wanted = msgspec.structs.replace(query, sort="id", page=1, page_size=size, cursor=cursor)
-    page = await services.store.tasks(wanted)
-    step = await change_tasks(services, act, page.items, by=by)
-    step.next = page.next_cursor
-    return step
 
 
 async def change_tasks(services: Services, act: str, tasks: Sequence[Task], *, by: str | None = None) -> BulkStep:
+    """Enable, disable or trigger these."""
     if act in ("enable", "disable"):
         return await _turn(services, TaskStatus.ENABLED if act == "enable" else TaskStatus.DISABLED, tasks, by)
-    if act == "delete" and await _delete_together(services, tasks, by):
-        return BulkStep(done=[(task.id, task.name) for task in tasks])
     step = BulkStep()
     for task in tasks:
-        why = await (_delete if act == "delete" else _trigger)(services, task, by)
-        if why:
+        if why := await _trigger(services, task):
             step.left.append(Left(task.id, task.name, why))
         else:
             step.done.append((task.id, task.name))
@@ -87,29 +92,7 @@ async def _turn(services: Services, status: TaskStatus, tasks: Sequence[Task], b
     return step
 
 
-async def _delete_together(services: Services, tasks: Sequence[Task], by: str | None) -> bool:
-    """In one transaction. False: one of them is gone or cannot be deleted, and none was."""
-    if not tasks:
-        return True
-    try:
-        await services.tasks.delete_many([{"id": task.id} for task in tasks], by=by)
-    except (NotFound, InvalidState):
-        return False
-    return True
-
-
-async def _delete(services: Services, task: Task, by: str | None) -> str:
-    try:
-        await services.tasks.delete(task.id, Removal(), by=by)
-    except NotFound:
-        return "gone"
-    except InvalidState:
-        return "refused"
-    return ""
-
-
-async def _trigger(services: Services, task: Task, by: str | None) -> str:
-    del by  # the audit log has it
+async def _trigger(services: Services, task: Task) -> str:
     try:
         await services.publishing.trigger(task.id, {})
     except NotFound:
@@ -119,20 +102,6 @@ async def _trigger(services: Services, task: Task, by: str | None) -> str:
     except ConcurrencyLimit:
         return "limit"
     return ""
-
-
-async def runs_step(
-    services: Services, act: str, query: RunQuery, place: str | None, *, by: str | None = None, size: int = SIZE
-) -> BulkStep:
-    statuses = statuses_of(act, query)
-    if not statuses:
-        return BulkStep()
-    cursor = place or from_the_top("-id")
-    wanted = msgspec.structs.replace(query, status=statuses, sort="-id", page=1, page_size=size, cursor=cursor)
-    page = await services.store.runs(wanted)
-    step = await change_runs(services, act, page.items, by=by)
-    step.next = page.next_cursor
-    return step
 
 
 def statuses_of(act: str, query: RunQuery) -> tuple[RunStatus, ...]:

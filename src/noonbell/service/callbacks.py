@@ -6,7 +6,6 @@ forged ones must fill neither a table nor a log.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
 
+from noonbell.clock import read_monotonic
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
@@ -191,7 +191,7 @@ MOST_PEERS: Final = 10_000
 
 
 class UnknownCallbacks:
-    def __init__(self, most: int = 60, seconds: float = 60.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int = 60, seconds: float = 60.0, monotonic: Callable[[], float] = read_monotonic) -> None:
         """`most` forged callbacks in `seconds` are answered as what they are; the rest of them with RATE_LIMITED."""
         self._most, self._seconds, self._monotonic = most, seconds, monotonic
         self._seen: dict[str, tuple[float, int]] = {}

@@ -22,9 +22,9 @@ from zoneinfo import TZPATH
 from noonbell import sealing
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import SettingsError
-from noonbell.fields import counted
+from noonbell.fields import counted, shortened
 from noonbell.model.account import InstallationPause
-from noonbell.model.alert import OverdueTask
+from noonbell.model.alert import Channel, OverdueTask, Rule
 from noonbell.model.calendar import Calendar
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
@@ -34,7 +34,6 @@ from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.model.worker import PART_OF, SERVE, Lack, Queue, WorkerInfo, WorkerState, is_scheduler_alive
 from noonbell.policy.workers import takes_runs
 from noonbell.ports import Store
-from noonbell.service.extras import how_to_install
 from noonbell.service.filters import every, from_the_top
 from noonbell.service.queues import DEAD
 from noonbell.service.task_files import is_read_otherwise
@@ -54,13 +53,15 @@ _MOST_NAMED: Final = 20
 _DAY: Final = 86_400 * SECOND
 _FAILURES_READ: Final = 200
 _WATCHED: Final = (TaskStatus.ENABLED, TaskStatus.COMPLETED)
-"""Of tasks in these, a failure is told: one that somebody disabled is known to be in trouble."""
+"""Of tasks in these, failures are reported: a disabled one is known to be in trouble."""
 _RUNS_READ: Final = 20
 """The newest runs of a task that are read to find the last one that has ended."""
 
 
 class CheckStatus(enum.StrEnum):
     WELL = "well"
+    NOTE = "note"
+    """Nothing is wrong; there is something that one may want to do."""
     CARE = "care"
     """Works, but is worth a look."""
     ILL = "ill"
@@ -106,6 +107,8 @@ class InspectedStore(Protocol):
     async def runs(self, query: RunQuery) -> Page[Run]: ...
     async def calendars(self, limit: int = 1_000) -> list[Calendar]: ...
     async def subscriptions(self) -> list[HeldSubscription]: ...
+    async def alert_rules(self) -> list[Rule]: ...
+    async def alert_channels(self) -> list[Channel]: ...
     async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]: ...
 
 
@@ -129,6 +132,8 @@ async def look_at_store(
     async for found in _calendars(store):
         yield found
     for found in _subscriptions(await store.subscriptions(), missed=sizes):
+        yield found
+    for found in await _rules(store):
         yield found
     if sizes:
         yield await _tasks(store)
@@ -158,6 +163,18 @@ def _subscriptions(subscriptions: Sequence[HeldSubscription], *, missed: bool) -
         if missed and state.missed:
             found.append(finding("subscriptions", CheckStatus.CARE, "subscription_missed", name=name, n=state.missed))
     return found
+
+
+async def _rules(store: InspectedStore) -> list[Finding]:
+    """Rules that name channels of which none is there and enabled. Their alerts are seen on the dashboard alone."""
+    rules = [rule for rule in await store.alert_rules() if rule.enabled and rule.channels]
+    if not rules:
+        return []
+    open_ = {channel.name for channel in await store.alert_channels() if channel.enabled}
+    silent = [rule.name for rule in rules if open_.isdisjoint(rule.channels)]
+    return (
+        [finding("alerts", CheckStatus.CARE, "rules_silent", n=len(silent), names=shortened(silent))] if silent else []
+    )
 
 
 async def _clock(store: InspectedStore, clock: Callable[[], int]) -> Finding:
@@ -202,11 +219,11 @@ async def _workers(store: InspectedStore) -> Finding:
     lost = [worker.id for worker in workers if worker.state is WorkerState.LOST]
     if lost:
         return finding(
-            "workers", CheckStatus.CARE, "workers_lost", n=len(lost), all=len(workers), names=", ".join(lost[:3])
+            "workers", CheckStatus.CARE, "workers_lost", n=len(lost), all=len(workers), names=shortened(lost)
         )
     drained = [one.id for one in workers if one.state is WorkerState.DRAINING and one.meta.get(PART_OF) == SERVE]
     if drained:
-        names = ", ".join(drained[:3])
+        names = shortened(drained)
         return finding("workers", CheckStatus.CARE, "workers_drained", n=len(drained), all=len(workers), names=names)
     return finding("workers", CheckStatus.WELL, "workers_well", n=len(workers))
 
@@ -216,7 +233,7 @@ async def _commands(store: InspectedStore) -> AsyncIterator[Finding]:
     allow = [worker.id for worker in await store.workers() if COMMAND_TYPE in (worker.job_types or ())]
     if allow:
         yield finding(
-            "commands", CheckStatus.WELL, "commands_allowed", n=len(allow), names=", ".join(allow[:_MOST_ALONE])
+            "commands", CheckStatus.WELL, "commands_allowed", n=len(allow), names=shortened(allow, _MOST_ALONE)
         )
 
 
@@ -226,7 +243,7 @@ async def _unserved(store: InspectedStore) -> AsyncIterator[Finding]:
     for queue in alone[:_MOST_ALONE]:
         kind = OWN_QUEUES.get(queue.name)
         if kind is not None and kind.extra is not None:
-            facts = {"name": queue.name, "n": queue.waiting, "kind": kind.name, "install": how_to_install(kind)}
+            facts = {"name": queue.name, "n": queue.waiting, "kind": kind.name, "install": kind.how_to_install}
             yield finding("service", CheckStatus.ILL, "queue_clientless", **facts)
             continue
         yield finding("service", CheckStatus.ILL, "queue_unserved", name=queue.name, n=queue.waiting)
@@ -249,7 +266,7 @@ def _lacking(stranded: Sequence[UnclaimableRuns]) -> list[Finding]:
 def _lacks(queue: str, lack: Lack, waiting: Sequence[UnclaimableRuns]) -> Finding:
     if lack is Lack.JOB_TYPE and all(one.job_type == COMMAND_TYPE for one in waiting):
         return finding("service", CheckStatus.ILL, "lacks_commands", name=queue, n=sum(one.count for one in waiting))
-    types = _named([f"{one.job_type or 'HTTP'} ({one.count})" for one in waiting])
+    types = shortened([f"{one.job_type or 'HTTP'} ({one.count})" for one in waiting])
     return finding("service", CheckStatus.ILL, f"lacks_{lack}", name=queue, types=types)
 
 
@@ -278,11 +295,11 @@ async def look_at_dialects(store: Store, settings: Settings) -> AsyncIterator[Fi
     if otherwise:
         says = f"{counted(len(otherwise), 'cron task is', 'cron tasks are')} in another dialect than scheduler.cron_dialect, which would read them otherwise"
         way = f"set scheduler.cron_dialect to theirs; or, if it was meant: noonbell task edit NAME --set cron_dialect={default}"
-        yield Finding("dialects", CheckStatus.CARE, f"{says}: {_named(otherwise)}", way)
+        yield Finding("dialects", CheckStatus.CARE, f"{says}: {shortened(otherwise)}", way)
     if jobs:
-        says = f"{counted(len(jobs), 'cron task is', 'cron tasks are')} in a dialect that is not quartz, as which /api/jobs reads new ones: {_named(jobs)}"
+        says = f"{counted(len(jobs), 'cron task is', 'cron tasks are')} in a dialect that is not quartz, as which /api/jobs reads new ones: {shortened(jobs)}"
         yield Finding(
-            "dialects", CheckStatus.WELL, says, "if quartz was meant: noonbell task edit NAME --set cron_dialect=quartz"
+            "dialects", CheckStatus.NOTE, says, "if quartz was meant: noonbell task edit NAME --set cron_dialect=quartz"
         )
     if not otherwise and not jobs:
         yield Finding("dialects", CheckStatus.WELL, f"every cron task fires as {default} cron would")
@@ -293,10 +310,6 @@ def _is_like_a_job(task: Task) -> bool:
     spec = task.spec
     fields = str((spec.schedule or {}).get("source") or (spec.schedule or {})["expr"]).split()
     return spec.exec_type is ExecType.JOB and not spec.managed_by.startswith("code:") and len(fields) > 5
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
 
 
 async def _tasks(store: InspectedStore) -> Finding:
@@ -320,7 +333,7 @@ async def _tasks(store: InspectedStore) -> Finding:
         return finding("tasks", CheckStatus.CARE, "tasks_well_lately", read=_FAILURES_READ)
     facts = {
         "n": len(failing) + (unplanned.total or 0),
-        "names": _named(names),
+        "names": shortened(names),
         "read": _FAILURES_READ,
         "explain": f"run explain {failing[0][1]}" if failing else f"task explain {shlex.quote(names[0])}",
         "statuses": " ".join(f"--status {status.lower()}" for status in DEAD),
@@ -372,7 +385,7 @@ def _audit_log(settings: Settings, *, exposed: bool) -> Finding:
     except SettingsError as error:
         return Finding("audit log", CheckStatus.ILL, error.message)
     if key is None:
-        return finding("audit log", CheckStatus.CARE if exposed else CheckStatus.WELL, "audit_open")
+        return finding("audit log", CheckStatus.CARE if exposed else CheckStatus.NOTE, "audit_open")
     return finding("audit log", CheckStatus.WELL, "audit_signed", key=key)
 
 

@@ -59,6 +59,10 @@ def run_id(text: str) -> RunId:
     return RunId(_number(text, "a run", ""))
 
 
+def operation_id(text: str) -> int:
+    return _number(text, "a bulk operation", "")
+
+
 def _number(text: str, what: str, other: str) -> int:
     if _ID.fullmatch(text) is None or not 0 < int(text) < _LARGEST:
         raise InvalidId(f"{text[:60]!r} is not the id of {what}; expected a number{other}")
@@ -68,6 +72,8 @@ def _number(text: str, what: str, other: str) -> int:
 LARGEST_PAGE: Final = 1_000
 LOOKED_AT: Final = 50_000
 """Runs that are looked at for one page of them, at most."""
+SEARCHED: Final = 20_000
+"""The same where each of them is searched for a text."""
 COUNTED: Final = 10_000
 """How far runs are counted: who wants more of a list than that goes by cursor."""
 
@@ -150,6 +156,14 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[Word | None, meta("A part of the task's name or of the error message.", examples=["timeout"])] = (
         None
     )
+    search: Annotated[
+        Word | None,
+        meta(
+            "A part of the run's key, payload, result, log or error message, or of the task's name.",
+            max_length=255,
+            examples=["ACME-4711"],
+        ),
+    ] = None
     parent_id: Annotated[
         int | None, meta("The parts of this fan-out, the steps of this flow, or what it spawned.", ge=1, le=2**53 - 1)
     ] = None
@@ -230,12 +244,13 @@ async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: Ta
         origin=found.origin,
         label=_label(found.label),
         text=found.text,
+        search=found.search,
         since=found.since,
         until=found.until,
         parent_id=None if found.parent_id is None else RunId(found.parent_id),
         step_id=found.step,
         scope=scope.current(),
-        look=LOOKED_AT,
+        look=LOOKED_AT if found.search is None else SEARCHED,
         count_to=COUNTED,
         **(_paging(found, at) if isinstance(found, RunList) else {}),
     )
@@ -254,8 +269,8 @@ def check_bulk(given: Mapping[str, Any], *, everything: bool, what: str) -> None
 
 
 def from_the_top(sort: str) -> str:
-    """The cursor before everything, of an order that falls (`-id`): the first page, without counting what follows."""
-    return cursor_at(sort, 2**62)
+    """The cursor before everything, of an order by id (`-id` or `id`): the first page, without counting what follows."""
+    return cursor_at(sort, 2**62) if sort.startswith("-") else cursor_at(sort, 0, 0)
 
 
 def cursor_at(sort: str, value: int, id_: int = 2**62) -> str:
@@ -295,7 +310,7 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscription", "calendar")
+KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscription", "calendar", "bulk")
 """The first words of all types."""
 
 _TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")

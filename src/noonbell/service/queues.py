@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import Instant, read_monotonic
 from noonbell.errors import InvalidId
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
@@ -27,14 +26,9 @@ from noonbell.service.runs import Runs, RunsCanceled, RunsRetried
 DEAD: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
 """Finally failed: no further attempt is made."""
 
-MOST_CLEANED: Final = 10_000
-"""Runs that one call removes, at most."""
-
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
-_BATCH: Final = 500
 _LONG_LOOK: Final = 0.05
 """Seconds."""
-_LONGEST_AGE: Final = 3_153_600_000.0
 
 
 class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,32 +63,6 @@ class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
 AllQueues = list_of("Queues", ShownQueue)
 
 
-class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
-    """Which final runs are removed: those that ended longer ago than this."""
-
-    component: ClassVar[str] = "CleanWrite"
-    noun: ClassVar[str] = "a cleaning"
-    example: ClassVar[dict[str, Any]] = {"older_than_days": 30}
-
-    older_than_days: Annotated[float | None, meta("This or `older_than_seconds`.", ge=0, le=_LONGEST_AGE / 86_400)] = (
-        None
-    )
-    older_than_seconds: Annotated[float | None, meta("This or `older_than_days`.", ge=0, le=_LONGEST_AGE)] = None
-    status: Annotated[
-        tuple[
-            Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"], ...
-        ],
-        meta("Only these; none: all of them.", is_one=True),
-    ] = ()
-
-
-class QueueCleaned(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "Cleaned"
-
-    removed: Annotated[int, meta(examples=[1200])]
-    more: Annotated[bool, meta("There are others: call again.")] = False
-
-
 class DeadRunFilter(RunFilter, frozen=True, kw_only=True):
     """As for all runs; the queue is named by the path."""
 
@@ -118,7 +86,7 @@ class Redriving(msgspec.Struct, frozen=True, kw_only=True):
 
 class Queues:
     def __init__(
-        self, store: Store, wakeup: Wakeup, runs: Runs, *, monotonic: Callable[[], float] = time.monotonic
+        self, store: Store, wakeup: Wakeup, runs: Runs, *, monotonic: Callable[[], float] = read_monotonic
     ) -> None:
         self._store, self._wakeup, self._runs = store, wakeup, runs
         self._monotonic = monotonic
@@ -191,25 +159,6 @@ class Queues:
     async def drain(self, name: str, *, by: str | None = None) -> RunsCanceled:
         """Cancel what waits, delayed runs and retries included; what executes goes on."""
         return await self._runs.cancel_where(RunQuery(queue=checked_name(name), status=_WAITING), by=by)
-
-    async def clean(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove final runs that ended longer ago than that: `removed`, and `more` if the limit cut it short."""
-        name = checked_name(name)
-        problems = Problems()
-        asked = read_into(Cleaning, given, ReadContext(problems))
-        if (asked.older_than_days is None) == (asked.older_than_seconds is None):
-            what = "expected this or older_than_days, one of the two: how long ago they ended"
-            problems.add("older_than_seconds", what)
-        problems.finish()
-        seconds = asked.older_than_seconds or (asked.older_than_days or 0) * 86_400
-        before = Instant(await self._store.now() - round(seconds * SECOND))
-        removed = 0
-        while removed < MOST_CLEANED:
-            gone = await self._store.clean(before, _BATCH, queue=name, status=tuple(map(RunStatus, asked.status)))
-            removed += gone
-            if gone < _BATCH:
-                return {"removed": removed, "more": False}
-        return {"removed": removed, "more": True}
 
     def dead(self, name: str, query: RunQuery) -> RunQuery:
         """The query for the runs of a queue that failed for good."""

@@ -83,6 +83,7 @@ class Retention:
         now = await self._store.now()
         cleaning = _Cleaning(self._store, now, between)
         own = {task.id: keep.for_task(task.spec.meta) async for task in self._tasks(_PREFIX)}
+        await cleaning.drop(max([keep.days, *(each.days for each in own.values())]))
         await cleaning.remove(keep.days, besides=tuple(own))
         for task_id, its_own in own.items():
             await cleaning.remove(its_own.days, task_id=task_id)
@@ -107,9 +108,14 @@ class _Cleaning:
         self._store, self._now, self._between = store, now, between
         self.removed = 0
 
+    async def drop(self, days: int) -> None:
+        """Stretches of history that are older than every retention."""
+        if gone := await self._store.drop_history(Instant(self._now - days * DAY)):
+            await self._count(gone)
+
     async def remove(self, days: int, *, task_id: TaskId | None = None, besides: tuple[TaskId, ...] = ()) -> None:
         """Final runs that ended that many days ago, or earlier."""
-        before = Instant(self._now - days * DAY)
+        before = await self._store.history_cut(Instant(self._now - days * DAY))
         while count := await self._store.clean(before, BATCH, task_id=task_id, besides=besides):
             await self._count(count)
 

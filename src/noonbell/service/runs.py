@@ -5,7 +5,7 @@ Answers show times as RFC 3339 and secrets masked; callback tokens are not shown
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Final
 
@@ -37,6 +37,7 @@ from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.service.calls import ShownCall
 from noonbell.service.filters import PageNumbers, RunFilter, from_the_top
 from noonbell.service.secrets import masked
+from noonbell.service.workers import Level, from_level
 
 BULK_LIMIT: Final = 10_000
 """Runs that one bulk change touches, at most."""
@@ -147,6 +148,8 @@ class LogLines(msgspec.Struct, frozen=True):
 class LogList(msgspec.Struct, frozen=True):
     after: Annotated[int, meta("Lines after this one: `next_after` of the answer before.", ge=0, le=2**53 - 1)] = 0
     limit: Annotated[int, meta("How many, at most.", ge=1, le=10_000)] = 1_000
+    level: Annotated[Level | None, meta("Only lines of this level and above.", examples=["warning"])] = None
+    search: Annotated[str | None, meta("Only lines that have this text in them.", min_length=1, max_length=255)] = None
 
 
 class Runs:
@@ -193,9 +196,10 @@ class Runs:
         more = len(found) == limit and await self._store.attempts(run_id, found[-1].attempt, 1)
         return found, found[-1].attempt if more else None
 
-    async def log(self, run_id: RunId, after: int = 0, limit: int = 1_000) -> list[LogLine]:
+    async def log(self, run_id: RunId, asked: LogList) -> list[LogLine]:
         await self.get(run_id)
-        return await self._store.log_lines(run_id, after, limit)
+        levels = () if asked.level is None else from_level(asked.level)
+        return await self._store.log_lines(run_id, asked.after, asked.limit, levels=levels, text=asked.search)
 
     async def cancel(self, run_id: RunId, *, by: str | None = None, reason: str = "") -> Canceled:
         """With the true status: a run that is final stays as it is."""
@@ -259,32 +263,34 @@ class Runs:
         self, runs: list[Run], *, once: bool, from_step: str | None = None
     ) -> dict[RunId, PublishResult]:
         """By the run that it repeats, but for those that are gone. `once`: what was run again so before is not again."""
+        wanted = await self.again(runs, once=once, from_step=from_step)
+        published = await publish(self._store, self._wakeup, list(wanted.values()), self._cache)
+        return dict(zip(wanted, published, strict=True))
+
+    async def again(
+        self, runs: Sequence[Run], *, once: bool = False, from_step: str | None = None
+    ) -> dict[RunId, Publication]:
+        """What to publish for each of these to be run again, but for those that are gone. Nothing is written."""
         inputs = await self._store.inputs([run.id for run in runs])
         flows = await self._flows(runs)
-        published = await publish(
-            self._store,
-            self._wakeup,
-            [
-                Publication(
-                    task_id=run.task_id,
-                    origin=Origin.RETRY,
-                    payload=inputs[run.id].payload,
-                    overrides=_again_with_key(run, from_step, inputs[run.id].overrides)
-                    if run.task_id in flows
-                    else inputs[run.id].overrides,
-                    priority=run.priority,
-                    scheduled_time=run.scheduled_time,
-                    retry_of_run_id=run.id,
-                    key=f"redrive:{run.id}" if once else None,
-                )
-                for run in runs
-                if run.id in inputs
-            ],
-            self._cache,
-        )
-        return dict(zip((run.id for run in runs if run.id in inputs), published, strict=True))
+        return {
+            run.id: Publication(
+                task_id=run.task_id,
+                origin=Origin.RETRY,
+                payload=inputs[run.id].payload,
+                overrides=_again_with_key(run, from_step, inputs[run.id].overrides)
+                if run.task_id in flows
+                else inputs[run.id].overrides,
+                priority=run.priority,
+                scheduled_time=run.scheduled_time,
+                retry_of_run_id=run.id,
+                key=f"redrive:{run.id}" if once else None,
+            )
+            for run in runs
+            if run.id in inputs
+        }
 
-    async def _flows(self, runs: list[Run]) -> set[TaskId]:
+    async def _flows(self, runs: Sequence[Run]) -> set[TaskId]:
         """Those of their tasks that are flows."""
         tasks = await self._store.tasks_by_id(sorted({run.task_id for run in runs}))
         return {task.id for task in tasks if task.spec.steps}

@@ -1,6 +1,6 @@
 """The scope of the token that the request under way came with: which tasks, runs and queues it may see and change.
 
-The API's guard sets it before an endpoint runs, and looks up the task, run or queue that the address names. What a body names
+The API's guard, and that of the dashboard, set it before an endpoint or a page runs, and look up the task, run or queue that the address names. What a body names
 is checked here, by the services; lists get it with their query, and the store leaves out what it does not hold. Code that
 serves no request, and requests without such a token, have none and are not limited.
 
@@ -9,6 +9,7 @@ What is outside is not there: NotFound, as if it did not exist. A change that wo
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from typing import TypeVar
@@ -22,6 +23,25 @@ from noonbell.ports import Store
 
 _current: ContextVar[TokenScope | None] = ContextVar("noonbell_scope", default=None)
 T = TypeVar("T", bound=Task)
+
+
+class ScopeRule(enum.Enum):
+    """What of an endpoint or a page is there for a token with a scope. One rule each; without one, nothing is."""
+
+    NOTHING = enum.auto()
+    """403: it is about the installation as a whole, or about things that have neither labels nor a queue of their own."""
+    ANYTHING = enum.auto()
+    """It shows nothing of tasks, runs and queues."""
+    TASK = enum.auto()
+    """The task that `{id}` names, where the scope holds it; else 404."""
+    RUN = enum.auto()
+    """The run that `{run_id}` names, likewise."""
+    QUEUE = enum.auto()
+    """The queue that `{name}` names, where the scope holds the whole of it; else 403."""
+    LIST = enum.auto()
+    """What its query finds in the scope; the services narrow the query."""
+    BODY = enum.auto()
+    """Tasks that its body names or makes; the services check each."""
 
 
 def limit_to(scope: TokenScope | None) -> None:

@@ -35,7 +35,7 @@ _SPANS: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
 
 
 class SlaList(RunFilter, frozen=True, kw_only=True):
-    without: ClassVar[tuple[str, ...]] = ("status", "worker", "key", "origin", "text", "parent_id", "step")
+    without: ClassVar[tuple[str, ...]] = ("status", "worker", "key", "origin", "text", "search", "parent_id", "step")
 
     since: Annotated[Moment | None, meta("From then on; 28 days before `to` if left out.")] = msgspec.field(
         name="from", default=None

@@ -21,7 +21,9 @@ MOST_TASKS: Final = 100
 
 
 class StatsList(RunFilter, frozen=True, kw_only=True):
-    without: ClassVar[tuple[str, ...]] = ("status", "queue", "worker", "key", "origin", "label", "text", "parent_id")
+    without: ClassVar[tuple[str, ...]] = (
+        *("status", "queue", "worker", "key", "origin", "label", "text", "search", "parent_id", "step"),
+    )
 
     since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
         name="from", default=None

@@ -24,7 +24,6 @@ from noonbell.model.broker import (
 )
 from noonbell.model.target_kind import MQTT, NATS, REDIS, TargetKind
 from noonbell.sealing import is_sealed
-from noonbell.service.extras import how_to_install, lacks_client
 from noonbell.service.secrets import MASK, credentials
 
 OWNED_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding"})
@@ -68,10 +67,21 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
     _check_headers(values.get("headers") or {}, ReadContext(at.problems, at.name_of("headers")), check_template)
     if body is not None:
         _check_template(at, "body_template", body, check_template)
+    if (cancel_url := values.get("cancel_url")) is not None:
+        _check_cancel_url(cancel_url, at)
     if secret == MASK:
         at.wrong("secret", "is the mask that answers show; expected the secret itself, or nothing")
     elif secret is not None and is_sealed(secret):
         at.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
+
+
+def _check_cancel_url(url: str, at: ReadContext) -> None:
+    if "{{" in url:
+        at.wrong(
+            "cancel_url", "has a placeholder, and is called as it is; the notice itself names the run and its task"
+        )
+    elif (problem := url_problem(url)) is not None:
+        at.expected("cancel_url", url, problem)
 
 
 MOST_ARGUMENTS: Final = 1_000
@@ -202,8 +212,8 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
     """What the schema of a task cannot say of its message to a broker: the client, the address, headers, placeholders."""
     field = kind.named_by
     message: BrokerMessage | None = values.get(field)
-    if lacks_client(kind):
-        at.wrong(field, f"needs a client that is not installed on this server: {how_to_install(kind)}")
+    if kind.lacks_client():
+        at.wrong(field, f"needs a client that is not installed on this server: {kind.how_to_install}")
         return
     if message is None:
         if at.name_of(field) not in at.problems.found:

@@ -45,6 +45,7 @@ from noonbell.model.task import (
     RetryPolicy,
     Step,
     TaskId,
+    TaskPause,
     TaskSpec,
     TaskStatus,
 )
@@ -143,6 +144,9 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """What a task shows and no caller writes. In a change these are passed over: a task can be sent back as it was read."""
 
+    pause: Annotated[
+        TaskPause | None, meta("Why it is paused and until when, if that was said.", read_only=True, examples=[None])
+    ] = None
     created_by: Annotated[str | None, meta("Who made it.", read_only=True)] = None
     created_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER
     updated_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER

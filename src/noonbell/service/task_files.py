@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -284,16 +285,26 @@ class _Foreign(Exception):
         self.owner = owner
 
 
+def places_of(declared: Sequence[Mapping[str, Any]], path: str = "tasks") -> list[str]:
+    """Where each one is: `tasks[NAME]`, by its number without a name, and `tasks[NUMBER] NAME` where several have that name."""
+    times = Counter(name for fields in declared if isinstance(name := fields.get("name"), str))
+    found: list[str] = []
+    for number, fields in enumerate(declared):
+        name = fields.get("name")
+        is_named = isinstance(name, str) and name
+        several = is_named and times[str(name)] > 1
+        found.append(f"{path}[{number}] {name}" if several else f"{path}[{name if is_named else number}]")
+    return found
+
+
 async def check(services: Services, declared: Sequence[Mapping[str, Any]], *, path: str = "tasks") -> None:
-    """Read every declaration. InvalidArgument names each problem as `tasks[NAME].field`; nothing is written."""
+    """Read every declaration. InvalidArgument names each problem by `places_of` and field; nothing is written."""
     problems: dict[str, str] = {}
     seen: dict[str, dict[str, Any]] = {"name": {}, "external_id": {}}
-    for number, fields in enumerate(declared):
+    for place, fields in zip(places_of(declared, path), declared, strict=True):
         if len(problems) >= MOST_PROBLEMS:
             break
         await asyncio.sleep(0)  # others have their turn: thousands of tasks take a good part of a second
-        name = fields.get("name")
-        place = f"{path}[{name if isinstance(name, str) and name else number}]"
         try:
             await services.tasks.check(_new(fields, "api"))
         except InvalidArgument as error:
@@ -373,7 +384,7 @@ async def reconcile(
     """Create what is missing, change what differs, with `prune` delete what `owner` has and no longer declares.
 
     A field that a declaration leaves out has its default. The status is an exception: an operator's pause stays, unless
-    the declaration names a status, and COMPLETED and ERROR are not undone. A task that is as declared is not written to.
+    the declaration names a status; one with an end stays in any case; COMPLETED and ERROR are not undone. A task that is as declared is not written to.
     `adopt` takes over tasks of other owners: of all of them, or of those it names. With `dry_run` the report says what
     would be done. `path` is what problems are named under. `versions` are those that the caller has seen: a task of
     another version raises VersionConflict, and is left as it is.
@@ -562,8 +573,9 @@ class _One:
         """What becomes of the status, and of an operator's wish to skip slots, which is no part of a declaration."""
         asked = self._fields.get("status")
         kept: dict[str, Any] = {"skip_next": None, "status": asked}
-        if asked == TaskStatus.ENABLED and task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR):
-            kept["status"] = None
+        ends = task.pause is not None and task.pause.until is not None
+        if asked == TaskStatus.ENABLED and (ends or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR)):
+            kept["status"] = None  # a pause with an end leaves what the file asks for, when it is over
         elif asked is None and task.status is TaskStatus.DISABLED and await self._disabled_by_owner(task):
             kept["status"] = str(TaskStatus.ENABLED)
         return kept

@@ -15,7 +15,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
-from noonbell.fields import meta
+from noonbell.fields import meta, plain
 from noonbell.fields.problems import Problems
 from noonbell.fields.problems import shown as quoted
 from noonbell.masking import masked_env
@@ -23,7 +23,7 @@ from noonbell.model.account import Activity
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
 from noonbell.model.target_kind import MESSAGE_FIELDS, TARGET_KINDS, target_kind
-from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus, TaskVersion
 from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import scope, secrets
 from noonbell.service.audit_log import note_commands
@@ -41,6 +41,7 @@ from noonbell.service.secrets import (
     unmasked_steps,
 )
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
+from noonbell.service.task_pauses import read_pause
 from noonbell.when.cron_fields import CronDialect
 
 MOST_SKIPPED: Final = 1_000_000
@@ -387,6 +388,10 @@ class Tasks:
         self._wake(deleted)
         return deleted
 
+    def editing(self, change_of: Callable[[Task], Mapping[str, Any]], now: Instant) -> Callable[[Task], TaskChange]:
+        """A partial change for a store to make, of the task as it stands when it is held."""
+        return lambda task: self._edited(task, change_of(task), now, partial=True)
+
     def _edited(self, task: Task, given: Mapping[str, Any], now: Instant, *, partial: bool) -> TaskChange:
         scope.check_task(task)
         plain = self.opened(task)
@@ -429,8 +434,17 @@ class Tasks:
         """From now on, with no catch-up. Enabling what is enabled changes nothing."""
         return await self._set_status(ref, TaskStatus.ENABLED, by, expect_version)
 
-    async def disable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
-        return await self._set_status(ref, TaskStatus.DISABLED, by, expect_version)
+    async def disable(
+        self,
+        ref: TaskRef,
+        given: Mapping[str, Any] | None = None,
+        *,
+        by: str | None = None,
+        expect_version: int | None = None,
+    ) -> Task:
+        """Pause it. `given` is a `TaskPauseWrite`: what it says of the pause stands in place of what was said before."""
+        pause = read_pause(given or {}, await self._store.now(), by=by) if given else None
+        return await self._set_status(ref, TaskStatus.DISABLED, by, expect_version, pause)
 
     async def reset(self, ref: TaskRef, *, by: str | None = None) -> Task:
         """Back to ENABLED with a fresh repeat count, from ERROR or COMPLETED too."""
@@ -492,11 +506,18 @@ class Tasks:
             self._wakeup.signal(ANY_QUEUE)
         return changed
 
-    async def _set_status(self, ref: TaskRef, status: TaskStatus, by: str | None, expect_version: int | None) -> Task:
+    async def _set_status(
+        self,
+        ref: TaskRef,
+        status: TaskStatus,
+        by: str | None,
+        expect_version: int | None,
+        pause: TaskPause | None = None,
+    ) -> Task:
         task_id = (await self.get(ref)).id
 
         def edit(task: Task) -> TaskChange:
-            return TaskChange(spec=task.spec, status=_turned(task, status))
+            return TaskChange(spec=task.spec, status=_turned(task, status), pause=pause)
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
         self._wake([task])
@@ -617,6 +638,7 @@ def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None
         "cron_expr": cron_expr(task.spec),
         "cron_dialect": cron_dialect(task.spec),
         "skip_next": task.skip_next,
+        "pause": None if task.pause is None else plain(task.pause),
         "created_by": task.created_by,
         "created_at": rfc3339(task.created_at),
         "updated_at": rfc3339(task.updated_at),

@@ -62,7 +62,7 @@ class Off:
     """What the task was: `disabled`, `completed`, `error`, `deleted`; or `queue` and `everything`, while that was paused."""
     by: str | None
     because: str = ""
-    """Why everything was paused."""
+    """Why the task, or everything, was paused."""
 
 
 @dataclass(slots=True)
@@ -216,7 +216,8 @@ class Timelines:
             if stretch.state is not State.ON and stretch.valid_from <= until and (end is None or end >= since):
                 known = found.get(stretch.since)
                 begin = stretch.since if known is None else known.since
-                found[stretch.since] = Off(begin, end, str(stretch.state), stretch.by)
+                because = "" if stretch.pause is None else stretch.pause.reason
+                found[stretch.since] = Off(begin, end, str(stretch.state), stretch.by, because)
         return list(found.values())
 
     # All tasks together

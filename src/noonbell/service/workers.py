@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Protocol
 
 import msgspec
 
+from noonbell.clock import read_monotonic
 from noonbell.engine.worker_protocol import WorkerBackend
 from noonbell.errors import Forbidden, InvalidId, InvalidState, NotFound
 from noonbell.fields import Moment, filled, meta, plain, read, read_into
@@ -82,6 +82,11 @@ class WorkerStateSet(msgspec.Struct, frozen=True):
     state: WorkerState
 
 
+class WorkerForgotten(msgspec.Struct, frozen=True):
+    worker_id: Annotated[str, meta(examples=["resizer-1"])]
+    deleted: Annotated[bool, meta(examples=[True])]
+
+
 class Workers:
     def __init__(self, store: Store, wakeup: Wakeup) -> None:
         self._store, self._wakeup = store, wakeup
@@ -125,6 +130,12 @@ class Workers:
         self._wake(worker)
         return {"worker_id": worker.id, "state": worker.state}
 
+    async def forget(self, worker_id: str) -> dict[str, Any]:
+        """Remove a lost worker from the list. InvalidState: it is connected, or still holds runs."""
+        worker_id = checked_id(worker_id)
+        await self._store.forget_worker(worker_id)
+        return {"worker_id": worker_id, "deleted": True}
+
     def _wake(self, worker: WorkerInfo) -> None:
         self._wakeup.signal(ORDERS)
         for queue in worker.queues:
@@ -154,7 +165,7 @@ class _Store(Protocol):
 
 
 class WorkerBounds:
-    def __init__(self, store: _Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: _Store, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._known: dict[tuple[str, TokenScope], float] = {}
 
@@ -240,6 +251,12 @@ class Level(enum.StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+def from_level(lowest: Level) -> tuple[Level, ...]:
+    """That level and those above it."""
+    every = tuple(Level)
+    return every[every.index(lowest) :]
 
 
 Token = Annotated[

@@ -76,6 +76,12 @@ class ServerSettings(Section):
         kinds.networks,
         "Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
     )
+    allowed_callers: tuple[str, ...] = key(
+        (),
+        kinds.networks,
+        "Addresses and networks that requests may come from, probes and workers included; others get 403. Behind a proxy of"
+        " `trusted_proxies` its caller's address counts. Empty: from anywhere.",
+    )
     environment: str | None = key(
         None,
         kinds.optional(kinds.text),

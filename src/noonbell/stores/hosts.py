@@ -53,6 +53,13 @@ class HostState:
         return f"{self.host[0]}:{self.host[1]}"
 
 
+def unreachable(hosts: Sequence[Host], said: str) -> str:
+    """The server does not answer: which one, and what to look at."""
+    where = ", ".join(f"{host}:{port}" for host, port in hosts)
+    at = f"no connection to {where}: " if where else ""
+    return f"{at}{said}; is the server running, and is the address right?"
+
+
 Look = Callable[[Host], Awaitable[HostState]]
 
 
@@ -131,5 +138,5 @@ class HostFinder:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 return await self._look(host)
-        except Exception as error:  # whatever it is, this host is none to work on, and the error says why
+        except Exception as error:  # any error: this host is none to work on, and the error says why
             return HostState(host, problem=str(error) or type(error).__name__)

@@ -27,11 +27,12 @@ from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.settings.store_address import Host, parse_server_address
 from noonbell.stores import blocking
 from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
-from noonbell.stores.hosts import HostFinder, HostState
+from noonbell.stores.hosts import HostFinder, HostState, unreachable
 from noonbell.stores.migrations.table_lock import BEAT_SECONDS, LOOK_SECONDS, SchemaLock
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
+from noonbell.stores.sql.server_store import ServerStore
 from noonbell.stores.sql.statement import (
     LOCK_SECONDS,
     WAIT_AT_MOST,
@@ -53,7 +54,6 @@ from noonbell.stores.sql.statement import (
     drive,
     until_it_holds,
 )
-from noonbell.stores.sql.store import ServerStore
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -103,7 +103,8 @@ MYSQL = Dialect(
 # A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'. MariaDB can do
 # that and reads the first comment, MySQL cannot and reads the second.
 _INIT = (
-    "set session /*M!100300 tx_isolation = 'READ-COMMITTED', idle_transaction_timeout = 15 */"
+    "set session group_concat_max_len = 16777216,"
+    " /*M!100300 tx_isolation = 'READ-COMMITTED', idle_transaction_timeout = 15 */"
     " /*!80000 transaction_isolation = 'READ-COMMITTED' */"
 )
 _LIMITS = f", innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
@@ -123,6 +124,7 @@ _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
 _NO_DATABASE = 1049
+_NO_CONNECTION = 2003
 _OF_THE_CALL = frozenset(
     {1064, 1110, 1118, 1136, 1153, 1264, 1265, 1292, 1300, 1366, 1406, 1690, 3140, 3141, 3819, 4025}
 )
@@ -181,7 +183,7 @@ class MysqlStore(ServerStore):
             self._where = await self._hosts.find()
             self._pool, self._spare = await self._connect_pools(self._where)
         except (OSError, mysql_errors.MySQLError) as error:
-            raise _translated(error) from error
+            raise self._hosts.unreachable(error) or _translated(error) from error
         version = await self.fetch("select version()")
         self._schema = "mariadb" if "mariadb" in version[0][0].lower() else "mysql"
         if any(value == "ON" for _, value in await self.fetch("show global variables like 'wsrep_on'")):
@@ -286,6 +288,23 @@ class MysqlStore(ServerStore):
                 return result
 
         return await until_it_holds(once, blocker, self._wait_at_most)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
+        try:
+            connection = await asyncmy.connect(**self._where, **_SESSION, init_command=_INIT + _WITHOUT_LIMIT)
+            try:
+                cursor = connection.cursor()
+                await cursor.execute(
+                    "set session /*M!100300 idle_transaction_timeout = 0 */ /*!80000 autocommit = 1 */"
+                )
+                await cursor.execute("set transaction isolation level repeatable read")
+                await cursor.execute("start transaction with consistent snapshot, read only")
+                yield lambda work: drive(work, functools.partial(self._do, cursor))
+            finally:
+                connection.close()
+        except (OSError, mysql_errors.MySQLError) as error:
+            raise _translated(error) from error
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         blocker = self._lock_waits.one()
@@ -476,6 +495,12 @@ class MysqlHosts:
     @property
     def are_several(self) -> bool:
         return self._finder.are_several
+
+    def unreachable(self, error: Exception) -> StoreUnavailable | None:
+        """The error of a first connection with the host's name; None where the host has answered."""
+        if not isinstance(error, OSError) and _code_of(error) != _NO_CONNECTION:
+            return None
+        return StoreUnavailable(f"MySQL: {unreachable(self._finder.hosts, _said(error))}")
 
     async def find(self, *, is_lost: bool = False) -> dict[str, Any]:
         """How the driver connects to it. `is_lost`: the one until now is to be looked at again, with all the others."""

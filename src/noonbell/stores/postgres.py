@@ -9,9 +9,10 @@ with state and token as plain filters.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -29,7 +30,9 @@ from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
 from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
+from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_hosts import PostgresHosts
+from noonbell.stores.postgres_partitions import ROUGH_COUNT
 from noonbell.stores.sql import access, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
@@ -57,7 +60,7 @@ from noonbell.stores.sql.statement import (
     inserts_of,
     until_it_holds,
 )
-from noonbell.stores.sql.store import ServerStore
+from noonbell.stores.sql.unique_runs import with_unique
 from noonbell.stores.wakeups import channel_of
 
 T = TypeVar("T")
@@ -110,7 +113,7 @@ POSTGRES = Dialect(
         " where table_schema = current_schema()"
     ),
     has_index=None,
-    rough_count="select reltuples::bigint from pg_class where oid = to_regclass(:name::text)",
+    rough_count=ROUGH_COUNT,
     rows_move=True,
     alone=("select pg_try_advisory_xact_lock({number})", "select 1"),
     from_live=update_from,
@@ -138,7 +141,7 @@ _SETTINGS = {
 # was written before: an id is never in a row that lasts while its reservation does not.
 _RESERVING = {"synchronous_commit": "off"}
 # To plan a settle with a claim takes 3 ms, as long as to carry it out for 300 runs. On some connections plans are kept, for the
-# statements of the fast path: whatever the tables hold, each of them has one plan only (see stores.postgres_fast).
+# statements of the fast path: each of them has one plan only, for all that the tables may hold (see stores.postgres_fast).
 _KEEPING_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     **dict.fromkeys(("enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"), "off"),
@@ -176,7 +179,7 @@ _OF_THE_CALL = ("21", "22", "23", "54", "42601")
 """How SQLSTATE begins where a statement or its values are wrong. Every other error is the server's: no call would do."""
 
 
-class PostgresStore(ServerStore):
+class PostgresStore(PartitionedHistory):
     dialect = POSTGRES
 
     def __init__(
@@ -206,7 +209,7 @@ class PostgresStore(ServerStore):
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
         self._steps_until = 0.0
-        """The same for steps of flows."""
+        """The same for steps of flows and runs with a key."""
         self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
         """Connections on which PostgreSQL plans a statement once."""
         self._keeping_free = 0
@@ -270,8 +273,13 @@ class PostgresStore(ServerStore):
             if pool is not None:
                 await pool.close()
 
-    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
-        taken = await super().migrate(to, say)
+    async def migrate(
+        self,
+        to: int = migrations.LATEST,
+        say: Callable[[str], None] | None = None,
+        move: Callable[[float], None] | None = None,
+    ) -> list[int]:
+        taken = await super().migrate(to, say, move)
         for pool in (self._pool, self._keeping_plans):
             if pool is not None:
                 await pool.expire_connections()  # prepared statements remember the columns of tables that are gone
@@ -297,7 +305,10 @@ class PostgresStore(ServerStore):
         return await super()._publish(publications)  # a task has changed since this node last saw it
 
     async def _create_each(self, new: Sequence[NewTask]) -> list[Task | NoonbellError]:
-        if not any(each.system or each.skip_next or each.spec.after or each.spec.calendar for each in new):
+        if not any(
+            each.system or each.skip_next or each.spec.after or each.spec.calendar or each.spec.cancel_url
+            for each in new
+        ):
             made = await self._create_at_once(new)
             if made is not None:
                 return made
@@ -421,15 +432,15 @@ class PostgresStore(ServerStore):
         return claimed
 
     def _expect_steps(self, claimed: Claimed) -> None:
-        if any(lease.in_flow for lease in claimed.leases):
+        if any(lease.in_flow or lease.keyed for lease in claimed.leases):
             self._steps_until = time.monotonic() + _REMEMBERED
 
-    def _are_of_flows(self, settlements: Sequence[Settlement]) -> bool:
-        """Whether they are for the fast path of steps."""
+    def _are_in_lines(self, settlements: Sequence[Settlement]) -> bool:
+        """Whether they are for the fast path of steps and of runs with a key."""
         return (
             not self._is_pooled
-            and any(settlement.in_flow for settlement in settlements)
-            and fast_path.all_in_flows(settlements)
+            and any(settlement.in_flow or settlement.keyed for settlement in settlements)
+            and fast_path.all_in_lines(settlements)
             and fast_path.fit_together(settlements)
         )
 
@@ -447,7 +458,7 @@ class PostgresStore(ServerStore):
         return settled, claimed
 
     async def _settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        if self._are_of_flows(settlements):
+        if self._are_in_lines(settlements):
             now = self._told_now()
             done = await self._write_with_kept_plan(lambda cache: steps.settle(self.dialect, cache, settlements, now))
             return await self._answers(settlements, done)
@@ -465,7 +476,7 @@ class PostgresStore(ServerStore):
         if not settlements:
             return [], await self._claim(request)
         is_both = request.max > 0 and request.queues and time.monotonic() >= self._gates_until
-        if is_both and self._are_of_flows(settlements):
+        if is_both and self._are_in_lines(settlements):
             return await self._settle_steps_and_claim(settlements, request)
         if not is_both or not fast_path.all_plain(settlements) or not fast_path.fit_together(settlements):
             return await self._settle(settlements), await self._or_nothing(self._claim(request))
@@ -559,23 +570,30 @@ class PostgresStore(ServerStore):
         return once
 
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
-        """On a connection of its own: neither a statement nor a wait for a lock has a limit there."""
-
         async def once() -> T:
-            try:
-                connection = await self._hosts.connect(
-                    **self._session(_WITHOUT_LIMIT), timeout=_PATIENCE, command_timeout=None
-                )
-                try:
-                    async with connection.transaction():
-                        await self._set_local(connection, _WITHOUT_LIMIT)
-                        return await drive(lambda: work(TaskView(self._cache)), functools.partial(self._do, connection))
-                finally:
-                    await connection.close(timeout=_PATIENCE)
-            except (*_AWAY, asyncpg.PostgresError) as error:
-                raise _translated(error) from error
+            async with self._without_limits() as connection, connection.transaction():
+                await self._set_local(connection, _WITHOUT_LIMIT)
+                return await drive(lambda: work(TaskView(self._cache)), functools.partial(self._do, connection))
 
         return await until_it_holds(once)
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
+        settings = {**_WITHOUT_LIMIT, "idle_in_transaction_session_timeout": "0"}
+        async with self._without_limits(settings) as link, link.transaction(isolation="repeatable_read", readonly=True):
+            await self._set_local(link, settings)
+            yield lambda work: drive(work, functools.partial(self._do, link))
+
+    @contextlib.asynccontextmanager
+    async def _without_limits(self, settings: Mapping[str, str] = _WITHOUT_LIMIT) -> AsyncIterator[Connection]:
+        try:
+            connection = await self._hosts.connect(**self._session(settings), timeout=_PATIENCE, command_timeout=None)
+            try:
+                yield connection
+            finally:
+                await connection.close(timeout=_PATIENCE)
+        except (*_AWAY, asyncpg.PostgresError) as error:
+            raise _translated(error) from error
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         return await self._with_connection(lambda connection: drive(work, functools.partial(self._do, connection)))
@@ -667,9 +685,11 @@ class PostgresStore(ServerStore):
             case Execute(sql, params):
                 text, names = self._parse(sql)
                 return _changed(await connection.execute(text, *_values(params, names)))
-            case InsertMany(table, columns, rows):
-                different, same, found = cut(columns, rows)
-                return _changed(await connection.execute(self._text(self._bulk.insert(table, different, same)), *found))
+            case InsertMany():
+                for table, columns, rows in ((each.table, each.columns, each.rows) for each in with_unique(statement)):
+                    different, same, found = cut(columns, rows)
+                    await connection.execute(self._text(self._bulk.insert(table, different, same)), *found)
+                return len(statement.rows)
             case InsertEvents(rows):
                 values = (*zip(*rows, strict=True), self._told_now())
                 return _changed(await connection.execute(self._text(_INSERT_EVENTS), *values))
@@ -695,7 +715,8 @@ class PostgresStore(ServerStore):
         """The statement, and its values; see `ArrayStatements.write_all`."""
         shapes: list[Shape] = []
         values = list(given)
-        for each in writes:
+        unique = [more for each in writes if isinstance(each, InsertMany) for more in with_unique(each)[1:]]
+        for each in (*writes, *unique):
             match each:
                 case InsertEvents(rows):
                     shapes.append(("events", None, _EVENT_COLUMNS, ()))

@@ -6,9 +6,10 @@ says by its answer whether it applied; where it did not, the store runs the shar
 are deleted by their physical place: they are locked, so it cannot change, and no join has to be planned. A join would be
 planned by statistics from when the table was empty, its usual state, and compare every row of the batch with every other.
 
-Each statement is written so that PostgreSQL has one way to carry it out, whatever its statistics say, and its plan can be kept:
+Each statement is written so that PostgreSQL has one way to carry it out under all statistics, and its plan can be kept:
 rows of other tables are found one by one by their key. `lateral (… offset 0)` cannot be turned into another join;
-`id = any(array[…])` serves an index, and neither a hash nor a merge join, where rows are changed.
+`id = any(array[…])` serves an index, and neither a hash nor a merge join, where rows are changed. Indexes of
+`runs` have the id behind something else too: see `postgres_partitions` for why the primary key is taken in an empty partition.
 
 Runs behind a limit: one statement claims from open gates that have no rate, together with READY runs and in the order of
 both; another settles what came from there. A claim locks the row of each gate that it takes from. It sees the runs behind

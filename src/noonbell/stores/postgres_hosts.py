@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from noonbell.errors import StoreUnavailable
 from noonbell.settings.store_address import Host, parse_server_address
-from noonbell.stores.hosts import LOOK_SECONDS, HostFinder, HostState
+from noonbell.stores.hosts import LOOK_SECONDS, HostFinder, HostState, unreachable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -30,7 +31,10 @@ class PostgresHosts:
     async def connect(self, *_: Any, **options: Any) -> Connection:
         """Takes the options of the driver's `connect`; raises its errors, and StoreUnavailable where no host will do."""
         if not self._finder.are_several:
-            return await asyncpg.connect(self._url, **options)
+            try:
+                return await asyncpg.connect(self._url, **options)
+            except (ConnectionRefusedError, socket.gaierror) as error:
+                raise ConnectionError(unreachable(self._finder.hosts, str(error))) from error
         current = self._finder.current
         if current is not None:
             connection = await self._connect_again(current, options)

@@ -1,36 +1,38 @@
-"""PostgreSQL's fast path for steps of flows: settled, their flows moved on, and the next steps claimed, in one transaction.
+"""PostgreSQL's fast path for steps of flows and runs with a key: settled, what follows them let in, and the next claimed, in one transaction.
 
-Settled are leases of ordinary runs and of steps from whose end nothing follows but in their flow: by one statement, which also
-holds the rows of the flows' runs. Then `flows.go_on` reads and writes the states of the steps by sets of rows. Claimed are READY runs
-and steps, in the order of both, while nothing waits that is neither; else the claim answers None, and its caller takes the long way
-in a transaction of its own. As in `postgres_fast`, each statement has one plan only, which can be kept.
+Settled are leases of ordinary runs, of steps from whose end nothing follows but in their flow, and of runs from whose end nothing
+follows but in the line of their key: by one statement, which also holds the rows of the flows' runs. Then `keys.end` lets the next
+runs of the keys in, and `flows.go_on` reads and writes the states of the steps by sets of rows. Claimed are READY runs, steps and
+runs with a key, in the order of all, while nothing else waits; else the claim answers None, and its caller takes the long way in a
+transaction of its own. As in `postgres_fast`, each statement has one plan only, which can be kept.
 
 died before the commit   nothing is written; the worker tries again, or the leases run out and the sweep settles
-died after it            the flows have moved on, and the steps that were claimed with it are swept when their leases run out
+died after it            flows and lines have moved on, and the runs that were claimed with it are swept when their leases run out
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
-
-import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.attempt import Settlement
 from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import Lease, Origin, RunId, RunStatus
+from noonbell.model.run import FlowStep, Lease, Origin, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec
+from noonbell.policy.flows import RESERVE
 from noonbell.stores import postgres_fast as hot
-from noonbell.stores.sql import flows
-from noonbell.stores.sql.active_runs import COLUMNS, Live, Place, RunFlag
+from noonbell.stores.sql import flows, keys
+from noonbell.stores.sql.active_runs import Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.fast_path import decode, event_facts
 from noonbell.stores.sql.finish import finish, flow_ending
+from noonbell.stores.sql.flow_states import STATE, state_of
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
@@ -41,56 +43,160 @@ _NOW = "coalesce(:now::bigint, (extract(epoch from {clock}()) * 1000000)::bigint
 # Settle
 
 _SETTLED = hot.settled_by(
-    ends=f"(l.flags + 0 = {RunFlag.STEP} or l.flags + 0 = 0 and l.gate is null and {hot.NO_EDGE})",
+    ends=f"(l.flags + 0 = {RunFlag.STEP} or l.flags + 0 in (0, {RunFlag.KEYED}) and l.gate is null and {hot.NO_EDGE})",
     of_ended=", l.parent_id",
-    of_written=", e.run_id, e.parent_id, r.step_id, (e.parent_id is not null)::int as nested",
+    of_written=", e.run_id, (e.parent_id is not null)::int as nested",
     nested="nested",
     fact=f"""case when parent_id is null then {hot.PLAIN_FACT} else '[' || task_id || ',' || run_id
                 || ',{{"status":"' || status || '","parent_id":' || parent_id || '}}]' end""",
 )
 _NAMED = re.sub(r"\$\{(\d+)\}", r":p\1", _SETTLED)
-# Parameters are p0 to p16, as `postgres_fast.settle_arguments` has them. First a row for each run that was settled, then one for
-# each run of a flow that is held now.
-_SETTLE = f"""with now as (select {_NOW.format(clock="statement_timestamp")} as at),{_NAMED},
+_STATES = STATE.columns
+_FACTS = "task_version, scheduled_time, priority, idempotency_key, trace_id"
+# Parameters are p0 to p16, as `postgres_fast.settle_arguments` has them; `parent_ids` and `step_ids` are the pairs to read, and `counts` how
+# many runs of each have ended. Another settlement of the same flow may have been waited for: rows that it may have changed are
+# locked as they are read, and so read as they are now, and not as they were when the statement began. `is true` keeps a set of
+# the flows that are held, in place of a join. Items of a `foreach` never change.
+_MOVING = f"""with now as (select {_NOW.format(clock="statement_timestamp")} as at),{_NAMED},
 held as materialized (
-    select {COLUMNS} from live_rest
+    select run_id, task_id from live_rest
     where run_id = any(array(select distinct parent_id from ended where parent_id is not null))
       and place + 0 = {int(Place.PARENT)}
     order by run_id for update
-)
-select run_id, status, step_id, parent_id, (select at from now), null from written
-union all select null, null, null, null, null, json_build_array({COLUMNS})::text from held"""
+),
+facts as materialized (
+    select h.run_id, h.task_id, r.*, f.* from held h
+    cross join lateral (select {_FACTS} from runs r where r.id = h.run_id and r.task_id = h.task_id offset 0) r
+    cross join lateral (select steps_open, steps_failed from flows f where f.run_id = h.run_id offset 0 for update) f
+),
+states as materialized (
+    select s.*, pair.ended from unnest(:parent_ids::bigint[], :step_ids::text[], :counts::int[]) as pair(run_id, step_id, ended)
+    cross join lateral (
+        select {", ".join(f"s.{name}" for name in _STATES)} from flow_steps s
+        where s.run_id = pair.run_id and s.step_id = pair.step_id offset 0 for update
+    ) s
+    where (pair.run_id in (select run_id from held)) is true
+),
+listed as materialized (
+    select s.run_id, s.step_id, i.first, i.items from states s
+    cross join lateral (
+        select i.first, i.items from flow_items i
+        where i.run_id = s.run_id and i.step_id = s.step_id and i.first > s.next_item - {flows.ITEMS_AT_ONCE}
+          and i.first < s.next_item + s.ended + {RESERVE}
+        order by i.first offset 0
+    ) i
+    where s.ended > 0 and s.next_item < s.total
+)"""
+_FACT_COLUMNS = ("run_id", "task_id", *_FACTS.split(", "), "steps_open", "steps_failed")
+_LISTED = ("run_id", "step_id", "first", "items")
+_NARROW = 3 + len(_FACT_COLUMNS) + len(_STATES) + len(_LISTED)
+"""Columns of the row that tells what was settled and read."""
+
+
+def _arrays(source: str, columns: Sequence[str]) -> str:
+    return f"(select {', '.join(f'array_agg({name}) as {name}' for name in columns)} from {source}) {source}_read"
+
+
+_MOVED = f"""select (select at from now), (select count(*) from written),
+    case when (select count(*) from written) < cardinality(:p0::bigint[]) then (select array_agg(run_id) from written) end,
+    facts_read.*, states_read.*, listed_read.*
+from {_arrays("facts", _FACT_COLUMNS)} cross join {_arrays("states", _STATES)} cross join {_arrays("listed", _LISTED)}"""
+_SETTLE = f"{_MOVING} {_MOVED}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What the statement that settles steps has found."""
+
+    at: Instant
+    settlements: Sequence[Settlement]
+    """Those that it has settled."""
+    parents: Sequence[Live]
+    """The runs of their flows, as far as these are needed to move on."""
+    ahead: flows.ReadAhead
 
 
 def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement], now: Instant | None) -> Work[set[RunId]]:
     """The runs that it has settled; what is not as its settlement says is left as it is. `now`: None for the database's clock."""
-    rows = yield from _settle(settlements, now)
-    return (yield from _go_on(q, cache, rows, None))
+    settled = yield from _settle(q, cache, settlements, now)
+    return (yield from _go_on(q, cache, settled))
 
 
-def _settle(settlements: Sequence[Settlement], now: Instant | None) -> Work[Sequence[Row]]:
+def _settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement], now: Instant | None) -> Work[_Settled]:
+    """The keys of these runs have let their next ones in; the flows of these steps have not moved on yet."""
+    params = yield from _settling(cache, settlements, now)
+    rows = yield Fetch(_SETTLE, params)
+    settled = _settled(settlements, rows[0])
+    if keyed := [settlement.run_id for settlement in settled.settlements if settlement.keyed]:
+        yield from keys.end(q, cache, keyed)
+    return settled
+
+
+def _settling(cache: TaskView, settlements: Sequence[Settlement], now: Instant | None) -> Work[dict[str, Any]]:
+    """The parameters of the statement that settles them."""
     events = yield NewIds(hot.EVENTS_PER_SETTLE)
     values = hot.settle_arguments(settlements, events[0])
-    named = {f"p{place}": value for place, value in enumerate(values)}
-    rows: Sequence[Row] = yield Fetch(_SETTLE, {"now": now, **named})
-    return rows
+    ended = Counter((s.in_flow, s.task_version) for s in settlements if s.in_flow is not None)
+    pairs: dict[tuple[int, str], int] = {}
+    for (step, version), count in ended.items():
+        pairs[step.run_id, step.step_id] = count
+        known = None if version is None else cache.flow(step.task_id, version)
+        planned = None if known is None else known.plan.steps.get(step.step_id)
+        for follower in () if planned is None else planned.followers:
+            pairs.setdefault((step.run_id, follower), 0)
+    listed = sorted(pairs.items())
+    return {
+        **{f"p{place}": value for place, value in enumerate(values)},
+        "now": now,
+        "parent_ids": [run_id for (run_id, _), _ in listed],
+        "step_ids": [step_id for (_, step_id), _ in listed],
+        "counts": [count for _, count in listed],
+    }
 
 
-def _go_on(q: Dialect, cache: TaskView, rows: Sequence[Row], take: flows.Take | None) -> Work[set[RunId]]:
-    """What follows in the flows of these steps, which are settled; all runs that are."""
-    parents = [msgspec.json.decode(row[5], type=Live) for row in rows if row[0] is None]
-    written = [row for row in rows if row[0] is not None]
-    if parents:
-        ended: dict[int, dict[int, RunStatus]] = defaultdict(dict)
-        names: dict[int, str] = {}
-        for run_id, status, step_id, parent_id, _, _ in written:
-            if parent_id is not None:
-                ended[parent_id][run_id] = RunStatus(status)
-                names[run_id] = step_id
-        at = Instant(written[0][4])
-        over = yield from flows.go_on(q, cache, at, parents, ended, names, take)
-        yield from finish(q, cache, at, [flow_ending(end) for end in over])
-    return {row[0] for row in written}
+def _settled(settlements: Sequence[Settlement], row: Row) -> _Settled:
+    at, count, some, *arrays = row
+    if count < len(settlements):
+        done = set(some or ())
+        settlements = [settlement for settlement in settlements if settlement.run_id in done]
+    columns = [array or () for array in arrays]
+    facts, states, listed = (
+        columns[: len(_FACT_COLUMNS)],
+        columns[len(_FACT_COLUMNS) : -len(_LISTED)],
+        columns[-len(_LISTED) :],
+    )
+    items: dict[tuple[int, str], tuple[int, list[Any]]] = {}
+    for run_id, step_id, first, some_items in sorted(zip(*listed, strict=True), key=lambda one: one[:3]):
+        items.setdefault((run_id, step_id), (first, []))[1].extend(from_json(some_items))
+    ahead = flows.ReadAhead(
+        facts=list(zip(facts[0], *facts[2:], strict=True)),
+        states=[state_of(state) for state in zip(*states, strict=True)],
+        items=items,
+    )
+    parents = [Live(run_id, Place.PARENT, task_id, *_REST) for run_id, task_id in zip(*facts[:2], strict=True)]
+    return _Settled(Instant(at), settlements, sorted(parents), ahead)
+
+
+_REST: tuple[Any, ...] = ("", 0, 0, *(None,) * 5, 0, 0, None, 0, 0, 0, 0, *(None,) * 4)
+"""Of the row of a flow's run: what moving it on does not ask for."""
+
+
+def _go_on(q: Dialect, cache: TaskView, settled: _Settled, taking: _Taking | None = None) -> Work[set[RunId]]:
+    """What follows in the flows of these steps; all runs that are settled."""
+    if settled.parents:
+        statuses: dict[int, dict[str, list[RunStatus]]] = {}
+        for settlement in settled.settlements:
+            if settlement.in_flow is not None and settlement.status is not None:
+                by_step = statuses.setdefault(settlement.in_flow.run_id, {})
+                by_step.setdefault(settlement.in_flow.step_id, []).append(settlement.status)
+        at = settled.at
+        take, room = (None, None) if taking is None else (taking.take, taking.room)
+        over = yield from flows.go_on(q, cache, at, settled.parents, statuses, take, settled.ahead, room)
+        if over:
+            whole = yield from load_active(q, [end.parent.run_id for end in over])
+            endings = [flow_ending(end._replace(parent=whole[end.parent.run_id])) for end in over]
+            yield from finish(q, cache, at, endings)
+    return {settlement.run_id for settlement in settled.settlements}
 
 
 # Claim
@@ -110,19 +216,20 @@ def _waiting(table: str, more: str) -> str:
 
 
 # Of the two indexes of `runs` that have the id, each finds a row by id and task: which one a plan takes does not matter.
-_PICK = f"""with special as materialized (
+_PICKING = f"""special as materialized (
     select case when {PAUSED} then {hot.ALL_PAUSED} when {_LIMITED} then 2 else 0 end as what
 ),
 careful as materialized ({_waiting("live_rest", f" and r.place = {int(Place.CAREFUL)}")}),
 ready as materialized ({_waiting("live_ready", "")}),
-now as materialized (select {_NOW.format(clock="clock_timestamp")} as at from (select count(*) from careful) as rows_are_held),
+claimed as materialized (select {_NOW.format(clock="clock_timestamp")} as at from (select count(*) from careful) as rows_are_held),
 picked as materialized (
     select * from (select * from careful union all select * from ready) both_kinds
     order by turn, run_at, run_id limit :most::bigint
-)
-select case when exists (select 1 from careful where flags & ~{RunFlag.RETRIED} <> {RunFlag.STEP} or min_version > 0)
+)"""
+_PICKED = f"""select case when exists (select 1 from careful where flags & ~{RunFlag.RETRIED} not in ({RunFlag.STEP}, {RunFlag.KEYED})
+            or min_version > 0 or gate is not null)
         then 2 else (select what from special) end,
-    (select at from now), r.task_version, r.step_id, r.item_index, r.origin, r.scheduled_time, r.priority,
+    (select at from claimed), r.task_version, r.step_id, r.item_index, r.origin, r.scheduled_time, r.priority,
     r."key", r.trace_id, r.idempotency_key, i.payload, i.overrides, {", ".join(f"l.{name}" for name in Live._fields)}
 from (values (1)) one(row)
 left join (
@@ -133,10 +240,16 @@ left join (
         from runs r where r.id = l.run_id and r.task_id = l.task_id offset 0
     ) r
     left join lateral (select i.payload, i.overrides from inputs i where i.run_id = l.run_id offset 0) i on true
-) on true
-order by l.turn, l.run_at, l.run_id"""
+) on true"""
 _WIDE = 13
 """Columns before those of the narrow row."""
+_PICK = f"with {_PICKING} {_PICKED} order by l.turn, l.run_at, l.run_id"
+_PICKED_COLUMNS = _WIDE + len(Live._fields)
+# The row of what was settled is the first. What waits is looked for when the flows are held.
+_SETTLE_AND_PICK = f"""{_MOVING},{_PICKING},
+moved as materialized ({_MOVED})
+select {", ".join(["null"] * _PICKED_COLUMNS)}, moved.* from moved
+union all select picks.*, {", ".join(["null"] * _NARROW)} from ({_PICKED}) picks"""
 
 # Those that get the same times, by one statement.
 _LEASE = f"""with careful as (
@@ -150,7 +263,7 @@ leased as (
     insert into live_leased (run_id, place, task_id, queue, turn, run_at, at, job_type, flags, min_version, parent_id, attempt,
         retry_count, lost_count, token, worker_id, claimed_at, expires_at, deadline_at)
     select run_id, {int(Place.LEASED)}, task_id, queue, turn, run_at, least(:expires::bigint, :deadline::bigint), job_type,
-        flags & {RunFlag.STEP}, 0, parent_id, attempt + 1, retry_count, lost_count, greatest(token + 1, :now::bigint),
+        flags & {RunFlag.STEP | RunFlag.KEYED}, 0, parent_id, attempt + 1, retry_count, lost_count, greatest(token + 1, :now::bigint),
         :worker::text, :now::bigint, :expires::bigint, :deadline::bigint
     from taken returning 1
 ),
@@ -168,17 +281,17 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, now: Instant | Non
 
 def _pick(request: ClaimRequest, now: Instant | None) -> Work[Sequence[Row]]:
     """What waits, held; one row at least, the first value of which says whether something special waits."""
-    rows: Sequence[Row] = yield Fetch(
-        _PICK,
-        {
-            "queues": list(request.queues),
-            "worker": request.worker_id,
-            "types": None if request.job_types is None else list(request.job_types),
-            "most": request.max,
-            "now": now,
-        },
-    )
+    rows: Sequence[Row] = yield Fetch(_PICK, {**_wanted(request), "now": now})
     return rows
+
+
+def _wanted(request: ClaimRequest) -> dict[str, Any]:
+    return {
+        "queues": list(request.queues),
+        "worker": request.worker_id,
+        "types": None if request.job_types is None else list(request.job_types),
+        "most": request.max,
+    }
 
 
 def _lease_picked(q: Dialect, cache: TaskView, request: ClaimRequest, rows: Sequence[Row]) -> Work[Claimed | None]:
@@ -239,9 +352,9 @@ _ORIGINS = {str(origin): origin for origin in Origin}
 
 
 def _lease(row: Row, task: Task, step: TaskSpec | None, worker_id: str) -> Lease:
-    _, now, _, _, item, origin, scheduled_time, priority, key, trace_id, idempotency_key, payload, overrides = row[
-        :_WIDE
-    ]
+    _, now, _, step_id, item, origin, scheduled_time, priority, key, trace_id, idempotency_key, payload, overrides = (
+        row[:_WIDE]
+    )
     live = Live(*row[_WIDE:])
     spec = step or task.spec
     given = None if overrides is None else from_json(overrides)
@@ -270,8 +383,9 @@ def _lease(row: Row, task: Task, step: TaskSpec | None, worker_id: str) -> Lease
         item_index=item,
         trace_id=trace_id,
         idempotency_key=idempotency_key,
-        plain=step is None,
-        in_flow=step is not None,
+        plain=step is None and not live.flags & RunFlag.KEYED,
+        keyed=bool(live.flags & RunFlag.KEYED),
+        in_flow=None if step is None else FlowStep(RunId(live.parent_id or 0), TaskId(live.task_id), step_id),
     )
 
 
@@ -279,20 +393,31 @@ def settle_and_claim(
     q: Dialect, cache: TaskView, settlements: Sequence[Settlement], request: ClaimRequest, now: Instant | None
 ) -> Work[tuple[set[RunId], Claimed | None]]:
     """What waits is claimed first; then, as far as there is room, the steps that the settlements bring: they are leased at once."""
-    settled = yield from _settle(settlements, now)
-    picked = yield from _pick(request, now)
+    if any(settlement.keyed for settlement in settlements):  # what their keys let in is to be found
+        settled = yield from _settle(q, cache, settlements, now)
+        picked = yield from _pick(request, now)
+    else:
+        params = yield from _settling(cache, settlements, now)
+        first, *rows = yield Fetch(_SETTLE_AND_PICK, {**params, **_wanted(request)})
+        settled = _settled(settlements, first[_PICKED_COLUMNS:])
+        picked = sorted((row[:_PICKED_COLUMNS] for row in rows), key=_turn)
     claimed = yield from _lease_picked(q, cache, request, picked)
     if claimed is None or claimed.is_paused:
-        return (yield from _go_on(q, cache, settled, None)), claimed
+        return (yield from _go_on(q, cache, settled)), claimed
     taking = _Taking(request, request.max - len(claimed.leases), Instant(picked[0][1]))
-    done = yield from _go_on(q, cache, settled, taking.take)
+    done = yield from _go_on(q, cache, settled, taking)
     cache.claimed_here |= {lease.run_id for lease in taking.leases}
     return done, Claimed([*claimed.leases, *taking.leases])
 
 
+def _turn(row: Row) -> tuple[Any, ...]:
+    live = Live(*row[_WIDE:])
+    return live.turn, live.run_at, live.run_id
+
+
 @dataclass(slots=True)
 class _Taking:
-    """Leases new steps for a worker that has room for so many."""
+    """Leases new steps for a worker, as many as it has room for."""
 
     request: ClaimRequest
     room: int
@@ -302,22 +427,27 @@ class _Taking:
     def take(self, new_runs: Sequence[NewRun], inserts: flows.Inserts) -> Work[flows.Inserts]:
         by_table = {each.table: each for each in inserts if isinstance(each, InsertMany)}
         live, runs = by_table["live"], by_table["runs"]
-        key = runs.columns.index("idempotency_key")
-        keys = {row[0]: row[key] for row in runs.rows}
-        known = {new_run.id: new_run for new_run in new_runs}
         columns = {name: place for place, name in enumerate(live.columns)}
-        fitting = sorted((row[columns["turn"]], row[0]) for row in live.rows if self._fits(row, columns))
-        taken = {run_id for _, run_id in fitting[: self.room]}
-        if not taken:
-            return inserts
-        self.leases = [self._lease(known[run_id], keys[run_id]) for _, run_id in fitting[: self.room]]
-        by_run = {lease.run_id: lease for lease in self.leases}
-        kept = [(name, place) for name, place in columns.items() if name not in _OF_LEASE]
-        places = [place for _, place in kept]
-        leased = [
-            (*[row[place] for place in places], *_of_lease(by_run[row[0]])) for row in live.rows if row[0] in taken
+        turn, key = columns["turn"], runs.columns.index("idempotency_key")
+        fits = _Fits(self.request, columns)
+        # Rows of runs, and of those that are active, are in the order of the new runs.
+        fitting = [
+            (row[turn], row[0], new_run, wide[key], row)
+            for new_run, wide, row in zip(new_runs, runs.rows, live.rows, strict=True)
+            if fits(new_run, row)
         ]
-        others = [row for row in live.rows if row[0] not in taken]
+        fitting.sort()
+        del fitting[self.room :]
+        if not fitting:
+            return inserts
+        self.leases = [self._lease(new_run, stored_key) for _, _, new_run, stored_key, _ in fitting]
+        taken = {lease.run_id for lease in self.leases}
+        kept = [(name, place) for name, place in columns.items() if name not in _OF_LEASE]
+        pick = itemgetter(*[place for _, place in kept])
+        leased = [
+            (*pick(row), *_of_lease(lease)) for lease, (_, _, _, _, row) in zip(self.leases, fitting, strict=True)
+        ]
+        others = [row for row in live.rows if row[0] not in taken] if len(taken) < len(live.rows) else []
         written: list[InsertMany | InsertEvents] = [each for each in inserts if each is not live]
         written.append(InsertMany("live", (*[name for name, _ in kept], *_OF_LEASE), leased))
         if others:
@@ -326,16 +456,6 @@ class _Taking:
         facts = event_facts(((lease.task_id, lease.run_id) for lease in self.leases), RunStatus.RUNNING)
         written.append(InsertEvents([(ids[0], "run.started", facts)]))
         return written
-
-    def _fits(self, row: Row, columns: Mapping[str, int]) -> bool:
-        """Whether the worker may have it, as `_PICK` says."""
-        if row[columns["place"]] != Place.CAREFUL or row[columns["flags"]] != RunFlag.STEP:
-            return False
-        if row[columns["min_version"]] or row[columns["queue"]] not in self.request.queues:
-            return False
-        job_type = row[columns["job_type"]] if "job_type" in columns else None
-        types = self.request.job_types
-        return job_type is None or (job_type not in NAMED_TYPES if types is None else job_type in types)
 
     def _lease(self, new_run: NewRun, key: str) -> Lease:
         task, spec, now = new_run.task, new_run.task.spec, self.now
@@ -357,15 +477,39 @@ class _Taking:
             deadline_at=Instant(now + round(spec.timeout_seconds * SECOND)),
             run_at=new_run.run_at,
             # As another worker would read it: a handler may change what it is given.
-            payload=decode(to_json(new_run.payload)),
+            payload=decode(new_run.payload_json or to_json(new_run.payload)),
             overrides=None if new_run.overrides is None else from_json(to_json(new_run.overrides)),
             parent_id=None if new_run.parent_id is None else RunId(new_run.parent_id),
             step=spec,
             item_index=None if new_run.step is None else new_run.step[1],
             trace_id=new_run.trace_id,
             idempotency_key=key,
-            in_flow=True,
+            in_flow=FlowStep(RunId(new_run.parent_id or 0), task.id, (new_run.step or ("",))[0]),
         )
+
+
+class _Fits:
+    """Whether the worker may have a new run, as `_PICK` says: the same for all runs of a step that are made together."""
+
+    def __init__(self, request: ClaimRequest, columns: Mapping[str, int]) -> None:
+        self._request, self._columns = request, columns
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, new_run: NewRun, row: Row) -> bool:
+        found = self._known.get(id(new_run.task))
+        if found is None:
+            found = self._known[id(new_run.task)] = self._find(row)
+        return found
+
+    def _find(self, row: Row) -> bool:
+        columns = self._columns
+        if row[columns["place"]] != Place.CAREFUL or row[columns["flags"]] != RunFlag.STEP:
+            return False
+        if row[columns["min_version"]] or row[columns["queue"]] not in self._request.queues:
+            return False
+        job_type = row[columns["job_type"]] if "job_type" in columns else None
+        types = self._request.job_types
+        return job_type is None or (job_type not in NAMED_TYPES if types is None else job_type in types)
 
 
 _OF_LEASE = ("place", "at", "token", "attempt", "worker_id", "claimed_at", "expires_at", "deadline_at")

@@ -19,7 +19,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -111,10 +111,17 @@ SQLITE = Dialect(
 )
 
 
+_creating = threading.Lock()
+
+
 def _create_private(path: str) -> None:
-    """Make a new file that its owner alone may read: it holds payloads and secrets. SQLite gives its log the same mode."""
+    """Make a new file that its owner alone may read: it holds payloads and secrets. SQLite gives its log the same mode.
+
+    One thread at a time: to close a descriptor of the file gives up all locks that SQLite has on it in this process. A thread
+    that found the file, and connected before the one that made it had closed it, would lose its lock and not know.
+    """
     if path != ":memory:":
-        with contextlib.suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
+        with _creating, contextlib.suppress(OSError):  # it exists; or it cannot be made, and SQLite says why
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
@@ -171,6 +178,10 @@ class SqliteConnection:
     def begin_alone(self) -> None:
         """As `begin`, where no other connection can have the lock."""
         self._db.execute("begin immediate")
+
+    def begin_to_read(self) -> None:
+        """From the first row that is read on, all rows are of one moment."""
+        self._db.execute("begin")
 
     def _insist(self, sql: str, patience: float) -> None:
         """Again and again while another process has the file: a change of the journal's mode is refused without patience."""
@@ -232,12 +243,12 @@ class SqliteConnection:
             case Now():
                 return self._clock.now()
             case NewIds(count):
-                return self._new_ids(count)
+                return self.new_ids(count)
             case NewNumbers(counter, count):
                 last = self.run(lambda: reserve(counter, count))
                 return range(last - count + 1, last + 1)
 
-    def _new_ids(self, count: int) -> range:
+    def new_ids(self, count: int) -> range:
         taken = self._ids.take(count)
         if taken is None:
             size = self._ids.size_for(count)
@@ -245,6 +256,9 @@ class SqliteConnection:
             taken = self._ids.take(count)
             assert taken is not None  # noqa: S101 - the block was made large enough
         return taken
+
+    def give_back(self, ids: range) -> None:
+        self._ids.give_back(ids)
 
 
 @lru_cache(maxsize=256)
@@ -307,7 +321,9 @@ class _Thread(threading.Thread):
             connection = SqliteConnection(self._path, self._clock, self._naming, writes=self._writes)
             file = OpenFile(self._path)
         except sqlite3.Error as error:
-            self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}"))
+            folder = Path(self._path).absolute().parent
+            why = "" if folder.is_dir() else f"; there is no folder {folder}: make it first, or name another file"
+            self._refuse_all(StoreUnavailable(f"SQLite: {error}: {self._path}{why}"))
             return
         except StoreUnavailable as error:
             self._refuse_all(error)
@@ -505,6 +521,17 @@ class SqliteStore(SqlStore):
         view.keep()
         return result
 
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
+        connection = await asyncio.to_thread(SqliteConnection, self._path, self._time, self._names, writes=False)
+        try:
+            connection.begin_to_read()
+            yield lambda work: asyncio.to_thread(connection.run, work)
+        except sqlite3.Error as error:
+            raise _translated(error) from error
+        finally:
+            connection.close()
+
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         if self._reader is None:
             raise StoreUnavailable("the store is closed")
@@ -520,6 +547,8 @@ class MemoryStore(SqliteStore):
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(":memory:", clock)
         self._connection: SqliteConnection | None = None
+        self.before_transaction: Callable[[], Awaitable[None]] | None = None
+        """Awaited before each transaction, reads included: for what a trial has carried out and not written yet."""
 
     async def open(self) -> None:
         self._connection = SqliteConnection(":memory:", self._time)
@@ -530,7 +559,17 @@ class MemoryStore(SqliteStore):
             self._connection.close()
         self._connection = None
 
+    def new_ids(self, count: int) -> range:
+        """Ids as a transaction gets them, outside of one."""
+        return self._open_connection().new_ids(count)
+
+    def give_back(self, ids: range) -> None:
+        """The next transaction gets these once more: they are the last that were taken, and were used for nothing."""
+        self._open_connection().give_back(ids)
+
     async def _write(self, work: Callable[[TaskView], Work[T]]) -> T:
+        if self.before_transaction is not None:
+            await self.before_transaction()
         connection = self._open_connection()
         view = TaskView(self._cache)
         connection.begin_alone()
@@ -544,6 +583,8 @@ class MemoryStore(SqliteStore):
         return result
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
+        if self.before_transaction is not None:
+            await self.before_transaction()
         return self._open_connection().run(work)
 
     def _open_connection(self) -> SqliteConnection:

@@ -51,7 +51,8 @@ class LocalWakeup:
         self._signals: dict[str, int] = {}
         self._taken: dict[str, int] = {}
         self._seen: WeakKeyDictionary[asyncio.Task[Any], dict[str, int]] = WeakKeyDictionary()
-        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[bool], None]] = {}
+        """In the order in which they came, and are woken."""
 
     async def open(self) -> None:
         """Nothing to open."""
@@ -69,7 +70,7 @@ class LocalWakeup:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         for topic in topics:
-            self._waiting.setdefault(topic, set()).add(waiter)
+            self._waiting.setdefault(topic, {})[waiter] = None
         timer = loop.call_later(max(0.0, timeout), _resolve, waiter, False)
         try:
             woken = await waiter
@@ -108,7 +109,7 @@ class LocalWakeup:
 
     def _forget(self, topic: str, waiter: asyncio.Future[bool]) -> None:
         waiting = self._waiting[topic]
-        waiting.discard(waiter)
+        waiting.pop(waiter, None)
         if not waiting:
             del self._waiting[topic]
 

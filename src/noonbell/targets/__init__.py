@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
     from noonbell.ports import Store
     from noonbell.settings import Settings
-    from noonbell.targets.brokers.pool import OpenBroker
+    from noonbell.targets.brokers.pool import LoadClient, OpenBroker
     from noonbell.targets.brokers.target import BrokerTarget
     from noonbell.targets.command.allowed import Allowed
     from noonbell.targets.command.target import CommandTarget
@@ -109,7 +109,7 @@ def _command_target(parts: TargetParts) -> CommandTarget:
     return CommandTarget(parts.commands, parts.store, sealing.from_file(parts.settings.secrets.key_file))
 
 
-def broker_target(settings: Settings, open_broker: OpenBroker) -> BrokerTarget:
+def broker_target(settings: Settings, client: LoadClient) -> BrokerTarget:
     from noonbell import sealing
     from noonbell.targets.brokers.link import OTHER_PORTS
     from noonbell.targets.brokers.target import BrokerTarget
@@ -117,7 +117,7 @@ def broker_target(settings: Settings, open_broker: OpenBroker) -> BrokerTarget:
 
     executor = settings.executor
     return BrokerTarget(
-        open_broker,
+        client,
         guard=AddressGuard(executor.allow_networks, executor.deny_networks, deny_ports=OTHER_PORTS),
         connect_timeout=executor.connect_timeout,
         max_body_bytes=executor.max_body_bytes,
@@ -125,38 +125,42 @@ def broker_target(settings: Settings, open_broker: OpenBroker) -> BrokerTarget:
     )
 
 
-def _amqp_target(parts: TargetParts) -> BrokerTarget:
+def _open_amqp() -> OpenBroker:
     from noonbell.targets.brokers.amqp import open_amqp
 
-    return broker_target(parts.settings, open_amqp)
+    return open_amqp
 
 
-def _nats_target(parts: TargetParts) -> BrokerTarget:
+def _open_nats() -> OpenBroker:
     from noonbell.targets.brokers.nats import open_nats
 
-    return broker_target(parts.settings, open_nats)
+    return open_nats
 
 
-def _redis_target(parts: TargetParts) -> BrokerTarget:
+def _open_redis() -> OpenBroker:
     from noonbell.targets.brokers.redis import open_redis
 
-    return broker_target(parts.settings, open_redis)
+    return open_redis
 
 
-def _mqtt_target(parts: TargetParts) -> BrokerTarget:
+def _open_mqtt() -> OpenBroker:
     from noonbell.targets.brokers.mqtt import open_mqtt
 
-    return broker_target(parts.settings, open_mqtt)
+    return open_mqtt
+
+
+def _of_broker(client: LoadClient) -> Callable[[TargetParts], BrokerTarget]:
+    return lambda parts: broker_target(parts.settings, client)
 
 
 MAKERS: Final[Mapping[str, Callable[[TargetParts], OpenableTarget]]] = {
     HTTP.name: lambda parts: http_target(parts.settings, parts.own_ports),
     JOBS.name: _job_target,
     COMMANDS.name: _command_target,
-    AMQP.name: _amqp_target,
-    NATS.name: _nats_target,
-    REDIS.name: _redis_target,
-    MQTT.name: _mqtt_target,
+    AMQP.name: _of_broker(_open_amqp),
+    NATS.name: _of_broker(_open_nats),
+    REDIS.name: _of_broker(_open_redis),
+    MQTT.name: _of_broker(_open_mqtt),
     GRPC.name: _grpc_target,
 }
 

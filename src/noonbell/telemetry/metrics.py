@@ -184,6 +184,7 @@ class Metrics:
         self.sla_breaches = self._counter(
             "noonbell_sla_breaches", "Breaches of service levels of runs that this node told of, or foresaw.", ("kind",)
         )
+        self.bulk = self._gauge("noonbell_bulk_operations", "Bulk operations that are not over.")
         self.paused = self._gauge("noonbell_paused", "1 while everything is paused: nothing starts, on any node.")
         self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
         self.keys_full = self._gauge(
@@ -327,6 +328,7 @@ class Readings:
         pending = await store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=1))
         metrics.callback_pending.set(pending.total or 0)
         metrics.joins_open.set(await self._store.open_joins())
+        metrics.bulk.set(await self._store.bulk_under_way())
         metrics.paused.set(await self._store.installation_pause() is not None)
         keys, runs = await self._store.held_by_keys()
         metrics.keys_full.set(keys)

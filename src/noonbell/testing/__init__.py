@@ -2,6 +2,7 @@
 
 trial      an App, or tasks alone, lived through by the real planner and worker
 simulate   what becomes of every slot of a year, decided as the planner decides it
+simulation whole histories of three nodes with crashes and lost messages, for Noonbell itself
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets.http import template
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.targets.jobs.target import JobTarget
+from noonbell.testing.fast_path import Begun, BegunElsewhere, FastPath
 
 if TYPE_CHECKING:
     from noonbell.app import App, Flow, Job
@@ -48,11 +49,14 @@ async def trial(
     at: datetime | None = None,
     http: Answers | None = None,
     without: Iterable[Job[..., Any] | Flow[..., Any] | str] = (),
+    fast: bool = True,
 ) -> AsyncIterator[Trial]:
     """Enter it with `async with`: the App is connected, its tasks are declared, and the time is `at`.
 
-    The tasks of the jobs in `without`, by name or itself, are disabled: their schedules do not fire. They can be published. Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets, brokers and gRPC
-    servers; without it their runs fail. Commands always fail: a trial starts no program.
+    The tasks of the jobs in `without`, by name or itself, are disabled: their schedules do not fire. They can be published.
+    Without an App it is a scheduler for tasks made by `running.services`. `http` answers for HTTP targets, brokers and gRPC
+    servers; without it their runs fail. Commands always fail: a trial starts no program. With `fast=False` every slot has its own
+    transactions, as on a node; what becomes of it is the same.
     """
     left_out = [job if isinstance(job, str) else job.name for job in without]
     known = () if app is None else (*app.jobs, *app.flows)
@@ -65,7 +69,8 @@ async def trial(
     try:
         services = build(store, wakeup, Rules(check_template=template.check))
         async with app.attached(services) if app is not None else contextlib.nullcontext():
-            running = Trial(clock, store, services, app.handlers if app is not None else Handlers(), http)
+            handlers = app.handlers if app is not None else Handlers()
+            running = Trial(clock, store, services, handlers, http, fast=fast)
             await running.open()
             for name in left_out:
                 await services.tasks.disable(name)
@@ -77,14 +82,23 @@ async def trial(
 
 class Trial:
     def __init__(
-        self, clock: ManualClock, store: MemoryStore, services: Services, handlers: Handlers, http: Answers | None
+        self,
+        clock: ManualClock,
+        store: MemoryStore,
+        services: Services,
+        handlers: Handlers,
+        http: Answers | None,
+        *,
+        fast: bool = True,
     ) -> None:
         self.clock, self.store, self.services = clock, store, services
         tasks, abandoned = TaskCache(store), AbandonedThreads()
-        self._jobs, self._http = JobTarget(handlers, store, abandoned=abandoned), _Http(http)
+        self._jobs = JobTarget(handlers, store, abandoned=abandoned)
         calls = [exec_type for kind in OWN_QUEUES.values() for exec_type in kind.exec_types]
-        targets: dict[ExecType, Target] = {ExecType.JOB: self._jobs, ExecType.COMMAND: _NoCommands()}
-        targets |= dict.fromkeys(calls, self._http)
+        quick: dict[ExecType, Target] = {ExecType.JOB: self._jobs, **dict.fromkeys(calls, _Http(http))}
+        begun: Begun = {}
+        targets: dict[ExecType, Target] = {kind: BegunElsewhere(target, begun) for kind, target in quick.items()}
+        targets[ExecType.COMMAND] = _NoCommands()
 
         def worker(worker_id: str, job_types: Sequence[str] | None = None) -> Worker:
             return Worker(
@@ -101,8 +115,9 @@ class Trial:
 
         # Commands are claimed only by workers that name them.
         self._workers = [worker("trial"), worker("trial-commands", (COMMAND_TYPE,))]
-        self._after: list[int | None] = []
-        """The moments that the last look found for slots and delayed runs."""
+        self._fast = FastPath(clock, store, self._workers[0], quick, begun) if fast else None
+        self._next_slot_at: int | None = None
+        self._next_delayed_at: int | None = None
         self._standing: Standing = []
         self._sweeper = Sweeper(store, services.wakeup, tasks=tasks, draw=lambda: 0.5)
 
@@ -130,7 +145,7 @@ class Trial:
             await self._sweeper.tick()
             self._standing = await self.store._read(_standing)
             if before == self._standing and late == await self._late(before):
-                self._after = [planned.next_at, promoted.next_at]
+                self._next_slot_at, self._next_delayed_at = planned.next_at, promoted.next_at
                 return
         raise InvalidState("there is no end to it: something makes new runs as fast as they are carried out")
 
@@ -165,9 +180,11 @@ class Trial:
             end = from_datetime(until)
         while True:
             await self.run_until_idle()
-            following = await self._next()
+            following = self._next()
             if following is None or following > end:
                 break
+            if self._fast is not None and await self._fast.run(end, self._others_at()):
+                continue
             self.clock.set(Instant(max(following, self.clock.now() + 1)))
         self.clock.set(Instant(max(end, self.clock.now())))
         await self.run_until_idle()
@@ -179,11 +196,16 @@ class Trial:
         query = RunQuery(task_id=None if task is None else task.id, sort="id")
         return [run async for run in every(self.store.runs, query)]
 
-    async def _next(self) -> int | None:
+    def _next(self) -> int | None:
         """The next moment at which something is due: a slot, a delayed run, the end of a lease or of a callback's wait."""
+        moments = (self._next_slot_at, self._others_at())
+        return min((each for each in moments if each is not None), default=None)
+
+    def _others_at(self) -> int | None:
+        """The same without the slots."""
         now = self.clock.now()
         waits = [at for place, *_, at in self._standing if place in _WITH_DEADLINE and at is not None and at > now]
-        return min((each for each in (*self._after, *waits) if each is not None), default=None)
+        return min((each for each in (self._next_delayed_at, *waits) if each is not None), default=None)
 
 
 _WITH_DEADLINE = (Place.LEASED, Place.PARKED)

@@ -25,12 +25,13 @@ from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
 from noonbell.service.audit_log import expected_heads
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, Word, event_json, is_name
+from noonbell.service.run_export import csv_cell
 from noonbell.web.context import ROOMS, PageContext, as_json, merged, whole_number
 from noonbell.web.forms import TypedMoment
 from noonbell.web.i18n import instant_from
 from noonbell.web.lists import Filters
 from noonbell.web.page import get
-from noonbell.web.task_form import VersionChange, changes
+from noonbell.web.task_versions import VersionChange, changes
 
 _SIZE: Final = 50
 _MOST_EXPORTED: Final = 10_000
@@ -45,7 +46,6 @@ _NOUNS: Final = ("workers", "tokens")
 """Kinds of things without a page for each of them."""
 _WITHIN: Final = 30 * SECOND
 """How long after a change of a task its audit entry may be written."""
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _COLUMNS: Final = ("id", "at", "actor", "action", "subject", "peer", "request_id", "details", "hash", "key")
 
 
@@ -119,6 +119,12 @@ def _place(subject: str) -> tuple[str, str]:
     return kind, name.replace("%2F", "/").replace(ENCODED_SLASH, "/")
 
 
+def _name_within(subject: str) -> str:
+    """`ops` of `/alerts/channels/ops/test`; empty: the address is that of all."""
+    _, _, _, name, *_ = [*subject.removeprefix(_API).split("/"), "", "", "", ""]
+    return name.replace("%2F", "/").replace(ENCODED_SLASH, "/")
+
+
 def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | None) -> ShownSubject:
     kind, name = place
     if task is not None:
@@ -133,6 +139,8 @@ def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | N
         return ShownSubject(ctx.words("activity.queue_named", name=name), f"/queues/{quote(name, safe='')}")
     if kind in _NOUNS and name:
         return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
+    if kind == "alerts" and name in ("rules", "channels") and (named := _name_within(text)):
+        return ShownSubject(ctx.words(f"activity.{name}_named", name=named))
     if kind in ROOMS:
         return ShownSubject(ctx.words(f"nav.{kind}"), ROOMS[kind])
     return ShownSubject(text.removeprefix(_API))
@@ -238,19 +246,13 @@ async def export(ctx: PageContext) -> Response:
     before, count = None, 0
     while count < _MOST_EXPORTED:
         entries = await ctx.deps.access.log(before, _BATCH, **narrowed)
-        writer.writerows([cell(entry[name]) for name in _COLUMNS] for entry in entries)
+        writer.writerows([csv_cell(entry[name]) for name in _COLUMNS] for entry in entries)
         count += len(entries)
         if len(entries) < _BATCH:
             break
         before = entries[-1]["id"]
     headers = {"content-disposition": 'attachment; filename="noonbell-activity.csv"'}
     return Response(written.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
-
-
-def cell(value: Any) -> str:
-    """Quoted so that no spreadsheet takes it for a formula."""
-    text = "" if value is None else as_json(value) if isinstance(value, dict) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
@@ -264,13 +266,13 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bulk": (
         *("create_tasks", "patch_tasks", "delete_tasks", "apply_tasks", "enable_tasks", "disable_tasks"),
-        *("cancel_runs", "retry_runs"),
+        *("cancel_runs", "retry_runs", "clean_runs", "clean_task", "start_bulk", "cancel_bulk", "undo_bulk"),
         *("drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
     "calendars": ("save_calendar", "delete_calendar", "refresh_calendar"),
     "installation": ("pause_all", "resume_all"),
-    "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker"),
+    "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker", "forget_worker"),
     "access": ("create_token", "revoke_token", "rotate_secrets", "sign_audit_log"),
     "alerts": (
         *("create_alert_rule", "change_alert_rule", "remove_alert_rule", "create_alert_channel"),

@@ -4,22 +4,23 @@ Structs that declare their fields. A channel's secrets are written here and neve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from noonbell.alerts.channels import KINDS, ChannelBody
+from noonbell.alerts.channels import KINDS, OF_SOME_KINDS, ChannelBody
 from noonbell.alerts.service import SETTINGS, Alerts
+from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
 from noonbell.fields import table
 from noonbell.model.access import Role
-from noonbell.model.alert import RuleBody, RuleKind
+from noonbell.model.alert import AFTER_SECONDS, Mute, RuleBody, RuleKind
 from noonbell.service.secrets import MASK
 from noonbell.web.context import PageContext, merged
-from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, texts_of
+from noonbell.web.forms import Box, boxes_of, problems_by_box, read_boxes, texts_of
 from noonbell.web.page import PageRoute, get, post
 from noonbell.web.settings import mistyped, removal, section
 
@@ -46,6 +47,7 @@ async def show(ctx: PageContext) -> Response:
         raised=await alerts.open_alerts(),
         channels=await alerts.channels(),
         rules=await alerts.rules(),
+        mutes=await alerts.mutes(),
         deliveries=deliveries,
         channel=channel or "",
         older=merged(ctx.query, before=deliveries[-1]["id"]) if len(deliveries) == _SIZE else None,
@@ -72,7 +74,15 @@ class Editor:
     async def ask_new(self, ctx: PageContext) -> Response:
         fields = table(self.struct)
         usual = {name: each.default for name, each in fields.items() if not each.is_required}
-        return await self._form(ctx, texts_of(self.struct, usual), None)
+        return await self._form(ctx, texts_of(self.struct, usual) | self._asked_kind(ctx), None)
+
+    def _asked_kind(self, ctx: PageContext) -> dict[str, str]:
+        """The kind that the address of the page names, where there is such a kind."""
+        kind = ctx.query.get("kind", "")
+        return {"kind": kind} if kind in self._kinds() else {}
+
+    def _kinds(self) -> list[str]:
+        return list(KINDS if self.noun == "channel" else RuleKind)
 
     async def make(self, ctx: PageContext) -> Response:
         sent = await ctx.form()
@@ -85,7 +95,7 @@ class Editor:
 
     async def ask_change(self, ctx: PageContext) -> Response:
         there = await self.get(alerts_of(ctx), ctx.piece("name"))
-        return await self._form(ctx, texts_of(self.struct, there), there)
+        return await self._form(ctx, texts_of(self.struct, there) | self._asked_kind(ctx), there)
 
     async def change(self, ctx: PageContext) -> Response:
         name, sent = ctx.piece("name"), await ctx.form()
@@ -125,23 +135,22 @@ class Editor:
     async def _form(
         self, ctx: PageContext, texts: Mapping[str, str], there: Kept | None, error: Any = None
     ) -> Response:
-        boxes, known = boxes_of(self.struct), [channel["name"] for channel in await alerts_of(ctx).channels()]
-        kinds: Mapping[str, str] = {kind: ctx.words(f"rule.{kind}") for kind in RuleKind}
-        if self.noun == "channel":
-            kinds = {kind: f"{ctx.words(f'channel.{kind}')} – {ctx.words(f'channel_means.{kind}')}" for kind in KINDS}
+        kind = texts.get("kind") or self._kinds()[0]
+        boxes, known = _boxes(self.struct, self.noun, kind), [each["name"] for each in await alerts_of(ctx).channels()]
+        word = "channel" if self.noun == "channel" else "rule"
         return section(
             ctx,
             "edit",
             200 if error is None else 400,
             noun=self.noun,
             boxes=boxes.values(),
-            fields={name: texts.get(name, "") for name in boxes},
-            kinds=kinds,
+            fields={**{name: texts.get(name, "") for name in boxes}, "kind": kind},
+            kinds={each: ctx.words(f"{word}.{each}") for each in self._kinds()},
             known=known,
             there=there,
             problems={} if error is None else problems_by_box(error, boxes),
             is_declared=there is not None and there["managed_by"] == SETTINGS,
-            examples=KINDS.values() if self.noun == "channel" else (),
+            examples=[KINDS[kind]] if self.noun == "channel" and kind in KINDS else (),
         )
 
     def pages(self) -> list[PageRoute]:
@@ -154,6 +163,28 @@ class Editor:
             get(f"{path}/remove", self.ask_remove, role=self.role),
             post(f"{path}/remove", self.remove, f"remove_alert_{self.noun}", role=self.role),
         ]
+
+
+_ABOUT_TASKS: Final = tuple(kind for kind in RuleKind if kind not in (RuleKind.STORE, RuleKind.SUBSCRIPTION))
+_OF_RULES: Final[Mapping[str, Collection[RuleKind]]] = {
+    "count": (RuleKind.FAILURES,),
+    "factor": (RuleKind.SLOW,),
+    "after_seconds": tuple(AFTER_SECONDS),
+    "tasks": _ABOUT_TASKS,
+    "labels": _ABOUT_TASKS,
+}
+"""Fields of a rule that not every kind has."""
+
+
+def _boxes(struct: type[msgspec.Struct], noun: str, kind: str) -> dict[str, Box]:
+    """The boxes of a form for one kind; those of a channel that it alone has, in the order of the kind."""
+    boxes = boxes_of(struct)
+    if noun == "rule":
+        return {name: box for name, box in boxes.items() if kind in _OF_RULES.get(name, (kind,))}
+    wanted = KINDS[kind].fields if kind in KINDS else OF_SOME_KINDS
+    first = ("name", "kind", *wanted)
+    rest = (name for name in boxes if name not in first and name not in OF_SOME_KINDS)
+    return {name: boxes[name] for name in (*first, *rest)}
 
 
 def _texts(sent: list[tuple[str, str]]) -> dict[str, str]:
@@ -180,6 +211,64 @@ async def test_channel(ctx: PageContext) -> Response:
     return ctx.done(text if code is None else f"{text} HTTP {code}", PATH)
 
 
+async def acknowledge(ctx: PageContext) -> Response:
+    given = await ctx.fields()
+    key = {name: given.get(name, "") for name in ("rule", "subject")}
+    await alerts_of(ctx).acknowledge({**key, "note": given.get("note", "").strip()[:500]}, by=ctx.actor)
+    ctx.subject, ctx.details = "/alerts", key
+    return ctx.done(ctx.words("alerts.acknowledged"), PATH)
+
+
+async def unacknowledge(ctx: PageContext) -> Response:
+    given = await ctx.fields()
+    key = {name: given.get(name, "") for name in ("rule", "subject")}
+    await alerts_of(ctx).withdraw_acknowledgement(key)
+    ctx.subject, ctx.details = "/alerts", key
+    return ctx.done(ctx.words("alerts.unacknowledged"), PATH)
+
+
+_MUTE_SPANS: Final = {"1h": 3_600, "4h": 14_400, "12h": 43_200, "1d": 86_400, "3d": 259_200, "7d": 604_800}
+"""How long the page offers to mute, in seconds; the API takes any moment of the next 30 days."""
+
+
+async def ask_mute(
+    ctx: PageContext, error: InvalidArgument | None = None, sent: Mapping[str, str] | None = None
+) -> Response:
+    texts = {name: ctx.query.get(name, "") for name in ("rule", "tasks", "labels")} if sent is None else sent
+    return section(
+        ctx,
+        "mute",
+        200 if error is None else 400,
+        fields={name: texts.get(name, "") for name in ("rule", "tasks", "labels", "span", "reason")},
+        spans=list(_MUTE_SPANS),
+        known=[rule["name"] for rule in await alerts_of(ctx).rules()],
+        problems={} if error is None else problems_by_box(error, ("rule", "tasks", "labels", "until", "reason")),
+    )
+
+
+async def mute(ctx: PageContext) -> Response:
+    sent = await ctx.fields()
+    seconds = _MUTE_SPANS.get(sent.get("span", ""), _MUTE_SPANS["1h"])
+    until = ctx.now + seconds * SECOND
+    given = {name: text for name in ("rule", "reason") if (text := sent.get(name, "").strip())}
+    try:
+        boxes = read_boxes(Mute, [(name, sent.get(name, "")) for name in ("tasks", "labels")])
+        made = await alerts_of(ctx).mute(
+            {**given, **{name: boxes[name] for name in ("tasks", "labels")}, "until": rfc3339(Instant(until))},
+            by=ctx.actor,
+        )
+    except InvalidArgument as error:
+        return await ask_mute(ctx, error, sent)
+    ctx.subject, ctx.details = "/alerts/mutes", {"until": made["until"], **given}
+    return ctx.done(ctx.words("alerts.muted"), go=PATH)
+
+
+async def unmute(ctx: PageContext) -> Response:
+    await alerts_of(ctx).unmute(ctx.piece("mute"))
+    ctx.subject = f"/alerts/mutes/{ctx.piece('mute')}"
+    return ctx.done(ctx.words("alerts.unmuted"), PATH)
+
+
 CHANNELS: Final = Editor(
     "channel",
     ChannelBody,
@@ -195,6 +284,11 @@ RULES: Final = Editor(
 
 PAGES: Final = [
     get(PATH, show),
+    post("/alerts/acknowledge", acknowledge, "acknowledge_alert", role=Role.OPERATOR),
+    post("/alerts/unacknowledge", unacknowledge, "unacknowledge_alert", role=Role.OPERATOR),
+    get("/settings/new/mute", ask_mute, role=Role.OPERATOR),
+    post("/settings/new/mute", mute, "mute_alerts", role=Role.OPERATOR),
+    post("/settings/mutes/{mute}/end", unmute, "unmute_alerts", role=Role.OPERATOR),
     *CHANNELS.pages(),
     post("/settings/channels/{name}/test", test_channel, "test_alert_channel", role=Role.ADMIN),
     *RULES.pages(),

@@ -64,6 +64,7 @@ async def _page(ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str
         group_words={",".join(statuses): ctx.words(f"group.{name}") for name, statuses in GROUPS.items()},
         pager=lists.pager_by_cursor(filters.query, None if page is None else page.next_cursor),
         is_first="cursor" not in ctx.query,
+        sort=lists.NEWEST_FIRST if query is None else query.sort,
         sent={name: sent.get(name, "") for name in _BOXES},
         problems=problems,
         methods=["POST", *(each for each in Method if each != Method.POST)],
@@ -71,10 +72,11 @@ async def _page(ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str
 
 
 async def _read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
-    given = {name: value for name, value in ctx.query.items() if name in (*FILTERS, "cursor")}
+    given = {name: value for name, value in ctx.query.items() if name in (*FILTERS, "cursor", "sort")}
     try:
         at = ReadContext(Problems())
-        wanted = lists.given_of(given, RunList, FILTERS, cursor=from_the_top("-id"))
+        sort = lists.run_sort(given, at)
+        wanted = lists.given_of({**given, "sort": sort}, RunList, FILTERS, cursor=from_the_top(sort))
         query = await read_run_query({**wanted, "origin": str(Origin.CALL)}, ctx.services.store, at=at)
         at.problems.finish()
     except InvalidArgument as error:

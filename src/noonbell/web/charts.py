@@ -247,7 +247,7 @@ _STATUSES: Final = {
     "skipped": ("SKIPPED", "COMPLETED"),
     "missed": ("LOST", "lost"),
     "paused": ("DISABLED", "paused"),
-    "queued": ("draining", "stopping"),
+    "queued": ("draining", "stopping", "note"),
     "warn": ("care",),
 }
 """By tone: of runs, attempts, tasks, workers, queues, callbacks, findings of the doctor and deliveries of alerts."""

@@ -87,6 +87,8 @@ class PageContext:
         """What the audit log calls the change, where the page alone does not say it."""
         self.details: dict[str, Any] = {}
         """More for the audit log: a reason, a count."""
+        self.nothing_changed = False
+        """Whether the form came to nothing: no line in the audit log."""
         self.most_bytes = MOST_BYTES
         """Of a form."""
         self._flash: str | None = None
@@ -111,9 +113,16 @@ class PageContext:
             return True
         return self.token is not None and self.token.role.includes(Role(role))
 
+    @property
+    def sees_all(self) -> bool:
+        """False: the token has a scope, and only the pages of its tasks and runs are there."""
+        return self.token is None or self.token.scope is None
+
     @cached_property
     def rooms(self) -> dict[str, str]:
         """Those that the visitor may enter."""
+        if not self.sees_all:
+            return {name: ROOMS[name] for name in ("tasks", "runs")}
         return {name: path for name, path in ROOMS.items() if name != "activity" or self.may("admin")}
 
     @cached_property
@@ -180,6 +189,8 @@ class PageContext:
     @cached_property
     def alarm(self) -> str:
         """What every page has to say first: this node cannot do its work, or planning is late."""
+        if not self.sees_all:
+            return ""
         health = self.deps.health()
         if not health.get("ok", True):
             why = health.get("reason") or (health.get("store") or {}).get("error")
@@ -222,16 +233,25 @@ class PageContext:
     def redirect(self, path: str) -> Response:
         return RedirectResponse(self.root + path.removeprefix("/"), 303)
 
-    def done(self, text: str, to: str | None = None, *, go: str | None = None, undo: str | None = None) -> Response:
+    def done(
+        self,
+        text: str,
+        to: str | None = None,
+        *,
+        go: str | None = None,
+        undo: str | None = None,
+        run: int | None = None,
+    ) -> Response:
         """A change was made: say so where the visitor is (`to`, for browsers without scripts), or go elsewhere (`go`).
 
-        `undo` is the address of the button that takes it back.
+        `undo` is the address of the button that takes it back, `run` the run that was made.
         """
         if self.wants_json:
             if go is not None:
                 self._flash = text
                 return JSONResponse({"go": self.url(go)})
-            return JSONResponse({"text": text, "undo": None if undo is None else self.url(undo)})
+            made = {} if run is None else {"open": self.url(f"/runs/{run}")}
+            return JSONResponse({"text": text, "undo": None if undo is None else self.url(undo), **made})
         self._flash = text
         return self.redirect(go or to or "/")
 

@@ -26,8 +26,8 @@ from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import placement_under
 from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
-from noonbell.service.explain import TIMES, SlotFinding
-from noonbell.service.extras import how_to_install
+from noonbell.service.explain_findings import SlotFinding
+from noonbell.service.explain_words import TIMES
 from noonbell.service.translation import FailureFact
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
@@ -235,7 +235,7 @@ def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refuse
         "job_type": spec.job_type if spec is not None and spec.job_type else "–",
         "version": spec.min_worker_version if spec is not None else "–",
         "labels": ", ".join(label_pairs(spec.worker_labels)) if spec is not None else "–",
-        "install": how_to_install(spec.target_kind) if spec is not None and spec.target_kind.extra else "–",
+        "install": spec.target_kind.how_to_install if spec is not None and spec.target_kind.extra else "–",
     }
     return Advice(key, facts, _place(run, key))
 

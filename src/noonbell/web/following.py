@@ -12,6 +12,7 @@ from noonbell.model.join import After, Arrival, Follower, Join, JoinMode, JoinSt
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskId
 from noonbell.policy.joins import missing
+from noonbell.service import scope
 from noonbell.service.translation import Translator
 from noonbell.web.context import PageContext
 
@@ -65,7 +66,7 @@ class TaskNeighbours:
 async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
     """None for a task that follows none and that none follows."""
     store, after = ctx.services.store, task.spec.after
-    followers = await store.followers(task.id, _MOST + 1)
+    followers = await _held(ctx, await store.followers(task.id, _MOST + 1))
     if after is None and not followers:
         return None
     names: dict[int, str] = {}
@@ -84,6 +85,15 @@ async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
         len(followers) > _MOST,
         waits,
     )
+
+
+async def _held(ctx: PageContext, followers: list[Follower]) -> list[Follower]:
+    """Those that the token may see."""
+    if ctx.sees_all:
+        return followers
+    tasks = await ctx.services.store.tasks_by_id([TaskId(each.task_id) for each in followers])
+    known = {int(task.id) for task in scope.held(tasks)}
+    return [each for each in followers if each.task_id in known]
 
 
 def _wait(join: Join, after: After, names: Mapping[int, str]) -> OpenWait:
@@ -125,14 +135,25 @@ async def of_run(ctx: PageContext, run: Run) -> RunNeighbours | None:
     if not wanted and not joins:
         return None
     made = [RunId(join.run_id) for join in joins if join.run_id is not None]
-    runs = {each.id: each for each in await store.runs_by_id([*wanted, *made])}
-    tasks = {int(task.id): task for task in await _tasks_of(ctx, joins)}
+    tasks = {int(task.id): task for task in scope.held(await _tasks_of(ctx, joins))}
+    if not ctx.sees_all:
+        joins = [join for join in joins if join.task_id in tasks]
+    runs = {each.id: each for each in await _held_runs(ctx, await store.runs_by_id([*wanted, *made]))}
     names = await ctx.services.tasks.upstream_names(tasks.values())
     return RunNeighbours(
         [runs[id_] for id_ in wanted if id_ in runs],
-        [id_ for id_ in wanted if id_ not in runs],
+        [id_ for id_ in wanted if id_ not in runs] if ctx.sees_all else [],
         [_downstream(join, tasks.get(join.task_id), runs, names) for join in joins],
     )
+
+
+async def _held_runs(ctx: PageContext, runs: Sequence[Run]) -> Sequence[Run]:
+    """Those that the token may see."""
+    held = scope.current()
+    if held is None or not runs:
+        return runs
+    tasks = {task.id: task for task in await ctx.services.store.tasks_by_id(sorted({run.task_id for run in runs}))}
+    return [run for run in runs if run.task_id in tasks and held.holds_run(tasks[run.task_id], run.queue)]
 
 
 def _is_filled_by(join: Join, run: Run) -> bool:

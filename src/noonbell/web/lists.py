@@ -1,8 +1,8 @@
 """What the lists of tasks and runs share: filters in the address, paging, the filter bar, changing many rows at once.
 
 The filter bar reads `status:failed label:team=billing night`: known keys become the parameters of the API, everything
-else is searched for in names. A bulk action runs in steps: each POST of the script takes one step and returns where to
-continue; without scripts, one POST takes them all.
+else is searched for in names. What is done with the rows that are ticked is done in the answer; all that a filter finds is
+changed by a bulk operation (`web.bulk`).
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument
 from noonbell.fields import from_query
 from noonbell.fields.kinds import read_moment
+from noonbell.fields.problems import ReadContext
 from noonbell.service.bulk import BulkStep, Left
 from noonbell.service.translation import Translator, catalogue
 from noonbell.web.context import PageContext, merged, one_of
@@ -72,13 +73,13 @@ TASK_GRAMMAR: Final = Grammar(
 )
 RUN_GRAMMAR: Final = Grammar(
     {
-        **{key: key for key in ("status", "task", "label", "queue", "worker", "origin", "key", "text")},
+        **{key: key for key in ("status", "task", "label", "queue", "worker", "origin", "key", "text", "search")},
         "after": "from",
         "before": "to",
         "parent": "parent_id",
         "step": "step",
     },
-    rest="text",
+    rest="search",
 )
 
 
@@ -94,6 +95,10 @@ def read_typed_moment(text: str, now: Instant, zone: str) -> str:
 
 
 PAGE_SIZE: Final = 25
+NEWEST_FIRST: Final = "-id"
+OLDEST_FIRST: Final = "id"
+RUN_ORDERS: Final = (NEWEST_FIRST, OLDEST_FIRST)
+"""Orders of lists of runs: those that an index gives, whatever the filter. An id grows with the time at which a run was made."""
 DENSITIES: Final = ("comfortable", "compact")
 
 
@@ -141,6 +146,8 @@ class Pager:
     page: int = 1
     pages: int | None = None
     total: int | None = None
+    is_rising: bool = False
+    """The oldest come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +222,15 @@ def given_of(
     return {"page_size": PAGE_SIZE, **defaults, **from_query(struct, wanted.items())}
 
 
+def run_sort(query: Mapping[str, str], at: ReadContext, orders: Sequence[str] = RUN_ORDERS) -> str:
+    """The order that a list of runs is asked for."""
+    wanted = query.get("sort") or NEWEST_FIRST
+    if wanted not in orders:
+        at.wrong("sort", f"is {wanted!r}; expected {' or '.join(orders)}: newest or oldest first")
+        return NEWEST_FIRST
+    return wanted
+
+
 def pager_by_number(query: Mapping[str, str], page: int, total: int | None, size: int = PAGE_SIZE) -> Pager:
     pages = max(1, -(-(total or 0) // size))
     return Pager(
@@ -231,12 +247,20 @@ def pager_by_cursor(query: Mapping[str, str], next_cursor: str | None) -> Pager:
     return Pager(
         first=kept if "cursor" in query else None,
         next=None if next_cursor is None else {**kept, "cursor": next_cursor},
+        is_rising=query.get("sort") == OLDEST_FIRST,
     )
 
 
 OPTIONS: Final[dict[str, dict[str, str]]] = {
     "tasks": {"status": "--status", "name": "--name", "label": "--label"},
-    "runs": {"task": "--task", "status": "--status", "queue": "--queue", "key": "--key", "from": "--since"},
+    "runs": {
+        "task": "--task",
+        "status": "--status",
+        "queue": "--queue",
+        "key": "--key",
+        "from": "--since",
+        "search": "--search",
+    },
 }
 """The filters that `noonbell task list` and `noonbell run list` have an option for."""
 
@@ -270,10 +294,6 @@ def _each(name: str, value: str) -> list[str]:
 
 
 MOST_TICKED: Final = 500
-MOST_STEPS: Final = 500
-"""Steps that one answer takes at most, for browsers without scripts."""
-
-Take = Callable[[str | None], Awaitable[BulkStep]]
 
 
 def act_of(ctx: PageContext, acts: Sequence[str]) -> str:
@@ -302,28 +322,10 @@ def bulk_text(ctx: PageContext, key: str, step: BulkStep) -> str:
     return f"{text} {left_in_words(ctx, step.left)}".strip()
 
 
-async def take_steps(ctx: PageContext, given: dict[str, str], take: Take, key: str, back: str) -> Response:
-    """One step for our script; all of them for a browser without."""
-    if ctx.wants_json:
-        step = await take(given.get("place") or None)
-        return JSONResponse(_shown(ctx, step))
-    whole, place = BulkStep(), None
-    for _ in range(MOST_STEPS):
-        step = await take(place)
-        whole.done += step.done
-        whole.left += step.left
-        place = step.next
-        if place is None:
-            break
-    return ctx.done(bulk_text(ctx, key, whole), go=back)
-
-
-def _shown(ctx: PageContext, step: BulkStep) -> dict[str, Any]:
-    return {
-        "done": [number for number, _ in step.done],
-        "left": [{"id": each.id, "name": each.name, "why": ctx.words(f"bulk.why_{each.why}")} for each in step.left],
-        "next": step.next,
-    }
+def bulk_start(kind: str, filters: Mapping[str, str], struct: type[msgspec.Struct], **more: Any) -> dict[str, Any]:
+    """What starts a bulk operation for all that these filters find."""
+    wanted = from_query(struct, filters.items())
+    return {"kind": kind, **({"filter": wanted} if wanted else {"all": True}), **more}
 
 
 def check_number(ctx: PageContext, given: dict[str, str], number: int) -> None:

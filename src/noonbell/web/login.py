@@ -100,8 +100,6 @@ async def sign_in(ctx: PageContext) -> Response:
     except RateLimited as error:
         problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
         return ctx.page("login.html", 429, next=to, problem=problem)
-    if token.scope is not None:
-        return ctx.page("login.html", 403, next=to, problem=ctx.words("error.scope", scope=token.scope))
     answer = ctx.redirect(to)
     ctx.keep(answer, COOKIE, ctx.deps.sessions.begin(token), SECONDS, secret=True)
     return answer

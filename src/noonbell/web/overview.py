@@ -20,6 +20,7 @@ from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.doctor import Finding
 from noonbell.service.filters import LARGEST_PAGE
+from noonbell.service.scope import ScopeRule
 from noonbell.service.stats import milliseconds
 from noonbell.web import charts, i18n, run_timeline
 from noonbell.web.charts import HOUR
@@ -43,6 +44,8 @@ _KEYS: Final = {
 
 
 async def show(ctx: PageContext) -> Response:
+    if not ctx.sees_all:
+        return ctx.redirect("/tasks")
     if (elsewhere := begins_elsewhere(ctx)) is not None:
         return ctx.redirect(elsewhere)
     services = ctx.services
@@ -249,5 +252,5 @@ def late_p95(figures: rollup.Figures) -> int | None:
 
 
 PAGES: Final = [
-    get("/", show),
+    get("/", show, scope=ScopeRule.ANYTHING),
 ]

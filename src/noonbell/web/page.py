@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -18,9 +18,10 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
-from noonbell.model.access import AuditAction, Role, Token
-from noonbell.service import scope
+from noonbell.model.access import AuditAction, Role, Token, TokenScope
+from noonbell.service import filters, scope
 from noonbell.service.audit_log import expect_commands, noted_commands
+from noonbell.service.scope import ScopeRule
 from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
 from noonbell.web.sending import sent
 
@@ -41,14 +42,25 @@ class PageRoute:
     """Who may; None: everybody, without a token."""
     action: str = ""
     """What the audit log calls it: the operation's id in the API. Empty: it changes nothing that is worth a line."""
+    scope: ScopeRule = ScopeRule.NOTHING
+    """What of it is there for a token with a scope."""
 
 
-def get(path: str, handler: Handler, role: Role | None = Role.VIEWER) -> PageRoute:
-    return PageRoute(path, handler, "GET", role)
+def get(
+    path: str, handler: Handler, role: Role | None = Role.VIEWER, *, scope: ScopeRule = ScopeRule.NOTHING
+) -> PageRoute:
+    return PageRoute(path, handler, "GET", role, scope=scope)
 
 
-def post(path: str, handler: Handler, action: str = "", *, role: Role | None = Role.OPERATOR) -> PageRoute:
-    return PageRoute(path, handler, "POST", role, action)
+def post(
+    path: str,
+    handler: Handler,
+    action: str = "",
+    *,
+    role: Role | None = Role.OPERATOR,
+    scope: ScopeRule = ScopeRule.NOTHING,
+) -> PageRoute:
+    return PageRoute(path, handler, "POST", role, action, scope)
 
 
 def page_routes(deps: Deps, pages: Sequence[PageRoute]) -> list[BaseRoute]:
@@ -109,10 +121,11 @@ async def _answer(ctx: PageContext, page: PageRoute) -> Response:
         return ctx.redirect(f"/login?next={quote(ctx.here, safe='')}")
     ctx.now = await ctx.services.store.now()
     if page.method == "GET" and page.role is not None and not ctx.wants_json:
-        ctx.counts = await ctx.deps.counts.at(ctx.now, ctx.services)
+        if ctx.sees_all:
+            ctx.counts = await ctx.deps.counts.at(ctx.now, ctx.services)
         ctx.pause = await ctx.services.pauses.now()
     answer = await page.handler(ctx)
-    if page.action and answer.status_code < 400:
+    if page.action and answer.status_code < 400 and not ctx.nothing_changed:
         await _note(ctx, page)
     return answer
 
@@ -128,8 +141,25 @@ async def _admitted(ctx: PageContext, page: PageRoute) -> Token | None:
     if token is not None and page.role is not None and not token.role.includes(page.role):
         raise Forbidden(ctx.words("error.role", needed=page.role, role=token.role))
     if token is not None and page.role is not None and token.scope is not None:
-        raise Forbidden(ctx.words("error.scope", scope=token.scope))
+        await _limit(ctx, page.scope, token.scope)
     return token
+
+
+async def _limit(ctx: PageContext, rule: ScopeRule, to: TokenScope) -> None:
+    """What the address names must be in the scope; from here on the services see nothing else."""
+    scope.limit_to(to)
+    store = ctx.services.store
+    match rule:
+        case ScopeRule.NOTHING | ScopeRule.QUEUE | ScopeRule.BODY:
+            raise Forbidden(ctx.words("error.scope", scope=to))
+        case ScopeRule.TASK:
+            await scope.check_named(store, filters.task_ref(ctx.piece("id")))
+        case ScopeRule.RUN:
+            await scope.check_run(store, filters.run_id(ctx.piece("run_id")))
+        case ScopeRule.ANYTHING | ScopeRule.LIST:
+            pass
+        case _:
+            assert_never(rule)
 
 
 def _check_origin(ctx: PageContext) -> None:

@@ -1,5 +1,5 @@
 """The pages of queues and workers: state, load and throughput; pause, limit, drain, redrive and clean a queue; drain, resume,
-stop and change a worker.
+stop, change and forget a worker.
 
 Redrive and clean show how many runs they would change before they change them. Throughput is of the runs that ended in each of
 the last ten minutes, from the roll-ups; skipped ones do not count.
@@ -10,30 +10,33 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.fields.problems import Problems
 from noonbell.masking import mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
-from noonbell.model.rollup import MINUTE, RollUp, Scope, stretch_of
+from noonbell.model.rollup import MINUTE, QueueDepth, RollUp, Scope, stretch_of
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
 from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES
 from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
+from noonbell.service.cleaning import MOST_CLEANED
 from noonbell.service.filters import from_the_top
-from noonbell.service.queues import DEAD, MOST_CLEANED
+from noonbell.service.queues import DEAD
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
-from noonbell.web.charts import Bar
+from noonbell.web.charts import Bar, Bars, bars
 from noonbell.web.context import PageContext, as_json, one_of
 from noonbell.web.explanation import refusal
 from noonbell.web.forms import read_json_box, whole
+from noonbell.web.hourly import last_day
 from noonbell.web.page import Handler, get, post
 from noonbell.web.recent import newest_runs
 
@@ -129,7 +132,45 @@ async def show_one(
         dead_statuses=",".join(DEAD),
         problems=problems or {},
         limits=given or _limits(row.queue),
+        day=await last_day(services.store, Scope.QUEUE, name, ctx.now),
+        depth=await depth_of_day(services.store, name, ctx.now),
+        clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",
     )
+
+
+DEPTH_STEP: Final = 30 * MINUTE.length
+DEPTH_STEPS: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class DepthChart:
+    """How many runs waited at most in each half hour of the last day."""
+
+    since: Instant
+    bars: Bars
+    found: dict[int, QueueDepth]
+    """By where the half hour begins; without those that have no sample."""
+
+    @property
+    def gaps(self) -> list[int]:
+        return [column.start for column in self.bars.columns if column.start not in self.found]
+
+    @property
+    def most(self) -> int:
+        return max([each.most for each in self.found.values()], default=0)
+
+    @property
+    def longest_wait(self) -> int:
+        return max([each.longest_wait for each in self.found.values()], default=0)
+
+
+async def depth_of_day(store: Store, name: str, now: Instant) -> DepthChart:
+    since = Instant(now - now % DEPTH_STEP - (DEPTH_STEPS - 1) * DEPTH_STEP)
+    found = await store.queue_depths(name, since, Instant(now + 1), MINUTE, DEPTH_STEP)
+    by_start = {int(each.at): each for each in found}
+    starts = range(since, now + 1, DEPTH_STEP)
+    counts = [(at, {"waiting": by_start[at].most} if at in by_start and by_start[at].most else {}) for at in starts]
+    return DepthChart(since, bars(counts), by_start)
 
 
 def _limits(queue: dict[str, Any]) -> dict[str, str]:
@@ -273,10 +314,10 @@ async def clean(ctx: PageContext) -> Response:
     if given.get("typed", "").strip() != name:
         return await _clean_page(ctx, days, kind, ctx.words("confirm.mistyped", name=name))
     wanted = {"older_than_days": days, "status": [str(status) for status in KINDS[kind]]}
-    done = await ctx.services.queues.clean(name, wanted)
-    ctx.subject, ctx.details = f"/queues/{name}", {**wanted, "removed": done["removed"]}
-    text = ctx.words("queue.cleaned", n=done["removed"], name=name)
-    if done["more"]:
+    done = await ctx.services.cleanings.clean_queue(name, wanted)
+    ctx.subject, ctx.details = f"/queues/{name}", {**wanted, "removed": done.removed}
+    text = ctx.words("queue.cleaned", n=done.removed, name=name)
+    if done.more:
         text = f"{text} {ctx.words('queue.more')}"
     return ctx.done(text, go=queue_path(name))
 
@@ -348,6 +389,26 @@ class WorkerRow:
     """Another worker on one of its queues has a newer version."""
     requeued: list[RunId]
     """What was in its hands when it was lost, and is with others now: the newest of it."""
+
+
+_MOST_RUNNING: Final = 20
+
+
+async def show_worker(ctx: PageContext) -> Response:
+    """One worker: what it is, what it holds, and how busy it was over the last day."""
+    services = ctx.services
+    worker = await services.workers.get(ctx.piece("worker_id"))
+    held = RunQuery(
+        worker_id=worker["id"], status=(RunStatus.RUNNING,), page_size=_MOST_RUNNING, cursor=from_the_top("-id")
+    )
+    since = from_datetime(datetime.fromisoformat(worker["started_at"]))
+    return ctx.page(
+        "worker.html",
+        worker=worker,
+        path=worker_path(worker["id"]),
+        running=(await services.runs.page(held)).items,
+        day=await last_day(services.store, Scope.WORKER, worker["id"], ctx.now, since),
+    )
 
 
 async def show_workers(ctx: PageContext) -> Response:
@@ -428,6 +489,13 @@ def set_to(state: WorkerState, key: str) -> Handler:
     return handler
 
 
+async def forget(ctx: PageContext) -> Response:
+    worker_id = ctx.piece("worker_id")
+    await ctx.services.workers.forget(worker_id)
+    ctx.subject = f"/workers/{worker_id}"
+    return ctx.done(ctx.words("worker.forgotten", name=worker_id), "/workers")
+
+
 async def drain_ticked(ctx: PageContext) -> Response:
     """Drain the ticked workers; one that is gone meanwhile is passed over."""
     ticked = [value for name, value in await ctx.form() if name == "id"]
@@ -465,9 +533,11 @@ PAGES: Final = [
     get("/queues/{name}/clean", ask_clean, role=Role.OPERATOR),
     post("/queues/{name}/clean", clean, "clean_queue"),
     get("/workers", show_workers),
+    get("/workers/{worker_id}", show_worker),
     post("/workers/drain", drain_ticked, "drain_worker"),
     post("/workers/{worker_id}/drain", set_to(WorkerState.DRAINING, "worker.drained"), "drain_worker"),
     post("/workers/{worker_id}/resume", set_to(WorkerState.RUNNING, "worker.resumed"), "resume_worker"),
     post("/workers/{worker_id}/stop", set_to(WorkerState.STOPPING, "worker.stopped"), "stop_worker"),
     post("/workers/{worker_id}/change", change, "change_worker"),
+    post("/workers/{worker_id}/forget", forget, "forget_worker"),
 ]

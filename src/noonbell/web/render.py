@@ -27,6 +27,7 @@ from noonbell.version import __version__
 from noonbell.web import i18n, recent, sending
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
 from noonbell.web.error_text import headline
+from noonbell.web.json_view import json_view
 from noonbell.when import zones
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         "url": ctx.url,
         "asset": lambda name: ctx.url(asset_address(name)),
         "time": time,
+        "folding": lambda text: json_view(
+            text, lambda n, is_object: words("json.keys" if is_object else "json.items", n=n)
+        ),
         "in_zone": lambda value, name: in_zone(ctx, value, name),
         "span": lambda seconds: i18n.span(seconds, words),
         "took": lambda value: i18n.milliseconds(value, words),

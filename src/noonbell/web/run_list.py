@@ -1,25 +1,30 @@
-"""The list of runs with its filters, and bulk actions on runs: retry, redrive, cancel."""
+"""The list of runs with its filters, and bulk actions on runs: retry, redrive, cancel, delete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
-from noonbell.model.request import RunQuery
+from noonbell.model.request import KeptReason, RunQuery
 from noonbell.model.run import FINAL, Run, RunId, RunStatus
-from noonbell.service.bulk import RUN_ACTS, BulkStep, Left, change_runs, runs_step, statuses_of
-from noonbell.service.filters import RunList, from_the_top, read_run_query
+from noonbell.service import scope
+from noonbell.service.bulk import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
+from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_query
+from noonbell.service.run_export import FORMATS, exported
 from noonbell.service.runs import BULK_LIMIT
-from noonbell.web import lists
-from noonbell.web.context import PageContext
+from noonbell.service.scope import ScopeRule
+from noonbell.web import bulk, lists
+from noonbell.web.context import PageContext, one_of
 from noonbell.web.page import get, post
 
 FILTERS: Final = (
+    "search",
     "text",
     "status",
     "task",
@@ -44,16 +49,21 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 """What people ask for, and the statuses that it stands for."""
 _FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until", "step": "step_id"}
 """What a filter is called in the query, where it is not the same."""
+_TOTAL: Final = 1_000
+"""How far the runs of a list are counted for its heading."""
+_INDEXED: Final = frozenset({"status", "task", "label", "from", "to", "parent_id"})
+_SAMPLE: Final = 5
 _COUNTED: Final = 100
 """How far the rows without one of the filters are counted: a store may hold millions."""
 
 
 async def show_runs(ctx: PageContext) -> Response:
     groups = {name: ",".join(statuses) for name, statuses in GROUPS.items()}
-    if (moved := lists.typed(ctx, "/runs", FILTERS, lists.status_aliases(RunStatus, ctx.words, groups))) is not None:
+    aliases = lists.status_aliases(RunStatus, ctx.words, groups)
+    if (moved := lists.typed(ctx, "/runs", FILTERS, aliases, lists.NEWEST_FIRST)) is not None:
         return moved
     filters, query = await read(ctx)
-    page = None if query is None else await ctx.services.runs.page(query)
+    page = None if query is None else await ctx.services.runs.page(_counting(query, filters))
     runs = [] if page is None else page.items
     is_over = page is None or page.looked_to is None
     return ctx.page(
@@ -64,22 +74,37 @@ async def show_runs(ctx: PageContext) -> Response:
         group_words={statuses: ctx.words(f"group.{name}") for name, statuses in groups.items()},
         pager=lists.pager_by_cursor(filters.query, None if page is None else page.next_cursor),
         is_first="cursor" not in ctx.query,
+        total=None if page is None else page.total,
+        is_least=page is not None and page.is_least,
         looked_to=None if page is None else page.looked_to,
+        under_way=await ctx.services.store.bulk_under_way() if ctx.sees_all else 0,
         density=lists.density(ctx),
-        copies=lists.copies(ctx, "runs", filters.active),
+        sort=lists.NEWEST_FIRST if query is None else query.sort,
+        copies=lists.copies(ctx, "runs", {**filters.active, **_sorted(query)}),
         elsewhere=await _elsewhere(ctx, filters, query) if not runs and is_over else [],
         waiting=await _waiting(ctx, filters, query) if not runs else None,
     )
 
 
-async def read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
+def _sorted(query: RunQuery | None) -> dict[str, str]:
+    """The order, where it is not the usual one."""
+    return {} if query is None or query.sort == lists.NEWEST_FIRST else {"sort": query.sort}
+
+
+def _counting(query: RunQuery, filters: lists.Filters) -> RunQuery:
+    """With how many there are, as far as it is worth counting; not where no index leads to them, and only on the first page."""
+    if "cursor" in filters.query or set(filters.active) - _INDEXED:
+        return query
+    return msgspec.structs.replace(query, cursor=None, count_to=_TOTAL)
+
+
+async def read(ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS) -> tuple[lists.Filters, RunQuery | None]:
     given = dict(ctx.query)
     try:
         at = ReadContext(Problems())
-        wanted = lists.given_of(given, RunList, FILTERS, cursor=from_the_top("-id"))
+        sort = lists.run_sort(given, at, orders)
+        wanted = lists.given_of({**given, "sort": sort}, RunList, FILTERS, cursor=from_the_top(sort))
         query = await read_run_query(wanted, ctx.services.store, at=at)
-        if query.sort != "-id":
-            at.wrong("sort", "is always by id here, newest first")
         at.problems.finish()
     except InvalidArgument as error:
         return lists.Filters(given, FILTERS, error.message, lists.RUN_GRAMMAR), None
@@ -105,19 +130,45 @@ async def _waiting(ctx: PageContext, filters: lists.Filters, query: RunQuery | N
     if query is None or query.task_id is None or set(filters.active) != {"task"}:
         return None
     task = await ctx.services.store.task(query.task_id)
-    return None if task is None or task.deleted_at is not None else await ctx.services.tasks.show(task)
+    if task is None or task.deleted_at is not None or not scope.held([task]):
+        return None
+    return await ctx.services.tasks.show(task)
 
 
-_AUDIT_ACTIONS: Final = {"retry": "retry_runs", "redrive": "retry_runs", "cancel": "cancel_runs"}
+async def export(ctx: PageContext) -> Response:
+    """All that the filter of the list finds, as CSV or NDJSON (`format`)."""
+    form = one_of("format", ctx.query.get("format", "csv"), FORMATS)
+    text = exported(ctx.services.runs.page, await _query(ctx), form)
+    headers = {"content-disposition": f'attachment; filename="noonbell-runs.{form}"'}
+    return StreamingResponse(text, headers=headers, media_type=FORMATS[form])
+
+
+_AUDIT_ACTIONS: Final = {
+    "retry": "retry_runs",
+    "redrive": "retry_runs",
+    "cancel": "cancel_runs",
+    "delete": "clean_runs",
+}
 _BATCH: Final = 1_000
 
 
 async def ask(ctx: PageContext) -> Response:
-    act = lists.act_of(ctx, RUN_ACTS)
-    found, is_more = await _count(ctx, act, await _query(ctx))
+    act, (filters, _) = lists.act_of(ctx, RUN_ACTS), await read(ctx)
+    query = await _query(ctx)
+    found, is_more = await _count(ctx, act, query)
     kept = {name: value for name, value in ctx.query.items() if name != "act"}
+    sample = msgspec.structs.replace(
+        query, status=statuses_of(act, query), page_size=_SAMPLE, cursor=from_the_top("-id")
+    )
     return ctx.page(
-        "run_bulk.html", act=act, found=found, is_more=is_more, query=ctx.query, back=ctx.url("/runs", **kept)
+        "run_bulk.html",
+        act=act,
+        found=found,
+        is_more=is_more,
+        filters=filters,
+        sample=(await ctx.services.runs.page(sample)).items if found else [],
+        query=ctx.query,
+        back=ctx.url("/runs", **kept),
     )
 
 
@@ -137,29 +188,42 @@ async def _count(ctx: PageContext, act: str, query: RunQuery) -> tuple[int, bool
 
 
 async def carry_out(ctx: PageContext) -> Response:
-    act, query, given = lists.act_of(ctx, RUN_ACTS), await _query(ctx), await ctx.fields()
+    act, (filters, _) = lists.act_of(ctx, RUN_ACTS), await read(ctx)
+    await _query(ctx)
     ctx.action, ctx.subject = _AUDIT_ACTIONS[act], f"/runs?{ctx.request.url.query}"[:500]
-    services = ctx.services
-
-    async def take(place: str | None) -> BulkStep:
-        return await runs_step(services, act, query, place, by=ctx.actor)
-
-    kept = {name: value for name, value in ctx.query.items() if name not in ("act", "status")}
-    return await lists.take_steps(ctx, given, take, f"bulk.done_{act}", ctx.link("/runs", **kept))
+    return await bulk.start(ctx, lists.bulk_start(f"{act}_runs", filters.active, RunFilter))
 
 
 async def ticked(ctx: PageContext) -> Response:
     form = await ctx.form()
     act = dict(form).get("act", "")
     ids = lists.ids_of([value for name, value in form if name == "id"])
-    if act not in ("retry", "cancel") or not ids:
+    if act not in ("retry", "cancel", "delete") or not ids:
         raise InvalidArgument(ctx.words("bulk.nothing"))
     ctx.action, ctx.subject = _AUDIT_ACTIONS[act], f"/runs?ids={','.join(str(number) for number in ids[:50])}"
     runs = [run for number in ids if (run := await ctx.services.store.run(RunId(number))) is not None]
-    fit = [run for run in runs if (run.status in FINAL) == (act == "retry")]
-    step = await change_runs(ctx.services, act, fit, by=ctx.actor)
-    step.left += [_unfit(run) for run in runs if run not in fit]
+    if act == "delete":
+        step = await _delete(ctx, runs)
+    else:
+        fit = [run for run in runs if (run.status in FINAL) == (act == "retry")]
+        step = await change_runs(ctx.services, act, fit, by=ctx.actor)
+        step.left += [_unfit(run) for run in runs if run not in fit]
     return ctx.done(lists.bulk_text(ctx, f"bulk.done_{act}", step), "/runs")
+
+
+_WHY_KEPT: Final = {KeptReason.NOT_FOUND: "gone", KeptReason.NOT_FINAL: "going"}
+
+
+async def _delete(ctx: PageContext, runs: list[Run]) -> BulkStep:
+    if not runs:
+        return BulkStep()
+    done = await ctx.services.cleanings.clean_runs({"run_ids": [run.id for run in runs]})
+    ctx.details = {"removed": done.removed, "kept": len(done.kept)}
+    kept = {each.run_id: each.reason for each in done.kept}
+    return BulkStep(
+        done=[(run.id, run.task_name) for run in runs if run.id not in kept],
+        left=[Left(run.id, run.task_name, _WHY_KEPT.get(kept[run.id], kept[run.id])) for run in runs if run.id in kept],
+    )
 
 
 def _unfit(run: Run) -> Left:
@@ -167,14 +231,16 @@ def _unfit(run: Run) -> Left:
 
 
 async def _query(ctx: PageContext) -> RunQuery:
-    filters, query = await read(ctx)
+    """What is exported or changed; that is done from the newest on."""
+    filters, query = await read(ctx, (lists.NEWEST_FIRST,))
     if query is None:
         raise InvalidArgument(filters.problem)
     return query
 
 
 PAGES: Final = [
-    get("/runs", show_runs),
+    get("/runs", show_runs, scope=ScopeRule.LIST),
+    get("/runs/export", export, scope=ScopeRule.LIST),
     get("/runs/bulk", ask, role=Role.OPERATOR),
     post("/runs/bulk", carry_out, "retry_runs"),
     post("/runs/ticked", ticked, "retry_runs"),

@@ -19,14 +19,15 @@ from starlette.responses import Response
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, InvalidState, NotFound
 from noonbell.model.access import Role
-from noonbell.model.event import Callback, LogLine
+from noonbell.model.event import Callback
 from noonbell.model.request import RunInput, RunQuery
-from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
+from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunStatus, idempotency_key_of
 from noonbell.model.target_kind import FLOWS, HTTP, ExecType
 from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
-from noonbell.service import filters
+from noonbell.service import filters, scope
 from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
+from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import failure_words
 from noonbell.web import charts, explanation, flow_view, following, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
@@ -37,6 +38,7 @@ from noonbell.web.forms import read_json
 from noonbell.web.page import get, post
 from noonbell.web.queues import start_command
 from noonbell.web.recent import FAILURES, start_delay
+from noonbell.web.run_log import log_page
 
 PANES: Final = ("request", "response", "callback", "log", "raw")
 _PARTS: Final = 200
@@ -50,21 +52,15 @@ async def show_run(ctx: PageContext) -> Response:
     attempts, callbacks, log, parts, spec, told, payload = await asyncio.gather(
         _attempts(ctx, run),
         services.callbacks.of_run(run.id),
-        log_page(ctx, run),
-        services.runs.page(RunQuery(parent_id=run.id, page_size=_PARTS)),
+        log_page(ctx, run.id),
+        services.runs.page(RunQuery(parent_id=run.id, page_size=_PARTS, scope=scope.current())),
         spec_of(ctx, run),
         services.explain.about_run(run.id),
         payload_of(ctx, run),
     )
-    chosen = chosen_attempt(ctx, attempts)
-    kept = RunBodies()
-    if chosen is not None:
-        kept = await services.runs.bodies(run.id, chosen.attempt)
-        if chosen.omitted:  # the list was too long for it; by itself it is whole
-            (chosen,) = await services.store.attempts(run.id, chosen.attempt - 1, 1) or (chosen,)
+    chosen, kept = await _chosen_with_bodies(ctx, run, attempts)
     calls = [_callback(callback) for callback in callbacks]
     reason = explanation.explained(ctx, told[1], here=run.id)
-    bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_seconds)
     exchange = ShownExchange.of(ctx, kept, chosen, payload)
     is_flow = spec is not None and spec.target_kind is FLOWS
     return ctx.page(
@@ -80,12 +76,7 @@ async def show_run(ctx: PageContext) -> Response:
         start_worker=start_command(ctx, run.queue),
         delay_ms=start_delay(run),
         total_ms=in_all(run, attempts),
-        progress=run_timeline.progress(run, ctx.now),
-        bars=bars,
-        ends=run_timeline.ends(bars),
-        axis=run_timeline.WIDTH,
-        left_out=run_timeline.left_out(bars),
-        axis_break=run_timeline.BREAK,
+        **_timeline(ctx, run, attempts, callbacks, spec),
         attempts=attempts[::-1],
         chosen=chosen,
         exchange=exchange,
@@ -94,7 +85,9 @@ async def show_run(ctx: PageContext) -> Response:
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
         panes=PANES,
-        pane=pane_of(ctx, exchange, spec, run.status, has_log=bool(log.lines), has_callbacks=bool(calls)),
+        pane=pane_of(
+            ctx, exchange, spec, run.status, has_log=bool(log.lines or log.is_narrowed), has_callbacks=bool(calls)
+        ),
         fan_out=parts if parts.items and not is_flow else None,
         flow=await flow_of(ctx, run, parts.items) if is_flow else None,
         newest_version=await newer_version(ctx, run) if is_flow else None,
@@ -108,6 +101,33 @@ async def show_run(ctx: PageContext) -> Response:
         previous=await neighbours(ctx, run, "-id"),
         next=await neighbours(ctx, run, "id"),
     )
+
+
+async def _chosen_with_bodies(
+    ctx: PageContext, run: Run, attempts: Sequence[Attempt]
+) -> tuple[Attempt | None, RunBodies]:
+    chosen = chosen_attempt(ctx, attempts)
+    if chosen is None:
+        return None, RunBodies()
+    kept = await ctx.services.runs.bodies(run.id, chosen.attempt)
+    if chosen.omitted:  # the list was too long for it; by itself it is whole
+        (chosen,) = await ctx.services.store.attempts(run.id, chosen.attempt - 1, 1) or (chosen,)
+    return chosen, kept
+
+
+def _timeline(
+    ctx: PageContext, run: Run, attempts: Sequence[Attempt], callbacks: Sequence[Callback], spec: TaskSpec | None
+) -> dict[str, Any]:
+    """The bars of the run, and what the template draws them with."""
+    bars = run_timeline.bars(run, attempts, callbacks, ctx.now, 0 if spec is None else spec.callback_seconds)
+    return {
+        "progress": run_timeline.progress(run, ctx.now),
+        "bars": bars,
+        "ends": run_timeline.ends(bars),
+        "axis": run_timeline.WIDTH,
+        "left_out": run_timeline.left_out(bars),
+        "axis_break": run_timeline.BREAK,
+    }
 
 
 async def run_of(ctx: PageContext, text: str | None = None) -> Run:
@@ -280,8 +300,8 @@ def _newest_refusal(calls: Sequence[dict[str, Any]]) -> str:
 
 async def unknown_callbacks(ctx: PageContext, run: Run, spec: TaskSpec | None) -> list[dict[str, Any]]:
     """Callbacks that found no run and came while this one waited: a wrong token may have been meant for it."""
-    if spec is None or not spec.awaits_callback or run.start_time is None:
-        return []
+    if spec is None or not spec.awaits_callback or run.start_time is None or not ctx.sees_all:
+        return []  # with a scope: those of others are not for its eyes
     until = run.end_time or ctx.now
     found = await ctx.services.callbacks.rejected(_UNKNOWN_CALLBACKS)
     return [_callback(each) for each in found if run.start_time <= each.received_at <= until]
@@ -301,7 +321,13 @@ def curl(spec: TaskSpec, kept: RunBodies) -> str:
 
 async def neighbours(ctx: PageContext, run: Run, sort: str, count: int = 1) -> list[Run]:
     """The runs of the same task before (`-id`) or after (`id`) this one, the nearest first."""
-    query = RunQuery(task_id=run.task_id, sort=sort, page_size=count, cursor=cursor_at(sort, run.id, run.id))
+    query = RunQuery(
+        task_id=run.task_id,
+        sort=sort,
+        page_size=count,
+        cursor=cursor_at(sort, run.id, run.id),
+        scope=scope.current(),
+    )
     return (await ctx.services.runs.page(query)).items
 
 
@@ -339,46 +365,6 @@ def exact(text: str) -> Markup:
     return Markup(str(escape(text)).replace("\r", "&#13;").replace("\n", "&#10;"))  # noqa: S704 - escaped right here
 
 
-LINES: Final = 1_000
-"""Of a log, on one page."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    lines: list[LogLine]
-    before: int | None
-    """Where the page of lines before these begins; None: these are the first."""
-    after: int | None
-    """Where the next page begins; None: these are the last."""
-
-
-async def log_page(ctx: PageContext, run: Run) -> LogPage:
-    """From the line that the address names, else the end of the log."""
-    begin = ctx.number("line")
-    if begin is None:
-        begin = max(0, await last_line(ctx, run.id) - LINES)
-    lines = await ctx.services.store.log_lines(run.id, begin, LINES + 1)
-    more = lines[LINES - 1].seq if len(lines) > LINES else None
-    return LogPage(lines[:LINES], max(0, begin - LINES) if begin else None, more)
-
-
-async def last_line(ctx: PageContext, run_id: RunId) -> int:
-    """The number of a log's last line, found in a few looks: lines are numbered from 1, without a gap."""
-
-    async def has(number: int) -> bool:
-        return bool(await ctx.services.store.log_lines(run_id, number - 1, 1))
-
-    if not await has(LINES + 1):
-        return LINES  # they all fit
-    low, high = LINES + 1, 2 * LINES
-    while await has(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if await has(middle) else (low, middle)
-    return low
-
-
 async def download(ctx: PageContext) -> Response:
     """A text of the run, whole, as it is kept; never as a page."""
     run, what = await run_of(ctx), ctx.piece("what")
@@ -399,6 +385,7 @@ async def download(ctx: PageContext) -> Response:
 async def cancel(ctx: PageContext) -> Response:
     run = await run_of(ctx)
     answer = await ctx.services.runs.cancel(run.id, by=ctx.actor)
+    ctx.nothing_changed = not answer.canceled
     key = "run.canceled" if answer.canceled else "run.too_late"
     return ctx.done(ctx.words(key, status=answer.status), f"/runs/{run.id}")
 
@@ -454,11 +441,11 @@ async def replay(ctx: PageContext) -> Response:
 
 
 PAGES: Final = [
-    get("/runs/{run_id}", show_run),
-    get("/runs/{run_id}/download/{what}", download),
-    post("/runs/{run_id}/cancel", cancel, "cancel_run"),
-    post("/runs/{run_id}/retry", retry, "retry_run"),
-    post("/runs/{run_id}/promote", promote, "promote_run"),
+    get("/runs/{run_id}", show_run, scope=ScopeRule.RUN),
+    get("/runs/{run_id}/download/{what}", download, scope=ScopeRule.RUN),
+    post("/runs/{run_id}/cancel", cancel, "cancel_run", scope=ScopeRule.RUN),
+    post("/runs/{run_id}/retry", retry, "retry_run", scope=ScopeRule.RUN),
+    post("/runs/{run_id}/promote", promote, "promote_run", scope=ScopeRule.RUN),
     get("/runs/{run_id}/replay", ask_replay, role=Role.OPERATOR),
     post("/runs/{run_id}/replay", replay, "trigger_task"),
 ]

@@ -11,10 +11,12 @@ from typing import Any, Final
 from starlette.responses import JSONResponse, Response
 
 from noonbell.errors import InvalidArgument, InvalidId, NotFound
+from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import Origin, Run, RunStatus
 from noonbell.model.task import Task, TaskStatus
-from noonbell.service import filters
+from noonbell.service import filters, scope
+from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import LANGUAGES
 from noonbell.web.charts import word_of
 from noonbell.web.context import THEMES, PageContext
@@ -73,14 +75,18 @@ async def _run(ctx: PageContext, text: str) -> list[dict[str, Any]]:
 async def numbered_run(ctx: PageContext, text: str) -> Run | None:
     """The run whose number the text is, if it is one."""
     try:
-        return await ctx.services.runs.get(filters.run_id(text))
+        run_id = filters.run_id(text)
+        await scope.check_run(ctx.services.store, run_id)
+        return await ctx.services.runs.get(run_id)
     except (InvalidId, NotFound):
         return None
 
 
 async def _tasks(ctx: PageContext, text: str) -> list[dict[str, Any]]:
     """Those with the text in their name; without a text, those that were changed last."""
-    query = TaskQuery(name=text or None, page_size=_TASKS, sort="name" if text else "-updated_at")
+    query = TaskQuery(
+        name=text or None, page_size=_TASKS, sort="name" if text else "-updated_at", scope=scope.current()
+    )
     tasks = (await ctx.services.tasks.found(query)).items
     found = [
         _choice(ctx, "task", task.name, go=f"/tasks/{task.id}", hint=word_of(task.status, ctx.words)) for task in tasks
@@ -95,7 +101,7 @@ async def _tasks(ctx: PageContext, text: str) -> list[dict[str, Any]]:
 
 def _going(ctx: PageContext, text: str) -> list[dict[str, Any]]:
     found = [(ctx.words(f"nav.{name}"), path) for name, path in ctx.rooms.items()]
-    if ctx.may("operator"):
+    if ctx.may("operator") and ctx.sees_all:
         found.append((ctx.words("task.new"), "/tasks/new"))
     return [_choice(ctx, "go", label, go=path) for label, path in found if text.casefold() in label.casefold()]
 
@@ -119,6 +125,8 @@ def _choice(ctx: PageContext, kind: str, label: str, **more: Any) -> dict[str, A
 
 
 MOST: Final = 12
+_OF_ALL: Final = ("label", "queue", "worker")
+"""Proposed from the whole installation, so not for a token with a scope."""
 _SPANS: Final = ("1h", "24h", "7d", "30d")
 
 Proposals = list[tuple[str, str]]
@@ -140,6 +148,8 @@ async def propose(ctx: PageContext) -> Response:
 
 async def _values(ctx: PageContext, room: str, key: str, text: str) -> Proposals:
     services = ctx.services
+    if key in _OF_ALL and not ctx.sees_all:
+        return []
     match key:
         case "status":
             return _within(_statuses(ctx, room), text)
@@ -151,7 +161,8 @@ async def _values(ctx: PageContext, room: str, key: str, text: str) -> Proposals
             workers = await services.workers.all()
             return _within([(each["id"], word_of(each["state"], ctx.words)) for each in workers], text)
         case "task" | "name":
-            page = await services.tasks.found(TaskQuery(name=text or None, page_size=MOST, sort="name"))
+            query = TaskQuery(name=text or None, page_size=MOST, sort="name", scope=scope.current())
+            page = await services.tasks.found(query)
             return [(task.name, word_of(task.status, ctx.words)) for task in page.items]
         case "origin":
             return _within([(str(each), ctx.words(f"origin.{each}")) for each in Origin], text)
@@ -174,7 +185,9 @@ def _within(found: Proposals, text: str) -> Proposals:
 
 
 async def search(ctx: PageContext) -> Response:
-    """Straight to what can only be meant: a run by its number, a task by its name or the one that has it in its name."""
+    """Straight to what can only be meant: a run by its number, a task by its name or the one that has it in its name, the run
+    that has it in its key, payload, result or log.
+    """
     text = ctx.query.get("q", "")[:255]
     if not text:
         return ctx.redirect("/tasks")
@@ -183,14 +196,26 @@ async def search(ctx: PageContext) -> Response:
     try:
         return ctx.redirect(f"/tasks/{(await ctx.services.tasks.get(text)).id}")
     except NotFound:
-        found = await ctx.services.tasks.found(TaskQuery(name=text, page_size=2))
+        found = await ctx.services.tasks.found(TaskQuery(name=text, page_size=2, scope=scope.current()))
     if len(found.items) == 1:
         return ctx.redirect(f"/tasks/{found.items[0].id}")
+    if not found.items:
+        return await _search_runs(ctx, text)
     return ctx.redirect(ctx.link("/tasks", name=text))
 
 
+async def _search_runs(ctx: PageContext, text: str) -> Response:
+    """The only run that has the text in it, or all of them; where none of the newest has, the list says so."""
+    asked = filters.RunList(search=text, page_size=2, cursor=filters.from_the_top("-id"))
+    query = await filters.run_query(asked, ctx.services.store, ReadContext(Problems()))
+    page = await ctx.services.runs.page(query)
+    if len(page.items) == 1 and page.next_cursor is None:
+        return ctx.redirect(f"/runs/{page.items[0].id}")
+    return ctx.redirect(ctx.link("/runs", search=text))
+
+
 PAGES: Final = [
-    get("/search", search),
-    get("/palette", choices),
-    get("/suggest", propose),
+    get("/search", search, scope=ScopeRule.LIST),
+    get("/palette", choices, scope=ScopeRule.LIST),
+    get("/suggest", propose, scope=ScopeRule.LIST),
 ]

@@ -16,10 +16,10 @@ from noonbell.model.rollup import DAY
 from noonbell.model.sla import Sla, SlaBreach, SlaRule
 from noonbell.model.task import Task
 from noonbell.service.filters import run_query
+from noonbell.service.run_export import csv_cell
 from noonbell.service.service_levels import FigureStep, SlaAnswer, SlaFigures, SlaList
 from noonbell.service.translation import Translator
 from noonbell.web import i18n
-from noonbell.web.activity import cell
 from noonbell.web.context import PageContext
 from noonbell.web.page import get
 
@@ -70,7 +70,7 @@ def _row(point: SlaFigures, task_id: int, name: str, left: float | None) -> list
     figures = [getattr(getattr(point, spread), share) for spread in _SPREADS for share in _SHARES]
     breaches = [point.breaches.get(rule, 0) for rule in _RULES]
     row = [rfc3339(point.at), task_id, name, point.runs, point.success_ratio, left, *figures, *breaches]
-    return [cell(value) for value in row]
+    return [csv_cell(value) for value in row]
 
 
 def _period(ctx: PageContext) -> tuple[int, FigureStep]:

@@ -14,7 +14,7 @@ from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.subscription import WebhookStatus
 from noonbell.subscriptions.service import SubscriptionBody, Subscriptions
-from noonbell.web.context import PageContext, merged
+from noonbell.web.context import PageContext, merged, pretty
 from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, texts_of
 from noonbell.web.page import get, post
 from noonbell.web.settings import mistyped, removal, section
@@ -70,6 +70,8 @@ async def show_delivery(ctx: PageContext) -> Response:
         "delivery",
         within="subscriptions",
         delivery=found,
+        body=pretty(found["body"]),
+        response=pretty(found["response"]),
         path=f"{_path(name)}/deliveries/{found['id']}",
         name=name,
     )

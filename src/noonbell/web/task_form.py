@@ -1,5 +1,4 @@
-"""The form of a task: from a task to fields, and from fields to what `Tasks.create` and `Tasks.change` take; what differs
-between two of its versions, and between two people's edits. Pure.
+"""The form of a task: from a task to fields, and from fields to what `Tasks.create` and `Tasks.change` take. Pure.
 
 The form has the fields that most tasks need. All others are in one JSON text, `rest`, so that every field can be
 edited. The boxes of schedules, and of targets other than HTTP and jobs, are made from the declarations of their fields.
@@ -10,9 +9,8 @@ saved: see `change_of`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -22,18 +20,17 @@ from noonbell.errors import NoonbellError
 from noonbell.fields import StructField, table
 from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
 from noonbell.fields.problems import Problems
-from noonbell.masking import is_harmless_variable, mask_credentials, masked_env
-from noonbell.model.account import Activity
+from noonbell.masking import masked_env
 from noonbell.model.calendar import TaskCalendar
 from noonbell.model.join import After, UpstreamOutcome
 from noonbell.model.target_kind import BROKERS, GRPC, HTTP, JOBS, MESSAGE_FIELDS, TARGET_KINDS
-from noonbell.model.task import ClockChanges, RetryPolicy, Task, TaskSpec, TaskVersion
-from noonbell.service.secrets import MASK, is_secret, masked, masked_call, masked_messages, masked_steps
+from noonbell.model.task import Circuit, ClockChanges, Fanout, RateLimit, RetryPolicy, Task, TaskSpec
+from noonbell.service.secrets import MASK, masked, masked_call, masked_messages, masked_steps
 from noonbell.service.task_files import is_read_otherwise
-from noonbell.service.tasks import named_upstreams, shown, written
+from noonbell.service.tasks import named_upstreams, written
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
-from noonbell.web.forms import box_text, problems_by_box, read_box, read_json_box
+from noonbell.web.forms import box_text, number_or_text, problems_by_box, read_box, read_json_box
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +151,7 @@ _BOXES: Final = (
     *(
         "headers",
         "body_template",
+        "cancel_url",
         "callback_timeout_sec",
         "job_type",
         "steps",
@@ -172,7 +170,7 @@ _BOXES: Final = (
 )
 """Fields of a task that the form lays out one by one; what each box shows and says is declared."""
 _SHOWN_FOR: Final = {
-    **dict.fromkeys(("http_method", "target_url", "headers", "body_template"), ("http", "callback")),
+    **dict.fromkeys(("http_method", "target_url", "headers", "body_template", "cancel_url"), ("http", "callback")),
     "job_type": ("job",),
     "queue": ("job", "command"),
     "steps": ("flow",),
@@ -193,14 +191,17 @@ DST_BOXES: Final = tuple(f"{DST}{name}" for name in table(ClockChanges))
 CALENDAR: Final = "calendar_"
 """Before the names of the boxes of `calendar`: one for each of its fields."""
 CALENDAR_BOXES: Final = tuple(f"{CALENDAR}{name}" for name in table(TaskCalendar))
+GROUPS: Final[dict[str, type[msgspec.Struct]]] = {"rate_limit": RateLimit, "fanout": Fanout, "circuit": Circuit}
+"""Fields of a task that have a box for each of their own fields: `rate_limit_max`. All empty: the task has none, or the usual one."""
+GROUP_BOXES: Final = {group: tuple(f"{group}_{name}" for name in table(struct)) for group, struct in GROUPS.items()}
 LISTS: Final = ("schedules", "exclude")
 """Boxes with a schedule on each line: a cron expression, or the JSON of any kind."""
 _MARKS: Final = {"labels": "=", "headers": ": ", "env": "="}
 _RETRY: Final = ("max_retries", "initial_delay", "strategy")
-_ELSEWHERE: Final = ("schedule", *LISTS, "dst", "calendar", "after", "exec_type", "managed_by", "retry_policy")
+_ELSEWHERE: Final = ("schedule", *LISTS, "dst", "calendar", "after", "exec_type", "managed_by", "retry_policy", *GROUPS)
 """Fields of a task that are looked after one by one."""
 _IN_FORM: Final = frozenset({*_BOXES, *(box.name for box in TARGET_BOXES), *_ELSEWHERE} - {"retry_policy"})
-_GROUPED: Final = (*DST_BOXES, *CALENDAR_BOXES, *AFTER_BOXES)
+_GROUPED: Final = (*DST_BOXES, *CALENDAR_BOXES, *AFTER_BOXES, *(box for boxes in GROUP_BOXES.values() for box in boxes))
 NAMES: Final = (_IN_FORM - {*_ELSEWHERE}) | {*_RETRY, *SCHEDULE, *LISTS, *_GROUPED, "when", "rest"}
 """Fields that the form has a box for, and that a problem can be shown at."""
 _ON_TOP: Final = (
@@ -210,6 +211,7 @@ _ON_TOP: Final = (
     "target_url",
     "headers",
     "body_template",
+    "cancel_url",
     "callback_timeout_sec",
     "job_type",
 )
@@ -225,6 +227,10 @@ ORDER: Final = (
     *_AT_THE_END,
 )
 """NAMES as the form has them from top to bottom, and before them the name of what concerns no box."""
+NO_LIMIT: Final = "unlimited"
+"""In the box of `max_concurrency`: null where the kind of target has another default."""
+_DEFAULTED: Final = tuple(name for name in _BOXES if isinstance(table(TaskSpec)[name].kind, ChoiceKind))
+"""Boxes to choose from: a new form has chosen what a task has that says nothing of them."""
 EMPTY: Final[dict[str, str]] = {
     **{box.name: box.initial for box in (*SCHEDULE_BOXES, *TARGET_BOXES)},
     **{
@@ -232,10 +238,10 @@ EMPTY: Final[dict[str, str]] = {
         for prefix, struct in ((AFTER, After), (CALENDAR, TaskCalendar))
         for name, field in table(struct).items()
     },
-    **dict.fromkeys((*LISTS, *DST_BOXES), ""),
+    **dict.fromkeys((*LISTS, *DST_BOXES, *(box for boxes in GROUP_BOXES.values() for box in boxes)), ""),
     "kind": "http",
     "when": "cron",
-    "http_method": "POST",
+    **{name: _text(table(TaskSpec)[name].default) for name in _DEFAULTED},
     "cron_expr": "",
     "unit": "minute",
     "every": "5",
@@ -248,7 +254,7 @@ EMPTY: Final[dict[str, str]] = {
 # From a task
 
 
-def told(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+def masked_fields(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, Any]:
     """The fields of a task as they are written, secrets masked. `names` of the tasks that it runs after."""
     fields = written(spec)
     fields["after"] = named_upstreams(fields["after"], names)
@@ -272,12 +278,30 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
         "kind": kind,
         "queue": fields["queue"] if _has_field("queue", kind) else "",
         "command": command_text(task["command"]),
+        "max_concurrency": _limit_text(task["max_concurrency"], task["exec_type"]),
         "enabled": "on" if task["status"] == "ENABLED" else "",
         "version": str(task["version"]),
         "rest": rest_of(task),
     }
-    fields |= {**_when_fields(task), **_calendar_fields(task["calendar"]), **_after_fields(task["after"])}
+    fields |= {
+        **_when_fields(task),
+        **_calendar_fields(task["calendar"]),
+        **_after_fields(task["after"]),
+        **_group_fields(task),
+    }
     return {**EMPTY, "dialect": dialect, **fields}
+
+
+def _limit_text(limit: int | None, exec_type: str) -> str:
+    """Empty where that is the default of the kind of target, and no limit."""
+    if limit is None:
+        return "" if default_limit(exec_type) is None else NO_LIMIT
+    return str(limit)
+
+
+def default_limit(exec_type: str) -> int | None:
+    """The `max_concurrency` of a task that says nothing of it."""
+    return next(kind.max_concurrency for kind in TARGET_KINDS if exec_type in kind.exec_types)
 
 
 def command_text(command: Any) -> str:
@@ -324,7 +348,7 @@ def whens_for(fields: Mapping[str, str]) -> tuple[str, ...]:
 
 def rest_of(task: Mapping[str, Any]) -> str:
     """All that the form has no field for and that is not what it would be anyway."""
-    plain = told(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
+    plain = masked_fields(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
     kind = _kind_of(task)
     rest = {name: task[name] for name in plain if not _has_field(name, kind) and task[name] != plain[name]}
     retry, usual = dict(task["retry_policy"]), plain["retry_policy"]
@@ -428,7 +452,9 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     if kind in ("http", "callback", "job"):
         given["job_type" if kind == "job" else "target_url"] = ""
     for name in _BOXES:
-        if _has_field(name, kind) and name != "command":
+        if name == "max_concurrency" and fields.get(name, "").strip().lower() == NO_LIMIT:
+            given[name] = None
+        elif _has_field(name, kind) and name != "command":
             value = read_box(spec[name], fields.get(name, ""), problems, _MARKS.get(name, "").strip())
             given |= {} if value is None else {name: value}
     if kind == "command" and (text := fields.get("command", "")).strip():
@@ -438,8 +464,6 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
             _read_made(box.name, spec[box.name], fields, given, problems)
     if "body_template" in given:
         given["body_template"] = fields["body_template"].replace("\r\n", "\n")
-    if "max_concurrency" not in given and kind != "job" and fields.get("max_concurrency") == "":
-        given["max_concurrency"] = None
     given |= when_of(fields, old, problems)
     calendar = calendar_of(fields, problems)
     if calendar is not None:
@@ -447,6 +471,7 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     after = after_of(fields, problems)
     if after is not None:
         given["after"] = after
+    given |= groups_of(fields)
     given["status"] = "ENABLED" if fields.get("enabled") else "DISABLED"
     _read_rest(fields, given, problems)
     _read_retry(fields, given, problems)
@@ -465,7 +490,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     # What was not sent is not to be missed: `when` alone may be a schedule whose kind the form does not know.
     unsent = {name: text for name, text in _when_fields(old).items() if name in (*LISTS, *DST_BOXES)}
     unsent |= {"when": SEVERAL} if old["schedules"] else {}
-    unsent |= {**_calendar_fields(old["calendar"]), **_after_fields(old["after"])}
+    unsent |= {**_calendar_fields(old["calendar"]), **_after_fields(old["after"]), **_group_fields(old)}
     given = given_of({**unsent, **fields, "kind": kind}, old["schedule"])
     if old["exec_type"] != given["exec_type"]:
         return given
@@ -474,7 +499,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     def is_same(name: str) -> bool:
         return fields.get(name, seen[name]).replace("\r\n", "\n") == seen[name].replace("\r\n", "\n")
 
-    plain = told(TaskSpec(name="x", exec_type=old["exec_type"], job_type=old["job_type"]))
+    plain = masked_fields(TaskSpec(name="x", exec_type=old["exec_type"], job_type=old["job_type"]))
     for name, usual in plain.items():
         if name in _ELSEWHERE:
             continue
@@ -492,6 +517,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
         given["calendar"] = old["calendar"]
     if all(map(is_same, AFTER_BOXES)):
         given["after"] = old["after"]
+    given |= {group: old[group] for group, boxes in GROUP_BOXES.items() if all(map(is_same, boxes))}
     retry: dict[str, Any] = dict(given.get("retry_policy") or {})
     for name, value in old["retry_policy"].items():
         is_usual = list_of(value) == list_of(plain["retry_policy"][name])
@@ -527,8 +553,7 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
     choosing "No schedule", and not by an empty expression.
     """
     kind = fields.get("when", "none" if old is None else str(old["type"]))
-    is_empty = kind == "cron" and old is None and not fields.get("cron_expr", "").strip()
-    if kind in ("none", SEVERAL) or is_empty:
+    if kind in ("none", SEVERAL):
         return None
     if old is not None and old["type"] == kind and ("when" not in fields or kind not in WHENS):
         return dict(old)
@@ -545,6 +570,11 @@ def schedule_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, proble
     return found
 
 
+def lacks_expression(fields: Mapping[str, str]) -> bool:
+    """Whether a cron schedule is chosen, and its box is empty."""
+    return fields.get("when") == "cron" and not fields.get("cron_expr", "").strip()
+
+
 def calendar_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
     """The calendar that the task keeps to; None where none is chosen."""
     if not fields.get(f"{CALENDAR}name"):
@@ -558,6 +588,27 @@ def calendar_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any]
 def quiet_of(fields: Mapping[str, str], problems: Problems) -> Any:
     """The quiet hours, as the form has them."""
     return read_box(table(TaskSpec)["quiet"], fields.get("quiet", ""), problems) or []
+
+
+def groups_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The groups of which a box is filled in."""
+    found = {group: _group_of(group, fields) for group in GROUPS}
+    return {group: value for group, value in found.items() if value}
+
+
+def _group_of(group: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    texts = {name: fields.get(f"{group}_{name}", "").strip() for name in table(GROUPS[group])}
+    return {name: text if name == "key" else number_or_text(text) for name, text in texts.items() if text}
+
+
+def _group_fields(task: Mapping[str, Any]) -> dict[str, str]:
+    """What differs from a task that says nothing of them: a circuit of the usual figures has empty boxes."""
+    found: dict[str, str] = {}
+    for group, struct in GROUPS.items():
+        value = task[group] or {}
+        is_usual = all(not each.is_required and value.get(name) == each.default for name, each in table(struct).items())
+        found |= {} if is_usual else {f"{group}_{name}": _text(each) for name, each in value.items()}
+    return found
 
 
 def after_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
@@ -609,183 +660,13 @@ def _box_of(name: str) -> str:
         return f"{CALENDAR}{name.partition('.')[2] or 'name'}"
     if name.startswith("after."):
         return name.replace("after.", AFTER, 1)
+    group, _, inner = name.partition(".")
+    if group in GROUPS:
+        return f"{group}_{inner}" if inner else GROUP_BOXES[group][0]
     name = name.removeprefix("schedule.").removeprefix("retry_policy.")
     return _FORM_NAMES.get(name, name)
-
-
-_LONGEST: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    name: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class VersionChange:
-    """A version, and what was different in it from the one before."""
-
-    version: TaskVersion
-    fields: list[FieldChange]
-    kind: str
-    """`created`, `paused`, `resumed`, `completed`, `error`, `deleted`, `changed`, `same`."""
-
-
-def changes(versions: Sequence[TaskVersion], names: Mapping[int, str] | None = None) -> list[VersionChange]:
-    """Newest first; the first version has nothing before it. `versions` oldest first; `names` of the tasks that they run after."""
-    made = [VersionChange(versions[0], [], "created")] if versions else []
-    for before, after in pairwise(versions):
-        fields = [*_differences(_told(before, names), _told(after, names)), *_secretly(before.spec, after.spec)]
-        made.append(VersionChange(after, fields, _kind(before, after, fields)))
-    return made[::-1]
-
-
-def _differences(before: dict[str, Any], after: dict[str, Any], path: str = "") -> list[FieldChange]:
-    """Objects are compared field by field, so that a change of one of ten headers shows one."""
-    found: list[FieldChange] = []
-    for name in dict.fromkeys((*before, *after)):
-        old, new = before.get(name), after.get(name)
-        if old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += _differences(old, new, f"{path}{name}.")
-        else:
-            found.append(FieldChange(f"{path}{name}", _brief(old), _brief(new)))
-    return found
-
-
-def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
-    """What changed behind a mask: that it did, and not to what."""
-    hidden = [
-        f"headers.{name}"
-        for name, value in after.headers.items()
-        if is_secret(name) and before.headers.get(name, value) != value
-    ]
-    hidden += [
-        f"env.{name}"
-        for name, value in after.env.items()
-        if not is_harmless_variable(name) and before.env.get(name, value) != value
-    ]
-    if before.secret != after.secret and before.secret is not None and after.secret is not None:
-        hidden.append("secret")
-    for field in MESSAGE_FIELDS:
-        was, now = getattr(before, field), getattr(after, field)
-        if was is None or now is None:
-            continue
-        if was.url != now.url and mask_credentials(was.url) == mask_credentials(now.url):
-            hidden.append(f"{field}.url")
-        hidden += [
-            f"{field}.headers.{name}"
-            for name, value in now.headers.items()
-            if is_secret(name) and was.headers.get(name, value) != value
-        ]
-    if before.grpc is not None and after.grpc is not None:
-        there = before.grpc.metadata
-        hidden += [
-            f"grpc.metadata.{name}"
-            for name, value in after.grpc.metadata.items()
-            if is_secret(name) and there.get(name, value) != value
-        ]
-        keys = [None if each.tls is None else each.tls.key for each in (before.grpc, after.grpc)]
-        hidden += ["grpc.tls.key"] if None not in keys and keys[0] != keys[1] else []
-    steps = {step.id: step for step in before.steps}
-    found = [FieldChange(name, MASK, MASK) for name in hidden]
-    for step in after.steps:
-        if step.id in steps:
-            changes = _secretly(steps[step.id], step)
-            found += [FieldChange(f"steps.{step.id}.{each.name}", MASK, MASK) for each in changes]
-    return found
-
-
-def _kind(before: TaskVersion, after: TaskVersion, fields: Sequence[FieldChange]) -> str:
-    if after.deleted and not before.deleted:
-        return "deleted"
-    if [field.name for field in fields] == ["status"]:
-        return {"DISABLED": "paused", "ENABLED": "resumed", "COMPLETED": "completed", "ERROR": "error"}[after.status]
-    return "changed" if fields else "same"
-
-
-def _told(version: TaskVersion, names: Mapping[int, str] | None) -> dict[str, Any]:
-    return {"status": "DELETED" if version.deleted else str(version.status), **told(version.spec, names)}
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    text = "–" if value is None else value if isinstance(value, str) else as_json(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def is_managed(task: Task) -> bool:
     """By a file or by code, which would change it back."""
     return task.spec.managed_by.startswith(("file:", "code:"))
-
-
-TAKE: Final = "take-"
-"""Before a field's name: whose entry is taken, `mine` or `theirs`."""
-_OURS: Final = ("version",)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A field in which what was typed is not what the task says now."""
-
-    name: str
-    base: str | None
-    """What it was when the form was opened; None where that is not known."""
-    mine: str
-    theirs: str
-
-    @property
-    def take(self) -> str:
-        """Who alone changed it is taken; where both did, the one who looks at it."""
-        return "theirs" if self.base is not None and self.mine == self.base else "mine"
-
-    @property
-    def is_conflict(self) -> bool:
-        return self.base is None or self.base not in (self.mine, self.theirs)
-
-
-def fields_at(
-    task: Task,
-    versions: Sequence[TaskVersion],
-    version: int | None,
-    dialect: str,
-    names: Mapping[int, str] | None = None,
-) -> dict[str, str] | None:
-    """The form of the task as it was at that version. `dialect`: of a cron that it did not have yet; `names` of the tasks that it
-    ran after.
-    """
-    for each in versions:
-        if each.version == version:
-            then = msgspec.structs.replace(task, spec=each.spec, version=each.version, status=each.status)
-            return fields_of(shown(then, Activity(), names), dialect)
-    return None
-
-
-def differences(base: Mapping[str, str] | None, mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Difference]:
-    found = []
-    for name, their in theirs.items():
-        if name in _OURS or (name not in mine and name != "enabled"):  # a box that is not ticked is not sent
-            continue
-        my = mine.get(name, "").replace("\r\n", "\n")
-        if my != their:
-            found.append(Difference(name, None if base is None else base.get(name, ""), my, their))
-    return found
-
-
-def taken(fields: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
-    """The entries after it was chosen, field by field, whose are taken."""
-    merged = {name: value for name, value in fields.items() if not name.startswith(TAKE)}
-    for name, value in fields.items():
-        field = name.removeprefix(TAKE)
-        if name.startswith(TAKE) and value == "theirs" and field in theirs:
-            merged[field] = theirs[field]
-    return merged
-
-
-def settled(mine: Mapping[str, str], found: Sequence[Difference]) -> dict[str, str]:
-    """The form as shown with the differences: each field with its proposed choice."""
-    return {**mine, **{each.name: each.theirs for each in found if each.take == "theirs"}}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
@@ -23,11 +24,13 @@ from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
 from noonbell.model.calendar import TaskCalendar
+from noonbell.model.call import NAMED_TYPES
 from noonbell.model.join import After
 from noonbell.model.quiet import QuietAction
 from noonbell.model.request import TaskQuery
 from noonbell.model.target_kind import HTTP, MESSAGE_FIELDS, target_kind
 from noonbell.model.task import ClockChanges, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.worker import WorkerState
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at
 from noonbell.service.secrets import MASK, refuse_carried, unmasked
@@ -38,8 +41,9 @@ from noonbell.web.explanation import Upcoming
 from noonbell.web.forms import bounds_of, read_yaml, write_yaml
 from noonbell.web.i18n import instant_from
 from noonbell.web.page import get, post
-from noonbell.web.task_form import Difference, differences, fields_at, is_managed, settled, taken
+from noonbell.web.task_form import is_managed
 from noonbell.web.task_page import task_of
+from noonbell.web.task_versions import Difference, differences, fields_at, settled, taken
 from noonbell.when.cron_fields import CronDialect
 from noonbell.when.natural_language import from_quartz, propose
 
@@ -103,9 +107,17 @@ async def form(
         target_boxes=task_form.TARGET_BOXES,
         is_finer=task_form.is_finer(fields),
         can_try=ctx.deps.try_call is not None,
+        job_types=await known_job_types(ctx),
+        default_limits={kind: task_form.default_limit(each) for kind, each in task_form.EXEC_TYPES.items()},
         rules=await rules_for(ctx, fields.get("name", "")),
         **await previewed(ctx, fields, task),
     )
+
+
+async def known_job_types(ctx: PageContext) -> list[str]:
+    """Those that the workers of now have named, and that a task can have."""
+    workers = [each for each in await ctx.services.workers.all() if each["state"] != WorkerState.LOST]
+    return sorted({name for each in workers for name in each["job_types"] or () if name not in NAMED_TYPES})
 
 
 def _in_order_of_the_form(problems: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -164,7 +176,10 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
         "crowd": 0,
         "jitter": 0,
         "slots": [],
+        "lacks_expression": task is None and task_form.lacks_expression(fields),
     }
+    if view["lacks_expression"]:
+        return {**view, "meant": None}
     view |= {"meant": meant(fields, ctx.words.lang), "is_quartz": False, "dialect": "", "preview_zone": "UTC"}
     try:
         problems = Problems()
@@ -188,7 +203,7 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
     view["slots"] = previewed_slots(view["preview"])
     view["crowd"] = await others_at(ctx, fires, task)
     has_jitter = fields.get("jitter_seconds", "").strip() not in ("", "0")
-    view["jitter"] = 0 if has_jitter else min(600, max(30, 5 * view["crowd"]))
+    view["jitter"] = 0 if has_jitter else proposed_jitter(view["crowd"], fires)
     if task is not None:
         before = await ctx.services.previews.next(task, 1, ctx.words.lang)
         view["effect"] = effect(before["next_fires"], fires)
@@ -258,6 +273,13 @@ async def others_at(ctx: PageContext, fires: list[dict[str, str]], task: Task | 
     found = (await ctx.services.tasks.found(query)).items
     mine = None if task is None else task.id
     return sum(each.id != mine and each.next_fire_at == at for each in found)
+
+
+def proposed_jitter(crowd: int, fires: list[dict[str, str]]) -> int:
+    """Seconds that spread that many tasks; 0 where they are more than half of the time between two slots."""
+    jitter = min(600, max(30, 5 * crowd))
+    times = [instant_from(each["utc"]) for each in fires]
+    return 0 if any(later - at < 2 * jitter * 1_000_000 for at, later in pairwise(times)) else jitter
 
 
 def effect(before: list[dict[str, str]], after: list[dict[str, str]]) -> tuple[str | None, str | None] | None:
@@ -354,11 +376,14 @@ async def _refused(ctx: PageContext, fields: Mapping[str, str], task: Task | Non
 
 def _problems(ctx: PageContext, fields: Mapping[str, str], error: Any) -> dict[str, str]:
     problems = task_form.problems_of(error)
-    proposal = propose(fields.get("cron_expr", ""))
-    if "cron_expr" in problems and proposal is not None:
-        problems["cron_expr"] = ctx.words(
-            "form.words_not_saved", cron=proposal.cron or f"{proposal.every} {proposal.unit}"
-        )
+    if "cron_expr" not in problems:
+        return problems
+    found = meant(fields, ctx.words.lang)
+    if task_form.lacks_expression(fields):
+        problems["cron_expr"] = ctx.words("form.no_expression")
+    elif found is not None and propose(fields.get("cron_expr", "")) is not None:
+        said = {"cron": found.text} if found.text else {"sentence": found.sentence}
+        problems["cron_expr"] = ctx.words("form.words_not_saved" if found.text else "form.interval_not_saved", **said)
     return problems
 
 
@@ -409,11 +434,12 @@ _MOST: Final = 200_000
 
 
 async def show_yaml(ctx: PageContext) -> Response:
-    """What the form says, as a file would say it."""
+    """What the form says, as a file would say it. A new form has no expression yet: its text is of a task without a schedule."""
     fields = await ctx.fields()
     task = await named_task(ctx, fields)
+    no_schedule = {"when": "none"} if task is None and task_form.lacks_expression(fields) else {}
     try:
-        given = await asked_for(ctx, fields, task)
+        given = await asked_for(ctx, {**fields, **no_schedule}, task)
     except InvalidArgument as error:
         return await form(ctx, fields, task, task_form.problems_of(error))
     return yaml_page(ctx, await write_yaml(lambda: given, width=100), fields, task)

@@ -10,19 +10,22 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
+from noonbell.fields import plain, table
+from noonbell.fields import read as read_struct
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.account import StatusChange
 from noonbell.model.request import Page as Found
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import SUCCEEDED, Run
-from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.service.bulk import TASK_ACTS, BulkStep, change_tasks, tasks_step
-from noonbell.service.filters import TaskList, read_task_query
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.service.bulk import TASK_ACTS, TasksChange, change_tasks
+from noonbell.service.filters import TaskFilter, TaskList, read_task_query
+from noonbell.service.scope import ScopeRule
 from noonbell.service.task_files import Applying, written
-from noonbell.web import charts, explanation, following, i18n, lists
+from noonbell.web import bulk, charts, explanation, following, i18n, lists
 from noonbell.web.context import PageContext, as_json
-from noonbell.web.forms import read_yaml, write_yaml
+from noonbell.web.forms import number_or_text, read_box, read_yaml, write_yaml
 from noonbell.web.page import get, post
 from noonbell.web.recent import failed_lately
 
@@ -60,6 +63,7 @@ async def show_tasks(ctx: PageContext) -> Response:
         statuses=list(TaskStatus),
         orders=ORDERS,
         sort=sort,
+        under_way=await services.store.bulk_under_way() if ctx.sees_all else 0,
         density=lists.density(ctx),
         pager=lists.pager_by_number(filters.query, query.page if query else 1, page.total),
         total=page.total or 0,
@@ -167,38 +171,75 @@ def server_address(ctx: PageContext) -> str:
 
 
 _SAMPLE: Final = 10
+_AUDIT_ACTIONS: Final = {"change": "patch_tasks"}
 _OPPOSITE: Final = {"enable": "disable", "disable": "enable"}
 
 
 async def ask_bulk(ctx: PageContext) -> Response:
     """Which tasks it would be: how many, and the first of them."""
-    act = lists.act_of(ctx, TASK_ACTS)
+    return await _ask(ctx, lists.act_of(ctx, TASK_ACTS), ctx.query, problems={}, problem="")
+
+
+async def _ask(ctx: PageContext, act: str, boxes: Mapping[str, str], status: int = 200, **wrong: Any) -> Response:
     total, sample = await _found(ctx)
     return ctx.page(
         "task_bulk.html",
+        status,
         act=act,
+        fields={name: boxes.get(name, "") for name in CHANGE_BOXES},
+        **wrong,
         total=total,
         sample=sample,
-        query=ctx.query,
-        undo=_OPPOSITE.get(act),
+        query={name: value for name, value in ctx.query.items() if name not in CHANGE_BOXES or act != "change"},
         back=ctx.url("/tasks", **_kept(ctx)),
     )
 
 
 async def carry_out(ctx: PageContext) -> Response:
     act, given = lists.act_of(ctx, TASK_ACTS), await ctx.fields()
-    ctx.subject, ctx.action = f"/tasks?{ctx.request.url.query}"[:500], f"{act}_tasks"
-    if act == "delete" and not given.get("place"):
+    ctx.subject, ctx.action = f"/tasks?{ctx.request.url.query}"[:500], _AUDIT_ACTIONS.get(act, f"{act}_tasks")
+    if act == "delete":
         lists.check_number(ctx, given, (await _found(ctx))[0])
-    services, query = ctx.services, None if _ticked(ctx) is not None else _query(ctx)
+    more: dict[str, Any] = {}
+    if act == "change":
+        try:
+            more["change"] = {
+                name: value for name, value in plain(_change_of(given)).items() if value not in (None, {})
+            }
+        except InvalidArgument as error:
+            return await _ask_again(ctx, given, error)
+    if (ids := _ticked(ctx)) is not None:
+        return await bulk.start(ctx, {"kind": f"{act}_tasks", "ids": ids, **more})
+    _query(ctx)
+    return await bulk.start(ctx, lists.bulk_start(f"{act}_tasks", read(ctx)[0].active, TaskFilter, **more))
 
-    async def take(place: str | None) -> BulkStep:
-        if query is None:
-            return await change_tasks(services, act, await _tasks(ctx, _ticked(ctx) or []), by=ctx.actor)
-        return await tasks_step(services, act, query, place, by=ctx.actor)
 
-    back = ctx.link("/tasks", **_kept(ctx))
-    return await lists.take_steps(ctx, given, take, f"bulk.done_{act}", back)
+_BOX_OF: Final = {"labels": "set_labels", "queue": "set_queue"}
+
+
+async def _ask_again(ctx: PageContext, given: Mapping[str, str], error: InvalidArgument) -> Response:
+    """The form once more, as it was filled in, with what is wrong."""
+    problems = {_BOX_OF.get(name, name): text for name, text in error.details.items()}
+    return await _ask(ctx, "change", given, 400, problems=problems, problem="" if problems else error.message)
+
+
+CHANGE_BOXES: Final = ("set_labels", "set_queue", "timeout_seconds", "max_retries", "jitter_seconds")
+"""Of the form that changes many tasks; `label` and `queue` narrow the list."""
+
+
+def _change_of(given: Mapping[str, str]) -> TasksChange:
+    """InvalidArgument names every box that is wrong, and that all are empty."""
+    problems = Problems()
+    labels = read_box(table(TaskSpec)["labels"], given.get("set_labels", ""), problems, "=")
+    numbers = ("timeout_seconds", "max_retries", "jitter_seconds")
+    found: dict[str, Any] = {name: number_or_text(text) for name in numbers if (text := given.get(name, "").strip())}
+    if queue := given.get("set_queue", "").strip():
+        found["queue"] = queue
+    problems.finish()
+    wanted = {**found, **({"labels": labels} if labels else {})}
+    if not wanted:
+        raise InvalidArgument("nothing is filled in; expected what is to be changed")
+    return read_struct(TasksChange, wanted)
 
 
 async def ticked(ctx: PageContext) -> Response:
@@ -208,7 +249,7 @@ async def ticked(ctx: PageContext) -> Response:
     ids = lists.ids_of([value for name, value in form if name in ("id", "ids")])
     if act not in TASK_ACTS or not ids:
         raise InvalidArgument(ctx.words("bulk.nothing"))
-    if act == "delete":
+    if act in ("delete", "change"):
         return ctx.done("", go=ctx.link("/tasks/bulk", act=act, ids=_listed(ids)))
     tasks = await _tasks(ctx, ids)
     step = await change_tasks(ctx.services, act, tasks, by=ctx.actor)
@@ -331,11 +372,11 @@ def _import_page(ctx: PageContext, text: str, status: int = 200, **more: Any) ->
 
 
 PAGES: Final = [
-    get("/tasks", show_tasks),
+    get("/tasks", show_tasks, scope=ScopeRule.LIST),
     get("/tasks/bulk", ask_bulk, role=Role.OPERATOR),
     post("/tasks/bulk", carry_out, "enable_tasks"),
     post("/tasks/ticked", ticked, "enable_tasks"),
-    get("/tasks/export", export),
+    get("/tasks/export", export, scope=ScopeRule.LIST),
     get("/tasks/import", ask_import, role=Role.OPERATOR),
     post("/tasks/import", apply_import, "apply_tasks"),
 ]

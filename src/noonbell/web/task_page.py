@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from noonbell.clock import Instant
+from noonbell.clock import Instant, rfc3339, slot_of
 from noonbell.errors import InvalidArgument, InvalidJson, InvalidState, NotFound
 from noonbell.fields import read
 from noonbell.fields.kinds import read_moment
@@ -25,8 +25,9 @@ from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters
 from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
+from noonbell.service.scope import ScopeRule
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
-from noonbell.web import charts, explanation, flow_view, following, service_levels, task_form
+from noonbell.web import charts, explanation, flow_view, following, i18n, service_levels, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
 from noonbell.web.flow_view import FlowView
@@ -35,7 +36,7 @@ from noonbell.web.lists import given_of, pager_by_cursor
 from noonbell.web.page import Handler, get, post
 from noonbell.web.queues import start_command
 from noonbell.web.recent import DAY, FAILURES, Health, health, health_of, newest_runs, reasons
-from noonbell.web.task_form import VersionChange, told
+from noonbell.web.task_versions import VersionChange, changes
 
 TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")
 SAMPLE: Final = 500
@@ -67,6 +68,7 @@ def tab(name: str, part: Part) -> Handler:
             is_on=task.status == "ENABLED" and task.deleted_at is None,
             is_managed=task_form.is_managed(task),
             after_words=following.words_of(shown["after"], ctx.words),
+            pause_end=_pause_end(ctx, task),
             **view,
         )
 
@@ -126,6 +128,7 @@ async def plan(ctx: PageContext, task: Task, count: int) -> dict[str, Any]:
         "written": explanation.cron_text(task.spec.schedule),
         "ahead": upcoming(task, ctx.now, count),
         "off_since": await _off_since(ctx, task),
+        "paused": task.pause,
         "queue_pause": await services.queues.pause_now(task.spec.queue, ctx.now),
     }
 
@@ -161,12 +164,12 @@ async def _advice(ctx: PageContext, task: Task, found: explanation.Explained) ->
     return None if run is None else advice(run, task.spec, found.cause, key=found.key)
 
 
-def _moment(ctx: PageContext, text: str | None) -> Instant | None:
+def _moment(ctx: PageContext, text: str | None, field: str = "at") -> Instant | None:
     """RFC 3339, or what a browser's field for date and time says, on the clock of the chosen zone."""
     try:
         return None if text is None else read_moment(text, ctx.zone, minutes=True)
     except ValueError as error:
-        raise InvalidArgument.field("at", f"is {shown(text)}; expected {error}") from None
+        raise InvalidArgument.field(field, f"is {shown(text)}; expected {error}") from None
 
 
 async def runs_of(ctx: PageContext, task: Task) -> dict[str, Any]:
@@ -219,7 +222,7 @@ async def configuration(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 async def changes_of(ctx: PageContext, task: Task) -> list[VersionChange]:
     versions = await ctx.services.tasks.versions(task)
-    return task_form.changes(versions, await ctx.services.tasks.upstream_names(versions))
+    return changes(versions, await ctx.services.tasks.upstream_names(versions))
 
 
 async def history(ctx: PageContext, task: Task) -> dict[str, Any]:
@@ -247,7 +250,7 @@ async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 def definition(task: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say something: those that are not what they would be anyway."""
-    plain = told(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
+    plain = task_form.masked_fields(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
     kept = {name: task[name] for name in plain if name in task and task[name] != plain[name]}
     return {"name": task["name"], "exec_type": task["exec_type"], **kept}
 
@@ -286,7 +289,7 @@ async def trigger(ctx: PageContext) -> Response:
     text = ctx.words("task.triggered", name=task.name)
     if given.get("open") and published.run_id is not None:
         return ctx.done(text, go=f"/runs/{published.run_id}")
-    return ctx.done(text, back(given, task))
+    return ctx.done(text, back(given, task), run=published.run_id)
 
 
 def _wanted(given: dict[str, str]) -> dict[str, Any]:
@@ -337,6 +340,33 @@ def change(act: Callable[..., Awaitable[Task]], key: str, undo: str | None = Non
     return handler
 
 
+async def pause(ctx: PageContext) -> Response:
+    """Pause a task, or say anew why and until when. `until` is on the clock of the chosen zone."""
+    task, given = await task_of(ctx), await ctx.fields()
+    said: dict[str, Any] = {"reason": given.get("reason", "")}
+    text = given.get("until", "").strip()
+    if seconds := given.get("for_seconds", ""):
+        said["for_seconds"] = number_or_text(seconds)
+        text = "" if text == _pause_end(ctx, task) else text  # the end that the form was filled in with
+    if text and (until := _moment(ctx, text, "until")) is not None:
+        said["until"] = rfc3339(until)
+    said = {name: value for name, value in said.items() if value}
+    paused = await ctx.services.tasks.disable(task.id, said, by=ctx.actor)
+    ctx.details = said
+    key, facts = "task.disabled", {"name": task.name}
+    if paused.pause is not None and paused.pause.until is not None:
+        key = "task.disabled_until"
+        facts["until"] = i18n.shown(paused.pause.until, ctx.now, ctx.zone, ctx.words).local
+    return ctx.done(ctx.words(key, **facts), back(given, task), undo=f"/tasks/{task.id}/enable")
+
+
+def _pause_end(ctx: PageContext, task: Task) -> str:
+    """As a browser's field for date and time has it, on the clock of the chosen zone; empty: the pause has none."""
+    if task.pause is None or task.pause.until is None:
+        return ""
+    return ctx.zone.local(int(slot_of(task.pause.until))).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 async def task_of(ctx: PageContext, ref: str | None = None, *, deleted: bool = False) -> Task:
     """The task that the address names, or `ref`."""
     task = await ctx.services.tasks.get(filters.task_ref(ref or ctx.piece("id")), deleted=deleted)
@@ -350,13 +380,30 @@ def back(given: dict[str, str], task: Task) -> str:
 
 
 PAGES: Final = [
-    *(get("/tasks/{id}" if name == "overview" else f"/tasks/{{id}}/{name}", tab(name, PARTS[name])) for name in TABS),
-    post("/tasks/{id}/versions/{version}/restore", restore, "replace_task"),
-    post("/tasks/{id}/trigger", trigger, "trigger_task"),
-    post("/tasks/{id}/enable", change(Tasks.enable, "task.enabled", "disable"), "enable_task"),
-    post("/tasks/{id}/disable", change(Tasks.disable, "task.disabled", "enable"), "disable_task"),
-    post("/tasks/{id}/reset", change(Tasks.reset, "task.reset"), "reset_task"),
-    post("/tasks/{id}/skip", skip, "skip_slots"),
+    *(
+        get(
+            "/tasks/{id}" if name == "overview" else f"/tasks/{{id}}/{name}",
+            tab(name, PARTS[name]),
+            scope=ScopeRule.TASK,
+        )
+        for name in TABS
+    ),
+    post("/tasks/{id}/versions/{version}/restore", restore, "replace_task", scope=ScopeRule.TASK),
+    post("/tasks/{id}/trigger", trigger, "trigger_task", scope=ScopeRule.TASK),
+    post(
+        "/tasks/{id}/enable",
+        change(Tasks.enable, "task.enabled", "disable"),
+        "enable_task",
+        scope=ScopeRule.TASK,
+    ),
+    post(
+        "/tasks/{id}/disable",
+        pause,
+        "disable_task",
+        scope=ScopeRule.TASK,
+    ),
+    post("/tasks/{id}/reset", change(Tasks.reset, "task.reset"), "reset_task", scope=ScopeRule.TASK),
+    post("/tasks/{id}/skip", skip, "skip_slots", scope=ScopeRule.TASK),
     get("/tasks/{id}/delete", ask_delete, role=Role.OPERATOR),
     post("/tasks/{id}/delete", delete, "delete_task"),
 ]

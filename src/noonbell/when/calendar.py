@@ -552,7 +552,7 @@ class Carried(NamedTuple):
 
 
 def carried(old: Placement, cursor: int, new: Placement, remaining: int | None = None) -> Carried:
-    """The same schedule goes on under another calendar: what was accounted for is left out, whatever is not is to come.
+    """The same schedule goes on under another calendar: what was accounted for is left out, and all the rest is to come.
 
     `old` has accounted for what is due before `cursor`. A slot that is moved to before now is due at once, and late.
     """

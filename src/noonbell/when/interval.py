@@ -94,23 +94,25 @@ class Interval:
 
     def next(self, after: int) -> int | None:
         """With fixed_delay this serves for the first slot: a step after the anchor, or after `after` if that is past."""
-        first = self._origin + self.step
+        step = self.step
+        first = self._origin + step
         if after < first:
             found = first
         elif self.is_fixed_delay:
-            found = after + self.step
+            found = after + step
         else:
-            found = first + ((after - first) // self.step + 1) * self.step
+            found = first + ((after - first) // step + 1) * step
         return found if found <= LATEST else None
 
     def previous(self, before: int) -> int | None:
         """With fixed_delay only the first slot is known."""
-        first = self._origin + self.step
+        step = self.step
+        first = self._origin + step
         if before <= first:
             return None
         if self.is_fixed_delay:
             return first
-        return first + (min(before, LATEST + 1) - 1 - first) // self.step * self.step
+        return first + (min(before, LATEST + 1) - 1 - first) // step * step
 
     def count(self, start: int, stop: int) -> int:
         first = self._origin + self.step

@@ -101,6 +101,8 @@ def _stepped(found: re.Match[str]) -> Proposal | None:
 def _every(count: int, unit: str) -> Proposal | None:
     if not 1 <= count <= 100_000:
         return None
+    if unit == "second" and 60 % count == 0 and count < 60:
+        return Proposal("* * * * * *" if count == 1 else f"*/{count} * * * * *")
     if unit == "minute" and 60 % count == 0 and count < 60:
         return Proposal("* * * * *" if count == 1 else f"*/{count} * * * *")
     if unit == "hour" and 24 % count == 0 and count < 24:

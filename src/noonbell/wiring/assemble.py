@@ -32,6 +32,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.dialects.plans import forget_finished
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import Hub, signal_events
+from noonbell.engine.history import HistoryLoop
 from noonbell.engine.loop_runner import Loop
 from noonbell.engine.node import AuditWatch, Node
 from noonbell.engine.worker import CallQueues, Worker
@@ -49,7 +50,6 @@ from noonbell.service import Rules, Services, build
 from noonbell.service.access import Access
 from noonbell.service.audit_log import in_words
 from noonbell.service.calendars import CalendarRefresh
-from noonbell.service.extras import lacks_client
 from noonbell.service.secrets import opened
 from noonbell.service.service_levels import read_defaults
 from noonbell.service.task_fields import Proof
@@ -75,7 +75,7 @@ log = logging.getLogger("noonbell")
 async def server_worker(parts: WorkerParts, metrics: Metrics | None, port: int | None) -> Worker:
     """For the kinds of targets that have a queue of their own: no other worker claims from these."""
     executor = parts.settings.executor
-    kinds = [kind for kind in OWN_QUEUES.values() if not lacks_client(kind)]
+    kinds = [kind for kind in OWN_QUEUES.values() if not kind.lacks_client()]
     given = TargetParts(parts.settings, parts.store, own_ports=() if port is None else (port,))
     targets: dict[ExecType, Target] = {}
     for kind in kinds:
@@ -233,14 +233,10 @@ async def assembled(
     """
     async with contextlib.AsyncExitStack() as open_parts:
         metrics = _metrics(settings) if settings.metrics.enabled else None
-        store = make_store(settings, new=new)
-        await open_part(store, open_parts)
-        store.observer = None if metrics is None else StoreMetrics(metrics)
-        wakeup = wakeup_of(settings)
-        await open_part(wakeup, open_parts)
-        open_parts.callback(signal_events(store, wakeup))
+        is_scheduler = scheduler and settings.scheduler.enabled
+        store, wakeup = await _open_store(settings, metrics, open_parts, new=new)
         levels = read_defaults(settings.sla)
-        if scheduler and settings.scheduler.enabled:  # a worker alone may have other settings
+        if is_scheduler:  # a worker alone may have other settings
             await store.put_sla_defaults(levels)
         hub = open_hub(store, wakeup, metrics, open_parts)
         alert_loop, alerts = await watch(settings, store, metrics, open_parts, port)
@@ -253,29 +249,20 @@ async def assembled(
             thread = await open_heartbeat_thread(settings, open_parts, partial(_store_beside, settings, store))
         parts = WorkerParts(settings, store, wakeup, tasks, open_parts, thread)
         workers = await _workers(parts, app, metrics, port) if worker else []
-        is_scheduler = scheduler and settings.scheduler.enabled
         sealer = sealing.from_file(settings.secrets.key_file)
         access = Access(store, sealer, calls_per_minute=settings.auth.calls_per_minute)
         open_parts.push_async_callback(access.close)
         audit_watch = AuditWatch(access.audit_log, in_words)
-        others: dict[str, Loop] = {
-            "alerts": alert_loop,
-            "subscriptions": webhook_loop,
-            "audit watch": audit_watch,
-        }
+        services = _services(settings, store, wakeup, tasks, long_poll)
+        others: dict[str, Loop] = {"alerts": alert_loop, "subscriptions": webhook_loop, "audit watch": audit_watch}
         if workers:
             others["call queues"] = CallQueues(store, workers[0])
-        fetcher = Fetcher(guard_of(settings), connect_timeout=settings.executor.connect_timeout)
-        services = build(
-            store,
-            wakeup,
-            Rules.of(settings, template.check, Judge.of(settings).objection, guard_of(settings).url_problem),
-            tasks,
-            long_poll,
-            fetcher.fetch,
-        )
+        others["bulk operations"] = services.bulk_loop
+        open_parts.push_async_callback(services.bulk_loop.close)
         if is_scheduler:
             others["calendars"] = CalendarRefresh(services.calendars)
+            kept = settings.jobs.history_retention_days * 86_400.0
+            others["history"] = HistoryLoop(store, kept=kept, events_kept=settings.events.retention)
         node = planning_node(parts, workers, scheduler=is_scheduler, others=others)
         yield NodeParts(
             node=node,
@@ -290,6 +277,26 @@ async def assembled(
             long_poll=long_poll,
             installation_id=store.installation_id,
         )
+
+
+async def _open_store(
+    settings: Settings, metrics: Metrics | None, open_parts: contextlib.AsyncExitStack, *, new: bool
+) -> tuple[SqlStore, Wakeup]:
+    """Open, counted by the metrics, and signalling its events by the wake-up."""
+    store = make_store(settings, new=new)
+    await open_part(store, open_parts)
+    store.observer = None if metrics is None else StoreMetrics(metrics)
+    wakeup = wakeup_of(settings)
+    await open_part(wakeup, open_parts)
+    open_parts.callback(signal_events(store, wakeup))
+    return store, wakeup
+
+
+def _services(settings: Settings, store: SqlStore, wakeup: Wakeup, tasks: TaskCache, long_poll: LongPoll) -> Services:
+    guard = guard_of(settings)
+    rules = Rules.of(settings, template.check, Judge.of(settings).objection, guard.url_problem)
+    fetcher = Fetcher(guard, connect_timeout=settings.executor.connect_timeout)
+    return build(store, wakeup, rules, tasks, long_poll, fetcher.fetch)
 
 
 async def _workers(parts: WorkerParts, app: App | None, metrics: Metrics | None, port: int | None) -> list[Worker]:

@@ -110,19 +110,19 @@ def _of_user(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def load_app(location: str) -> App:
-    """`location`: "module:attribute" or "path.py:attribute", either without the attribute. Raises SettingsError."""
+def load_app(location: str, field: str = "--app") -> App:
+    """`location`: "module:attribute" or "path.py:attribute", either without the attribute. Raises SettingsError for `field`."""
     try:
-        app = find_app(location)
+        app = find_app(location, field)
     except InvalidArgument as error:
         raise SettingsError(error.message, details=error.details) from None
     except NoonbellError as error:  # a declaration that cannot be: it says itself which
-        raise SettingsError.field("--app", f"is {location!r}: {error.message}") from error
+        raise SettingsError.field(field, f"is {location!r}: {error.message}") from error
     except (Exception, SystemExit) as error:
         log.exception("%s cannot be imported", location, exc_info=error.with_traceback(_of_user(error.__traceback__)))
         raise SettingsError.field(
-            "--app", f"is {location!r}, which cannot be imported: {type(error).__name__}: {error}"
+            field, f"is {location!r}, which cannot be imported: {type(error).__name__}: {error}"
         ) from None
     if not isinstance(app, App):
-        raise SettingsError.field("--app", f"is {location!r}, which is no App but {app!r}")
+        raise SettingsError.field(field, f"is {location!r}, which is no App but {app!r}")
     return app

@@ -54,7 +54,7 @@ STOPPED = "Noonbell has stopped"
 def run_dev(settings: Settings, location: str | None, *, prune: bool = False) -> int:
     """`prune`: tasks of jobs that the App no longer has are deleted, as suits a store that is not shared."""
     logs.set_up(settings.logging.level, as_json=settings.logging.json)
-    app = None if location is None else load_app(location)
+    app = None if location is None else load_app(location, "APP")
 
     def beside(parts: NodeParts, address: str) -> contextlib.AbstractAsyncContextManager[None]:
         return _beside(parts, address, settings, app, prune=prune)

@@ -38,11 +38,16 @@ EXIT_AT_ONCE = 130
 EXIT_LEFT_RUNS = 1
 
 
+_ONE_WISH = 0.5
+"""Seconds in which signals are one wish: `timeout` and `make` send theirs to the process and to its group."""
+
+
 class Stop:
     """The wish to end, from outside: the first signal asks, the second does not."""
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
+        self._first_at: float | None = None
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
@@ -56,6 +61,9 @@ class Stop:
                 loop.remove_signal_handler(number)
 
     def _signalled(self, number: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._first_at is not None and now - self._first_at < _ONE_WISH:
+            return
         if self.wanted.is_set():
             log.warning(
                 "%s again: stopping at once; what was under way is taken up when its lease runs out", number.name
@@ -63,6 +71,7 @@ class Stop:
             logging.shutdown()
             os._exit(EXIT_AT_ONCE)
         log.info("%s", number.name)
+        self._first_at = now
         self.wanted.set()
 
 

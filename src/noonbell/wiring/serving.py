@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -22,7 +22,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import signal_events
 from noonbell.engine.heartbeat import loop_watched
 from noonbell.engine.node import Node, SchedulerWatch, SchemaWatch
-from noonbell.errors import NoonbellError, SettingsError
+from noonbell.errors import NoonbellError, SettingsError, StoreUnavailable
 from noonbell.ports import Store
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
@@ -84,10 +84,12 @@ async def serve(
     if api and listener is None:
         listener = listen(settings)
     warn(settings)
-    with contextlib.closing(listener) if listener is not None else contextlib.nullcontext():
+    closing = contextlib.closing(listener) if listener is not None else contextlib.nullcontext()
+    with _names_mismatch() as watches, closing:
         port = None if listener is None else listener.getsockname()[1]
         async with assembled(settings, port, scheduler=scheduler, worker=worker, app=app, new=new) as parts:
             schema = SchemaWatch(parts.services.store, stop.wanted.set)
+            watches.append(schema)
             with stop.on_signals():
                 await reconcile(parts.services, settings)
                 await _begin_signing(parts)
@@ -100,9 +102,20 @@ async def serve(
                     if app is not None:
                         await attached.enter_async_context(app.attached(parts.services, works=worker))
                     await _until_stopped(settings, parts, listener, stop, beside, store)
-    if schema.mismatch is not None:
-        raise schema.mismatch
-    return sum(one.in_flight.running for one in parts.node.workers)
+    return _running(parts.node)
+
+
+def _running(node: Node) -> int:
+    return sum(one.in_flight.running for one in node.workers)
+
+
+def _say_stopping(node: Node, graceful_timeout: float) -> None:
+    count = _running(node)
+    if not count:
+        log.info("stopping: no run is under way")
+        return
+    runs = "1 run that is" if count == 1 else f"{count} runs that are"
+    log.info("stopping: %s under way may take %g s; a second Ctrl-C or signal ends at once", runs, graceful_timeout)
 
 
 async def _begin_signing(parts: NodeParts) -> None:
@@ -137,10 +150,10 @@ async def _until_stopped(
         await parts.node.start(settings.server.graceful_timeout)
         going.push_async_callback(parts.node.stop, settings.server.graceful_timeout)
         going.push_async_callback(parts.long_poll.close)
-        log.info("noonbell %s is ready%s", __version__, _where(store, listener))
+        log.info("noonbell %s is ready%s", __version__, _where(store, listener, settings))
         with loop_watched(parts.stalled):
             await stop.wanted.wait()
-        log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
+        _say_stopping(parts.node, settings.server.graceful_timeout)
     await _write_last_head(parts)
     log.info("stopped")
 
@@ -154,13 +167,19 @@ async def _write_last_head(parts: NodeParts) -> None:
         log.warning("the head of the audit log is not known: %s", str(error) or "the store did not answer")
 
 
-def _where(store: str, listener: socket.socket | None) -> str:
+def _where(store: str, listener: socket.socket | None, settings: Settings) -> str:
     if listener is None:
         return f", on {store}"
     address = _address(listener)
     url = url_for_commands(address)
     hint = f"; commands find it with NOONBELL_URL={url}" if url else ""
-    return f": {address} (dashboard; API at /api/v1) on {store}{hint}"
+    return f": {address} (dashboard; API at /api/v1) on {store}{hint}; tokens: {_tokens(settings)}"
+
+
+def _tokens(settings: Settings) -> str:
+    if asks_for_tokens(settings):
+        return "asked for"
+    return "not asked for on this machine" if settings.auth.enabled is None else "not asked for (auth.enabled: false)"
 
 
 def url_for_commands(address: str) -> str | None:
@@ -192,33 +211,49 @@ async def work(settings: Settings, app: App, options: WorkerOptions) -> int:
     """One worker for the App's jobs, until a signal or an operator stops it. Returns how many runs did not stop."""
     stop = Stop()
     store = store_in_words(settings.store.url)
-    async with contextlib.AsyncExitStack() as open_parts:
-        parts, services = await _parts(settings, open_parts)
-        schema = SchemaWatch(services.store, stop.wanted.set)
-        worker = await job_worker(parts, app.handlers, options)
-        node = Node(
-            workers=[worker],
-            others={"scheduler watch": SchedulerWatch(parts.store)},
-            clock=SystemClock(),
-            waits_for=parts.store.waits_for,
-        )
-        with stop.on_signals():
-            await open_parts.enter_async_context(app.attached(services))
-            process.settle_down()
-            async with schema.looking(), _started(node, settings.server.graceful_timeout):
-                if options.commands is not None:
-                    warn_of_commands(options.commands)
-                log.info(
-                    "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
-                    *(__version__, worker.id, ", ".join(worker.queues), worker.in_flight.concurrency),
-                    store,
-                )
-                await _first(stop.wanted, node.is_idle)
-                log.info("stopping: running work may take %g s", settings.server.graceful_timeout)
-    log.info("stopped")
-    if schema.mismatch is not None:
-        raise schema.mismatch
+    with _names_mismatch() as watches:
+        async with contextlib.AsyncExitStack() as open_parts:
+            parts, services = await _parts(settings, open_parts)
+            schema = SchemaWatch(services.store, stop.wanted.set)
+            watches.append(schema)
+            worker = await job_worker(parts, app.handlers, options)
+            node = Node(
+                workers=[worker],
+                others={"scheduler watch": SchedulerWatch(parts.store)},
+                clock=SystemClock(),
+                waits_for=parts.store.waits_for,
+            )
+            with stop.on_signals():
+                await open_parts.enter_async_context(app.attached(services))
+                process.settle_down()
+                async with schema.looking(), _started(node, settings.server.graceful_timeout):
+                    if options.commands is not None:
+                        warn_of_commands(options.commands)
+                    log.info(
+                        "noonbell %s is ready: worker %s for %s, %d at a time, on %s",
+                        *(__version__, worker.id, ", ".join(worker.queues), worker.in_flight.concurrency),
+                        store,
+                    )
+                    await _first(stop.wanted, node.is_idle)
+                    _say_stopping(node, settings.server.graceful_timeout)
+        log.info("stopped")
     return worker.in_flight.running
+
+
+@contextlib.contextmanager
+def _names_mismatch() -> Iterator[list[SchemaWatch]]:
+    """Ends with the reason for which a watch has stopped the process. A store that was moved takes no goodbye: that is not it."""
+    watches: list[SchemaWatch] = []
+    try:
+        yield watches
+    except StoreUnavailable as error:
+        for watch in watches:
+            if watch.mismatch is not None:
+                raise watch.mismatch from error
+        raise
+    for watch in watches:
+        if watch.mismatch is not None:
+            raise watch.mismatch
 
 
 async def _parts(settings: Settings, open_parts: contextlib.AsyncExitStack) -> tuple[WorkerParts, Services]:

@@ -57,7 +57,8 @@ from noonbell.model.task import (
 from noonbell.model.worker import Queue, WorkerInfo
 from noonbell.ports import Store
 from noonbell.service.consistency import audit
-from noonbell.service.explain import CAUSES, Explain
+from noonbell.service.explain import Explain
+from noonbell.service.explain_findings import CAUSES
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import Moody
 
@@ -360,7 +361,7 @@ async def test_it_waits_for_a_place(store: Store, clock: ManualClock):
     await worker_there(store)
     answer = await why(store, task, 20)
     assert (answer["cause"], answer["blocking_run_id"]) == ("concurrency", lease.run_id)
-    assert "waits for a place" in answer["message"]
+    assert "at its concurrency limit" in answer["message"]
 
 
 async def test_a_limit_of_zero_admits_nothing(store: Store, clock: ManualClock):

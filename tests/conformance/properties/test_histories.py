@@ -27,7 +27,7 @@ from noonbell.model.worker import Order
 from noonbell.service.account import SlotOutcome, entries, task_history
 from noonbell.service.consistency import audit_task
 from noonbell.stores import open_store
-from noonbell.stores.sql import fast_path, planning, settle, tasks
+from noonbell.stores.sql import fast_path, planning, settle, task_deletion, tasks
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Work
 from noonbell.stores.sql.store import SqlStore
@@ -461,7 +461,7 @@ class History:
         transitions: list[Callable[[TaskView], Work[Any]]] = [
             lambda cache: planning.plan(q, cache, 100, 4),
             lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3),
-            lambda cache: tasks.delete(q, cache, self.choose(other).task.id, cancel_running=True, purge=True),
+            lambda cache: task_deletion.delete(q, cache, self.choose(other).task.id, cancel_running=True, purge=True),
             lambda cache: fast_path.claim_plain(q, cache, request),
             lambda cache: settle.cancel(q, cache, ids),
         ]

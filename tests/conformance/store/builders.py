@@ -233,6 +233,7 @@ def settlement(lease: Lease, transition: Transition, **more: Any) -> Settlement:
         "plain": lease.plain,
         "counted": lease.counted,
         "in_flow": lease.in_flow,
+        "keyed": lease.keyed,
     }
     return Settlement(transition=transition, **(fields | more))
 

@@ -28,6 +28,7 @@ from noonbell.model.alert import (
     AlertStep,
     Channel,
     DeliveryStatus,
+    Mute,
     Rule,
     RuleKind,
 )
@@ -298,3 +299,58 @@ async def test_nobody_knows_what_is_usual_for_a_task_with_hardly_any_runs(store:
     await claim_one(store)
     clock.advance(1000)
     assert await store.slow_tasks(1, 3) == []
+
+
+# ---- mutes and acknowledgements
+
+
+async def test_a_mute_is_kept_until_it_ends(store: Store, clock: ManualClock):
+    until = Instant(clock.now() + 60 * SECOND)
+    given = Mute(rule="r", tasks=("a*", "名"), labels={"team": "b"}, until=until, reason="moves", by="ann")
+    kept = await store.add_alert_mute(given)
+    assert kept == msgspec.structs.replace(given, id=kept.id, created_at=clock.now())
+    sooner = await store.add_alert_mute(Mute(until=Instant(clock.now() + SECOND)))
+    assert await store.alert_mutes() == [sooner, kept]
+    clock.advance(1)
+    assert await store.alert_mutes() == [kept]
+    assert (await store.forget_mutes(), await store.forget_mutes()) == (1, 0)
+    assert (await store.remove_alert_mute(kept.id), await store.remove_alert_mute(kept.id)) == (True, False)
+    assert await store.alert_mutes() == []
+
+
+async def test_only_an_open_alert_is_acknowledged_and_the_latest_word_counts(store: Store, clock: ManualClock):
+    assert await stepped(store, states=[state(raised_at=Instant(1)), state("task:2")])
+    assert await store.acknowledge_alert("r", "task:2") is None, "its bound is not reached"
+    assert await store.acknowledge_alert("r", "task:3") is None
+    assert await store.acknowledgements() == []
+    await store.acknowledge_alert("r", "task:1", by="ann", note="looks")
+    clock.advance(1)
+    made = await store.acknowledge_alert("r", "task:1", by="bob")
+    assert made is not None
+    assert (made.at, made.by, made.note) == (clock.now(), "bob", "")
+    assert await store.acknowledgements() == [made]
+    assert await store.withdraw_acknowledgement("r", "task:1")
+    assert not await store.withdraw_acknowledgement("r", "task:1")
+
+
+async def test_an_acknowledgement_goes_with_its_alert_and_with_its_rule(store: Store):
+    open_ones = [state(subject, raised_at=Instant(1)) for subject in ("task:1", "task:2")]
+    assert await stepped(store, states=open_ones)
+    for one in open_ones:
+        await store.acknowledge_alert("r", one.subject)
+    assert await stepped(store, states=[state("task:1", raised_at=Instant(1), count=2)])
+    assert len(await store.acknowledgements()) == 2, "what goes on stays acknowledged"
+    assert await stepped(store, closed=[("r", "task:1")])
+    assert [one.subject for one in await store.acknowledgements()] == ["task:2"]
+    await store.put_alert_rule(Rule(name="r", kind=RuleKind.FAILED))
+    await store.remove_alert_rule("r")
+    assert await store.acknowledgements() == []
+
+
+async def test_labels_of_tasks_are_those_of_the_tasks_asked_for(store: Store):
+    one = await store.create_task(job("one", labels={"team": "a", "tier": "1"}))
+    two = await store.create_task(job("two"))
+    three = await store.create_task(job("three", labels={"team": "b"}))
+    assert await store.labels_of_tasks([one.id, two.id]) == {one.id: {"team": "a", "tier": "1"}}
+    assert await store.labels_of_tasks([]) == {}
+    assert set(await store.labels_of_tasks([one.id, three.id, three.id + 999])) == {one.id, three.id}

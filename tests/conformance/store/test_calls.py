@@ -12,30 +12,37 @@ from conformance.store.builders import (
     Node,
     S,
     ask,
+    asynchronous,
+    at,
     claim,
     claim_one,
     done,
     edit,
+    every,
     finish,
     finished,
+    http,
     ids,
     job,
     lose,
     newest,
     news,
+    park,
     publish,
     publish_as,
+    reread,
     retry,
     run_of,
     runs_of,
+    started,
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.model.call import CALL_TYPE, Call, call_of, name_of, stored, task_spec
 from noonbell.model.request import Publication, PublishOutcome, RunQuery, TaskQuery
-from noonbell.model.run import Lease, Origin, RunBodies, RunId
+from noonbell.model.run import Lease, Origin, RunBodies, RunId, idempotency_key_of
 from noonbell.model.target_kind import ExecType
-from noonbell.model.task import RetryPolicy, Task
+from noonbell.model.task import OverlapAction, RetryPolicy, Task
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store
 
@@ -279,3 +286,69 @@ async def test_calls_are_found_by_their_labels(store: Store):
     assert await found("team", "mail", status=(S.SCHEDULED,), **calls) == [made[0], made[2], made[5], made[7]]
     assert await found("team", "mail") == [by_task]
     assert (await store.runs(RunQuery(label=("team", "mail"), origin=Origin.CALL))).total == 4
+
+
+# The notice of a cancel
+
+STOP = "http://target.test/stop"
+
+
+async def notices(store: Store, run_id: RunId) -> list[tuple[str, dict[str, Any]]]:
+    calls = await store.task_named(name_of("http"))
+    return [] if calls is None else await told(store, calls, run_id)
+
+
+@pytest.mark.parametrize("is_parked", [False, True], ids=["under way", "awaiting its callback"])
+async def test_the_target_of_a_run_that_is_canceled_under_way_gets_a_notice(store: Store, is_parked: bool):
+    task = await store.create_task(asynchronous("t", cancel_url=STOP, max_concurrency=None))
+    lease = await started(store, task)
+    if is_parked:
+        await done(store, park(lease))
+    other = await publish(store, task)
+    await store.cancel([lease.run_id, other], by="ann", reason="not needed")
+    run = await run_of(store, lease.run_id)
+    ((url, notice),) = await notices(store, lease.run_id)
+    assert (url, notice["run_id"], notice["task"], notice["task_id"]) == (STOP, run.id, "t", task.id)
+    assert (notice["attempt"], notice["idempotency_key"]) == (
+        1,
+        idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
+    )
+    assert (notice["reason"], notice["details"]) == ("not needed", {"kind": "canceled", "by": "ann"})
+    assert await notices(store, other) == [], "its target has never heard of it"
+    (call_lease,) = await claimed(store)
+    assert call_lease.step is not None
+    assert (call_lease.step.http_method, call_lease.step.target_url) == ("POST", STOP)
+    assert call_lease.step.retries.max_retries == 10
+    await store.cancel([lease.run_id])
+    assert len(await notices(store, lease.run_id)) == 1, "a second cancel changes nothing"
+
+
+async def test_a_round_that_replaces_the_one_before_is_told_to_its_target(store: Store, clock: ManualClock):
+    task = await store.create_task(
+        http("t", cancel_url=STOP, schedule=every(10), overlap_action=OverlapAction.CANCEL_PREV, max_concurrency=None)
+    )
+    clock.set(at(10))
+    await store.plan(10)
+    first = await claim_one(store)
+    clock.set(at(20))
+    await store.plan(10)
+    assert (await run_of(store, first.run_id)).status is S.CANCELED
+    ((_, notice),) = await notices(store, first.run_id)
+    assert notice["details"] == {"kind": "canceled", "why": "replaced"}
+    assert (await reread(store, task)).spec.cancel_url == STOP
+
+
+async def test_no_notice_is_sent_where_the_task_names_no_url_or_the_run_ended_otherwise(store: Store):
+    silent, named = await store.create_task(http("silent")), await store.create_task(http("named"))
+    lease = await started(store, silent)
+    await store.cancel([lease.run_id])
+    assert await store.task_named(name_of("http")) is None
+    await edit(store, named, cancel_url=STOP)
+    lease = await started(store, named)
+    await done(store, finish(lease, S.FAILED))
+    waiting = await started(store, named)
+    await done(store, retry(waiting, 60))
+    await store.cancel([waiting.run_id])
+    calls = await store.task_named(name_of("http"))
+    assert calls is not None, "the task of calls is made with the first task that needs it"
+    assert await runs_of(store, calls) == []

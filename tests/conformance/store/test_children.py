@@ -36,7 +36,7 @@ from conformance.store.builders import (
 from noonbell.clock import SECOND, ManualClock
 from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
 from noonbell.model.attempt import Settlement, SettleResult, Transition
-from noonbell.model.request import RunQuery
+from noonbell.model.request import KeptReason, RunQuery
 from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of, key_of_child
 from noonbell.model.spawn import MOST_CHILDREN, ChildRequest
 from noonbell.model.task import ConcurrencyPolicy, Delivery, Fanout, RetryPolicy, Step, TaskSpec
@@ -403,6 +403,20 @@ async def test_a_delayed_child_is_waited_for(store: Store, clock: ManualClock):
     (one,) = await claim_due(store, "w2")
     await done(store, finish(one))
     assert (await claim_one(store)).run_id == lease.run_id
+
+
+async def test_a_family_is_removed_by_the_id_of_its_first_run_alone(store: Store, clock: ManualClock):
+    lease, children = await family(store)
+    await done(store, finish(lease))
+    clock.advance(1)
+    assert await store.clean_runs([lease.run_id]) == {lease.run_id: KeptReason.ACTIVE_PARTS}
+    await carry_out(store)
+    clock.advance(1)
+    assert await store.clean_runs(children) == dict.fromkeys(children, KeptReason.PART)
+    assert await store.clean_runs([*children, lease.run_id]) == dict.fromkeys(children, KeptReason.PART)
+    assert isinstance(store, SqlStore)
+    for table in ("runs", "children", "gathers", "live"):
+        assert await store.fetch(f"select count(*) from {table}") == [(0,)]
 
 
 async def test_retention_takes_a_family_together_and_none_of_which_a_member_is_active(store: Store, clock: ManualClock):

@@ -316,6 +316,27 @@ async def test_a_foreach_fails_with_an_item_unless_it_may(store: Store, allowed:
     assert await status_of(store, run_id) is (S.SUCCESS if allowed else S.FAILED)
 
 
+@pytest.mark.parametrize("room", [40, 150, 400])
+async def test_a_long_foreach_feeds_the_worker_that_settles_and_those_that_come_later(store: Store, room: int):
+    count = 1_300
+    task = await flow(store, step("a", foreach=list(range(count)), payload="{{ item }}"))
+    run_id = await publish(store, task)
+    seen: list[int] = []
+    leases = await claim(store, "w1", room)
+    while leases:
+        seen += [lease.payload for lease in leases]
+        answers, claimed = await store.settle_and_claim([finish(lease) for lease in leases], ask("w1", room))
+        assert set(answers) == {SettleResult.DONE}
+        leases = claimed.leases
+        others = await claim(store, "w2", 7)
+        assert len(others) == min(7, count - len(seen) - len(leases)), "another worker is not left without"
+        seen += [lease.payload for lease in others]
+        await store.settle([finish(lease) for lease in others])
+    assert sorted(seen) == list(range(count))
+    assert await status_of(store, run_id) is S.SUCCESS
+    assert (await audit(store)).flaws == []
+
+
 @pytest.mark.parametrize(("value", "why"), [({"x": 1}, "an object"), (5, "a number"), (None, "null")])
 async def test_a_foreach_over_something_else_fails_the_step(store: Store, value: Any, why: str):
     task = await flow(store, step("a"), step("b", "a", foreach="{{ steps.a.result }}"))
@@ -565,6 +586,31 @@ async def test_two_nodes_that_settle_the_last_two_needs_start_what_follows_once(
         assert answers == [[SettleResult.DONE], [SettleResult.DONE]]
         await done(store, finish((await take(store, "c"))["c"]))
         assert await status_of(store, run_id) is S.SUCCESS
+    assert (await audit(store)).flaws == []
+
+
+async def test_items_that_two_nodes_settle_at_once_are_each_given_out_once(store: Store, another_node: Node):
+    other = await another_node()
+    count = 350
+    each = step("each", foreach="{{ payload.items }}", payload={"n": "{{ item }}"}, max_parallel=60)
+    task = await flow(store, each, step("end", "each", payload={}))
+    run_id = await publish(store, task, payload={"items": list(range(count))})
+    given: list[Any] = []
+
+    async def lane(node: Store, worker: str, leases: list[Lease]) -> None:
+        while leases:
+            given.extend(lease.payload.get("n") for lease in leases)
+            answers, claimed = await node.settle_and_claim([finish(one) for one in leases], ask(worker, len(leases)))
+            assert set(answers) == {SettleResult.DONE}
+            leases = claimed.leases
+
+    nodes = {"w1": store, "w2": other, "w3": store, "w4": other}
+    for _ in range(3):
+        taken = {worker: await claim(node, worker, 15) for worker, node in nodes.items()}
+        await asyncio.gather(*(lane(nodes[worker], worker, leases) for worker, leases in taken.items()))
+    assert sorted(given, key=str) == sorted([*range(count), None], key=str)
+    state = (await states(store, run_id))["each"]
+    assert (state.total, state.succeeded, state.next_item, state.failed) == (count, count, count, 0)
     assert (await audit(store)).flaws == []
 
 

@@ -48,7 +48,8 @@ async def slot_made(store: Store, task: Task, clock: ManualClock, seconds: float
 
 async def go_back(store: Store, task: Task, seconds: float) -> None:
     """The store loses its runs, and the task is due at this second again, as a restore or a replica that lags does."""
-    for table in ("live", "inputs", "attempts", "runs"):
+    apart = ("run_slots",) if store.dialect.has_partitions else ()
+    for table in ("live", "inputs", "attempts", "runs", *apart):
         await execute(store, f"delete from {table}")
     await execute(
         store,

@@ -137,6 +137,15 @@ def questions(tasks: dict[str, Task]) -> dict[str, tuple[dict[str, Any], Fits]]:
             lambda run: "full" in (run.error_message or "") and run.status is S.FAILED,
         ),
         "no such text": ({"text": "nobody says this"}, lambda run: False),
+        "part of a key": ({"search": "Mail Failed"}, lambda run: (run.key or "").startswith("mail FAILED")),
+        "part of an error or a name": (
+            {"search": "disk", "status": (S.FAILED, S.RETRYING)},
+            lambda run: "disk" in (run.error_message or ""),
+        ),
+        "a name, a task and a stretch": (
+            {"search": "mailboxes", "task_id": move, "since": at(DAY)},
+            lambda run: run.task_id == move and run.scheduled_time >= at(DAY),
+        ),
         "since": ({"since": at(1.5 * DAY)}, lambda run: run.scheduled_time >= at(1.5 * DAY)),
         "until": ({"until": at(0.5 * DAY)}, lambda run: run.scheduled_time <= at(0.5 * DAY)),
         "before all but what came late": ({"until": at(-DAY)}, lambda run: run.scheduled_time <= at(-DAY)),
@@ -169,6 +178,28 @@ async def test_every_filter_finds_just_what_it_says_however_little_is_looked_at(
                 query = RunQuery(page_size=size(7, 4), sort=sort, look=look, cursor=_start(sort), **asked)
                 found = [run async for run in paged(store, query)]
                 assert found == (expected if sort == "-id" else expected[::-1]), (name, look, sort)
+
+
+async def test_a_text_is_found_in_payload_result_log_and_key_and_its_wildcards_are_letters(store: Store):
+    task = await store.create_task(job("invoices"))
+    by_key = await finished(store, task, key="inv_77")
+    other = await finished(store, task, key="invX77", payload={"customer": "Müller & 100%"})
+    told = await started(store, task, payload={"n": 1})
+    await store.log(
+        told.run_id, told.token, [("info", "begins"), ("error", "ACME-4711 is not there"), ("info", "ACME-4711 again")]
+    )
+    await done(store, finish(told, result={"file": "report-9.pdf"}))
+
+    async def found(text: str) -> list[int]:
+        return [run.id for run in (await store.runs(RunQuery(search=text, look=100))).items]
+
+    assert await found("inv_77") == [by_key]
+    assert await found("100%") == [other]
+    assert await found("Müller") == [other]
+    assert await found("acme-4711") == [told.run_id]
+    assert await found("REPORT-9") == [told.run_id]
+    assert await found("invoices") == [told.run_id, other, by_key]
+    assert await found("acme-4712") == []
 
 
 def _start(sort: str) -> str:

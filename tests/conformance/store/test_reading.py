@@ -62,6 +62,11 @@ async def test_lines_are_appended_in_order(store: Store, clock: ManualClock):
     assert [line.seq for line in lines] == sorted({line.seq for line in lines})
     assert await store.log_lines(lease.run_id, after=lines[0].seq) == lines[1:]
     assert await store.log_lines(lease.run_id, limit=2) == lines[:2]
+    assert await store.log_lines(lease.run_id, limit=2, newest=True) == lines[1:]
+    assert await store.log_lines(lease.run_id, levels=("warning", "error")) == lines[1:]
+    assert await store.log_lines(lease.run_id, text="ZWEI") == [lines[1]]
+    assert await store.log_lines(lease.run_id, text="%") == []
+    assert await store.log_lines(lease.run_id, levels=("info",), text="three", newest=True) == []
 
 
 async def test_lines_of_several_attempts_stand_in_one_log(store: Store):

@@ -367,7 +367,7 @@ async def test_a_run_deep_in_its_queue_is_foreseen_to_start_late(store: Store, c
     runs = await publish_many(store, task, 20)
     clock.advance(2)
     await store.sweep_sla(100)
-    told = [e.run_id for e in await news(store, before) if e.type == "run.sla_foreseen"]
+    told = sorted(e.run_id for e in await news(store, before) if e.type == "run.sla_foreseen")
     assert told
     assert told == runs[-len(told) :]
     assert len(told) == pytest.approx(10, abs=1)

@@ -32,9 +32,10 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.account import CleanedSlots
 from noonbell.model.attempt import Settlement, Transition
-from noonbell.model.request import IncomingCallback
-from noonbell.model.run import RunBodies
+from noonbell.model.request import IncomingCallback, KeptReason
+from noonbell.model.run import RunBodies, RunId
 from noonbell.model.task import ConcurrencyPolicy, OverlapAction, RateLimit
 from noonbell.ports import Store
 
@@ -96,6 +97,53 @@ async def test_the_newest_of_each_task_may_be_kept(store: Store, clock: ManualCl
     for task in tasks:
         assert [run.id for run in await runs_of(store, task)] == kept[task.id]
     assert await store.clean(FAR, 100, keep=2) == 0
+
+
+async def test_the_newest_of_a_queue_may_be_kept_whichever_task_they_are_of(store: Store, clock: ManualClock):
+    tasks = [await store.create_task(job(f"t{n}")) for n in range(2)]
+    other = await store.create_task(http("other"))
+    run_ids = [await finished(store, tasks[n % 2]) for n in range(6)]
+    await finished(store, other)
+    clock.advance(1)
+    assert [await store.clean(FAR, 2, queue="default", keep=3) for _ in range(3)] == [2, 1, 0]
+    left = [*await runs_of(store, tasks[0]), *await runs_of(store, tasks[1])]
+    assert sorted(run.id for run in left) == run_ids[3:]
+    assert len(await runs_of(store, other)) == 1
+
+
+async def test_runs_are_removed_by_their_ids_and_what_stays_has_its_reason(store: Store, clock: ManualClock):
+    task = await store.create_task(job(max_concurrency=None))
+    before = await store.counts()
+    gone = [await finished(store, task, payload={"n": n}, key=f"k{n}") for n in range(3)]
+    waiting, running = await publish(store, task, delay_seconds=60), (await started(store, task)).run_id
+    stays = await finished(store, task)
+    clock.advance(1)
+    asked = [gone[2], waiting, gone[0], running, RunId(12345), gone[1]]
+    kept = {waiting: KeptReason.NOT_FINAL, running: KeptReason.NOT_FINAL, RunId(12345): KeptReason.NOT_FOUND}
+    assert await store.clean_runs(asked) == kept
+    assert {run.id for run in await runs_of(store, task)} == {waiting, running, stays}
+    assert await store.clean_runs(gone) == dict.fromkeys(gone, KeptReason.NOT_FOUND)
+    await store.cancel([waiting, running])
+    assert await store.clean_runs([waiting, running, stays]) == {}
+    assert left_over(before, await store.counts(), "events") == {}
+    again = await finished(store, task, key="k0")
+    assert again not in gone, "the key of a run that was removed is free"
+
+
+async def test_a_slot_whose_run_was_removed_by_its_id_is_counted_and_not_planned_again(
+    store: Store, clock: ManualClock
+):
+    task = await store.create_task(job(schedule=every(10)))
+    for seconds in (10, 20, 30):
+        clock.set(at(seconds))
+        await store.plan(10)
+        await done(store, finish(await claim_one(store)))
+    runs = await runs_of(store, task)
+    assert await store.clean_runs([runs[1].id]) == {}
+    assert await store.cleaned(task.id) == CleanedSlots(at(20), 1)
+    await store.plan(10)
+    assert [run.id for run in await runs_of(store, task)] == [runs[0].id, runs[2].id]
+    assert await claim_due(store) == []
 
 
 async def test_one_task_may_be_cleaned_alone(store: Store, clock: ManualClock):

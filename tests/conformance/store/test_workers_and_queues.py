@@ -25,7 +25,7 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import ManualClock
-from noonbell.errors import AlreadyExists, NotFound
+from noonbell.errors import AlreadyExists, InvalidState, NotFound
 from noonbell.model.task import RateLimit
 from noonbell.model.worker import Queue, WorkerInfo, WorkerState
 from noonbell.ports import Store
@@ -132,6 +132,26 @@ async def test_goodbye_does_not_touch_what_the_worker_holds(store: Store):
     lease = await started(store, await store.create_task(job()))
     await store.remove_worker("w1", "a")
     await done(store, finish(lease))
+
+
+async def test_only_a_lost_worker_that_holds_nothing_is_forgotten(store: Store, clock: ManualClock):
+    with pytest.raises(NotFound):
+        await store.forget_worker("nobody")
+    await store.register_worker(worker())
+    lease = await started(store, await store.create_task(job()))
+    with pytest.raises(InvalidState, match="is connected"):
+        await store.forget_worker("w1")
+    clock.advance(16)
+    with pytest.raises(InvalidState, match=r"still holds runs \(1\)"):
+        await store.forget_worker("w1")
+    await done(store, finish(lease))
+    before = await newest(store)
+    await store.forget_worker("w1")
+    assert await store.workers() == []
+    told = [(event.type, event.data["worker_id"]) for event in await news(store, before)]
+    assert told == [("worker.stopped", "w1")]
+    await store.register_worker(worker())
+    assert [one.state for one in await store.workers()] == [WorkerState.RUNNING], "it may come back"
 
 
 async def test_workers_coming_changing_and_going_are_events(store: Store):

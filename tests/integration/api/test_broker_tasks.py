@@ -13,8 +13,9 @@ import pytest
 
 from integration.api.serving import Api, serving
 from noonbell import sealing
+from noonbell.model import target_kind
 from noonbell.model.target_kind import BROKERS, NATS
-from noonbell.service import doctor, extras
+from noonbell.service import doctor
 from noonbell.service.secrets import rotate
 from noonbell.settings import SecretSettings
 from security.planting import dumped
@@ -147,7 +148,7 @@ async def test_a_missing_client_is_named_with_the_command_that_installs_it(
     api: Api, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a machine where the module is not to be found."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == kind.client else object())
+    monkeypatch.setattr(target_kind, "find_spec", lambda name: None if name == kind.client else object())
     told = await api.call("POST", "/tasks", {"name": "publish", kind.named_by: TASKS[kind.named_by]})
     assert told.status == 400
     assert f"pip install 'noonbell[{kind.extra}]'" in told.body["details"][kind.named_by]
@@ -163,7 +164,7 @@ async def test_a_server_without_a_client_claims_no_such_run_and_explain_and_doct
         assert "pip install 'noonbell[nats]'" in json.dumps(blocked)
         found = [each async for each in doctor.look_at_store(api.store, lambda: 0)]
         assert any("NATS" in each.says and "noonbell[nats]" in (each.fix or "") for each in found)
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "nats" else object())
+    monkeypatch.setattr(target_kind, "find_spec", lambda name: None if name == "nats" else object())
     async with working() as api:
         queues = [set(worker["queues"]) for worker in (await api.good("GET", "/workers"))["items"]]
         assert all(NATS.queue not in each for each in queues)

@@ -191,7 +191,7 @@ async def test_the_doctor_lists_what_the_dialect_of_today_would_read_otherwise(a
     }.items():
         await api.good("POST", "/tasks", {"name": name, **fields}, 201)
     found = [each async for each in look_at_dialects(api.store, Settings())]
-    assert [(each.mark, each.says.rpartition(": ")[2]) for each in found] == [("care", "modulo"), ("well", "old job")]
+    assert [(each.mark, each.says.rpartition(": ")[2]) for each in found] == [("care", "modulo"), ("note", "old job")]
     cronjob = Settings(scheduler=SchedulerSettings(cron_dialect="cronjob"))
     found = [each async for each in look_at_dialects(api.store, cronjob)]
     assert [each.says.rpartition(": ")[2] for each in found] == ["old job"]

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,12 +17,15 @@ import pytest
 
 from integration.api.serving import Api, Told, serving
 from noonbell import yaml_text
+from noonbell.clock import Instant
 from noonbell.errors import HTTP_STATUS
 from noonbell.model.access import Role
+from noonbell.model.alert import AlertState, AlertStep
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.model.task import TaskSpec
 from noonbell.settings import AuthSettings
+from noonbell.stores.sql.statement import Execute
 from noonbell.targets import allowed_commands
 from services.ports import reserved_port
 
@@ -137,6 +141,16 @@ async def a_worker(api: Api) -> str:
     return "host-1"
 
 
+async def a_lost_worker(api: Api) -> str:
+    await api.good("POST", "/workers/host-2/claim", {"queues": ["none"], "wait_seconds": 0})
+    await api.store._write(lambda _: _silence("host-2"))  # type: ignore[attr-defined]
+    return "host-2"
+
+
+def _silence(worker_id: str):
+    yield Execute("update workers set heartbeat_at = heartbeat_at - 60000000 where id = :id", {"id": worker_id})
+
+
 async def a_held_run(api: Api) -> int:
     """One that worker w1 holds; nothing else is due on its queue."""
     if (await api.call("GET", "/tasks/name:held")).status == 404:
@@ -183,6 +197,37 @@ async def a_fetched_calendar(api: Api) -> str:
     return "uk"
 
 
+async def an_alerted_subject(api: Api) -> str:
+    """What rule billing, which the lines before it have made, has an open alert about."""
+    duty = await api.store.take_duty("alerts", "the reference", 60)
+    assert duty is not None
+    opened = AlertState(rule="billing", subject="task:1", since=Instant(1), raised_at=Instant(1))
+    assert await api.store.alert(duty, duty.position, AlertStep(states=[opened]))
+    return opened.subject
+
+
+async def an_acknowledged_subject(api: Api) -> str:
+    subject = await an_alerted_subject(api)
+    await api.good("POST", "/alerts/acknowledge", {"rule": "billing", "subject": subject})
+    return subject
+
+
+async def tomorrow(_api: Api) -> str:
+    return f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+
+
+async def a_mute(api: Api) -> int:
+    asked = {"tasks": ["billing-*"], "until": await tomorrow(api), "reason": "the database moves"}
+    return int((await api.good("POST", "/alerts/mutes", asked, 201))["id"])
+
+
+async def a_bulk_operation(api: Api) -> int:
+    """One that has ended, and can be undone."""
+    started = await api.good("POST", "/bulk", {"kind": "disable_tasks", "filter": {"name": "no such task"}})
+    await api.good("POST", f"/bulk/{started['id']}/cancel")
+    return int(started["id"])
+
+
 async def an_admin_token(api: Api) -> str:
     number = len(await api.parts.access.tokens())
     return (await api.parts.access.create(f"admin {number}", Role.ADMIN))[1]
@@ -192,6 +237,7 @@ MADE = {
     "ADMIN_TOKEN": an_admin_token,
     "FETCHED_CALENDAR": a_fetched_calendar,
     "WORKER_ID": a_worker,
+    "LOST_WORKER_ID": a_lost_worker,
     "HELD_RUN_ID": a_held_run,
     "TOKEN": its_token,
     "RUN_ID": a_run,
@@ -201,6 +247,11 @@ MADE = {
     "PENDING_RUN_ID": a_pending_run,
     "CALLBACK_TOKEN": a_token,
     "DELIVERY_ID": a_delivery,
+    "ALERTED_SUBJECT": an_alerted_subject,
+    "ACKNOWLEDGED_SUBJECT": an_acknowledged_subject,
+    "TOMORROW": tomorrow,
+    "MUTE_ID": a_mute,
+    "BULK_ID": a_bulk_operation,
 }
 
 

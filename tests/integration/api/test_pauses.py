@@ -66,7 +66,7 @@ async def test_every_page_says_who_paused_everything_and_why_and_offers_the_way_
     for path in PAGES:
         text = await get(api, path)
         assert "Everything is paused." in text, path
-        assert "because: the database moves" in text, path
+        assert "Reason: the database moves" in text, path
         assert 'action="./resume"' in text or 'action="../resume"' in text, path
     (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
     assert (entry["action"], entry["details"]["reason"]) == ("pause_all", "the database moves")

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from integration.api.serving import JOB, Api
+from noonbell.model.access import TokenScope
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunId, RunStatus
 from noonbell.model.worker import WorkerInfo
+from noonbell.service import scope
+from noonbell.service.cleaning import Cleanings
 
 S = RunStatus
 
@@ -153,6 +156,58 @@ async def test_cleaning_removes_final_runs_of_the_queue_that_are_old_enough(api_
     assert (await api.good("GET", f"/runs/{waiting}"))["status"] == "SCHEDULED"
 
 
+async def test_all_but_the_newest_runs_of_a_queue_or_a_task_are_removed(api_everywhere: Api):
+    api = api_everywhere
+    first, second = await a_job(api), await a_job(api, "b")
+    made = []
+    for task_id in (first, second, first, second):
+        made.append(await api.trigger(task_id))
+        await fail_all(api)
+    waiting = await api.trigger(first)
+    assert await api.good("POST", "/queues/default/clean", {"keep": 4}) == {"removed": 1, "more": False}
+    assert [run["id"] for run in (await api.good("GET", "/runs"))["items"]] == [waiting, *reversed(made[1:])]
+    assert await api.good("POST", f"/tasks/{first}/clean", {"keep": 1, "older_than_days": 1}) == {
+        "removed": 0,
+        "more": False,
+    }
+    assert await api.good("POST", f"/tasks/{first}/clean", {"keep": 1}) == {"removed": 1, "more": False}
+    assert [run["id"] for run in (await api.good("GET", f"/tasks/{first}/runs"))["items"]] == [waiting]
+    assert (await api.good("POST", f"/tasks/{first}/clean", {"keep": 0}))["removed"] == 0, "it is not final"
+    assert (await api.good("POST", "/tasks/name:b/clean", {"older_than_seconds": 0}))["removed"] == 2
+    assert (await api.call("POST", "/tasks/999/clean", {"keep": 1})).status == 404
+
+
+async def test_runs_are_removed_by_their_ids_and_those_that_stay_are_named(api_everywhere: Api):
+    api = api_everywhere
+    task_id = await a_job(api)
+    for _ in range(2):
+        await api.trigger(task_id)
+    ended = await fail_all(api)
+    waiting = await api.trigger(task_id)
+    answer = await api.good("POST", "/runs/clean", {"run_ids": [waiting, ended[0], 77, ended[0]]})
+    kept = [{"run_id": waiting, "reason": "not_final"}, {"run_id": 77, "reason": "not_found"}]
+    assert answer == {"removed": 1, "kept": kept}
+    assert [run["id"] for run in (await api.good("GET", "/runs"))["items"]] == [waiting, ended[1]]
+    assert (await api.call("GET", f"/runs/{ended[0]}")).status == 404
+    for wrong in ({}, {"run_ids": []}, {"run_ids": ["x"]}, {"run_ids": [*range(1, 1_002)]}, {"run_ids": [0]}):
+        told = await api.call("POST", "/runs/clean", wrong)
+        assert (told.status, next(iter(told.body["details"])).partition("[")[0]) == (400, "run_ids"), wrong
+    assert (await api.good("GET", "/runs"))["total"] == 2, "bad input changes nothing"
+
+
+async def test_a_token_removes_only_runs_that_its_scope_holds(quick_api: Api):
+    inside, outside = await a_job(quick_api, labels={"team": "a"}), await a_job(quick_api, "b", labels={"team": "b"})
+    ids = [await quick_api.trigger(task_id) for task_id in (inside, outside)]
+    await fail_all(quick_api)
+    scope.limit_to(TokenScope(labels=(("team", "a"),)))
+    try:
+        done = await Cleanings(quick_api.store).clean_runs({"run_ids": ids})
+    finally:
+        scope.limit_to(None)
+    assert (done.removed, [(each.run_id, str(each.reason)) for each in done.kept]) == (1, [(ids[1], "not_found")])
+    assert await quick_api.store.run(RunId(ids[1])) is not None
+
+
 async def test_more_than_a_batch_is_cleaned_in_one_call(quick_api: Api):
     task_id = await a_job(quick_api)
     await quick_api.good("POST", "/runs/batch", {"runs": [{"task": task_id}] * 1_200})
@@ -169,6 +224,7 @@ async def test_more_than_a_batch_is_cleaned_in_one_call(quick_api: Api):
         ({"older_than_days": -1}, "older_than_days"),
         ({"older_than_seconds": 0, "status": ["RUNNING"]}, "status"),
         ({"older_than_seconds": 0, "all": True}, "all"),
+        ({"keep": -1}, "keep"),
     ],
 )
 async def test_a_cleaning_that_makes_no_sense_is_refused(quick_api: Api, body, wrong):

@@ -431,6 +431,8 @@ async def test_stats_count_and_average(api_everywhere: Api):
     assert (mine["task_name"], mine["runs"]) == ("a", 2)
     assert (await api.good("GET", "/stats?to=2020-01-01T00:00:00Z"))["total"] == 0
     assert await api.bad("GET", "/stats?since=1") == (400, "INVALID_ARGUMENT")
+    for narrower in ("stats?search=x", "stats?step=x", "stats/sla?search=x"):  # what the figures cannot be narrowed by
+        assert await api.bad("GET", f"/{narrower}") == (400, "INVALID_ARGUMENT")
 
 
 async def test_a_trigger_for_a_moment_long_past_is_not_late(api: Api):

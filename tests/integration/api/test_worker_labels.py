@@ -34,6 +34,13 @@ async def test_a_worker_by_the_api_gets_what_its_labels_fit(quick_api: Api):
     assert "gpu=a100" in await get(quick_api, "/workers")
 
 
+async def test_a_step_has_no_labels_of_its_own(quick_api: Api):
+    steps = [{"id": "train", "job_type": "train", "worker_labels": {"gpu": "a100"}}]
+    answer = await quick_api.call("POST", "/tasks", {"name": "flow", "steps": steps})
+    assert answer.status == 400
+    assert "steps[0].worker_labels" in answer.body["details"]
+
+
 @pytest.mark.parametrize("wrong", [{"a=b": "c"}, {"": "c"}, {"a": 3}, ["a"]])
 async def test_what_is_no_label_is_refused(quick_api: Api, wrong: object):
     answer = await quick_api.call("POST", "/tasks", {**JOB, "name": "train", "worker_labels": wrong})

@@ -44,6 +44,15 @@ async def test_a_worker_that_has_fallen_silent_is_lost(quick_api: Api):
     assert (await quick_api.good("GET", "/workers/old"))["state"] == "lost"
 
 
+async def test_a_lost_worker_is_forgotten_and_one_that_is_connected_is_not(quick_api: Api):
+    await come(quick_api, "old")
+    assert await quick_api.bad("DELETE", "/workers/old") == (409, "INVALID_STATE")
+    await quick_api.store._write(lambda _: _silence())  # type: ignore[attr-defined]
+    assert await quick_api.good("DELETE", "/workers/old") == {"worker_id": "old", "deleted": True}
+    assert await quick_api.bad("DELETE", "/workers/old") == (404, "NOT_FOUND")
+    assert (await quick_api.good("GET", "/workers"))["items"] == []
+
+
 def _silence():
     yield Execute("update workers set heartbeat_at = heartbeat_at - 60000000")
 
@@ -52,6 +61,7 @@ async def test_an_unknown_worker_is_not_found(quick_api: Api):
     for method, path, body in (
         ("GET", "/workers/x", None),
         ("PATCH", "/workers/x", {"concurrency": 1}),
+        ("DELETE", "/workers/x", None),
         ("POST", "/workers/x/drain", None),
         ("POST", "/workers/x/stop", None),
         ("POST", "/workers/x/resume", None),

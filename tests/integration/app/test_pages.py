@@ -32,6 +32,7 @@ CALLS = DOCS / "how-to/call-a-url.md"
 PER_KEY = DOCS / "how-to/limits-per-key.md"
 DEDUPE = DOCS / "how-to/debounce-and-throttle.md"
 SEVERAL = DOCS / "how-to/several-schedules.md"
+SIMULATION = DOCS / "reference/simulation.md"
 FENCE = re.compile(r"^```(?P<kind>\w+)(?: (?P<mark>\w+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -126,6 +127,11 @@ async def test_the_loop_of_the_page_about_events_hears_of_a_failure(sqlite_url: 
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
     assert (await heard.get())[2] == "run.failed"
+
+
+def test_the_page_about_the_simulation_plays_a_seed_as_it_says():
+    (block,) = blocks(SIMULATION)
+    exec(compile(block.code, str(SIMULATION), "exec"), {})  # noqa: S102 - our own page
 
 
 def test_every_page_with_python_in_it_is_run_by_a_test():

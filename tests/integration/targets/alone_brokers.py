@@ -65,7 +65,7 @@ async def tried(kinds: list[str]) -> dict[str, Any]:
         spec = TaskSpec(name="greet", timeout_seconds=5, **{kind: message})
         given = msgspec.structs.replace(given, task=msgspec.structs.replace(given.task, spec=spec))
         answers[kind] = {}
-        for way, target in (("open", BrokerTarget(made.open_broker, guard=OpenDoor())), ("guarded", made)):
+        for way, target in (("open", BrokerTarget(made.client, guard=OpenDoor())), ("guarded", made)):
             before = seen
             await target.open()
             outcome = await target.execute(given)

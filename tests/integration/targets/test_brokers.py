@@ -483,7 +483,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_dialled(broker: B
     async with cut_proxy(broker.port, {}) as proxy:
         made = MAKERS[KINDS[broker.kind].name](TargetParts(Settings(), None))  # type: ignore[arg-type]
         assert isinstance(made, BrokerTarget)
-        target = BrokerTarget(made.open_broker, guard=AddressGuard(deny_ports=OTHER_PORTS), resolver=names)
+        target = BrokerTarget(made.client, guard=AddressGuard(deny_ports=OTHER_PORTS), resolver=names)
         await target.open()
         said = broker.at(proxy.port).message(new_name()) | ({"mandatory": False} if broker.kind == "amqp" else {})
         said["url"] = said["url"].replace("127.0.0.1", "broker.test")
@@ -532,7 +532,7 @@ async def test_tls_is_verified_by_the_name_of_the_broker(broker: Broker, tls_pro
     for host in ("secure.test", "127.0.0.1", "other.test"):
         trusted = ssl.create_default_context(cafile=str(certificate))
         guard = AddressGuard(deny_ports=OTHER_PORTS)
-        target = BrokerTarget(made.open_broker, guard=guard, resolver=AlwaysLoopback(), ssl_context=trusted)
+        target = BrokerTarget(made.client, guard=guard, resolver=AlwaysLoopback(), ssl_context=trusted)
         await target.open()
         outcome = await target.execute(attempt(broker.kind, said | {"url": said["url"].replace("127.0.0.1", host)}))
         outcomes[host] = outcome.failure

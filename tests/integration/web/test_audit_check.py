@@ -44,9 +44,9 @@ async def test_a_signed_log_is_sound_and_says_with_which_key(keyed: Api):
     assert told == sound
     assert "New entries are signed with key k1." in await get(keyed, "/activity")
     page = await get(keyed, f"/activity/check?head={head}")
-    assert "As it was written" in page
+    assert "The log is intact" in page
     assert head in page
-    assert "与写入时一致" in await get(keyed, "/activity/check", "zh")
+    assert "日志完整" in await get(keyed, "/activity/check", "zh")
     assert "k1" in await get(keyed, "/activity/3")
 
 
@@ -70,7 +70,7 @@ async def test_what_is_wrong_is_told_by_its_kind_and_in_words(keyed: Api):
         ],
     )
     page = await get(keyed, f"/activity/check?head=9:{HASH}")
-    for words in ("The log is not as it was written", "which is not in secrets.key_file", "was cut off"):
+    for words in ("The log has been altered", "which is not in secrets.key_file", "was cut off"):
         assert words in page
     assert "的签名不是密钥 k1 所签" in await get(keyed, "/activity/check", "zh")
 
@@ -79,7 +79,7 @@ async def test_without_a_key_the_page_says_what_the_log_is_worth(api: Api):
     assert "No changes yet" in await get(api, "/activity/check")
     await api.create(name="a")
     for path in ("/activity", "/activity/check"):
-        assert "who can write to the store can write the whole log anew" in await get(api, path)
+        assert "anyone who can write to the store can rewrite the log" in await get(api, path)
     told = await api.good("GET", "/audit/check")
     assert (told["is_sound"], told["signed"], told["key"]) == (True, 0, None)
 

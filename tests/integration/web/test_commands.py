@@ -27,7 +27,7 @@ async def test_a_run_of_a_command_that_no_worker_takes_says_what_to_start(api: A
 async def test_a_worker_that_runs_commands_says_so(api: Api):
     await api.store.register_worker(WorkerInfo(id="one", incarnation="a", job_types=("resize", COMMAND_TYPE)))
     page = await get(api, "/workers")
-    assert "It carries out commands: those that its own file allows." in page
+    assert "Runs the commands that its own file allows." in page
     assert COMMAND_TYPE not in page
 
 

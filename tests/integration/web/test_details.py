@@ -29,7 +29,8 @@ async def post(api: Api, path: str, **fields: Any) -> tuple[int, str]:
 
 def words(text: str) -> str:
     """What a reader sees of a page's main part, but for the texts that were sent; and nothing of its attributes."""
-    main = re.sub(r"<pre.*?</pre>", "", re.search(r"<main.*</main>", text, re.DOTALL)[0], flags=re.DOTALL)
+    sent = r"<pre.*?</pre>|<span class=\"json-\w+\">.*?</span>"
+    main = re.sub(sent, "", re.search(r"<main.*</main>", text, re.DOTALL)[0], flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", main))
 
 
@@ -193,6 +194,32 @@ async def test_a_log_of_thousands_is_shown_by_its_end_and_paged_back(everywhere)
     assert re.findall(r'data-line="(\d+)"', text)[0::999] == ["501", "1500"]
     assert "Earlier lines" in text
     assert "Later lines" in text
+
+
+async def test_a_log_is_narrowed_by_level_and_text_and_leads_to_its_first_error(everywhere):
+    api = everywhere
+    run = await api.trigger(await api.create(name="a"))
+    lease = await api.claim()
+    lines = [("info", f"line {number}") for number in range(1, 1600)]
+    lines[2], lines[800], lines[1500] = ("error", "disk is FULL"), ("warning", "slow"), ("error", "gave up")
+    await api.store.log(lease.run_id, lease.token, lines)
+    text = await page(api, f"/runs/{run}?show=log")
+    assert "show=log&amp;line=0#line-3" in text, "the first error is on an earlier page"
+    text = await page(api, f"/runs/{run}?show=log&line=0")
+    assert 'href="#line-3"' in text
+    assert 'id="line-3"' in text
+
+    async def shown(query: str) -> list[str]:
+        return re.findall(r'data-line="(\d+)"', await page(api, f"/runs/{run}?show=log&{query}"))
+
+    assert await shown("level=warning") == ["3", "801", "1501"]
+    assert await shown("level=error&find=full") == ["3"]
+    assert await shown("find=nothing+says+this") == []
+    assert len(await shown("find=line")) == 1000
+    assert len(await shown("level=nonsense")) == 1000, "a level that is none narrows nothing"
+    told = await api.good("GET", f"/runs/{run}/log?level=error&search=gave")
+    assert [(line["seq"], line["message"]) for line in told["items"]] == [(1501, "gave up")]
+    assert (await api.call("GET", f"/runs/{run}/log?level=loud")).status == 400
 
 
 async def test_a_run_that_is_not_there_is_said_to_be_gone(api):

@@ -135,7 +135,7 @@ async def test_failed_items_lead_to_their_runs(api: Api):
     text = await get(api, f"/runs/{run}")
     assert "2 of 2 items" in row(text, "parts")
     assert f"parent_id={run}&step=parts&status=FAILED%2CTIMEOUT%2CFAILED_TIMEOUT" in row(text, "parts")
-    assert "The steps before it did not end as it needs." in row(text, "load")
+    assert "The steps before it did not end as required." in row(text, "load")
 
 
 async def test_a_long_flow_is_shown_in_pages(api: Api):
@@ -204,6 +204,6 @@ async def test_items_that_failed_where_they_may_are_told_of(api: Api):
     for status in ("SUCCESS", "FAILED"):
         await step(api, status)
     text = await get(api, f"/runs/{run}")
-    assert "The items that failed are allowed to." in row(text, "parts")
+    assert "Failed items are allowed here." in row(text, "parts")
     assert re.search(r'class="mark-ok"[^>]*height="2"', text)
     assert re.search(r'class="mark-bad"[^>]*height="2"', text)

@@ -221,6 +221,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "target_url": "http://127.0.0.1:9/x",
         "exec_type": "ASYNC",
         "callback_method": "PUT",
+        "cancel_url": "http://127.0.0.1:9/stop",
         "http_method": "POST",
         "body_template": "\n  two lines\n",
         "headers": {"X-A": "b: c"},
@@ -482,3 +483,40 @@ async def test_what_is_wrong_with_a_calendar_is_said_beside_its_box(api: Api, fi
     assert status == 400
     assert 'id="p-calendar_name"' in text
     assert lasting(await read(api, before["id"])) == lasting(before)
+
+
+async def test_rate_limit_fan_out_and_circuit_are_set_changed_and_taken_away_in_the_form(api: Api) -> None:
+    before = await made(api, name="limited", job_type="x", queue="q")
+    path, groups = f"/tasks/{before['id']}/edit", ("rate_limit", "fanout", "circuit")
+    boxes = {
+        "rate_limit_max": "10",
+        "rate_limit_per_seconds": "60",
+        "rate_limit_key": "tenant",
+        "fanout_workers": "all",
+        "fanout_success": "2",
+        "circuit_failures": "5",
+    }
+
+    async def saved(changed: dict[str, str]) -> list[Any]:
+        status, _, text = await post(api, path, {**await form_of(api, before["id"]), **changed})
+        assert status == 303, text
+        now = await read(api, before["id"])
+        return [now[name] for name in groups]
+
+    wanted = [
+        {"max": 10, "per_seconds": 60, "key": "tenant"},
+        {"workers": "all", "success": 2},
+        {"failures": 5, "cool_down_seconds": 300},
+    ]
+    assert await saved(boxes) == wanted
+    assert await saved({}) == wanted
+    unsent = {name: value for name, value in (await form_of(api, before["id"])).items() if name not in boxes}
+    assert (await post(api, path, {**unsent, "timeout_seconds": "77"}))[0] == 303
+    assert [(await read(api, before["id"]))[name] for name in groups] == wanted, "what was not sent stays"
+    wrong = {**await form_of(api, before["id"]), "rate_limit_per_seconds": "", "circuit_failures": "none"}
+    status, _, text = await post(api, path, wrong)
+    assert status == 400
+    assert 'id="p-rate_limit_per_seconds"' in text
+    assert 'id="p-circuit_failures"' in text
+    empty = dict.fromkeys((*boxes, "circuit_cool_down_seconds"), "")
+    assert await saved(empty) == [None, None, {"failures": 3, "cool_down_seconds": 300}]

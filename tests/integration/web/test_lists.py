@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import yaml
 
 from integration.api.serving import Api
+from integration.web import asking
 from integration.web.test_pages import get, post, sign_in
-from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.service.bulk import BulkStep, change_tasks, runs_step, tasks_step
+from noonbell.model.request import TaskQuery
+from noonbell.service.bulk import change_tasks
 from noonbell.web.task_list import declared_in
 
 JSON = {"accept": "application/json"}
@@ -63,50 +65,76 @@ async def test_a_bulk_delete_without_its_number_deletes_nothing(everywhere):
     for wrong in ({}, {"confirm": "3"}, {"confirm": "x"}):
         assert (await post(api, path, wrong))[0] == 400
     assert (await api.good("GET", "/tasks"))["total"] == 3
-    assert (await post(api, path, {"confirm": "2"}))[0] == 303
+    status, headers, _ = await post(api, path, {"confirm": "2"})
+    assert status == 303
+    assert (await carried_out(api, headers["location"]))["done"] == 2
     assert [task["name"] for task in (await api.good("GET", "/tasks"))["items"]] == ["y"]
     actions = [entry["action"] for entry in (await api.good("GET", "/audit"))["items"]]
     assert actions.count("delete_tasks") == 1
 
 
-async def test_steps_follow_each_other_to_the_end_and_say_what_they_left(everywhere):
+async def carried_out(api: Api, location: str) -> dict[str, Any]:
+    """The operation whose page that is, when it has ended."""
+    number = int(location.rpartition("/")[2])
+    while (found := await api.good("GET", f"/bulk/{number}"))["status"] == "RUNNING":
+        await api.services.bulk_loop.tick()
+    return dict(found)
+
+
+async def test_a_bulk_operation_has_a_page_that_says_how_far_it_is_and_what_it_skipped(everywhere):
     api = everywhere
     for number in range(5):
         await api.create(name=f"t{number}", cron_expr="0 2 * * *")
     await api.good("POST", "/tasks/3/disable")
-    steps: list[BulkStep] = []
-    while not steps or steps[-1].next is not None:
-        place = steps[-1].next if steps else None
-        steps.append(await tasks_step(api.services, "disable", TaskQuery(), place, size=2))
-    assert [[number for number, _ in step.done] for step in steps] == [[1, 2], [4], [5]]
-    assert [(left.id, left.why) for step in steps for left in step.left] == [(3, "already")]
-    assert {task["status"] for task in (await api.good("GET", "/tasks"))["items"]} == {"DISABLED"}
+    status, headers, _ = await post(api, "/tasks/bulk?act=disable&name=t", {})
+    assert status == 303
+    place = f"/bulk/{headers['location'].rpartition('/')[2]}"
+    assert "0 of 5" in (await get(api, place))[1]
+    ended = await carried_out(api, place)
+    assert (ended["done"], ended["reasons"], ended["filter"]) == (4, {"already": 1}, {"name": "t"})
+    _, page, _ = await get(api, place)
+    assert "4 of 5 paused, 1 skipped: already in that state (1)" in page
+    assert "t2 (3)" in page
+    assert "<code>t</code>" in page
+    skipped = await api.call("GET", f"/{place}/skipped")
+    assert skipped.text.splitlines() == ["id,name,why", "3,t2,already in that state"]
+    assert "4 of 5 paused" in (await get(api, "/bulk"))[1]
+    status, headers, _ = await post(api, f"{place}/undo", {})
+    undone = await carried_out(api, headers["location"])
+    assert (undone["kind"], undone["done"]) == ("enable_tasks", 4)
+    assert (await api.good("GET", "/tasks?status=DISABLED"))["total"] == 1
 
 
-async def test_of_tasks_that_are_deleted_together_one_that_is_gone_keeps_only_itself(everywhere):
+async def test_the_page_of_a_bulk_retry_leads_to_the_runs_that_it_made(api):
+    task = await api.create(name="a")
+    await api.good("POST", f"/runs/{await api.trigger(task)}/cancel")
+    _, headers, _ = await post(api, f"/runs/bulk?act=retry&task={task}&status=CANCELED", {})
+    assert (await carried_out(api, headers["location"]))["done"] == 1
+    page = (await get(api, f"/bulk/{headers['location'].rpartition('/')[2]}"))[1]
+    assert f"/runs?task={task}&amp;origin=retry" in page
+
+
+async def test_a_change_of_many_that_makes_no_sense_is_asked_for_again_as_it_was_filled_in(api):
+    await api.create(name="a")
+    path = "/tasks/bulk?act=change&name=a"
+    status, _, page = await post(api, path, {"timeout_seconds": "-3", "set_queue": "slow"})
+    assert status == 400
+    assert 'value="-3"' in page
+    assert 'value="slow"' in page
+    assert (await post(api, path, {}))[0] == 400
+    assert (await api.good("GET", "/bulk"))["items"] == []
+
+
+async def test_ticked_rows_are_changed_in_the_answer(everywhere):
     api = everywhere
     for name in ("a", "b", "c"):
         await api.create(name=name)
     listed = (await api.services.store.tasks(TaskQuery(sort="id"))).items
     await api.good("DELETE", f"/tasks/{listed[1].id}")
-    step = await change_tasks(api.services, "delete", listed)
+    step = await change_tasks(api.services, "disable", listed)
     assert [name for _, name in step.done] == ["a", "c"]
     assert [(left.name, left.why) for left in step.left] == [("b", "gone")]
-    assert (await api.good("GET", "/tasks"))["total"] == 0
-
-
-async def test_a_step_of_runs_does_not_find_what_the_one_before_has_made(everywhere):
-    api = everywhere
-    task = await api.create(name="a", max_concurrency=None)
-    runs = [await api.trigger(task) for _ in range(5)]
-    for run in runs:
-        await api.good("POST", f"/runs/{run}/cancel")
-    steps: list[BulkStep] = []
-    while not steps or steps[-1].next is not None:
-        place = steps[-1].next if steps else None
-        steps.append(await runs_step(api.services, "retry", RunQuery(), place, size=2))
-    assert [number for step in steps for number, _ in step.done] == runs[::-1]
-    assert (await api.good("GET", "/runs"))["total"] == 10
+    assert (await api.good("GET", "/bulk"))["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -192,3 +220,35 @@ async def test_an_export_of_many_tasks_is_one_text_and_comes_in_pieces(api):
     assert (status, [task["name"] for task in tasks]) == (200, names)
     assert {task["body_template"] for task in tasks} == {"é: [1, 2]\n" * 3}
     assert "content-length" not in headers, "nobody has the whole of it in memory"
+
+
+async def test_many_tasks_are_changed_together_and_what_is_left_empty_stays(everywhere):
+    api = everywhere
+    for number in range(3):
+        await api.create(name=f"m-{number}", labels={"team": "a", "old": "x"}, timeout_seconds=5, jitter_seconds=number)
+    await api.create(name="n-1", timeout_seconds=5)
+    page = await asking.get(api, "/tasks/bulk?act=change&name=m-&jitter_seconds=30")
+    assert 'value="30"' in page
+    sent = {"set_labels": "tier=gold\r\nold=", "timeout_seconds": "9", "max_retries": "1", "jitter_seconds": "30"}
+    headers = {"accept": "application/json"}
+    _, _, told = await asking.post(api, "/tasks/bulk?act=change&name=m-", sent, **headers)
+    assert (await carried_out(api, json.loads(told)["go"]))["done"] == 3
+    for task in (await api.good("GET", "/tasks?name=m-"))["items"]:
+        assert task["labels"] == {"team": "a", "tier": "gold"}
+        assert (task["timeout_seconds"], task["jitter_seconds"], task["retry_policy"]["max_retries"]) == (9, 30, 1)
+    assert (await api.good("GET", "/tasks?name=n-"))["items"][0]["timeout_seconds"] == 5
+    _, _, told = await asking.post(api, "/tasks/bulk?act=change&name=m-", sent, **headers)
+    assert (await carried_out(api, json.loads(told)["go"]))["reasons"] == {"already": 3}
+    for wrong in ({}, {"timeout_seconds": "long"}, {"set_labels": "no mark"}, {"max_retries": "-1"}):
+        status, _, _ = await asking.post(api, "/tasks/bulk?act=change&name=m-", wrong, **headers)
+        assert status == 400, wrong
+
+
+async def test_a_task_of_a_file_is_left_out_of_a_change_of_many(api):
+    await api.good(
+        "POST", "/tasks/apply", {"owner": "billing", "tasks": [{"name": "filed", "target_url": "http://127.0.0.1:9/"}]}
+    )
+    _, _, told = await post(
+        api, "/tasks/bulk?act=change&name=filed", {"timeout_seconds": "9"}, accept="application/json"
+    )
+    assert (await carried_out(api, json.loads(told)["go"]))["reasons"] == {"managed": 1}

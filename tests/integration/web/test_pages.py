@@ -40,6 +40,7 @@ async def test_every_page_answers_on_every_store(everywhere):
     await api.park(await api.claim())
     await api.trigger(job)
     await api.good("POST", "/subscriptions", {"name": "hook", "url": "http://127.0.0.1:8999/x", "types": ["run"]}, 201)
+    bulk = await api.good("POST", "/bulk", {"kind": "cancel_runs", "filter": {"task": "no such task"}})
     paths = [
         *("/", "/tasks", "/tasks?name=a&status=ENABLED&label=team=x&sort=next_fire_at", "/tasks?status=wrong"),
         *("/tasks/new", f"/tasks/{task}", f"/tasks/{task}?at=2026-01-01T00:00:00", f"/tasks/{task}?at=nonsense"),
@@ -48,10 +49,12 @@ async def test_every_page_answers_on_every_store(everywhere):
             f"/tasks/{job}/edit",
             f"/tasks/{task}/edit",
             f"/tasks/{task}/delete",
+            f"/tasks/{job}/run",
             f"/tasks/new?from={task}",
         ),
         *("/tasks/bulk?act=disable&name=a", "/runs", "/runs?status=FAILED,TIMEOUT&text=not+to+be", "/runs?from=x"),
         *(f"/runs?task={task}", f"/runs/{run}", f"/runs/{run}/replay", "/runs/bulk?act=retry", "/runs/bulk?act=cancel"),
+        *("/bulk", f"/bulk/{bulk['id']}"),
         *(
             "/timeline",
             "/timeline?span=7d",

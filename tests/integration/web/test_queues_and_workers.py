@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import datetime
 from urllib.parse import quote
+
+import pytest
 
 from integration.api.serving import Api
 from integration.support import execute
 from integration.web.asking import field, get, post, status_of
+from noonbell.clock import from_datetime
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.sweeper import Sweeper
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
+from noonbell.service.run_export import csv_cell
 from noonbell.stores.wakeups import LocalWakeup
-from noonbell.web.activity import cell
 
 ODD = "a/b c?"
 
@@ -45,12 +49,49 @@ async def test_a_queue_with_any_name_can_be_opened_and_worked_on(api):
     path = f"/queues/{quote(ODD, safe='')}"
     text = await get(api, "/queues")
     assert f'href=".{path}"' in text
-    assert f"1 run waits in {ODD}; no worker listens." in text
+    assert f"1 run waits in {ODD}; no worker serves it." in text
     assert f"noonbell worker --app MODULE:APP --queues '{ODD}' --store" in text
     assert f"<h1>{ODD}</h1>" in await get(api, path)
     assert (await post(api, f"{path}/pause"))[0] == 303
     (queue,) = await api.store.queues()
     assert (queue.name, queue.paused) == (ODD, True)
+
+
+async def test_a_queue_shows_how_many_runs_waited_and_where_nothing_was_counted(everywhere):
+    api = everywhere
+    assert "Nothing was counted in the last 24 hours." in await get(api, "/queues/pdf")
+    await api.create(name="job", target_url=None, job_type="resize", queue="pdf")
+    for _ in range(2):
+        await api.trigger("name:job")
+    await api.store.sample_queues()
+    text = await get(api, "/queues/pdf")
+    assert 'aria-label="At most 2 runs waited in pdf in 24 hours"' in text
+    depth = text[text.index('data-live="depth"') : text.index('data-live="hourly"')]
+    assert depth.count('class="mark-waiting"') == 2  # the column, and its key
+    gaps = depth.count('fill="url(#hatch)"')
+    assert gaps in (46, 47)  # all half hours but the one that was counted
+    assert depth.count('<td colspan="3" class="muted">Not counted</td>') == gaps
+    empty = await get(api, "/queues/idle")
+    assert 'aria-label="At most 0 runs waited in idle in 24 hours"' in empty
+
+
+async def test_the_depth_of_a_queue_is_told_step_by_step_with_null_where_nothing_was_counted(everywhere):
+    api = everywhere
+    await api.create(name="job", target_url=None, job_type="resize", queue="pdf")
+    await api.trigger("name:job")
+    await api.store.sample_queues()
+    told = await api.good("GET", "/queues/pdf/depth")
+    assert (told["name"], told["by"], len(told["items"]) in (24, 25, 26)) == ("pdf", "hour", True)
+    counted = [each for each in told["items"] if each["samples"]]
+    assert [(each["samples"], each["waiting"], each["most_waiting"]) for each in counted] == [(1, 1.0, 1)]
+    assert counted[0]["longest_wait_ms"] is not None
+    gap = {"samples": 0, "waiting": None, "most_waiting": None, "longest_wait_ms": None}
+    assert all(each.items() >= gap.items() for each in told["items"] if not each["samples"])
+    assert len((await api.good("GET", "/queues/pdf/depth?by=minute"))["items"]) in (1440, 1441, 1442)
+    old = await api.call("GET", "/queues/pdf/depth?by=minute&from=2020-01-01T00:00:00Z")
+    assert (old.status, "by=hour goes back further" in old.body["details"]["from"]) == (400, True)
+    turned = await api.call("GET", "/queues/pdf/depth?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z")
+    assert (turned.status, "to" in turned.body["details"]) == (400, True)
 
 
 async def test_limits_are_saved_shown_and_their_problems_said_at_the_field(api):
@@ -125,7 +166,7 @@ async def test_job_types_that_no_worker_of_a_queue_knows_are_told_where_one_look
         assert "send_mial" in text
         assert f"/runs/{run}" in text
         assert "noonbell worker --app MODULE:APP --queues default" in text
-        assert "no worker listens" not in text
+        assert "no worker serves it" not in text
     for path in (f"/tasks/{task}", f"/runs/{run}"):
         text = await get(api, path)
         assert 'data-cause="no_worker"' in text
@@ -201,6 +242,25 @@ async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):
     assert f'href="./runs/{run}"' in text
 
 
+async def test_a_lost_worker_is_forgotten_by_its_button_and_needs_no_attention_then(everywhere):
+    api = everywhere
+    await api.store.note_scheduler()
+    await register(api, "w1", queues=("http",))
+    button = 'action="./workers/w1/forget"'
+    assert button not in await get(api, "/workers")
+    assert (await post(api, "/workers/w1/forget"))[0] == 409
+    await execute(api.store, "update workers set heartbeat_at = heartbeat_at - 600000000")
+    assert button in await get(api, "/workers")
+    assert 'action="../workers/w1/forget"' in await get(api, "/workers/w1")
+    assert "1 of 1 are silent: w1" in await get(api, "/")
+    assert (await post(api, "/workers/w1/forget"))[:2] == (303, "/workers")
+    assert "silent" not in await get(api, "/")
+    assert await api.store.workers() == []
+    (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
+    assert (entry["action"], entry["subject"]) == ("forget_worker", "/workers/w1")
+    assert "forgot a lost worker" in await get(api, "/activity")
+
+
 async def test_no_worker_at_all_says_that_http_needs_none_and_how_to_start_one(api):
     text = await get(api, "/workers")
     assert "HTTP tasks need no worker" in text
@@ -258,7 +318,7 @@ async def test_the_log_is_exported_with_its_filters_and_no_cell_is_a_formula(api
     (row,) = csv.DictReader(io.StringIO(told.text))
     assert (row["action"], row["subject"]) == ("pause_queue", "/queues/pdf")
     assert "=1+1" in row["details"]
-    assert [cell(text) for text in ("=1", "+1", "-1", "@a", "ok", None)] == ["'=1", "'+1", "'-1", "'@a", "ok", ""]
+    assert [csv_cell(text) for text in ("=1", "+1", "-1", "@a", "ok", None)] == ["'=1", "'+1", "'-1", "'@a", "ok", ""]
 
 
 async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(everywhere):
@@ -276,3 +336,50 @@ async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(ever
     assert only.count("<tr data-row=") == 1
     before = rows[0].split(".")[0]
     assert (await get(api, f"/activity?view=system&before={before}")).count("<tr data-row=") == 2
+
+
+async def test_the_page_of_a_worker_has_what_it_holds_and_how_busy_it_was(api):
+    task = await api.create(name="busy")
+    await api.trigger(task)
+    await api.finish(await api.claim(), "SUCCESS")
+    run = await api.trigger(task)
+    await register(api, "w1", queues=("http",), concurrency=4)
+    await api.claim()
+    text = await get(api, "/workers/w1")
+    assert f"/runs/{run}" in text
+    assert "Utilization" in text
+    assert "1 of 4 in use" in text
+    ended = text.split('id="hourly"')[1]
+    assert "<b>1</b><span>Runs ended</span>" in ended
+    assert "<b>1</b><span>Runs ended</span>" in (await get(api, "/queues/http")).split('id="hourly"')[1]
+    assert 'workers/w1">w1</a>' in await get(api, "/workers")
+
+
+async def test_figures_of_a_queue_and_a_worker_are_told_hour_by_hour_and_agree_with_history(everywhere):
+    api = everywhere
+    task = await api.create(name="busy")
+    await register(api, "w1", queues=("http",), concurrency=4)
+    for status in ("SUCCESS", "SUCCESS", "FAILED"):
+        await api.trigger(task)
+        await api.finish(await api.claim(), status)
+    rows = await api.store.fetch("select start_time, end_time, run_at, created_at from runs where end_time is not null")
+    took = sum(end - start for start, end, *_ in rows)
+    for path in ("/stats/queues/http", "/stats/workers/w1"):
+        for by in ("hour", "day"):
+            told = await api.good("GET", f"{path}?by={by}")
+            total = told["total"]
+            assert (total["runs"], total["failed"], total["success_ratio"]) == (3, 1, 0.6667)
+            assert sum(each["runs"] for each in told["items"]) == 3
+            assert total["duration_ms"]["most"] == max(end - start for start, end, *_ in rows) // 1000
+            assert total["queue_time_ms"]["most"] == max(start - max(due, made) for start, _, due, made in rows) // 1000
+    told = await api.good("GET", "/stats/workers/w1")
+    assert (told["worker_id"], told["concurrency"]) == ("w1", 4)
+    assert told["items"][0]["busy"] is None  # a day ago it had not started
+    assert told["total"]["busy"] > 0
+    ((started,),) = await api.store.fetch("select started_at from workers where id = 'w1'")
+    until = from_datetime(datetime.fromisoformat(told["to"]))
+    assert told["total"]["busy"] == pytest.approx(took / (4 * (until - started)), abs=0.001)
+    assert await api.bad("GET", "/stats/workers/nobody") == (404, "NOT_FOUND")
+    assert await api.bad("GET", "/stats/queues/http?by=minute") == (400, "INVALID_ARGUMENT")
+    old = await api.call("GET", "/stats/queues/http?from=2020-01-01T00:00:00Z")
+    assert (old.status, "by=day goes back further" in old.body["details"]["from"]) == (400, True)

@@ -62,7 +62,7 @@ async def test_a_channel_is_made_changed_and_removed_and_its_secrets_are_never_s
         ({"name": "no spaces"}, "name", "letters, digits, dots"),
         ({"headers": "nonsense"}, "headers", "Name: value"),
         ({"headers": "Host: x"}, "headers", "headers.Host"),
-        ({"kind": "apprise", "url": "slack://a/b/c", "secret": "x"}, "secret", "is for webhooks"),
+        ({"kind": "telegram", "url": "", "secret": "x"}, "secret", "expected the bot"),
     ],
 )
 async def test_what_is_wrong_with_a_channel_is_said_at_its_field_and_nothing_is_lost(api, changed, name, says):
@@ -124,10 +124,10 @@ async def test_a_rule_is_made_changed_and_removed(api):
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
-        ({"count": "many"}, "count"),
-        ({"after_seconds": "5"}, "after_seconds"),
+        ({"kind": "failures", "count": "many"}, "count"),
+        ({"kind": "overdue", "after_seconds": "-5"}, "after_seconds"),
         ({"repeat_seconds": "1"}, "repeat_seconds"),
-        ({"factor": "0"}, "factor"),
+        ({"kind": "slow", "factor": "0"}, "factor"),
     ],
 )
 async def test_what_is_wrong_with_a_rule_is_said_at_its_field(api, changed, name):
@@ -177,8 +177,8 @@ async def test_diagnostics_are_in_the_language_of_the_page_and_the_report_is_not
     text = await get(api, "/settings/diagnostics", "zh")
     assert "队列 pdf 无人处理（1 个等待中）" in text
     report = text.split('data-copy="Noonbell')[1].split('"')[0]
-    assert "[ill] service: nobody works on pdf (1 waiting)" in report
-    assert "nobody works on pdf" in await get(api, "/settings/diagnostics")
+    assert "[ill] service: no worker serves pdf (1 waiting)" in report
+    assert "no worker serves pdf" in await get(api, "/settings/diagnostics")
     assert "队列 pdf 无人处理" in await get(api, "/", "zh")
 
 
@@ -207,7 +207,7 @@ async def test_others_than_admins_do_not_see_where_the_store_is():
 
 async def test_an_open_door_is_told():
     async with serving("memory://", server=ServerSettings(host="0.0.0.0"), auth=AuthSettings(enabled=False)) as api:
-        assert "others can reach it and nobody is asked" in await get(api, "/settings/diagnostics")
+        assert "other machines can reach it, and no token is required" in await get(api, "/settings/diagnostics")
 
 
 async def test_who_comes_from_elsewhere_begins_where_they_like_and_the_overview_stays_within_reach(api):
@@ -238,4 +238,4 @@ async def test_failures_that_were_not_looked_at_are_told(api, monkeypatch):
         await api.finish(await api.claim(), "SUCCESS")
     text = await get(api, "/settings/diagnostics")
     assert "no task is failing" not in text
-    assert "those that failed before them were not looked at" in text
+    assert "earlier failures were not checked" in text

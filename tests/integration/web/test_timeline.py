@@ -86,7 +86,7 @@ async def test_a_pause_of_everything_is_a_band_with_its_reason_on_every_row(ever
     for name in ("a", "b"):
         await api.create(name=name, cron_expr="* * * * *")
     await api.good("POST", "/pause", {"reason": "the <target> moves"})
-    said = r"<title>Everything was paused since [^<]* by [^<]*: the &lt;target&gt; moves</title>"
+    said = r"<title>Everything paused since [^<]* by [^<]*: the &lt;target&gt; moves</title>"
     assert len(re.findall(said, (await get(api, "/timeline?span=1h"))[1])) == 2
     await api.good("POST", "/resume")
     text = (await get(api, "/timeline?span=1h"))[1]

@@ -51,6 +51,10 @@ def tick() -> str:
 def wide(n: int) -> None: ...
 
 
+@app.job(worker_labels={"gpu": "a100"})
+def on_gpus(n: int) -> None: ...
+
+
 @app.job
 def pair_of(first: int, second: int) -> None: ...
 
@@ -145,7 +149,8 @@ def test_what_is_built_is_a_task_that_the_api_takes():
         (lambda made: made.flow("x", chain(tick, each(each(convert)))), "map takes a job"),
         (lambda made: made.flow("x", chain(tick, pair_of)), "must be given first, second"),
         (lambda made: made.flow("x", chain(convert, tick)), "job tick takes nothing"),
-        (lambda made: made.flow("x", chain(tick, wide)), "has a fanout"),
+        (lambda made: made.flow("x", chain(tick, wide)), "has fanout"),
+        (lambda made: made.flow("x", chain(tick, on_gpus)), "has worker_labels"),
         (lambda made: made.flow("x", group(convert, weigh)), "have different parameters"),
         (lambda made: made.flow("x", chain(tick.request(key="k"), convert)), "the request of tick says key"),
         (lambda made: made.flow("x", convert, payload={"dpi": 3}), "file: is missing"),

@@ -28,6 +28,7 @@ def test_every_value_in_force_as_yaml_that_is_a_settings_file(noonbell, file, tm
     others = {
         "public_url": None,
         "allowed_hosts": [],
+        "allowed_callers": [],
         "trusted_proxies": [],
         "environment": None,
         "legacy_api": False,

@@ -245,7 +245,7 @@ def test_a_file_with_problems_is_told_line_by_line(noonbell, tmp_path, monkeypat
     )
     code, out, err = noonbell("validate", "-f", "tasks.yaml")
     assert (code, out) == (1, "")
-    for place in ("tasks[a].cron_expr", "tasks[a].frobnicate", "tasks[a].name"):
+    for place in ("tasks[0] a.cron_expr", "tasks[1] a.frobnicate", "tasks[1] a.name"):
         assert place in err
     (tmp_path / "other.yaml").write_text("- 1\n")
     assert "holds something else" in noonbell("validate", "-f", "other.yaml")[2]

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pty
+import re
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 from noonbell.stores.migrations import LATEST, STEPS
 
@@ -24,7 +30,31 @@ def test_forward_back_and_where_it_is(noonbell, sqlite_url):
     assert "--yes" in err
     code, out, err = migrate("--to", "0", "--yes")
     assert (code, out) == (0, "".join(f"back {n}\n" for n in reversed(titles)))
-    assert [line.partition(" (")[0] for line in err.splitlines()] == [f"step {n}" for n in reversed(titles)]
+    told = err.splitlines()
+    assert [line.partition(" (")[0] for line in told if "%" not in line] == [f"step {n}" for n in reversed(titles)]
+    assert [line.strip() for line in told if "%" in line] == ["25 %", "50 %", "75 %", "100 %"]
+
+
+def test_a_bar_moves_on_a_terminal_from_the_first_statement_to_the_last(noonbell, sqlite_url):
+    noonbell("migrate", "--store", sqlite_url, "--to", "20")
+    ours, theirs = pty.openpty()
+    words = [str(Path(sys.executable).parent / "noonbell"), "migrate", "--store", sqlite_url]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        told = b""
+        with contextlib.suppress(OSError):  # that is how a terminal ends
+            while piece := os.read(ours, 65_536):
+                told += piece
+        assert process.stdout is not None
+        out = process.stdout.read().decode()
+    os.close(ours)
+    later = [step for step in STEPS if step.number > 20]
+    assert out == "".join(f"forward {step.number}\n" for step in later)
+    shown = [int(percent) for percent in re.findall(r"(\d+) %  \[#* *\]", told.decode())]
+    assert shown == sorted(shown)
+    assert (shown[0] < 25, shown[-1]) == (True, 100)
+    assert all(f"step {step.number} ({step.title})" in told.decode() for step in later)
+    assert told.decode().rpartition("]")[2].startswith("\r\x1b[K"), "the last bar stays on the screen"
 
 
 def test_a_copy_gets_an_installation_id_of_its_own(noonbell, sqlite_url):

@@ -40,6 +40,21 @@ def test_next_imports_schedules_and_neither_settings_nor_an_event_loop():
     assert not loaded & ((HEAVY - {"msgspec", "zoneinfo"}) | {"noonbell.settings", "noonbell.service", "ssl"})
 
 
+def test_a_server_imports_no_client_of_a_broker_before_a_message_is_sent():
+    """They take half as long to import as all else that a server imports."""
+    script = (
+        "import asyncio, sys\nfrom noonbell.settings import Settings\nfrom noonbell.stores import open_store\n"
+        "from noonbell.model.target_kind import OWN_QUEUES\nfrom noonbell.targets import TargetParts, make_target\n"
+        "parts = TargetParts(Settings(), open_store('memory://'))\n"
+        "async def opened():\n"
+        "    for kind in OWN_QUEUES.values():\n"
+        "        target = make_target(kind, parts)\n        await target.open()\n        await target.close()\n"
+        "asyncio.run(opened())\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {*done.stdout.split()} & {"aiormq", "pamqp", "nats", "redis", "aiomqtt", "paho", "grpc", "aiohttp"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_named_like_its_entry_and_says_the_same(name):
     command = root.get_command(click.Context(root), name)

@@ -116,9 +116,31 @@ def test_a_page_of_another_server_names_the_setting(noonbell, monkeypatch, statu
     with answering(page) as port:
         monkeypatch.setenv("NOONBELL_URL", f"http://127.0.0.1:{port}")
         code, out, err = noonbell("task", "list")
-    assert (code, out) == (1, "")
+    assert (code, out) == (8, "")
     assert "not as Noonbell does" in err
     assert f"NOONBELL_URL is http://127.0.0.1:{port}\n" in err
+
+
+@pytest.mark.parametrize(
+    "told", [b"text/plain\r\n\r\nhello", b"application/json\r\n\r\nhello", b"application/json\r\n\r\n[1]"]
+)
+@pytest.mark.parametrize("words", [("task", "list"), ("run", "list")])
+def test_another_server_that_answers_is_no_noonbell(noonbell, monkeypatch, words, told):
+    with answering(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: " + told) as port:
+        monkeypatch.setenv("NOONBELL_URL", f"http://127.0.0.1:{port}")
+        code, out, err = noonbell(*words)
+    assert (code, out) == (8, "")
+    assert f"http://127.0.0.1:{port} answers, but is no Noonbell server; NOONBELL_URL is" in err
+
+
+def test_the_body_of_a_call_in_data_is_json(noonbell, monkeypatch):
+    monkeypatch.setenv("NOONBELL_URL", "http://127.0.0.1:9")
+    call = ("task", "create", "t", "--url", "http://a/", "--data")
+    code, out, err = noonbell(*call, "{a:1}")
+    assert (code, out) == (2, "")
+    assert "--data: is '{a:1}', which is no JSON" in err
+    assert "--body takes a text as it is" in err
+    assert [noonbell(*call, body)[0] for body in ('{"a": 1}', '{"a": {{slot}}}')] == [8, 8], "there is no server"
 
 
 def test_a_file_of_one_task_and_a_file_of_many_lead_to_each_other(noonbell, tmp_path):
@@ -148,8 +170,7 @@ def test_a_disk_that_is_full_is_one_line(words):
         (("task", "lsit"), "there is no command 'task lsit'; did you mean task list?"),
         (("run", "stop", "1"), "there is no command 'run stop'; did you mean run cancel?"),
         (("token", "rm", "x"), "there is no command 'token rm'; did you mean token revoke?"),
-        (("backup",), "there is no command 'backup'; a store is copied with the tools of its database: docs/how-to/"),
-        (("alert", "list"), "there is no command 'alert'; alerts are set up in the settings"),
+        (("dump",), "there is no command 'dump'; noonbell backup FILE writes a whole store into a file: docs/how-to/"),
     ],
 )
 def test_words_of_other_tools_lead_to_ours(noonbell, words, told):

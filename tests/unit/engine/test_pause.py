@@ -99,7 +99,7 @@ async def test_a_run_whose_claim_took_too_long_is_handed_back_and_not_started(
     worker = worker_on(SlowClaims(store, time), target := Scripted(DONE))  # type: ignore[arg-type]
     check = worker.claim_loops[0]._pause_check
     monkeypatch.setattr(check, "_monotonic", time)
-    monkeypatch.setattr("noonbell.engine.claim_loop.time.monotonic", time)
+    monkeypatch.setattr("noonbell.engine.claim_loop.read_monotonic", time)
     await worker.run_until_idle()
     run = await run_of(store, run_id)
     assert (run.status, run.attempt, target.seen) == (S.SCHEDULED, 0, [])

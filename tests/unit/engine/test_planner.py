@@ -78,6 +78,24 @@ async def test_a_full_batch_is_followed_by_the_next_in_the_same_tick(store: Memo
     assert moody.calls.count("plan") == 3
 
 
+async def test_a_pass_that_catches_up_says_how_much_and_one_in_time_says_nothing(
+    store: MemoryStore, clock: ManualClock, wakeup, still, caplog
+):
+    caplog.set_level("INFO", "noonbell.engine")
+    late = {"misfire_policy": MisfirePolicy.FIRE_NOW, "overlap_action": OverlapAction.PARALLEL}
+    await store.create_task(job("a", schedule=every(10), **late))
+    await store.create_task(job("b", schedule=every(10), misfire_policy=MisfirePolicy.SKIP))
+    planner = Planner(store, wakeup, monotonic=still)
+    clock.advance(10)
+    await planner.tick()
+    clock.advance(20)
+    await planner.tick()
+    assert not caplog.messages
+    clock.advance(200)
+    await planner.tick()
+    assert caplog.messages == ["catching up on late slots of 2 tasks: 21 runs made, 0 slots skipped, 19 dropped"]
+
+
 async def test_many_delayed_runs_are_all_made_ready_in_one_tick(store: MemoryStore, clock: ManualClock, wakeup):
     task = await store.create_task(job())
     for _ in range(7):

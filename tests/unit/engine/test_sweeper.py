@@ -7,27 +7,32 @@ import pytest
 from conformance.store.builders import (
     ask,
     asynchronous,
+    at,
     claim_one,
     details_of,
     done,
+    every,
     http,
     job,
     newest,
     news,
     park,
     publish,
+    reread,
     run_of,
     started,
     trigger,
 )
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, ManualClock
 from noonbell.engine.in_flight import StopReason
 from noonbell.engine.sweeper import Sweeper, decide
 from noonbell.model.attempt import Precondition
-from noonbell.model.request import ExpiredRun
+from noonbell.model.request import ExpiredRun, TaskChange
+from noonbell.model.rollup import MINUTE
 from noonbell.model.run import RunId, RunStatus
-from noonbell.model.task import Delivery, OnLost, RetryPolicy, TaskId
+from noonbell.model.task import Delivery, OnLost, RetryPolicy, TaskId, TaskPause, TaskStatus
 from noonbell.model.worker import WorkerInfo
+from noonbell.ports import PLAN
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import Moody, Patient, Scripted, spin, worker_on
@@ -219,6 +224,19 @@ async def test_workers_long_gone_are_forgotten_now_and_then(store: MemoryStore, 
     assert "recount" in moody.calls
 
 
+async def test_queues_are_sampled_when_a_minute_of_the_store_begins(store: MemoryStore, clock: ManualClock, wakeup):
+    clock.advance(60 - clock.now() // SECOND % 60)
+    began, passed = clock.now(), 0.0
+    sweeper = Sweeper(store, wakeup, monotonic=lambda: passed)
+    for _ in range(9):  # 20 seconds apart: 0, 20, 40, 60, …
+        await sweeper.tick()
+        clock.advance(20)
+        passed += 20
+    taken = await store.queue_depths("default", began, clock.now(), MINUTE)
+    assert [(each.at - began) // SECOND for each in taken] == [0, 60, 120]
+    assert [each.samples for each in taken] == [1, 1, 1]
+
+
 def test_the_sweep_speaks_only_for_what_is_overdue():
     one = ExpiredRun(
         run_id=RunId(1),
@@ -271,4 +289,33 @@ async def test_a_sweep_that_found_a_full_batch_looks_again_at_once(store: Memory
     clock.advance(60)
     sweeper = Sweeper(store, wakeup, batch=1)
     assert [await sweeper.tick(), await sweeper.tick()] == [0.0, 0.0]
+    assert await sweeper.tick() > 0
+
+
+async def test_a_task_whose_pause_ends_is_resumed_and_the_planner_is_woken(
+    store: MemoryStore, clock: ManualClock, sweeper, wakeup
+):
+    task = await store.create_task(job(schedule=every(10)))
+    pause = TaskPause(until=at(60), at=at(0))
+    await store.change_task(task.id, lambda now: TaskChange(spec=now.spec, status=TaskStatus.DISABLED, pause=pause))
+    elsewhere = Sweeper(store, wakeup, sign=None)
+    clock.advance(60)
+    await elsewhere.tick()
+    assert (await reread(store, task)).status is TaskStatus.DISABLED, "a node that does not plan leaves it to others"
+    await sweeper.tick()
+    assert (await reread(store, task)).status is TaskStatus.ENABLED
+    assert await wakeup.wait([PLAN], 0)
+
+
+async def test_a_full_batch_of_ended_pauses_asks_for_the_next_at_once(store: MemoryStore, clock: ManualClock, wakeup):
+    for number in range(3):
+        task = await store.create_task(job(f"t{number}"))
+        pause = TaskPause(until=at(1), at=at(0))
+        await store.change_task(
+            task.id,
+            lambda now, pause=pause: TaskChange(spec=now.spec, status=TaskStatus.DISABLED, pause=pause),
+        )
+    clock.advance(1)
+    sweeper = Sweeper(store, wakeup, batch=2)
+    assert await sweeper.tick() == 0
     assert await sweeper.tick() > 0

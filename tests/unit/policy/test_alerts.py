@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.alert import AlertMessageType, AlertState, AlertStep, OverdueTask, Rule, RuleKind
+from noonbell.model.alert import AlertMessageType, AlertState, AlertStep, Mute, OverdueTask, Rule, RuleKind
 from noonbell.model.event import Event
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
@@ -41,15 +41,26 @@ class Story:
     def __init__(self, *rules: Rule, channels: Iterable[str] = ("c",)) -> None:
         self.rules, self.channels = rules, tuple(channels)
         self.states: dict[tuple[str, str], AlertState] = {}
+        self.labels: dict[int, dict[str, str]] = {}
+        self.mutes: tuple[Mute, ...] = ()
+        self.acknowledged: tuple[tuple[str, str], ...] = ()
+
+    def _pass(self) -> Pass:
+        return Pass(self.rules, self.channels, dict(self.states), self.labels, self.mutes, self.acknowledged)
+
+    def look(self, second: float) -> AlertStep:
+        judged = self._pass()
+        judged.tell_unmuted(Instant(round(second * SECOND)))
+        return self._taken(judged)
 
     def hear(self, *events: Event) -> AlertStep:
-        judged = Pass(self.rules, self.channels, dict(self.states))
+        judged = self._pass()
         for one in events:
             judged.hear(one)
         return self._taken(judged)
 
     def read(self, *found: OverdueTask, second: float = 0, is_whole: bool = True) -> AlertStep:
-        judged = Pass(self.rules, self.channels, dict(self.states))
+        judged = self._pass()
         judged.read(self.rules[0], found, Instant(round(second * SECOND)), is_whole=is_whole)
         return self._taken(judged)
 
@@ -209,3 +220,81 @@ def test_good_news_is_only_read_where_there_was_bad():
     state = AlertState(rule="r", subject="task:1", since=Instant(0))
     assert types_wanted(rules, [state]) == {"run.failed", "run.succeeded", "task.deleted"}
     assert types_wanted([rules[1]], []) == frozenset()
+
+
+# ---- labels, mutes, acknowledgements
+
+
+def sent(step: AlertStep) -> list[AlertMessageType]:
+    return [one.type for _, one in step.notices]
+
+
+def test_a_rule_with_labels_is_about_tasks_that_have_all_of_them():
+    story = Story(Rule(name="r", kind=RuleKind.FAILED, labels={"team": "billing", "tier": "1"}))
+    story.labels = {1: {"team": "billing", "tier": "1", "more": "x"}, 2: {"team": "billing"}, 3: {}}
+    step = story.hear(*(event("run.failed", task) for task in (1, 2, 3, 4)))
+    assert [state.task_id for state in step.states] == [1]
+    late_rule = Story(Rule(name="r", kind=RuleKind.OVERDUE, labels={"team": "billing"}))
+    late_rule.labels = story.labels
+    assert [state.task_id for state in late_rule.read(late(1), late(2), late(3)).states] == [1, 2]
+
+
+MUTES = [
+    (Mute(until=Instant(1)), True),
+    (Mute(until=Instant(1), rule="r"), True),
+    (Mute(until=Instant(1), rule="other"), False),
+    (Mute(until=Instant(1), tasks=("t1",)), True),
+    (Mute(until=Instant(1), tasks=("x*", "t?")), True),
+    (Mute(until=Instant(1), tasks=("x*",)), False),
+    (Mute(until=Instant(1), labels={"team": "billing"}), True),
+    (Mute(until=Instant(1), labels={"team": "web"}), False),
+    (Mute(until=Instant(1), rule="r", tasks=("t1",), labels={"team": "web"}), False),
+]
+
+
+@pytest.mark.parametrize(("mute", "is_held"), MUTES)
+def test_a_mute_holds_what_has_its_rule_its_task_and_its_labels(mute: Mute, is_held: bool):
+    story = Story(Rule(name="r", kind=RuleKind.FAILED))
+    story.labels, story.mutes = {1: {"team": "billing"}}, (mute,)
+    step = story.hear(event("run.failed"))
+    assert [what for what, _ in step.told] == [RAISED], "it is raised and shown all the same"
+    assert sent(step) == ([] if is_held else [RAISED])
+
+
+def test_what_was_raised_while_muted_is_told_when_the_mute_is_over_and_only_then():
+    story = Story(Rule(name="r", kind=RuleKind.FAILED, repeat_seconds=60))
+    story.mutes = (Mute(until=Instant(1)),)
+    assert sent(story.hear(event("run.failed", second=0))) == []
+    assert sent(story.hear(event("run.failed", second=100))) == []
+    assert sent(story.look(101)) == []
+    story.mutes = ()
+    assert sent(story.look(102)) == [RAISED]
+    assert sent(story.look(103)) == []
+    assert sent(story.hear(event("run.succeeded", second=104))) == [RECOVERED]
+
+
+def test_what_began_and_ended_while_muted_is_never_told():
+    story = Story(Rule(name="r", kind=RuleKind.FAILED))
+    story.mutes = (Mute(until=Instant(1)),)
+    story.hear(event("run.failed"))
+    story.mutes = ()
+    assert sent(story.hear(event("run.succeeded"))) == []
+    assert story.states == {}
+
+
+def test_what_was_told_and_ends_while_muted_ends_in_silence():
+    story = Story(Rule(name="r", kind=RuleKind.FAILED))
+    assert sent(story.hear(event("run.failed"))) == [RAISED]
+    story.mutes = (Mute(until=Instant(1)),)
+    assert sent(story.hear(event("run.succeeded"))) == []
+
+
+def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told():
+    story = Story(Rule(name="r", kind=RuleKind.FAILED, repeat_seconds=60))
+    assert sent(story.hear(event("run.failed"))) == [RAISED]
+    story.acknowledged = (("r", "task:1"),)
+    assert sent(story.hear(event("run.failed", second=100))) == []
+    story.acknowledged = ()
+    assert sent(story.hear(event("run.failed", second=101))) == [REPEATED]
+    story.acknowledged = (("r", "task:1"),)
+    assert sent(story.hear(event("run.succeeded", second=102))) == [RECOVERED]

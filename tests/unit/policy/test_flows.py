@@ -152,6 +152,27 @@ def test_items_start_as_others_end(parallel: int | None, total: int, next_item: 
 
 
 @pytest.mark.parametrize(
+    ("parallel", "next_item", "over", "room", "expected"),
+    [
+        (None, 1_000, 300, 0, 0),  # enough waits: the worker has no room for what it would make
+        (None, 1_000, 300, 50, 150),
+        (None, 1_000, 300, 300, 300),  # no more than may be under way
+        (None, 1_000, 950, 0, 50),  # others wait, and few of these: RESERVE is kept up
+        (None, 1_000, 1_000, 0, 100),  # none is under way, so nobody else would go on
+        (None, 9_990, 9_900, 500, 10),
+        (8, 40, 35, 0, 3),
+        (8, 40, 35, 500, 3),
+    ],
+)
+def test_a_worker_gets_as_many_items_as_it_has_room_for_and_some_wait_for_others(
+    parallel: int | None, next_item: int, over: int, room: int, expected: int
+):
+    plan = FlowPlan([step("a", foreach=[], max_parallel=parallel)])
+    found = flows.to_start(plan["a"], state("a", total=10_000, next_item=next_item, succeeded=over), room)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
     ("value", "part"), [("x", "a text"), ({}, "an object"), (None, "null"), ([0] * 10_001, "10001")]
 )
 def test_items_are_a_list_that_is_not_too_long(value: Any, part: str):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from noonbell.errors import InvalidArgument
@@ -305,3 +305,32 @@ def test_what_is_kept_answers_every_path_as_the_whole_does(value, keys):
             gather(names_in(text), scope)
     else:
         assert render(text, gather(names_in(text), scope)) == whole
+
+
+def outcome(rendered: Any, *given: Any, **named: Any) -> Any:
+    try:
+        return rendered(*given, **named)
+    except InputError as error:
+        return error.kind, error.message
+
+
+_PARTS = st.sampled_from(
+    [
+        "{{ item }}",
+        "{{ item.file }}",
+        "{{ payload.none }}",
+        "a {{ slot }}",
+        "plain",
+        7,
+        None,
+        ["{{ item.file }}"],
+        {"b": "{{ slot }}"},
+    ]
+)
+
+
+@given(st.one_of(_PARTS, st.dictionaries(st.sampled_from("abcdefghijkl{"), _PARTS)), st.sampled_from([30, 200, 10_000]))
+@example({"a": "{{ item }}", "b": "{{ item }}", "c": "{{ payload.none }}"}, 30)
+def test_a_template_renders_as_the_value_itself_does(value: Any, most_bytes: int):
+    expected = outcome(placeholders.rendered, value, SCOPE, most_bytes=most_bytes)
+    assert outcome(placeholders.Template(value).rendered, SCOPE, most_bytes=most_bytes) == expected

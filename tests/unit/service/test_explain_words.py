@@ -6,7 +6,8 @@ import string
 
 import pytest
 
-from noonbell.service.explain import CAUSES, span
+from noonbell.service.explain_findings import CAUSES
+from noonbell.service.explain_words import span
 from noonbell.service.translation import Translator, catalogue
 
 SENTENCES = {

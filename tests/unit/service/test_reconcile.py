@@ -65,7 +65,7 @@ async def test_one_bad_declaration_stops_all_of_them_and_each_problem_is_named(s
 async def test_a_name_or_an_external_id_that_is_declared_twice_is_refused(services: Services):
     with pytest.raises(InvalidArgument) as refused:
         await declare(services, declaration("a", external_id="1"), declaration("a"), declaration("b", external_id="1"))
-    assert set(refused.value.details) == {"tasks[a].name", "tasks[b].external_id"}
+    assert set(refused.value.details) == {"tasks[1] a.name", "tasks[b].external_id"}
 
 
 @pytest.mark.parametrize("other", ["api", "code:billing", "file:other.yaml"])

@@ -236,6 +236,7 @@ BAD = [
     ("delete_on_complete", "no", "true or false"),
     ("skip_next", -2, "whole number"),
     ("taget_url", "http://x/", "did you mean target_url?"),
+    ("timeout", 5, "did you mean timeout_seconds?"),
 ]
 
 

@@ -15,7 +15,7 @@ from noonbell.service.translation import LANGUAGES, Translator, catalogue
 
 WEB = Path(__file__).parents[3] / "src" / "noonbell" / "web"
 SERVICES = [
-    *(WEB.parent / "service" / name for name in ("explain.py", "doctor.py", "translation.py")),
+    *(WEB.parent / "service" / name for name in ("explain_words.py", "doctor.py", "translation.py")),
     WEB.parent / "alerts" / "wording.py",
 ]
 SOURCES = {path: path.read_text() for path in [*WEB.rglob("*.py"), *WEB.glob("templates/*.html"), *SERVICES]}

@@ -12,7 +12,7 @@ from noonbell.model.event import Callback
 from noonbell.model.run import Attempt, Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy.retry import _WORD
-from noonbell.service.explain import CAUSES
+from noonbell.service.explain_findings import CAUSES
 from noonbell.service.translation import LANGUAGES, catalogue
 from noonbell.targets.http import signing
 from noonbell.web import explanation, run_compare, run_page

@@ -8,7 +8,7 @@ from noonbell.errors import InvalidArgument
 from noonbell.web import task_form_page as task_preview
 from noonbell.web import task_form_page as task_yaml
 from noonbell.web.forms import write_yaml
-from noonbell.web.task_form import differences, settled, taken
+from noonbell.web.task_versions import differences, settled, taken
 
 BASE = {"name": "a", "cron_expr": "0 1 * * *", "description": "", "enabled": "on", "version": "1"}
 

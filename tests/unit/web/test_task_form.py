@@ -78,11 +78,19 @@ def test_every_slip_is_told_by_its_field_at_once():
 
 def test_a_problem_of_the_service_is_shown_at_the_field_that_it_is_about():
     error = InvalidArgument.fields(
-        {"schedule.expr": "is bad", "target_url": "is missing", "retry_policy.max_retries": "is -1", "fanout": "is odd"}
+        {
+            "schedule.expr": "is bad",
+            "target_url": "is missing",
+            "retry_policy.max_retries": "is -1",
+            "fanout": "is odd",
+            "rate_limit.per_seconds": "is missing",
+            "on_lost": "is odd",
+        }
     )
     found = task_form.problems_of(error)
-    assert set(found) == {"cron_expr", "target_url", "max_retries", ""}
-    assert found[""] == "fanout: is odd"
+    boxes = {"cron_expr", "target_url", "max_retries", "fanout_workers", "rate_limit_per_seconds"}
+    assert set(found) == {*boxes, ""}
+    assert found[""] == "on_lost: is odd"
 
 
 @pytest.mark.parametrize("given", TASKS, ids=lambda given: given["name"])

@@ -9,7 +9,7 @@ from noonbell.clock import Instant
 from noonbell.model.rollup import Figures
 from noonbell.model.run import Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
-from noonbell.web import charts, recent, task_form, task_page
+from noonbell.web import charts, recent, task_form_page, task_page, task_versions
 from noonbell.web.explanation import upcoming
 from noonbell.when import zones
 
@@ -172,7 +172,7 @@ def test_a_version_shows_the_fields_that_differ_one_by_one():
         version(1, headers={"Accept": "1", "Authorization": "Bearer one"}, timeout_seconds=10),
         version(2, headers={"Accept": "2", "Authorization": "Bearer two"}, timeout_seconds=20),
     ]
-    newest, first = task_form.changes(every)
+    newest, first = task_versions.changes(every)
     told = {field.name: (field.before, field.after) for field in newest.fields}
     assert told == {
         "headers.Accept": ("1", "2"),
@@ -186,8 +186,8 @@ def test_a_version_shows_the_fields_that_differ_one_by_one():
     ("status", "deed"), [("DISABLED", "paused"), ("COMPLETED", "completed"), ("ERROR", "error"), ("ENABLED", "same")]
 )
 def test_a_version_that_only_turns_the_task_says_so(status, deed):
-    assert task_form.changes([version(1), version(2, status=status)])[0].kind == deed
-    assert task_form.changes([version(1, status="DISABLED"), version(2)])[0].kind == "resumed"
+    assert task_versions.changes([version(1), version(2, status=status)])[0].kind == deed
+    assert task_versions.changes([version(1, status="DISABLED"), version(2)])[0].kind == "resumed"
 
 
 # Charts
@@ -220,3 +220,9 @@ def test_heat_lies_on_the_clock_of_the_zone():
     assert (utc[0][1].runs, utc[0][1].failed) == (shanghai[0][9].runs, shanghai[0][9].failed) == (2, 1)
     assert sum(cell.runs for day in utc for cell in day) == 2
     assert charts.heat([], zones.find("UTC"))[0][0].level == 0
+
+
+@pytest.mark.parametrize(("seconds", "crowd", "jitter"), [(10, 3, 0), (60, 3, 30), (59, 3, 0), (3600, 50, 250)])
+def test_a_jitter_is_proposed_only_where_it_is_at_most_half_of_the_time_between_two_slots(seconds, crowd, jitter):
+    fires = [{"utc": f"2030-01-01T{at // 3600:02}:{at // 60 % 60:02}:{at % 60:02}Z"} for at in (0, seconds)]
+    assert task_form_page.proposed_jitter(crowd, fires) == jitter

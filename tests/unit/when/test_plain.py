@@ -35,6 +35,9 @@ CRONS = {
     "每天 2:30": "30 2 * * *",
     "工作日 8:30": "30 8 * * 1-5",
     "周一至周五 9点半": "30 9 * * 1-5",
+    "every 10 seconds": "*/10 * * * * *",
+    "every second": "* * * * * *",
+    "每10秒": "*/10 * * * * *",
     "每15分钟": "*/15 * * * *",
     "每隔十五分钟执行一次": "*/15 * * * *",
     "每分钟": "* * * * *",
@@ -66,11 +69,11 @@ def test_plain_words_propose_a_cron_that_can_be_read(words):
     ("words", "every", "unit"),
     [
         ("every 45 minutes", 45, "minute"),
-        ("every 30 seconds", 30, "second"),
+        ("every 45 seconds", 45, "second"),
         ("every 3 days", 3, "day"),
         ("every 5 hours", 5, "hour"),
         ("每45分钟", 45, "minute"),
-        ("每10秒", 10, "second"),
+        ("每7秒", 7, "second"),
         ("每3天", 3, "day"),
     ],
 )

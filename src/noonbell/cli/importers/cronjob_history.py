@@ -27,7 +27,7 @@ _BATCH_CHARACTERS: Final = 2_000_000
 _LONGEST_BODY: Final = 1_000_000
 _LONGEST_MESSAGE: Final = 10_000
 _TOLD: Final = 20
-"""Refused runs that are told one by one."""
+"""Refused runs that are listed one by one; the rest are counted."""
 _OTHER_NAMES: Final = {"CALLBACK_TIMEOUT": RunStatus.FAILED_TIMEOUT}
 """The document has two names for a callback that did not come."""
 _FINAL: Final = {**{str(status): status for status in FINAL}, **_OTHER_NAMES}

@@ -27,7 +27,6 @@ from noonbell.dialects import plans
 from noonbell.errors import StoreUnavailable
 from noonbell.model.target_kind import REDIS
 from noonbell.model.task import TaskStatus
-from noonbell.service.extras import how_to_install
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import written as whole
 
@@ -100,7 +99,7 @@ def _of_redis(url: str) -> tuple[dict[str, Any], dict[str, float]]:
     try:
         import redis
     except ModuleNotFoundError:
-        raise click.UsageError(f"redis is not installed: {how_to_install(REDIS)}") from None
+        raise click.UsageError(f"redis is not installed: {REDIS.how_to_install}") from None
     try:
         with redis.Redis.from_url(url, decode_responses=True, socket_timeout=10) as link:
             queued = {str(name): float(score) for name, score in link.zrange(QUEUE, 0, -1, withscores=True)}

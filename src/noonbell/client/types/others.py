@@ -1,4 +1,4 @@
-"""JSON of the API: jobs, plans, events, subscriptions, alerts, access, system. Made by tools/reference.py from the declarations of the endpoints."""
+"""JSON of the API: jobs, plans, events, subscriptions, alerts, bulk, access, system. Made by tools/reference.py from the declarations of the endpoints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
@@ -7,11 +7,25 @@ from noonbell.client.types.task_inputs import QuietHoursInput
 from noonbell.client.types.tasks import NoteJson, QuietHoursJson
 
 
+class AlertAcknowledgeInput(TypedDict):
+    rule: str
+    subject: str
+    note: NotRequired[str]
+
+
+class AlertAcknowledgedJson(TypedDict):
+    acknowledged: bool
+
+
 class AlertChannelChangeInput(TypedDict):
-    kind: NotRequired[Literal["webhook", "apprise"]]
-    url: str
+    kind: NotRequired[
+        Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
+    ]
+    url: NotRequired[str]
     secret: NotRequired[str | None]
     headers: NotRequired[Mapping[str, str]]
+    to: NotRequired[Sequence[str]]
+    sender: NotRequired[str | None]
     enabled: NotRequired[bool]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     language: NotRequired[Literal["en", "zh"]]
@@ -20,10 +34,12 @@ class AlertChannelChangeInput(TypedDict):
 
 class AlertChannelJson(TypedDict):
     name: str
-    kind: Literal["webhook", "apprise"]
+    kind: Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
     url: str
     secret: str | None
     headers: dict[str, str]
+    to: list[str]
+    sender: str | None
     enabled: bool
     quiet: list[QuietHoursJson]
     language: Literal["en", "zh"]
@@ -71,9 +87,42 @@ class AlertJson(TypedDict):
     since: str
     raised_at: str | None
     count: int
+    acknowledged_at: str | None
+    acknowledged_by: str | None
+    note: str | None
+    muted_until: str | None
+    mute_reason: str | None
     message: str
     code: str
     facts: dict[str, Any]
+
+
+class AlertKeyInput(TypedDict):
+    rule: str
+    subject: str
+
+
+class AlertMuteJson(TypedDict):
+    id: int
+    rule: str | None
+    tasks: list[str]
+    labels: dict[str, str]
+    until: str
+    reason: str
+    by: str | None
+    created_at: str
+
+
+class AlertMuteWriteInput(TypedDict):
+    rule: NotRequired[str | None]
+    tasks: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, str]]
+    until: str
+    reason: NotRequired[str]
+
+
+class AlertMutesJson(TypedDict):
+    items: list[AlertMuteJson]
 
 
 class AlertRuleChangeInput(TypedDict):
@@ -97,6 +146,7 @@ class AlertRuleChangeInput(TypedDict):
     ]
     enabled: NotRequired[bool]
     tasks: NotRequired[Sequence[str]]
+    labels: NotRequired[Mapping[str, str]]
     channels: NotRequired[Sequence[str]]
     count: NotRequired[int]
     after_seconds: NotRequired[float | None]
@@ -123,6 +173,7 @@ class AlertRuleJson(TypedDict):
     ]
     enabled: bool
     tasks: list[str]
+    labels: dict[str, str]
     channels: list[str]
     count: int
     after_seconds: float | None
@@ -195,6 +246,75 @@ class AuditStateJson(TypedDict):
     signed_since: int | None
     key: str | None
     flaws: list[AuditFlawJson]
+
+
+class BulkItemJson(TypedDict):
+    id: int
+    name: str
+    why: str
+
+
+class BulkListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+
+
+class BulkOperationJson(TypedDict):
+    id: int
+    kind: Literal[
+        "retry_runs",
+        "redrive_runs",
+        "cancel_runs",
+        "enable_tasks",
+        "disable_tasks",
+        "trigger_tasks",
+        "delete_tasks",
+        "change_tasks",
+    ]
+    status: Literal["RUNNING", "DONE", "CANCELED", "FAILED"]
+    created_at: str
+    created_by: str | None
+    ended_at: str | None
+    canceled_by: str | None
+    filter: dict[str, Any]
+    listed: int | None
+    undo_of: int | None
+    change: dict[str, Any]
+    total: int
+    total_is_least: bool
+    done: int
+    skipped: int
+    reasons: dict[str, int]
+    error: str | None
+
+
+class BulkOperationsJson(TypedDict):
+    items: list[BulkOperationJson]
+
+
+class TasksChangeInput(TypedDict):
+    labels: NotRequired[Mapping[str, str]]
+    queue: NotRequired[str | None]
+    timeout_seconds: NotRequired[float | None]
+    max_retries: NotRequired[int | None]
+    jitter_seconds: NotRequired[int | None]
+
+
+class BulkStartInput(TypedDict):
+    kind: Literal[
+        "retry_runs",
+        "redrive_runs",
+        "cancel_runs",
+        "enable_tasks",
+        "disable_tasks",
+        "trigger_tasks",
+        "delete_tasks",
+        "change_tasks",
+    ]
+    filter: NotRequired[Mapping[str, Any] | None]
+    ids: NotRequired[Sequence[int] | None]
+    all: NotRequired[bool]
+    change: NotRequired[TasksChangeInput | None]
 
 
 class DeliveryListInput(TypedDict):
@@ -458,6 +578,15 @@ class PlanWriteInput(TypedDict):
     plan_time: NotRequired[int | str]
     messages: Sequence[Any]
     delete_on_complete: NotRequired[bool]
+
+
+class SkippedItemsJson(TypedDict):
+    items: list[BulkItemJson]
+
+
+class SkippedListInput(TypedDict):
+    limit: NotRequired[int]
+    after: NotRequired[int]
 
 
 class SubscriptionChangeInput(TypedDict):

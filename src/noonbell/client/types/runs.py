@@ -114,6 +114,7 @@ class RunFilterInput(_RunFilterInput):
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
+    search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
 
@@ -230,6 +231,10 @@ class CanceledJson(TypedDict):
     canceled: bool
 
 
+class CleanRunsWriteInput(TypedDict):
+    run_ids: Sequence[int]
+
+
 class ErrorBudgetJson(TypedDict):
     window: str
     success_ratio: float | None
@@ -293,6 +298,34 @@ class HistoryImportedJson(TypedDict):
     recent: int
 
 
+class KeptRunJson(TypedDict):
+    run_id: int
+    reason: Literal["not_found", "not_final", "part", "active_parts"]
+
+
+class LoadListInput(TypedDict):
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    by: NotRequired[Literal["hour", "day"]]
+
+
+class SpreadJson(TypedDict):
+    average: int | None
+    p50: int | None
+    p95: int | None
+    p99: int | None
+    most: int | None
+
+
+class LoadStepJson(TypedDict):
+    at: str
+    runs: int
+    failed: int
+    success_ratio: float | None
+    queue_time_ms: SpreadJson
+    duration_ms: SpreadJson
+
+
 class LogLineJson(TypedDict):
     seq: int
     at: str
@@ -308,6 +341,8 @@ class LogJson(TypedDict):
 class LogListInput(TypedDict):
     after: NotRequired[int]
     limit: NotRequired[int]
+    level: NotRequired[Literal["debug", "info", "warning", "error"] | None]
+    search: NotRequired[str | None]
 
 
 class PromotedJson(TypedDict):
@@ -328,6 +363,17 @@ class PromotedJson(TypedDict):
     run_at: str
 
 
+_QueueStatsJson = TypedDict("_QueueStatsJson", {"from": str})
+
+
+class QueueStatsJson(_QueueStatsJson):
+    name: str
+    to: str
+    by: Literal["hour", "day"]
+    total: LoadStepJson
+    items: list[LoadStepJson]
+
+
 class RetriedJson(TypedDict):
     run_id: int
     retry_of_run_id: int
@@ -335,6 +381,55 @@ class RetriedJson(TypedDict):
 
 class RetryWriteInput(TypedDict):
     from_step: NotRequired[str | None]
+
+
+class RunExportInput(TypedDict):
+    task: NotRequired[int | str | None]
+    status: NotRequired[
+        Sequence[
+            Literal[
+                "SCHEDULED",
+                "RUNNING",
+                "RETRYING",
+                "CALLBACK_PENDING",
+                "SUCCESS",
+                "CALLBACK_SUCCESS",
+                "FAILED",
+                "TIMEOUT",
+                "FAILED_TIMEOUT",
+                "CANCELED",
+                "SKIPPED",
+            ]
+        ]
+        | Literal[
+            "SCHEDULED",
+            "RUNNING",
+            "RETRYING",
+            "CALLBACK_PENDING",
+            "SUCCESS",
+            "CALLBACK_SUCCESS",
+            "FAILED",
+            "TIMEOUT",
+            "FAILED_TIMEOUT",
+            "CANCELED",
+            "SKIPPED",
+        ]
+    ]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    queue: NotRequired[str | None]
+    worker: NotRequired[str | None]
+    key: NotRequired[str | None]
+    origin: NotRequired[
+        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
+        | None
+    ]
+    label: NotRequired[str | None]
+    text: NotRequired[str | None]
+    search: NotRequired[str | None]
+    parent_id: NotRequired[int | None]
+    step: NotRequired[str | None]
+    format: NotRequired[Literal["csv", "ndjson"]]
 
 
 class RunJson(TypedDict):
@@ -418,14 +513,8 @@ class RunJson(TypedDict):
     truncated: bool
 
 
-class StatsListInput(TypedDict):
+class RunListInput(TypedDict):
     task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    step: NotRequired[str | None]
-
-
-class RunListInput(StatsListInput):
     status: NotRequired[
         Sequence[
             Literal[
@@ -456,6 +545,8 @@ class RunListInput(StatsListInput):
             "SKIPPED",
         ]
     ]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
     queue: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
@@ -465,7 +556,9 @@ class RunListInput(StatsListInput):
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
+    search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
+    step: NotRequired[str | None]
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
     page: NotRequired[int]
     page_size: NotRequired[int]
@@ -500,18 +593,15 @@ class RunsCanceledJson(TypedDict):
     more: bool
 
 
+class RunsCleanedJson(TypedDict):
+    removed: int
+    kept: list[KeptRunJson]
+
+
 class RunsRetriedJson(TypedDict):
     matched: int
     retried: int
     more: bool
-
-
-class SpreadJson(TypedDict):
-    average: int | None
-    p50: int | None
-    p95: int | None
-    p99: int | None
-    most: int | None
 
 
 class ServiceLevelFiguresJson(TypedDict):
@@ -591,3 +681,25 @@ class StatsJson(_StatsJson):
     start_delay_ms: SpreadJson
     queue_time_ms: SpreadJson
     tasks: list[TaskStatsJson]
+
+
+class StatsListInput(TypedDict):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+
+
+class WorkerLoadStepJson(LoadStepJson):
+    busy: float | None
+
+
+_WorkerStatsJson = TypedDict("_WorkerStatsJson", {"from": str})
+
+
+class WorkerStatsJson(_WorkerStatsJson):
+    worker_id: str
+    concurrency: int
+    to: str
+    by: Literal["hour", "day"]
+    total: WorkerLoadStepJson
+    items: list[WorkerLoadStepJson]

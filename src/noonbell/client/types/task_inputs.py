@@ -191,6 +191,7 @@ class StepInput(TypedDict):
     secret: NotRequired[str | None]
     callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
     callback_timeout_sec: NotRequired[int]
+    cancel_url: NotRequired[str | None]
     job_type: NotRequired[str | None]
     payload: NotRequired[Any]
     amqp: NotRequired[AmqpMessageInput | None]
@@ -207,7 +208,6 @@ class StepInput(TypedDict):
     expires_in_seconds: NotRequired[int | None]
     specific_worker_ids: NotRequired[Sequence[str]]
     min_worker_version: NotRequired[int]
-    worker_labels: NotRequired[Mapping[str, str]]
     delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
     on_lost: NotRequired[Literal["RETRY", "FAIL"]]
     max_lost: NotRequired[int]
@@ -255,6 +255,7 @@ class TaskInFileInput(TypedDict):
     secret: NotRequired[str | None]
     callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
     callback_timeout_sec: NotRequired[int]
+    cancel_url: NotRequired[str | None]
     job_type: NotRequired[str | None]
     payload: NotRequired[Any]
     amqp: NotRequired[AmqpMessageInput | None]
@@ -339,6 +340,16 @@ class BulkTasksInput(TypedDict):
     all: NotRequired[bool]
 
 
+class CleanWriteInput(TypedDict):
+    older_than_days: NotRequired[float | None]
+    older_than_seconds: NotRequired[float | None]
+    keep: NotRequired[int | None]
+    status: NotRequired[
+        Sequence[Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]]
+        | Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]
+    ]
+
+
 class DedupeInput(TypedDict):
     mode: Literal["key", "debounce", "throttle"]
     key: str
@@ -419,6 +430,7 @@ class RunsOfTaskInput(TypedDict):
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
+    search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
@@ -467,6 +479,7 @@ class TaskPatchInput(TypedDict):
     secret: NotRequired[str | None]
     callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
     callback_timeout_sec: NotRequired[int]
+    cancel_url: NotRequired[str | None]
     job_type: NotRequired[str | None]
     payload: NotRequired[Any]
     amqp: NotRequired[AmqpMessageInput | None]
@@ -562,6 +575,7 @@ class TaskWriteInput(TypedDict):
     secret: NotRequired[str | None]
     callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
     callback_timeout_sec: NotRequired[int]
+    cancel_url: NotRequired[str | None]
     job_type: NotRequired[str | None]
     payload: NotRequired[Any]
     amqp: NotRequired[AmqpMessageInput | None]
@@ -639,6 +653,19 @@ class TaskListInput(TaskFilterInput):
     page: NotRequired[int]
     page_size: NotRequired[int]
     cursor: NotRequired[str | None]
+
+
+class TaskPauseInput(TypedDict):
+    reason: NotRequired[str]
+    until: NotRequired[str | None]
+    by: NotRequired[str | None]
+    at: NotRequired[str]
+
+
+class TaskPauseWriteInput(TypedDict):
+    reason: NotRequired[str]
+    until: NotRequired[str | None]
+    for_seconds: NotRequired[int | None]
 
 
 class TaskReplaceInput(TaskWriteInput):

@@ -74,6 +74,11 @@ class CircuitJson(TypedDict):
     cool_down_seconds: int
 
 
+class CleanedJson(TypedDict):
+    removed: int
+    more: bool
+
+
 class ClockChangesJson(TypedDict):
     gap: Literal["next", "skip", "earlier"] | None
     repeat: Literal["first", "both", "last"] | None
@@ -448,6 +453,7 @@ class StepJson(TypedDict):
     secret: str | None
     callback_method: Literal["POST", "PUT", "PATCH"]
     callback_timeout_sec: int
+    cancel_url: str | None
     job_type: str | None
     payload: Any
     amqp: AmqpMessageJson | None
@@ -464,7 +470,6 @@ class StepJson(TypedDict):
     expires_in_seconds: int | None
     specific_worker_ids: list[str]
     min_worker_version: int
-    worker_labels: dict[str, str]
     delivery: Literal["at_least_once", "at_most_once"]
     on_lost: Literal["RETRY", "FAIL"]
     max_lost: int
@@ -503,6 +508,13 @@ class WeeklySpecJson(TypedDict):
     repeat: int | None
 
 
+class TaskPauseJson(TypedDict):
+    reason: str
+    until: str | None
+    by: str | None
+    at: str
+
+
 class TaskJson(TypedDict):
     name: str
     description: str
@@ -529,6 +541,7 @@ class TaskJson(TypedDict):
     secret: str | None
     callback_method: Literal["POST", "PUT", "PATCH"]
     callback_timeout_sec: int
+    cancel_url: str | None
     job_type: str | None
     payload: Any
     amqp: AmqpMessageJson | None
@@ -580,6 +593,7 @@ class TaskJson(TypedDict):
     skip_next: int | None
     id: int
     version: int
+    pause: TaskPauseJson | None
     created_by: str | None
     created_at: str
     updated_at: str
@@ -634,6 +648,11 @@ class TaskPageJson(TypedDict):
     page_size: int
     next_cursor: str | None
     total_is_least: NotRequired[bool]
+
+
+class TaskPausedJson(TypedDict):
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
+    pause: NotRequired[TaskPauseJson]
 
 
 class TaskUpdatedJson(TypedDict):

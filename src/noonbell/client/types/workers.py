@@ -124,20 +124,6 @@ class ClaimedJson(TypedDict):
     worker: WorkerOrderJson
 
 
-class CleanWriteInput(TypedDict):
-    older_than_days: NotRequired[float | None]
-    older_than_seconds: NotRequired[float | None]
-    status: NotRequired[
-        Sequence[Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]]
-        | Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]
-    ]
-
-
-class CleanedJson(TypedDict):
-    removed: int
-    more: bool
-
-
 class DaysAskedInput(TypedDict):
     from_: NotRequired[str | None]
     count: NotRequired[int]
@@ -187,6 +173,7 @@ class DeadRunFilterInput(_DeadRunFilterInput):
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
+    search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
 
@@ -233,6 +220,7 @@ class DeadRunsInput(TypedDict):
     ]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
+    search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
@@ -293,6 +281,24 @@ class ProgressWriteInput(TypedDict):
     message: NotRequired[Any]
 
 
+class QueueDepthStepJson(TypedDict):
+    at: str
+    samples: int
+    waiting: float | None
+    most_waiting: int | None
+    longest_wait_ms: int | None
+
+
+_QueueDepthJson = TypedDict("_QueueDepthJson", {"from": str})
+
+
+class QueueDepthJson(_QueueDepthJson):
+    name: str
+    to: str
+    by: Literal["minute", "hour", "day"]
+    items: list[QueueDepthStepJson]
+
+
 class UnservedJson(TypedDict):
     job_type: str | None
     lack: Literal["queue", "job_type", "version", "named", "labels", "part"]
@@ -333,6 +339,12 @@ class RedriveWriteInput(TypedDict):
     dry_run: NotRequired[bool]
 
 
+class SeriesListInput(TypedDict):
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    by: NotRequired[Literal["minute", "hour", "day"]]
+
+
 class SettleWriteInput(TypedDict):
     worker_id: str
     token: int
@@ -361,6 +373,11 @@ class SettledRunJson(TypedDict):
 
 class WorkerChangeInput(TypedDict):
     concurrency: int
+
+
+class WorkerForgottenJson(TypedDict):
+    worker_id: str
+    deleted: bool
 
 
 class WorkerJson(TypedDict):

@@ -39,6 +39,8 @@ class MigrationStep:
     down: Callable[[str], list[str]]
     oldest_code: int | None = None
     """Code that knows this step, or a later one, works with what this one leaves behind. None: this step itself."""
+    before_down: Callable[[Dialect], Work[None]] | None = None
+    """What has to be undone first that is no statement of the step."""
 
 
 _LANDED_WITHOUT: Mapping[int, Mapping[str, Any]] = {
@@ -54,11 +56,16 @@ def _step(name: str) -> MigrationStep:
     """From its file, `mNNNN_TITLE.py`, with `up`, `down` and, where older code may go on, `OLDEST_CODE`."""
     module, number = import_module(f"{__name__}.{name}"), int(name[1:5])
     said = {"title": name[6:].replace("_", " "), "oldest_code": getattr(module, "OLDEST_CODE", None)}
+    said["before_down"] = getattr(module, "before_down", None)
     return MigrationStep(number, up=module.up, down=module.down, **{**said, **_LANDED_WITHOUT.get(number, {})})
 
 
 STEPS = tuple(_step(each.name) for each in sorted(iter_modules(__path__)) if re.fullmatch(r"m\d{4}_\w+", each.name))
 LATEST = STEPS[-1].number
+WITH_MOVES = 45
+"""The step from which a store says whether it was moved."""
+MOVED = 1_000_000
+"""The oldest code that may work on a store that was moved: code from before moves stops at it, and refuses to start."""
 WITH_INSTALLATION = 7
 """The step from which a store has the id of its installation."""
 _SAYS_OLDEST_CODE = 6
@@ -74,9 +81,13 @@ class SchemaBusy(Exception):
 
 
 class SchemaProgress:
-    """Hears of steps and statements from the thread that takes them, and tells of them by `say`."""
+    """Hears of steps and statements from the thread that takes them, and tells of them by `say`.
 
-    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+    `move` hears which part of the statements is done, from 0 to 1: of all steps that are to be taken.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None, move: Callable[[float], None] | None = None) -> None:
+        self._move, self._expected, self._done = move, 1, 0
         self._say = say or (lambda text: logger.info("schema: %s", text))
         self._current = ""
         self._since = time.monotonic()
@@ -86,6 +97,16 @@ class SchemaProgress:
     def step(self, text: str) -> None:
         if not self.is_quiet:
             self._say(text)
+
+    def expect(self, statements: int) -> None:
+        """The number of statements to come."""
+        self._expected, self._done = max(1, statements), 0
+
+    def done(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if self._move is not None and not self.is_quiet:
+            self._move(min(1.0, self._done / self._expected))
 
     def statement(self, text: str) -> None:
         self._current, self._since = text, time.monotonic()
@@ -146,7 +167,7 @@ def check(found: Found, to: int | None = None) -> None:
             f"a way back of the store's schema was cut off: run `noonbell migrate --to {back}`",
             details={"found": found.step, "back": back},
         )
-    if found.oldest_code > LATEST:
+    if found.oldest_code > LATEST and found.oldest_code != MOVED:  # whether it has moved is looked at by itself
         raise SchemaMismatch(
             f"the store's schema is at step {found.step} and needs code that knows step {found.oldest_code};"
             f" this version of Noonbell knows {LATEST}; upgrade Noonbell",
@@ -164,7 +185,10 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: SchemaPro
     """Go from where the schema is to step `to`, forward or back; which steps were taken. Each is recorded with the step."""
     yield from ownership.prepare(q, found)
     taken: list[int] = []
-    for step in missing(found, to):
+    forward = missing(found, to)
+    back = [step for step in reversed(STEPS) if to < step.number and step.number in found.taken]
+    progress.expect(sum(len(step.up(variant)) for step in forward) + sum(len(step.down(variant)) for step in back))
+    for step in forward:
         statements = step.up(variant)
         yield from ownership.begin(made_by(statements), step.number)
         yield from _do_all(q, step, statements, progress)
@@ -172,16 +196,17 @@ def migrate(q: Dialect, variant: str, found: Found, to: int, progress: SchemaPro
         yield from _record(step)
         yield from _keep(q)
         taken.append(step.number)
-    for step in reversed(STEPS):
-        if to < step.number and step.number in found.taken:
-            yield from ownership.begin([*made_by(step.up(variant)), ownership.way_back(step.number)], step.number)
-            yield from _keep(q)
-            yield from _do_all(q, step, step.down(variant), progress)
-            failpoint.hit("K13")
-            yield from ownership.forget(step.number)
-            yield Execute("delete from schema_steps where number = :number", {"number": step.number})
-            yield from _keep(q)
-            taken.append(-step.number)
+    for step in back:
+        yield from ownership.begin([*made_by(step.up(variant)), ownership.way_back(step.number)], step.number)
+        yield from _keep(q)
+        if step.before_down is not None:
+            yield from step.before_down(q)
+        yield from _do_all(q, step, step.down(variant), progress)
+        failpoint.hit("K13")
+        yield from ownership.forget(step.number)
+        yield Execute("delete from schema_steps where number = :number", {"number": step.number})
+        yield from _keep(q)
+        taken.append(-step.number)
     return taken
 
 
@@ -210,7 +235,12 @@ def _do_all(q: Dialect, step: MigrationStep, statements: list[str], progress: Sc
     for number, sql in enumerate(statements, 1):
         failpoint.hit("K13")
         progress.statement(f"step {step.number} ({step.title}), {number} of {len(statements)}: {_shortened(sql)}")
-        yield from _do(q, sql)
+        index = index_made(sql) if q.builds_indexes_apart else None
+        if index is not None and (yield from _is_large(sql)):
+            yield from ownership.leave_out_index(index, step.number)
+        else:
+            yield from _do(q, sql)
+        progress.done()
 
 
 def _shortened(sql: str) -> str:
@@ -222,7 +252,27 @@ def _do(q: Dialect, sql: str) -> Work[None]:
     """One statement of a step. Where a step can be cut off in the middle, what is done already is passed over."""
     if q.has_index is not None and (yield from _is_done(q, sql)):
         return
-    yield Execute(sql)
+    if q.builds_indexes_apart and sql.startswith("drop index "):
+        sql = sql.replace("drop index ", "drop index if exists ", 1)  # one that was left out may not be there yet
+    yield Execute(f"{sql}{q.while_others_write}" if _INDEX_MADE.match(sql) else sql)
+
+
+_INDEX_MADE = re.compile(r"create (?P<unique>unique )?index (?P<name>\w+) on (?P<table>\w+) ")
+LARGE: Final = 10_000
+"""Rows of a table whose indexes are not built under a lock."""
+
+
+def index_made(sql: str) -> str | None:
+    """The name of an index that need not be there when the step is done."""
+    made = _INDEX_MADE.match(sql)
+    return None if made is None or made["unique"] else made["name"]
+
+
+def _is_large(sql: str) -> Work[bool]:
+    made = _INDEX_MADE.match(sql)
+    assert made is not None  # noqa: S101 - the caller has looked
+    rows = yield Fetch(f"select count(*) from (select 1 from {made['table']} limit {LARGE + 1}) few")
+    return bool(rows[0][0] > LARGE)
 
 
 def _is_done(q: Dialect, sql: str) -> Work[bool]:
@@ -246,7 +296,10 @@ _MAKES = re.compile(r"(?P<verb>create|drop) (?:unique )?(?P<kind>table|index) (?
 
 
 _OF_THE_STORE: Final = frozenset(
-    {"counters", "installation", "rollup_state", "schema_log", "schema_steps", "sla_defaults"}
+    {
+        *("counters", "installation", "rollup_state", "schema_log", "schema_steps", "sla_defaults"),
+        *("move_gate", "move_log", "move_progress"),
+    }
 )
 """Tables that a store has rows in before anything happens on it. Only its counters are moved on."""
 _GENERATED: Final = {"gates": frozenset({"open"}), "run_keys": frozenset({"open"})}

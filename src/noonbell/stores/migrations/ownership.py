@@ -88,6 +88,8 @@ _STEPS_COLUMNS = frozenset({"number", "title"})
 _LATER_COLUMNS = frozenset({"oldest_code"})
 _LOG_COLUMNS = frozenset({"name", "step", "state"})
 BEGUN, MADE = "begun", "made"
+_LEFT_OUT = "index "
+"""Begins what the log holds, as if it were a table, of an index that is not built yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,26 @@ def _write(entries: Sequence[tuple[str, int]], state: str) -> Work[None]:
 
 def finish(step: int) -> Work[None]:
     """A step is done: what it made is ours for good."""
-    yield Execute("update schema_log set state = :state where step = :step", {"state": MADE, "step": step})
+    yield Execute(
+        "update schema_log set state = :state where step = :step and not name like :left_out",
+        {"state": MADE, "step": step, "left_out": f"{_LEFT_OUT}%"},
+    )
+
+
+def leave_out_index(name: str, step: int) -> Work[None]:
+    """It is built later: see `stores.postgres_indexes`."""
+    yield from _write([(f"{_LEFT_OUT}{name}", step)], BEGUN)
+
+
+def indexes_left_out() -> Work[list[str]]:
+    rows = yield Fetch(
+        "select name from schema_log where name like :left_out order by name", {"left_out": f"{_LEFT_OUT}%"}
+    )
+    return [row[0].removeprefix(_LEFT_OUT) for row in rows]
+
+
+def index_is_built(name: str) -> Work[None]:
+    yield Execute("delete from schema_log where name = :name", {"name": f"{_LEFT_OUT}{name}"})
 
 
 def forget(step: int) -> Work[None]:

@@ -93,7 +93,7 @@ class RunFlag:
     SPAWNER = 32768
     """It has spawned children."""
     TELLS = 65536
-    """A call whose outcome is told to a URL when it ends."""
+    """A call whose outcome is posted to a URL when it ends."""
     KEYED = 131072
     """It has a row in `keyed_runs`: the limit of its key holds for it."""
     LABELED = 524288

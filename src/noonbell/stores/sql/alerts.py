@@ -1,4 +1,4 @@
-"""Alerts: rules and channels by name, what the rules remember, deliveries, and the queries that rules about lateness ask.
+"""Alerts: rules and channels by name, mutes, acknowledgements, what the rules remember, deliveries, and the queries that rules about lateness ask.
 
 One node does the watching, under a lease with a token. A pass writes its states, its deliveries and how far it has read
 the events in one transaction that names the token: a node that was held up cannot send a notice twice. A delivery is
@@ -7,7 +7,7 @@ claimed by counting its attempt; only the claim with that count settles it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Literal, TypeVar
 
@@ -15,6 +15,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.alert import (
+    Acknowledgement,
     AlertDelivery,
     AlertMessage,
     AlertState,
@@ -22,6 +23,7 @@ from noonbell.model.alert import (
     Channel,
     DeliveryStatus,
     LeaderLease,
+    Mute,
     OverdueTask,
     Rule,
 )
@@ -91,6 +93,7 @@ def _put(q: Dialect, table: Table, given: Named) -> Work[Named]:
 def remove_alert_rule(name: str) -> Work[bool]:
     """What it remembers goes with it: a rule that is not there cannot say that all is well again."""
     yield delete("alert_states", rule=name)
+    yield delete("alert_acks", rule=name)
     return bool((yield delete("alert_rules", name=name)))
 
 
@@ -98,6 +101,69 @@ def remove_alert_channel(name: str) -> Work[bool]:
     """What waits to be sent there goes with it; the log of what was sent stays."""
     yield Execute("delete from alert_deliveries where channel = :name and next_at is not null", {"name": name})
     return bool((yield delete("alert_channels", name=name)))
+
+
+# Mutes and acknowledgements
+
+
+def alert_mutes() -> Work[list[Mute]]:
+    now = yield Now()
+    rows = yield Fetch("select id, until, spec from alert_mutes where until > :now order by until, id", {"now": now})
+    return [msgspec.convert({**from_json(spec), "id": id_, "until": until}, Mute) for id_, until, spec in rows]
+
+
+def add_alert_mute(mute: Mute) -> Work[Mute]:
+    now = yield Now()
+    ids = yield NewIds(1)
+    kept = msgspec.structs.replace(mute, id=int(ids[0]), created_at=now)
+    spec = {name: value for name, value in msgspec.to_builtins(kept).items() if name not in ("id", "until")}
+    yield insert("alert_mutes", id=kept.id, until=kept.until, spec=to_json(spec))
+    return kept
+
+
+def remove_alert_mute(id_: int) -> Work[bool]:
+    return bool((yield delete("alert_mutes", id=id_)))
+
+
+def forget_mutes() -> Work[int]:
+    now = yield Now()
+    removed = yield Execute("delete from alert_mutes where until <= :now", {"now": now})
+    return int(removed)
+
+
+def acknowledgements() -> Work[list[Acknowledgement]]:
+    rows = yield Fetch("select rule, subject, at, by_whom, note from alert_acks order by rule, subject")
+    return [
+        Acknowledgement(rule=rule, subject=subject, at=Instant(at), by=by, note=note)
+        for rule, subject, at, by, note in rows
+    ]
+
+
+def acknowledge_alert(
+    q: Dialect, rule: str, subject: str, *, by: str | None = None, note: str = ""
+) -> Work[Acknowledgement | None]:
+    """The row of the alert is held meanwhile: a pass that closes it waits, and removes this with it."""
+    params = {"rule": rule, "subject": subject}
+    rows = yield Fetch(f"select state from alert_states where rule = :rule and subject = :subject{q.lock}", params)
+    if not rows or from_json(rows[0][0]).get("raised_at") is None:
+        return None
+    now = yield Now()
+    yield delete("alert_acks", rule=rule, subject=subject)
+    made = Acknowledgement(rule=rule, subject=subject, at=now, by=by, note=note)
+    yield insert("alert_acks", rule=rule, subject=subject, at=now, by_whom=by, note=note)
+    return made
+
+
+def withdraw_acknowledgement(rule: str, subject: str) -> Work[bool]:
+    return bool((yield delete("alert_acks", rule=rule, subject=subject)))
+
+
+def labels_of_tasks(q: Dialect, task_ids: Iterable[int]) -> Work[dict[int, dict[str, str]]]:
+    found: dict[int, dict[str, str]] = {}
+    rows = yield from q.fetch_by("select task_id, name, value from task_labels", "task_id", task_ids)
+    for task_id, name, value in rows:
+        found.setdefault(task_id, {})[name] = value
+    return found
 
 
 # The duty
@@ -138,6 +204,8 @@ def alert(q: Dialect, duty: LeaderLease, position: int, step: AlertStep) -> Work
     yield update("duties", {"name": duty.name}, position=position)
     for rule, subject in [*step.closed, *((state.rule, state.subject) for state in step.states)]:
         yield delete("alert_states", rule=rule, subject=subject)
+    for rule, subject in step.closed:
+        yield delete("alert_acks", rule=rule, subject=subject)
     if step.states:
         rows = [(state.rule, state.subject, to_json(state)) for state in step.states]
         yield InsertMany("alert_states", ("rule", "subject", "state"), rows)

@@ -1,9 +1,10 @@
-"""Calls: telling the outcome of one that asked for it, the queues that they wait on, and sealing their headers again.
+"""Calls: telling the outcome of one that asked for it, telling a target that a run was canceled, the queues that calls wait
+on, and sealing their headers again.
 
-The telling is a call itself: a run that is inserted in the transaction in which the call becomes final. It has no
-`success_url` and no `failure_url`, so nothing follows from it.
+The telling is a call itself: a run that is inserted in the transaction in which the call, or the run of a task with a `cancel_url`, becomes
+final. It has no `success_url` and no `failure_url`, so nothing follows from it.
 
-    K28  died before that commits   the call is not final either: it is settled again, or its lease runs out
+    K28  died before that commits   the run is not final either: it is settled or canceled again, or its lease runs out
     K7   died after it              the telling waits for a worker; only the signal is missing, and a poll finds it
 """
 
@@ -14,10 +15,10 @@ from typing import Any, Final
 
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
-from noonbell.model.call import CALL, CALL_TYPE, OUTCOME_RETRY, Call, call_of, stored
-from noonbell.model.run import SUCCEEDED, Origin, RunStatus, final_status
+from noonbell.model.call import CALL, CALL_TYPE, MOST_SECONDS, OUTCOME_RETRY, Call, call_of, name_of, stored
+from noonbell.model.run import SUCCEEDED, Origin, RunStatus, final_status, idempotency_key_of
 from noonbell.model.target_kind import HTTP_QUEUE
-from noonbell.model.task import SYSTEM_TASK_IDS
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskSpec
 from noonbell.ports import Reseal
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -65,6 +66,69 @@ def tell_outcomes(q: Dialect, cache: TaskView, now: Instant, answers: Mapping[in
                 upstream_run_ids=(row[0],),
             )
         )
+    yield from _insert(q, cache, now, new_runs)
+
+
+_CANCELED = (
+    "select id, task_id, priority, attempt, scheduled_time, end_time, error_message, error_details, trace_id,"
+    " idempotency_key from runs"
+)
+
+
+def tell_cancels(q: Dialect, cache: TaskView, now: Instant, task_of: Mapping[int, int]) -> Work[None]:
+    """Of runs that have just been canceled while they were under way, by run: to the `cancel_url` of its task, where it has one."""
+    if not task_of:
+        return
+    tasks = yield from known_tasks(q, cache, set(task_of.values()))
+    asked = [run_id for run_id, task_id in task_of.items() if task_id in tasks and tasks[task_id].task.spec.cancel_url]
+    if not asked:
+        return
+    found = yield Fetch("select id from tasks where live_name = :name", {"name": name_of(HTTP_QUEUE)})
+    calls = yield from known_tasks(q, cache, [row[0] for row in found])
+    rows = yield from q.fetch_by(_CANCELED, "id", asked)
+    new_runs = [
+        NewRun(
+            task=known.task,
+            origin=Origin.CALL,
+            scheduled_time=now,
+            run_at=now,
+            priority=row[2],
+            overrides=stored(_notice_call(tasks[row[1]].task.spec), to_json(_notice(row, tasks[row[1]].task))),
+            trace_id=row[8],
+            upstream_run_ids=(row[0],),
+        )
+        for known in calls.values()
+        for row in sorted(rows, key=lambda row: row[0])
+    ]
+    yield from _insert(q, cache, now, new_runs)
+
+
+def _notice_call(spec: TaskSpec) -> Call:
+    return Call(
+        url=spec.cancel_url or "",
+        headers={"Content-Type": "application/json"},
+        timeout_seconds=min(spec.timeout_seconds, MOST_SECONDS),
+        retry_policy=OUTCOME_RETRY,
+        labels=spec.labels,
+    )
+
+
+def _notice(row: Row, task: Task) -> dict[str, Any]:
+    run_id, task_id, _, attempt, scheduled_time, ended, message, details, _, key = row
+    return {
+        "run_id": run_id,
+        "task_id": task_id,
+        "task": task.name,
+        "attempt": attempt,
+        "idempotency_key": idempotency_key_of(run_id, scheduled_time, key),
+        "status": RunStatus.CANCELED,
+        "reason": message,
+        "details": from_json(details),
+        "canceled_at": None if ended is None else rfc3339(Instant(ended)),
+    }
+
+
+def _insert(q: Dialect, cache: TaskView, now: Instant, new_runs: list[NewRun]) -> Work[None]:
     yield from insert_runs(q, cache, now, new_runs)
     yield from tell("run.scheduled", [(new.task.id, new.id, RunStatus.SCHEDULED) for new in new_runs])
     cache.step_queues |= {new.task.spec.queue for new in new_runs}

@@ -26,7 +26,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import Lease, Origin, RunId, idempotency_key_of
+from noonbell.model.run import FlowStep, Lease, Origin, RunId, idempotency_key_of
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.model.worker import WorkerState, knows_type, label_pairs
 from noonbell.policy.quiet import quiet_at
@@ -433,10 +433,17 @@ def leases_of(
                 idempotency_key=idempotency_key,
                 plain=live.gate is None and live.flags == 0,
                 counted=live.gate is not None and live.flags == 0,
-                in_flow=live.gate is None and live.flags == RunFlag.STEP,
+                in_flow=_in_flow(live, step),
+                keyed=live.gate is None and live.flags == RunFlag.KEYED,
             )
         )
     return leases
+
+
+def _in_flow(live: Live, step: Step | None) -> FlowStep | None:
+    if step is None or live.parent_id is None or live.gate is not None or live.flags != RunFlag.STEP:
+        return None
+    return FlowStep(RunId(live.parent_id), TaskId(live.task_id), step.id)
 
 
 def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequence[str]) -> Work[list[int] | None]:

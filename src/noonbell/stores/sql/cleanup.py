@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
-from noonbell.model.run import FINAL, RunStatus
+from noonbell.model.request import KeptReason
+from noonbell.model.run import FINAL, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import keys, limits, rollups, sla_sweep
+from noonbell.stores.sql import bulk, keys, limits, rollups, sla_sweep, unique_runs
 from noonbell.stores.sql.active_runs import HOLDING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert
-from noonbell.stores.sql.tasks import BELONGINGS, purge_rows
+from noonbell.stores.sql.task_deletion import BELONGINGS, purge_rows
 
 _MANY = 100_000
 """From here on, a server's own idea of how many rows a table has will do."""
@@ -33,16 +34,43 @@ def clean(
     besides: Sequence[TaskId] = (),
 ) -> Work[int]:
     ids = yield from _old(q, before, limit, task_id, keep, queue, status, besides)
-    if ids:
-        ids, whole = yield from _families(q, ids)
-        for table in BELONGINGS:
-            yield from q.delete_by(table, "run_id", whole)
-        yield from _forget_joins(q, "run_id", ids)
-        yield from _note_cleaned(q, ids)
+    return len((yield from _remove(q, ids, before)))
+
+
+def clean_runs(q: Dialect, run_ids: Sequence[RunId]) -> Work[dict[RunId, KeptReason]]:
+    rows = yield from q.fetch_by("select id, status, parent_id, end_time from runs", "id", run_ids)
+    kept = dict.fromkeys(run_ids, KeptReason.NOT_FOUND)
+    ends: dict[int, int] = {}
+    for run_id, status, parent_id, end_time in rows:
+        if status not in FINAL or end_time is None:
+            kept[run_id] = KeptReason.NOT_FINAL
+        elif parent_id is not None:
+            kept[run_id] = KeptReason.PART
+        else:
+            kept[run_id], ends[run_id] = KeptReason.ACTIVE_PARTS, end_time
+    gone = yield from _remove(q, sorted(ends), Instant(1 + max(ends.values(), default=0)))
+    return {run_id: reason for run_id, reason in kept.items() if run_id not in gone}
+
+
+def _remove(q: Dialect, ids: Sequence[int], before: Instant) -> Work[set[int]]:
+    """Those of these final runs, all of which ended before, that are gone: the others have active runs below them.
+
+    They are locked first, so that no slot is counted by two cleanings at once.
+    """
+    locked = yield from q.fetch_by("select id from runs", "id", ids, f" order by id{q.lock}")
+    if not locked:
+        return set()
+    roots, whole = yield from _families(q, [row[0] for row in locked])
+    for table in BELONGINGS:
+        yield from q.delete_by(table, "run_id", whole)
+    yield from _forget_joins(q, "run_id", roots)
+    yield from _note_cleaned(q, roots)
+    if roots:
         yield from rollups.note_cleaned(before)
-        failpoint.hit("K14")
-        yield from q.delete_by("runs", "id", whole)
-    return len(ids)
+    yield from unique_runs.forget(q, whole)
+    failpoint.hit("K14")
+    yield from q.delete_by("runs", "id", whole)
+    return set(roots)
 
 
 def _forget_joins(q: Dialect, column: str, ids: Sequence[int]) -> Work[None]:
@@ -97,11 +125,14 @@ def _old(
     if task_id is not None:
         one, params["task"] = " and task_id = :task", task_id
         if keep is not None:  # so that the scan ends where what is kept begins
-            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept(task_id, keep))
+            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept("task_id", task_id, keep))
     if besides:
         one, params["besides"] = f"{one} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
     if queue is not None:
         one, params["queue"] = f"{one} and queue = :queue", queue
+        if keep is not None:
+            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept("queue", queue, keep))
+            keep = None
     for _ in range(_LOOKS):
         rows = yield Fetch(
             f"select id, task_id from runs where id > :after and {q.names('status', 'final')} and end_time < :before"
@@ -116,7 +147,7 @@ def _old(
             if run_id in waits:
                 continue
             if keep is not None and of_task not in thresholds:
-                thresholds[of_task] = yield from _oldest_kept(of_task, keep)
+                thresholds[of_task] = yield from _oldest_kept("task_id", of_task, keep)
             if keep is None or run_id < thresholds[of_task]:
                 found.append(run_id)
         if len(found) >= limit or len(rows) < limit:
@@ -125,13 +156,13 @@ def _old(
     return found[:limit]
 
 
-def _oldest_kept(task_id: int, keep: int) -> Work[int]:
-    """The id of the oldest run among the newest `keep` of a task; all are kept if there are not more."""
+def _oldest_kept(column: str, value: int | str, keep: int) -> Work[int]:
+    """The id of the oldest run among the newest `keep` of a task or queue; all are kept if there are not more."""
     if keep <= 0:
         return 1 << 62
     rows = yield Fetch(
-        "select id from runs where task_id = :task and parent_id is null order by id desc limit 1 offset :skip",
-        {"task": task_id, "skip": keep - 1},
+        f"select id from runs where {column} = :value and parent_id is null order by id desc limit 1 offset :skip",
+        {"value": value, "skip": keep - 1},
     )
     return int(rows[0][0]) if rows else 0
 
@@ -178,14 +209,15 @@ def clean_rest(
     dropped = yield from _dropped(q, before, limit, task_id, besides)
     if task_id is not None:
         return dropped
-    tasks = yield from _deleted_tasks(before, limit)
+    tasks = yield from _deleted_tasks(q, before, limit)
     workers = yield from _silent_workers(q, before, limit)
     past = yield from _outages_and_pauses(before)
     joins = yield from _joins_without_a_run(q, before, limit)
     now = yield Now()
     rates = yield from limits.forget_idle(q, now, limit)
     breaches = yield from sla_sweep.forget_breaches(q, now, limit)
-    return dropped + tasks + workers + past + joins + rates + breaches
+    operations = yield from bulk.forget(q, before, limit)
+    return dropped + tasks + workers + past + joins + rates + breaches + operations
 
 
 def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:
@@ -237,7 +269,7 @@ def _count(q: Dialect, task_id: int, last: int, count: int) -> Work[None]:
     )
 
 
-def _deleted_tasks(before: Instant, limit: int) -> Work[int]:
+def _deleted_tasks(q: Dialect, before: Instant, limit: int) -> Work[int]:
     """Tasks that were deleted long ago and have no run left that would name them."""
     rows = yield Fetch(
         "select id from tasks where deleted_at < :before"
@@ -245,7 +277,7 @@ def _deleted_tasks(before: Instant, limit: int) -> Work[int]:
         {"before": before, "limit": limit},
     )
     for row in rows:
-        yield from purge_rows(TaskId(row[0]))
+        yield from purge_rows(q, TaskId(row[0]))
     return len(rows)
 
 

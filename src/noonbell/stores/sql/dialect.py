@@ -170,6 +170,21 @@ class Dialect:
         return self.name != "mysql"
 
     @property
+    def builds_indexes_apart(self) -> bool:
+        """An index of a large table is built outside of the transaction of its step."""
+        return self.name == "postgres"
+
+    @property
+    def while_others_write(self) -> str:
+        """Ends a statement that makes an index: others write meanwhile, or it is refused."""
+        return " algorithm = inplace lock = none" if self.name == "mysql" else ""
+
+    @property
+    def has_partitions(self) -> bool:
+        """Runs lie in several tables, and no index is unique over all of them."""
+        return self.name == "postgres"
+
+    @property
     def plans_by_statistics(self) -> bool:
         return self.name == "postgres"
 
@@ -209,7 +224,7 @@ class Dialect:
         where = f"({number}, {name}) in :pairs"
         source = table
         if self.name == "postgres":
-            # One row after the other by the index, whatever the statistics of the table say.
+            # One row after the other by the index, under all statistics of the table.
             source = (
                 f"unnest(:numbers::bigint[], :names::text[]) as pair(number, name) cross join lateral (select {columns}"
                 f" from {table} t where t.{number} = pair.number and t.{name} = pair.name offset 0) found"

@@ -62,7 +62,7 @@ def plain_tasks(publications: Sequence[Publication], cache: KnownTasks) -> dict[
             return None
         if publication.task_id not in tasks:
             known = cache.newest(publication.task_id)
-            if known is None or not _is_plain_task(known, origin) or cache.sla_of(known.task.spec) is not None:
+            if known is None or not is_plain_task(known, origin) or cache.sla_of(known.task.spec) is not None:
                 return None
             tasks[publication.task_id] = known
     return tasks
@@ -82,7 +82,7 @@ def _is_plain_publication(publication: Publication) -> bool:
     )
 
 
-def _is_plain_task(known: Known, origin: Origin) -> bool:
+def is_plain_task(known: Known, origin: Origin) -> bool:
     spec = known.task.spec
     return (
         known.task.deleted_at is None
@@ -287,9 +287,9 @@ def all_short(settlements: Sequence[Settlement]) -> bool:
     return all([s.plain or s.counted for s in settlements]) and _all_end(settlements)  # noqa: C419 - as above
 
 
-def all_in_flows(settlements: Sequence[Settlement]) -> bool:
-    """The same as `all_plain`, but steps of flows may be among them."""
-    return all([s.plain or s.in_flow for s in settlements]) and _all_end(settlements)  # noqa: C419 - as above
+def all_in_lines(settlements: Sequence[Settlement]) -> bool:
+    """The same as `all_plain`, but steps of flows and runs with a key may be among them."""
+    return all([s.plain or s.in_flow or s.keyed for s in settlements]) and _all_end(settlements)  # noqa: C419 - as above
 
 
 def _all_end(settlements: Sequence[Settlement]) -> bool:

@@ -1,7 +1,7 @@
 """Finish: a run ends. The wide row gets its outcome, the narrow row is deleted, events are appended.
 
-Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan, runs of the tasks that come
-after) are written in the same transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
+Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan, the notice of a cancel, runs of
+the tasks that come after) are written in the same transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
 plans) are inserted, started and finished in one commit: no worker claims them, so none can be lost or done twice.
 """
 
@@ -144,6 +144,10 @@ def finish(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending])
     yield from _close_flows(q, cache, now, [e for e in endings if e.live.flags & RunFlag.FLOW])
     yield from _follow_up(q, cache, now, endings)
     yield from calls.tell_outcomes(q, cache, now, _answers(endings))
+    stopped = [
+        e.live for e in endings if e.status is RunStatus.CANCELED and e.live.place in (Place.LEASED, Place.PARKED)
+    ]
+    yield from calls.tell_cancels(q, cache, now, {live.run_id: live.task_id for live in stopped})
     whole = [ending for ending in endings if ending.live.parent_id is None]
     yield from follow(q, cache, now, [JustEnded(e.live.run_id, e.live.task_id, e.replaced) for e in whole])
 
@@ -551,6 +555,7 @@ def finish_event_only(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequen
 
 _VERSION_COLUMNS = ("task_id", "version", "valid_from", "status", "deleted", "changed_by", "spec")
 _MARK_COLUMNS = ("task_id", "version", "accounted_to", "fired")
+_PAUSE_COLUMNS = ("task_id", "version", "reason", "until_at", "due_at", "paused_by", "paused_at")
 _USE_COLUMNS = ("task_id", "version", "name", "revision", "since", "left_out")
 
 
@@ -572,6 +577,13 @@ def record_versions(tasks: Sequence[Task], now: Instant, by: str | None = None) 
     ]
     if uses:
         yield InsertMany("task_calendars", _USE_COLUMNS, uses)
+    pauses = [
+        (task.id, task.version, pause.reason, pause.until, pause.until, pause.by, pause.at)
+        for task in tasks
+        if (pause := task.pause) is not None
+    ]
+    if pauses:
+        yield InsertMany("task_pauses", _PAUSE_COLUMNS, pauses)
 
 
 def turn_status(
@@ -597,6 +609,7 @@ def turn_held(
             updated_at=now,
             next_fire_at=None,
             calendar_use=stopped(task, now),
+            pause=None,
         )
         for task in held
     ]
@@ -625,7 +638,9 @@ def soft_delete(q: Dialect, cache: TaskView, now: Instant, task: Task, *, by: st
 def end_held(q: Dialect, cache: TaskView, now: Instant, held: Sequence[Task], *, by: str | None) -> Work[list[Task]]:
     """The same for many, whose cursors the caller holds."""
     ended = [
-        msgspec.structs.replace(task, version=task.version + 1, updated_at=now, deleted_at=now, next_fire_at=None)
+        msgspec.structs.replace(
+            task, version=task.version + 1, updated_at=now, deleted_at=now, next_fire_at=None, pause=None
+        )
         for task in held
     ]
     if ended:

@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -36,8 +35,9 @@ from noonbell.policy.value_path import InputError, ValuePath
 from noonbell.stores.sql.active_runs import Live, Place, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
+from noonbell.stores.sql.flow_states import STATE, changes, insert_states, state_of
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
-from noonbell.stores.sql.rows import FlowVersion, Record, TaskView, from_json, known_tasks, to_json
+from noonbell.stores.sql.rows import FlowVersion, TaskView, from_json, known_tasks, to_json
 from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
@@ -56,21 +56,7 @@ RETRY: Final = "retry"
 VALUES: Final = "values"
 """In `overrides` of a step's run: what the texts of its HTTP target read of the flow."""
 
-_STATE = Record(StepState)
-_CHANGING = tuple(name for name in _STATE.columns if name not in ("id", "run_id", "step_id", "position", "copied_from"))
-_changing_row = attrgetter("id", *_CHANGING)
-_state_row = attrgetter(*_STATE.columns)
-_STATUSES = {str(status): status for status in StepStatus}
-
-
-def _state_of(row: Row) -> StepState:
-    """The same as `_STATE.read`, for the many that a settlement of many flows reads."""
-    values = dict(zip(_STATE.columns, row, strict=True))
-    values["status"] = _STATUSES[values["status"]]
-    return StepState(**values)
-
-
-_AT_ONCE = 100
+ITEMS_AT_ONCE = 100
 """Items of a `foreach` in one row."""
 _NAMED = 10
 """Failed steps that the message of a flow names."""
@@ -84,6 +70,18 @@ class FlowEnd(NamedTuple):
     message: str | None
     details: dict[str, Any] | None
     result: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """What was read of flows by the statement that has settled their steps and holds their runs."""
+
+    facts: Sequence[Row]
+    """As `_FACTS` has them."""
+    states: Sequence[StepState]
+    """Of the steps that have ended, and of those that need them; what is missing is read where it is asked for."""
+    items: Mapping[tuple[int, str], tuple[int, list[Any]]]
+    """By flow and step of a `foreach`: the next items, and the number of the first of them."""
 
 
 @dataclass
@@ -107,7 +105,7 @@ class _Flow:
     states: dict[str, StepState] = field(default_factory=dict)
     changed: dict[str, None] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
-    """By step: what it came to, or the InputError for whoever reads it."""
+    """By step: what it came to, or the InputError for steps that read it."""
     lists: dict[str, Any] = field(default_factory=dict)
     """The same for the items of a `foreach`."""
     items: list[tuple[Any, ...]] = field(default_factory=list)
@@ -115,10 +113,10 @@ class _Flow:
     new_runs: list[NewRun] = field(default_factory=list)
     alone: dict[str, NewRun] = field(default_factory=dict)
     """By step: the one run of a step without `foreach`, until it has its id."""
-    first: dict[str, NewRun] = field(default_factory=dict)
-    """By step: the first of the new runs of a `foreach`, where the others are written like it."""
     over: list[str] = field(default_factory=list)
     """The steps that have ended in this transaction."""
+    ahead: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
+    """By step: items that were read already, and the number of the first."""
 
     @property
     def task(self) -> Task:
@@ -247,7 +245,7 @@ def start(q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live]) ->
         waiting = (state for state in flow.states.values() if state.status is StepStatus.WAITING)
         turns.append((flow, [state.step_id for state in waiting if not state.needs_open]))
     if steps:
-        yield InsertMany("flow_steps", _STATE.columns, list(map(_state_row, steps)))
+        yield insert_states(steps)
     if rows:
         yield InsertMany("flows", ("run_id", "version", "steps_open", "steps_failed"), rows)
     yield from _go_on(q, (yield from _take_turns(q, turns)))
@@ -262,10 +260,11 @@ _FACTS = (
 
 
 def _load(
-    q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live]
+    q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live], rows: Sequence[Row] | None = None
 ) -> Work[tuple[list[_Flow], list[FlowEnd]]]:
-    """The flows of these rows, which are held, in their order; and the ends of those whose task was purged."""
-    rows = yield from q.fetch_by(_FACTS, "r.id", [parent.run_id for parent in parents])
+    """The flows of these rows, which are held, in their order; and the ends of those whose task was purged. `rows`: of `_FACTS`."""
+    if rows is None:
+        rows = yield from q.fetch_by(_FACTS, "r.id", [parent.run_id for parent in parents])
     facts = {row[0]: row[1:] for row in rows}
     versions: dict[tuple[int, int], FlowVersion | None] = {}
     found: list[_Flow] = []
@@ -321,8 +320,8 @@ def _kept(q: Dialect, started: Sequence[_Flow]) -> Work[dict[int, tuple[dict[str
 
 def states(run_id: RunId) -> Work[list[StepState]]:
     """In the order in which the task names the steps; none for a flow that has not started."""
-    rows = yield Fetch(f"select {_STATE.select()} from flow_steps where run_id = :id order by position", {"id": run_id})
-    return [_state_of(row) for row in rows]
+    rows = yield Fetch(f"select {STATE.select()} from flow_steps where run_id = :id order by position", {"id": run_id})
+    return [state_of(row) for row in rows]
 
 
 def task_as_of(q: Dialect, cache: TaskView, task_id: TaskId, version: int) -> Work[Task | None]:
@@ -343,7 +342,13 @@ def advance(
     parents = [rows[run_id] for run_id in sorted(rows) if rows[run_id].place == Place.PARENT]
     run_ids = [run_id for parent in parents for run_id in ended[parent.run_id]]
     found = yield from q.fetch_by("select id, step_id from runs", "id", run_ids)
-    return (yield from go_on(q, cache, now, parents, ended, {row[0]: row[1] for row in found}))
+    names = {row[0]: row[1] for row in found}
+    statuses: dict[int, dict[str, list[RunStatus]]] = {}
+    for parent in parents:
+        by_step = statuses[parent.run_id] = defaultdict(list)
+        for run_id, status in ended[parent.run_id].items():
+            by_step[names[run_id]].append(status)
+    return (yield from go_on(q, cache, now, parents, statuses))
 
 
 def go_on(
@@ -351,26 +356,39 @@ def go_on(
     cache: TaskView,
     now: Instant,
     parents: Sequence[Live],
-    ended: Mapping[int, Mapping[int, RunStatus]],
-    names: Mapping[int, str],
+    statuses: Mapping[int, Mapping[str, Sequence[RunStatus]]],
     take: Take | None = None,
+    ahead: ReadAhead | None = None,
+    room: int | None = None,
 ) -> Work[list[FlowEnd]]:
-    """The same for flows whose rows are held. `names`: the steps of the runs that have ended. `take` may claim new runs."""
-    under_way, gone = yield from _load(q, cache, now, parents)
-    statuses: dict[int, dict[str, list[RunStatus]]] = {}
-    for flow in under_way:
-        by_step = statuses[flow.parent.run_id] = defaultdict(list)
-        for run_id, status in ended[flow.parent.run_id].items():
-            by_step[names[run_id]].append(status)
+    """The same for flows whose rows are held. `statuses`: by flow and step, how runs have ended. `take` may claim new runs, up to
+    `room`.
+    """
+    under_way, gone = yield from _load(q, cache, now, parents, None if ahead is None else ahead.facts)
+    if ahead is not None:
+        _know(under_way, ahead)
     yield from _read_states(q, [(flow, flow.plan.with_followers(statuses[flow.parent.run_id])) for flow in under_way])
     over: dict[int, list[str]] = {}
     for flow in under_way:
-        over[flow.parent.run_id] = yield from _count_ended(q, flow, statuses[flow.parent.run_id])
+        share = None if room is None else room // len(under_way)
+        over[flow.parent.run_id] = yield from _count_ended(q, flow, statuses[flow.parent.run_id], share)
     yield from _go_on(q, [(flow, over[flow.parent.run_id]) for flow in under_way])
     return gone + (yield from _write(q, cache, now, under_way, take))
 
 
-def _count_ended(q: Dialect, flow: _Flow, statuses: Mapping[str, Sequence[RunStatus]]) -> Work[list[str]]:
+def _know(under_way: Sequence[_Flow], ahead: ReadAhead) -> None:
+    by_run = {flow.parent.run_id: flow for flow in under_way}
+    for state in ahead.states:
+        if state.run_id in by_run:
+            by_run[state.run_id].states[state.step_id] = state
+    for (run_id, step_id), items in ahead.items.items():
+        if run_id in by_run:
+            by_run[run_id].ahead[step_id] = items
+
+
+def _count_ended(
+    q: Dialect, flow: _Flow, statuses: Mapping[str, Sequence[RunStatus]], room: int | None
+) -> Work[list[str]]:
     """Runs of these steps have ended so. The steps that have ended with that; others go on with their next items."""
     over = []
     for step_id, found in statuses.items():
@@ -379,7 +397,7 @@ def _count_ended(q: Dialect, flow: _Flow, statuses: Mapping[str, Sequence[RunSta
         state = flows.runs_ended(flow.plan[step_id], flow.states[step_id], found, flow.now)
         flow.put(state)
         if state.status is StepStatus.RUNNING:
-            state = yield from _start_items(q, flow, flow.plan[step_id])
+            state = yield from _start_items(q, flow, flow.plan[step_id], room=room)
         if state.status is not StepStatus.RUNNING:
             over.append(step_id)
     return over
@@ -389,10 +407,12 @@ def _read_states(q: Dialect, wanted: Iterable[tuple[_Flow, Iterable[str]]]) -> W
     by_run: dict[int, _Flow] = {}
     missing: set[tuple[int, str]] = set()
     for flow, step_ids in wanted:
-        by_run[flow.parent.run_id] = flow
-        missing |= {(flow.parent.run_id, step_id) for step_id in step_ids if step_id not in flow.states}
-    rows = yield from q.fetch_pairs(_STATE.select(), "flow_steps", ("run_id", "step_id"), missing)
-    for state in map(_state_of, rows):
+        for step_id in step_ids:
+            if step_id not in flow.states:
+                by_run[flow.parent.run_id] = flow
+                missing.add((flow.parent.run_id, step_id))
+    rows = yield from q.fetch_pairs(STATE.select(), "flow_steps", ("run_id", "step_id"), missing)
+    for state in map(state_of, rows):
         by_run[state.run_id].states[state.step_id] = state
 
 
@@ -426,7 +446,7 @@ def _go_on(q: Dialect, ended: Sequence[_Names]) -> Work[None]:
                 for step_id in followers[flow.parent.run_id]
                 if not flow.states[step_id].needs_open and flow.states[step_id].status is StepStatus.WAITING
             ]
-            turns.append((flow, sorted(ready, key=flow.plan.position)))
+            turns.append((flow, sorted(ready, key=flow.plan.position) if len(ready) > 1 else ready))
         wave = yield from _take_turns(q, turns)
         is_first = False
 
@@ -435,7 +455,8 @@ def _take_turns(q: Dialect, turns: Sequence[_Names]) -> Work[list[_Names]]:
     """The turn of these steps has come. Those that have ended with that: skipped, failed, or nothing to do."""
     wanted: list[tuple[_Flow, list[PlannedStep], list[str]]] = []
     for flow, ready in turns:
-        planned, over = list[PlannedStep](), list[str]()
+        planned: list[PlannedStep] = []
+        over: list[str] = []
         for step_id in ready:
             state = flow.states[step_id]
             if flows.is_wanted(flow.plan[step_id].step.on, state):
@@ -445,11 +466,12 @@ def _take_turns(q: Dialect, turns: Sequence[_Names]) -> Work[list[_Names]]:
                 over.append(step_id)
         if ready:
             wanted.append((flow, planned, over))
-    yield from _read_payloads(q, [flow for flow, planned, _ in wanted if any(one.reads_payload for one in planned)])
+    with_payload = [flow for flow, planned, _ in wanted if any([one.reads_payload for one in planned])]  # noqa: C419 - as below
+    yield from _read_payloads(q, with_payload)
     reading = [
-        (flow, {path for one in planned for path in one.decides_by | one.given})
+        (flow, {path for one in planned for path in one.reads})
         for flow, planned, _ in wanted
-        if any(one.decides_by or one.given for one in planned)
+        if any([one.reads for one in planned])  # noqa: C419 - a list is built faster than asked
     ]
     yield from _read_results(q, reading)
     for flow, planned, over in wanted:
@@ -482,8 +504,8 @@ def _take_turn(q: Dialect, flow: _Flow, planned: PlannedStep) -> Work[None]:
         return
     yield from _start_items(q, flow, planned, items)
     if len(items) > planned.at_once and flow.states[step.id].status is StepStatus.RUNNING:
-        for first in range(0, len(items), _AT_ONCE):
-            row = (flow.parent.run_id, step.id, first, to_json(items[first : first + _AT_ONCE]))
+        for first in range(0, len(items), ITEMS_AT_ONCE):
+            row = (flow.parent.run_id, step.id, first, to_json(items[first : first + ITEMS_AT_ONCE]))
             flow.items.append(row)
 
 
@@ -491,10 +513,13 @@ def _started(state: StepState, now: Instant, total: int, next_item: int) -> Step
     return msgspec.structs.replace(state, status=StepStatus.RUNNING, total=total, next_item=next_item, started_at=now)
 
 
-def _start_items(q: Dialect, flow: _Flow, planned: PlannedStep, items: Sequence[Any] | None = None) -> Work[StepState]:
-    """As many further items as may be under way. `items`: all of them, where they are at hand."""
+def _start_items(
+    q: Dialect, flow: _Flow, planned: PlannedStep, items: Sequence[Any] | None = None, *, room: int | None = None
+) -> Work[StepState]:
+    """As many further items as `flows.to_start` says. `items`: all of them, where they are at hand."""
     step_id = planned.step.id
-    while count := flows.to_start(planned, flow.states[step_id]):
+    while count := flows.to_start(planned, flow.states[step_id], room):
+        room = None if room is None else max(0, room - count)
         state = flow.states[step_id]
         first = state.next_item
         given = (yield from _read_items(flow, step_id, first, count)) if items is None else items[first : first + count]
@@ -516,7 +541,10 @@ def _start_items(q: Dialect, flow: _Flow, planned: PlannedStep, items: Sequence[
 
 
 def _read_items(flow: _Flow, step_id: str, first: int, count: int) -> Work[list[Any]]:
-    start = first - first % _AT_ONCE
+    start, known = flow.ahead.pop(step_id, (0, []))
+    if start <= first and first + count <= start + len(known):
+        return known[first - start : first - start + count]
+    start = first - first % ITEMS_AT_ONCE
     rows = yield Fetch(
         "select items from flow_items where run_id = :id and step_id = :step and first >= :start and first < :end"
         " order by first",
@@ -529,11 +557,12 @@ def _read_items(flow: _Flow, step_id: str, first: int, count: int) -> Work[list[
 def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: int | None) -> NewRun:
     """One run of a step, its input rendered. InputError where that cannot be done."""
     task, step = flow.version.task_of(planned)
-    payload = flow.payload if step.payload is None else step.payload
+    payload, written = flow.payload if step.payload is None else step.payload, planned.payload_json
     values = None
     if planned.given:
-        payload = payload if step.payload is None else placeholders.render(payload, scope)
-        values = placeholders.gather(planned.http_texts, scope)
+        if step.payload is not None:
+            payload, written = planned.template.rendered(scope)
+        values = placeholders.gather(planned.http_texts, scope) if planned.http_texts else None
     new_run = NewRun(
         task=task,
         origin=Origin.FLOW,
@@ -541,15 +570,13 @@ def _new_run(flow: _Flow, planned: PlannedStep, scope: Mapping[str, Any], item: 
         run_at=flow.now,
         priority=flow.priority + step.priority,
         payload=payload,
+        payload_json=written,
         overrides={VALUES: values} if values else None,
         parent_id=flow.parent.run_id,
         parent_key=flow.key,
         step=(step.id, item),
         trace_id=flow.trace_id,
-        like=flow.first.get(step.id),
     )
-    if new_run.like is None and item is not None and step.rate_limit is None and not step.specific_worker_ids:
-        flow.first[step.id] = new_run
     flow.new_runs.append(new_run)
     return new_run
 
@@ -654,8 +681,7 @@ def _write(
         *(inserts if take is None or not new_runs else (yield from take(new_runs, inserts)))
     ]
     states = [flow.states[step_id] for flow in changed for step_id in flow.changed]
-    if states:
-        writes.append(UpdateMany("flow_steps", "id", _CHANGING, sorted(map(_changing_row, states))))
+    writes += changes(states)
     counts = [_count(flow) for flow in changed if flow.over]
     if counts:
         writes.append(UpdateMany("flows", "run_id", ("steps_open", "steps_failed"), sorted(counts)))
@@ -668,7 +694,7 @@ def _write(
 
 
 def _count(flow: _Flow) -> tuple[int, int, int]:
-    """The row of the flow is written by nobody else: its run is held."""
+    """No other transaction writes the row of the flow: this one holds its run."""
     flow.open -= len(flow.over)
     flow.failed += sum(flows.makes_fail(flow.plan[step_id].step, flow.states[step_id].status) for step_id in flow.over)
     return flow.parent.run_id, flow.open, flow.failed
@@ -708,8 +734,8 @@ def _told(state: StepState) -> dict[str, Any]:
 def _ends(q: Dialect, over: Sequence[_Flow]) -> Work[list[FlowEnd]]:
     """Every step of these flows has ended."""
     by_run: dict[int, list[StepState]] = {flow.parent.run_id: [] for flow in over}
-    rows = yield from q.fetch_by(f"select {_STATE.select()} from flow_steps", "run_id", by_run, " order by position")
-    for state in map(_state_of, rows):
+    rows = yield from q.fetch_by(f"select {STATE.select()} from flow_steps", "run_id", by_run, " order by position")
+    for state in map(state_of, rows):
         by_run[state.run_id].append(state)
     return [_end(flow, by_run[flow.parent.run_id]) for flow in over]
 

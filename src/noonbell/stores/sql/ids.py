@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 
+from noonbell.clock import read_monotonic
 from noonbell.errors import StoreUnavailable
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, update
 
@@ -43,15 +43,19 @@ class IdBlock:
 
     def take(self, count: int) -> range | None:
         """`count` ids in a row, or None: then get a new block first."""
-        if self._end - self._next < count or time.monotonic() - self._taken_at > FRESH_SECONDS:
+        if self._end - self._next < count or read_monotonic() - self._taken_at > FRESH_SECONDS:
             return None
         start = self._next
         self._next += count
         return range(start, start + count)
 
+    def give_back(self, ids: range) -> None:
+        """The next `take` gives these once more. They are the last that were taken."""
+        self._next, self._taken_at = ids.start, read_monotonic()
+
     def size_for(self, count: int) -> int:
         """How large the next block should be: twice as large as the last where that was used up while it was fresh."""
-        hungry = time.monotonic() - self._taken_at <= FRESH_SECONDS
+        hungry = read_monotonic() - self._taken_at <= FRESH_SECONDS
         grown = min(self._last_size * 2, 65_536) if hungry else _LEAST
         return max(count, grown, _LEAST)
 
@@ -59,7 +63,7 @@ class IdBlock:
         """The block that ends with `end` is ours."""
         self._next, self._end = end - size + 1, end + 1
         self._last_size = size
-        self._taken_at = time.monotonic()
+        self._taken_at = read_monotonic()
 
     def drop(self) -> None:
         """The transaction that took the block was rolled back: its ids are not used."""
@@ -77,7 +81,7 @@ class IdSource:
 
     async def take(self, count: int) -> range:
         taken = self._block.take(count)
-        asked = time.monotonic()
+        asked = read_monotonic()
         while taken is None:
             async with self._reserving:
                 taken = self._block.take(count)
@@ -93,7 +97,7 @@ class IdSource:
         try:
             self._block.fill(await self._reserve(size), size)
         except StoreUnavailable as error:
-            self._failed = (time.monotonic(), error)
+            self._failed = (read_monotonic(), error)
             raise
 
 

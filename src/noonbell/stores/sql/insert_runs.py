@@ -57,11 +57,12 @@ RUN_COLUMNS = (
     *("trace_id", "idempotency_key", "root", "upstream_run_ids", "expires_at"),
     "moved_to",
 )
-_KEY = RUN_COLUMNS.index("idempotency_key")
+_RUN_PLACES = {name: place for place, name in enumerate(RUN_COLUMNS)}
 _STEP_COLUMNS = ("step_id", "item_index")
 """What a step of a flow has besides."""
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
+_PARENT_IN_LIVE = LIVE_COLUMNS.index("parent_id")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +105,8 @@ class NewRun:
     """Of a flow: the step, and which item of a `foreach`."""
     child: tuple[int, int] | None = None
     """Of a child that a job spawns: its position, and the job's retry count."""
-    like: NewRun | None = None
-    """The first of the runs of its step that are written together: they differ in their item and in what they are given."""
+    payload_json: str | None = None
+    """The payload as it is stored, where that is known already."""
     id: RunId = RunId(0)
 
     @property
@@ -191,13 +192,14 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     expiries: list[tuple[int, int]] = []
     watches: list[SlaWatch | None] = []
     has_steps = any(new_run.step is not None for new_run in new_runs)
-    first: tuple[NewRun | None, tuple[Any, ...], tuple[Any, ...]] = (None, (), ())
+    first_of: dict[tuple[Any, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
-        if new_run.like is not None and new_run.like is first[0]:
-            key = _idempotency_key(new_run, cache.installation)
-            runs.append((id_, *first[1][1:_KEY], key, *first[1][_KEY + 1 :], *(new_run.step or (None, None))))
-            live.append((id_, *first[2][1:]))
+        alike = _alike(new_run)
+        if alike is not None and alike in first_of:
+            run_row, row = first_of[alike]
+            runs.append(_run_row_like(run_row, new_run))
+            live.append((id_, *row[1:_PARENT_IN_LIVE], new_run.parent_id, *row[_PARENT_IN_LIVE + 1 :]))
             inputs.append(_input_row(new_run))
             continue
         run_row = _run_row(new_run, now, cache.installation)
@@ -206,8 +208,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
             continue
         row = _live_row(new_run, now)
         live.append(row)
-        if new_run.step is not None:
-            first = (new_run, run_row, row)
+        if alike is not None:
+            first_of[alike] = run_row, row
         if new_run.payload is not msgspec.UNSET or new_run.overrides is not None:
             inputs.append(_input_row(new_run))
         pins.extend((id_, worker) for worker in _pinned(new_run))
@@ -220,9 +222,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         if flags & RunFlag.KEYED:
             entries.append(_entry(new_run, turn, row[5], is_due=place == Place.HELD))
         elif gate is not None and place != Place.LATER:
-            (gates.passed if flags & RunFlag.PASSED else gates.waiting)[gate] += 1
-            if turn < -new_run.task.spec.priority:
-                gates.tops[gate] = min(turn, gates.tops.get(gate, turn))
+            is_urgent = turn < -new_run.task.spec.priority
+            gates.arrive(gate, turn, is_passed=bool(flags & RunFlag.PASSED), is_urgent=is_urgent)
     yield _insert("runs", (*RUN_COLUMNS, *_STEP_COLUMNS) if has_steps else RUN_COLUMNS, runs)
     if live:
         yield _insert("live", LIVE_COLUMNS, live)
@@ -350,6 +351,27 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
     )
 
 
+def _alike(new_run: NewRun) -> tuple[Any, ...] | None:
+    """The same for runs of one step: of several items, and in several flows. They differ in what `_run_row_like` puts in, and in
+    what they are given. None where nothing is known to be like it.
+    """
+    spec = new_run.task.spec
+    if new_run.step is None or spec.rate_limit is not None or spec.specific_worker_ids:
+        return None
+    return id(new_run.task), new_run.priority, new_run.run_at
+
+
+def _run_row_like(run_row: tuple[Any, ...], new_run: NewRun) -> tuple[Any, ...]:
+    step_id, item = new_run.step or ("", None)
+    made = [*run_row, step_id, item]
+    made[0] = new_run.id
+    made[_RUN_PLACES["scheduled_time"]] = new_run.scheduled_time
+    made[_RUN_PLACES["parent_id"]] = new_run.parent_id
+    made[_RUN_PLACES["trace_id"]] = new_run.trace_id
+    made[_RUN_PLACES["idempotency_key"]] = key_of_step(new_run.parent_key, step_id, item)
+    return tuple(made)
+
+
 def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
     spec = new_run.task.spec
     flags = _flags(new_run)
@@ -383,7 +405,9 @@ def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:
 
 
 def _input_row(new_run: NewRun) -> tuple[Any, ...]:
-    payload = None if new_run.payload is msgspec.UNSET else to_json(new_run.payload)
+    payload = new_run.payload_json
+    if payload is None and new_run.payload is not msgspec.UNSET:
+        payload = to_json(new_run.payload)
     return (new_run.id, payload, json_or_null(new_run.overrides))
 
 

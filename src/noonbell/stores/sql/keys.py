@@ -1,4 +1,4 @@
-"""Limits per key: of the runs of a task that have the same key, so many may be under way at once, over all nodes.
+"""Limits per key: how many runs of a task with the same key may be under way at once, over all nodes.
 
     IDLE ──due──▶ HELD ──let in──▶ LET_IN ──final──▶ (the row is deleted)
       ▲              ▲                │
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -43,7 +43,7 @@ OVERRIDE: Final = "concurrency_key"
 _LONGEST: Final = 200
 """Characters of a key that are stored as they are."""
 _SHORT: Final = 32
-"""Lines of at most so many runs are read together; the head of a longer one is read alone."""
+"""Lines of at most this many runs are read together; the head of a longer one is read alone."""
 _AT_ONCE: Final = 1_000
 """Runs that one transaction lets in at one key. The sweep goes on with the rest."""
 _KEYS_AT_ONCE: Final = 100
@@ -89,7 +89,16 @@ class GateChanges:
             return
         (self.waiting if row.place == Place.GATED else self.passed)[row.gate] += sign
         if sign > 0:
-            self.tops[row.gate] = min(row.turn, self.tops.get(row.gate, row.turn))
+            self._note_top(row.gate, row.turn)
+
+    def arrive(self, gate: int, turn: int, *, is_passed: bool, is_urgent: bool) -> None:
+        """A new run. `is_urgent`: more than the other runs of its task."""
+        (self.passed if is_passed else self.waiting)[gate] += 1
+        if is_urgent:
+            self._note_top(gate, turn)
+
+    def _note_top(self, gate: int, turn: int) -> None:
+        self.tops[gate] = min(turn, self.tops.get(gate, turn))
 
     def write(self) -> Work[None]:
         yield from count_at_gates(used=self.used, waiting=self.waiting, passed=self.passed)
@@ -163,6 +172,20 @@ def change(
     now = {row.run_id: row for row in after}
     keyed = [row for row in before if row.flags & RunFlag.KEYED]
     moved = [row.run_id for row in keyed if row.run_id not in now or _state(row) != _state(now[row.run_id])]
+    yield from _change(q, cache, moved, now, gates)
+
+
+def end(q: Dialect, cache: TaskView, run_ids: Sequence[int]) -> Work[None]:
+    """These runs are final, and their rows in `live` are gone. Their lines move on."""
+    gates = GateChanges()
+    yield from _change(q, cache, run_ids, {}, gates)
+    yield from gates.write()
+
+
+def _change(
+    q: Dialect, cache: TaskView, moved: Sequence[int], now: Mapping[int, Live], gates: GateChanges
+) -> Work[None]:
+    """`now`: the rows of those that are not gone."""
     rows = yield from q.fetch_by("select run_id, key_id, state, turn, run_at from keyed_runs", "run_id", moved)
     if not rows:
         return
@@ -346,7 +369,7 @@ FLAWS: Final = {
         f" where l.place = {int(Place.HELD)} and r.run_id is null"
     ),
 }
-"""What must never be, by what is told of it. Each answers with a task, a key, and a run or a count."""
+"""What must never be, by the sentence that reports it. Each answers with a task, a key, and a run or a count."""
 
 
 def recount(q: Dialect) -> Work[int]:
@@ -436,15 +459,14 @@ def _write(q: Dialect, held: Sequence[_Key]) -> Work[None]:
 def _go_on(q: Dialect, cache: TaskView, held: Sequence[_Key], gates: GateChanges) -> Work[None]:
     """Let in what there is room for; where there is none, what came may overtake what has not started."""
     yield from _overtake(q, [key for key in held if key.came and key.waiting > key.room], gates)
-    queues = yield from _let_in(q, [key for key in held if key.room > 0], gates)
-    cache.step_queues |= queues
+    cache.new_steps |= yield from _let_in(q, [key for key in held if key.room > 0], gates)
     yield from _write(q, held)
 
 
-def _let_in(q: Dialect, held: Sequence[_Key], gates: GateChanges) -> Work[set[str]]:
-    """The heads of these lines, as many as there is room for. The queues where they stand."""
+def _let_in(q: Dialect, held: Sequence[_Key], gates: GateChanges) -> Work[dict[int, str]]:
+    """The heads of these lines, as many as there is room for; and of each the queue where it stands."""
     if not held:
-        return set()
+        return {}
     heads = yield from _heads(q, held)
     sql = f" and place + 0 = {int(Place.HELD)} order by run_id{q.skip_locked}"
     rows = yield from q.fetch_by(f"select {COLUMNS} from live", "run_id", heads, sql)
@@ -458,7 +480,7 @@ def _let_in(q: Dialect, held: Sequence[_Key], gates: GateChanges) -> Work[set[st
     yield from _place(moved, LET_IN)
     for row in moved:
         gates.count(row, 1)
-    return {row.queue for row in moved}
+    return {row.run_id: row.queue for row in moved}
 
 
 def _heads(q: Dialect, held: Sequence[_Key]) -> Work[dict[int, int]]:

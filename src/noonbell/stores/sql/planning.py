@@ -22,7 +22,7 @@ from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, DueRun, Facts, account
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import rollups
+from noonbell.stores.sql import rollups, unique_runs
 from noonbell.stores.sql.active_runs import note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
@@ -125,9 +125,8 @@ def account_for(
                 answers[task.id] = outcome.answers_run_id
         cursor = (result.next_fire_at, result.fired, result.skip_next, _last_slot(task, result))
         if result.completed:  # its cursor is written with its status
-            moved = dict(zip(_MOVED, cursor, strict=True))
             has_run = any(isinstance(outcome, DueRun) for outcome in result.outcomes)
-            completed.append((msgspec.structs.replace(task, **moved), not has_run))
+            completed.append((_moved(task, cursor), not has_run))
         else:
             cursors.append((task.id, *cursor))
     if careful:
@@ -141,7 +140,7 @@ def account_for(
         yield from rollups.note_dropped(now, done.misfires)
     yield from note_skip_answers(answers)
     if cursors:
-        yield UpdateMany("cursors", "task_id", _MOVED, sorted(cursors, key=itemgetter(0)))
+        yield UpdateMany("cursors", "task_id", MOVED, sorted(cursors, key=itemgetter(0)))
     yield from _tell(done, dropped)
     yield from _complete(q, cache, now, completed)
     yield from after_birth(q, cache, now, done.new_runs)
@@ -149,8 +148,17 @@ def account_for(
     return done
 
 
-_MOVED = ("next_fire_at", "fired", "skip_next", "accounted_to")
+MOVED = ("next_fire_at", "fired", "skip_next", "accounted_to")
+"""The columns of a cursor."""
 _AT_REST = Facts()
+
+
+def _moved(task: Task, cursor: tuple[int | None, int, int, int]) -> Task:
+    return msgspec.structs.replace(task, **dict(zip(MOVED, cursor, strict=True)))
+
+
+def cursor_of(task: Task) -> tuple[int | None, int, int, int]:
+    return (task.next_fire_at, task.fired, task.skip_next, task.accounted_to)
 
 
 def _last_slot(task: Task, result: Account) -> int:
@@ -215,13 +223,8 @@ def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:
     """Without those whose slot has a run already: a cursor that was restored from a backup must not stop the pass."""
     if not new_runs:
         return []
-    rows = yield Fetch(
-        f"select task_id, slot from runs where {q.ids('task_id', 'tasks')} and {q.ids('slot', 'slots')}",
-        {
-            "tasks": q.pack(sorted({new_run.task.id for new_run in new_runs})),
-            "slots": q.pack(sorted({new_run.scheduled_time for new_run in new_runs})),
-        },
-    )
+    slots = sorted({new_run.scheduled_time for new_run in new_runs})
+    rows = yield from unique_runs.taken_slots(q, sorted({new_run.task.id for new_run in new_runs}), slots)
     taken = {(row[0], row[1]) for row in rows}
     return [new_run for new_run in new_runs if (new_run.task.id, new_run.scheduled_time) not in taken]
 

@@ -26,7 +26,7 @@ from noonbell.policy import dedupe
 from noonbell.policy.account import Refuse, admit, needs_counts
 from noonbell.policy.dedupe import Standing
 from noonbell.policy.joins import root_of
-from noonbell.stores.sql import finish, keys, sla
+from noonbell.stores.sql import finish, keys, sla, unique_runs
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, gate_counts, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
@@ -104,6 +104,7 @@ def publish(q: Dialect, cache: TaskView, publications: Sequence[Publication]) ->
         new_runs.append(new_run)
         answers.append((new_run, PublishOutcome.CREATED))
     if freed:
+        yield from unique_runs.forget(q, freed, ("live_key",))
         yield Execute(f"update runs set live_key = null where {q.ids('id', 'ids')}", {"ids": q.pack(freed)})
     yield from insert_runs(q, cache, now, new_runs)
     if holding:

@@ -11,7 +11,7 @@ repeated are repeated, under the key that they had before.
 
     died before the commit   the next connection, of any node that remembers, notes it
     two nodes at once        both hold the cursors and runs that they skip; the second finds nothing left, and notes the same stretch
-    nobody remembers         all nodes are new, or the store went back by less than a pulse: then it is not noticed
+    no node remembers        all nodes are new, or the store went back by less than a pulse: then it is not noticed
 """
 
 from __future__ import annotations

@@ -25,9 +25,12 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import (
     CALENDAR_COLUMNS,
     CALENDAR_JOIN,
+    PAUSE_COLUMNS,
+    PAUSE_JOIN,
     TASK_SELECT,
     Record,
     from_json,
+    pause_from,
     task_from,
     to_json,
     use_from,
@@ -231,19 +234,26 @@ def tasks_named(q: Dialect, names: Collection[str]) -> Work[dict[str, Task]]:
     return {task.name: task for task in map(task_from, rows)}
 
 
-_VERSION = Record(TaskVersion, without=("accounted_to", "fired", "calendar_use"))
+_VERSION = Record(TaskVersion, without=("accounted_to", "fired", "calendar_use", "pause"))
 _DROPPED = Record(DroppedRange)
 _LOG_LINE = Record(LogLine)
 
 
 def task_versions(task_id: TaskId) -> Work[list[TaskVersion]]:
     rows = yield Fetch(
-        f"select {_VERSION.select('v.')}, coalesce(m.accounted_to, {NEVER}), coalesce(m.fired, 0), {CALENDAR_COLUMNS}"
+        f"select {_VERSION.select('v.')}, coalesce(m.accounted_to, {NEVER}), coalesce(m.fired, 0),"
+        f" {PAUSE_COLUMNS}, {CALENDAR_COLUMNS}"
         " from task_versions v left join version_marks m on m.task_id = v.task_id and m.version = v.version"
-        f"{CALENDAR_JOIN.format('v', 'task_id')} where v.task_id = :id order by v.version",
+        f"{PAUSE_JOIN.format('v', 'task_id')}{CALENDAR_JOIN.format('v', 'task_id')}"
+        " where v.task_id = :id order by v.version",
         {"id": task_id},
     )
-    return [_VERSION.read(row, accounted_to=row[-7], fired=row[-6], calendar_use=use_from(row[-5:])) for row in rows]
+    return [_version(row) for row in rows]
+
+
+def _version(row: Row) -> TaskVersion:
+    pause, use = pause_from(row[-9:-5]), use_from(row[-5:])
+    return _VERSION.read(row, accounted_to=row[-11], fired=row[-10], pause=pause, calendar_use=use)
 
 
 def dropped(task_id: TaskId, since: Instant, until: Instant) -> Work[list[DroppedRange]]:
@@ -365,9 +375,27 @@ def inputs(q: Dialect, run_ids: Sequence[RunId]) -> Work[dict[RunId, RunInput]]:
     }
 
 
-def log_lines(run_id: RunId, after: int = 0, limit: int = 1000) -> Work[list[LogLine]]:
+def log_lines(
+    q: Dialect,
+    run_id: RunId,
+    after: int = 0,
+    limit: int = 1000,
+    *,
+    levels: Sequence[str] = (),
+    text: str | None = None,
+    newest: bool = False,
+) -> Work[list[LogLine]]:
+    conditions = ["run_id = :id", "seq > :after"]
+    params: dict[str, Any] = {"id": run_id, "after": after, "limit": limit}
+    if levels:
+        conditions.append(q.names("level", "levels"))
+        params["levels"] = q.pack([str(level) for level in levels])
+    if text is not None:
+        conditions.append("lower(message) like :text escape '!'")
+        params["text"] = like(text)
+    way = " desc" if newest else ""
     rows = yield Fetch(
-        f"select {_LOG_LINE.select()} from run_log where run_id = :id and seq > :after order by seq limit :limit",
-        {"id": run_id, "after": after, "limit": limit},
+        f"select {_LOG_LINE.select()} from run_log{where(conditions)} order by seq{way} limit :limit", params
     )
-    return [_LOG_LINE.read(row) for row in rows]
+    found = [_LOG_LINE.read(row) for row in rows]
+    return found[::-1] if newest else found

@@ -10,7 +10,7 @@ Only one node folds at a time: it holds the row of `rollup_state`, which no tran
 one statement over both tables, so that they are complete at once and no delta is missed or counted twice.
 
 Counting again is a row of steps, each one transaction that holds the same row and writes down how far it has come. First the sums of
-the stretch are removed, then history is read page by page and added. Its stretch ends two minutes ago at the latest: whatever ended
+the stretch are removed, then history is read page by page and added. Its stretch ends two minutes ago at the latest: what ended
 before is committed.
 """
 
@@ -54,15 +54,26 @@ _ENDED = (
 )
 
 _NOTE = """insert into rollup_deltas (id, at, data)
-    select :id, max(ended), json_group_array(json_array(task_id, queue, worker_id, status, is_inner, ended, runs, took, delay, waited))
-    from (select task_id, queue, worker_id, status, parent_id is not null as is_inner, end_time as ended, count(*) as runs,
-            case when start_time is not null then max(0, end_time - start_time) end as took,
-            case when attempt = 1 then max(0, start_time - case when origin = 'schedule' then run_at
-                 else max(run_at, created_at) end) end as delay,
-            case when attempt = 1 then max(0, start_time - max(run_at, created_at)) end as waited
-        from runs where {which} group by task_id, queue, worker_id, status, is_inner, ended, took, delay, waited)
-    having count(*) > 0"""
-"""What `model.rollup.fact` says of each, in SQLite's words."""
+    select :id, last, {whole} from (
+        select max(ended) as last,
+            {listed}(json_array(task_id, queue, worker_id, status, is_inner, ended, number, took, delay, waited)) as facts
+        from (select task_id, queue, worker_id, status, case when parent_id is null then 0 else 1 end as is_inner,
+                end_time as ended, count(*) as number,
+                case when start_time is not null then {greatest}(0, end_time - start_time) end as took,
+                case when attempt = 1 then {greatest}(0, start_time - case when origin = 'schedule' then run_at
+                     else {greatest}(run_at, created_at) end) end as delay,
+                case when attempt = 1 then {greatest}(0, start_time - {greatest}(run_at, created_at)) end as waited
+            from runs where {{which}} group by task_id, queue, worker_id, status, is_inner, ended, took, delay, waited) as alike
+    ) as whole where last is not null"""
+"""What `model.rollup.fact` says of each, in SQL."""
+_NOTES: Final = {
+    "sqlite": _NOTE.format(listed="json_group_array", whole="facts", greatest="max"),
+    # The `json_arrayagg` of MariaDB writes its brackets anew each time that it is asked.
+    "mysql": _NOTE.format(listed="group_concat", whole="concat('[', facts, ']')", greatest="greatest"),
+}
+"""By dialect: the rows need not leave the database. PostgreSQL notes most of them in the statement that settles."""
+_IN_ONE_PIECE: Final = 2_000
+"""Runs. MySQL and MariaDB refuse a text that is longer than `group_concat_max_len`, which the session sets to 16 MiB."""
 
 _encode = msgspec.json.Encoder().encode
 _read_facts = msgspec.json.Decoder(list[Fact]).decode
@@ -79,9 +90,10 @@ def note(q: Dialect, run_ids: Sequence[int]) -> Work[None]:
     """These runs have just become final: their rows in history say so."""
     if not run_ids:
         return
-    if q.name == "sqlite":  # its rows need not leave the database
+    note_them = _NOTES.get(q.name)
+    if note_them is not None and len(run_ids) <= _IN_ONE_PIECE:
         ids = yield NewIds(1)
-        yield Execute(_NOTE.format(which=q.ids("id", "ids")), {"id": ids[0], "ids": q.pack(run_ids)})
+        yield Execute(note_them.format(which=q.ids("id", "ids")), {"id": ids[0], "ids": q.pack(run_ids)})
     else:
         rows = yield from q.fetch_by(_ENDED, "id", run_ids)
         yield from note_facts([_fact(row) for row in rows])
@@ -106,12 +118,15 @@ def note_dropped(now: Instant, dropped: Iterable[tuple[int, int]]) -> Work[None]
 
 def note_facts(facts: Sequence[Fact]) -> Work[None]:
     if facts:
-        alike = Counter(facts)
-        data = _encode(
-            [each if count == 1 else each._replace(number=each.number * count) for each, count in alike.items()]
-        )
         ids = yield NewIds(1)
-        yield InsertMany("rollup_deltas", ("id", "at", "data"), [(ids[0], facts[0].end_time, data.decode())])
+        yield delta(ids[0], facts)
+
+
+def delta(id_: int, facts: Sequence[Fact]) -> InsertMany:
+    """The row that adds these facts, once it is folded."""
+    alike = Counter(facts)
+    data = _encode([each if count == 1 else each._replace(number=each.number * count) for each, count in alike.items()])
+    return InsertMany("rollup_deltas", ("id", "at", "data"), [(id_, facts[0].end_time, data.decode())])
 
 
 def _fact(row: Sequence[Any]) -> Fact:
@@ -144,7 +159,7 @@ def fold(q: Dialect, limit: int) -> Work[tuple[int, set[int]]]:
 
 
 def _delete(q: Dialect, table: str, ids: Sequence[int]) -> Execute:
-    """By the primary key, whatever the server thinks of a small table: it would wait for the rows of others on the way."""
+    """By the primary key, even of a small table: a scan would wait for the rows of others on the way."""
     rows = f"delete d from {table} d{BY_KEY}" if q.name == "mysql" else f"delete from {table}"
     return Execute(f"{rows} where {q.ids('id', 'ids')}", {"ids": q.pack(ids)})
 

@@ -22,7 +22,7 @@ from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
 from noonbell.model.calendar import CalendarRules, CalendarUse
 from noonbell.model.sla import Sla
-from noonbell.model.task import Step, Task, TaskId, TaskSpec
+from noonbell.model.task import Step, Task, TaskId, TaskPause, TaskSpec
 from noonbell.policy.account import bounds_of
 from noonbell.policy.flows import FlowPlan, PlannedStep
 from noonbell.policy.sla import SlaDefaults, default_sla
@@ -170,7 +170,7 @@ def _alternatives(kind: inspect.Type) -> list[inspect.Type]:
 
 _CURSOR = ("next_fire_at", "fired", "skip_next", "accounted_to")
 SPEC = Record(TaskSpec)
-_STATE = Record(Task, without=("spec", "calendar_use", *_CURSOR))
+_STATE = Record(Task, without=("spec", "calendar_use", "pause", *_CURSOR))
 _CURSORS = Record(Task, without=set(Task.__struct_fields__) - set(_CURSOR))
 CALENDAR_COLUMNS = "u.name, u.revision, u.since, u.left_out, d.rules"
 CALENDAR_JOIN = (
@@ -178,9 +178,12 @@ CALENDAR_JOIN = (
     " left join calendar_revisions d on d.name = u.name and d.revision = u.revision"
 )
 """The use that a version of a task makes of a calendar, and what that said."""
+PAUSE_COLUMNS = "p.reason, p.until_at, p.paused_by, p.paused_at"
+PAUSE_JOIN = " left join task_pauses p on p.task_id = {0}.{1} and p.version = {0}.version"
+"""What was said of the pause that a version of a task is in."""
 TASK_SELECT = (
-    f"select {SPEC.select('t.')}, {_STATE.select('t.')}, {_CURSORS.select('c.')}, {CALENDAR_COLUMNS} from tasks t"
-    f" left join cursors c on c.task_id = t.id{CALENDAR_JOIN.format('t', 'id')}"
+    f"select {SPEC.select('t.')}, {_STATE.select('t.')}, {_CURSORS.select('c.')}, {PAUSE_COLUMNS}, {CALENDAR_COLUMNS}"
+    f" from tasks t left join cursors c on c.task_id = t.id{PAUSE_JOIN.format('t', 'id')}{CALENDAR_JOIN.format('t', 'id')}"
 )
 
 
@@ -189,7 +192,13 @@ def task_from(row: Row) -> Task:
     state = row[len(SPEC.fields) :]
     values = _STATE.values(state) | _CURSORS.values(state[len(_STATE.fields) :])
     values["uid"] = values["uid"] or f"{EARLIER_UID}{values['id']}"
-    return Task(spec=SPEC.read(row), calendar_use=use_from(row[-5:]), **values)
+    return Task(spec=SPEC.read(row), pause=pause_from(row[-9:-5]), calendar_use=use_from(row[-5:]), **values)
+
+
+def pause_from(row: Row) -> TaskPause | None:
+    """From PAUSE_COLUMNS."""
+    reason, until, by, at = row
+    return None if at is None else TaskPause(reason=reason, until=until, by=by, at=at)
 
 
 def use_from(row: Row) -> CalendarUse | None:
@@ -307,11 +316,11 @@ class TaskView:
         self._fed: list[str] = []
         self._skipped = 0
         self.step_queues: set[str] = set()
-        """Where children, resumed jobs and runs that their key has let in wait from now on."""
+        """Where children and resumed jobs wait from now on."""
         self.new_steps: dict[int, str] = {}
-        """Runs of steps that wait from now on, and where."""
+        """Runs of steps, and runs that their key has let in, that wait from now on; and where."""
         self.claimed_here: set[int] = set()
-        """What this transaction has claimed: for those steps, no other worker has to be woken."""
+        """What this transaction has claimed: for those runs, no other worker has to be woken."""
 
     def get(self, task_id: TaskId, version: int) -> Known | None:
         own = self._own.get(task_id)
@@ -356,7 +365,7 @@ class TaskView:
             self._shared.on_steps(queues)
 
     def note_followers(self, queues: Sequence[str], count: int) -> None:
-        """So many runs are made because others ended; those that are not skipped wait on these queues."""
+        """`count` runs are made because others ended; those that are not skipped wait on `queues`."""
         self._fed += queues
         self._skipped += count - len(queues)
 

@@ -47,6 +47,13 @@ _TELLING: Final = frozenset({*TROUBLES, *_LIVE} - {RunStatus.SKIPPED, RunStatus.
 _NATURAL: Final = IS_STRAY.format("r.").replace(">", "<=")
 _LABELED: Final = "select task_id from task_labels where name = :label and value = :label_value"
 _NAMED: Final = "select id from tasks where lower(name) like :text escape '!'"
+_SEARCHED: Final = (
+    *('lower(r."key") like :search', "lower(r.result) like :search", "lower(r.error_message) like :search"),
+    "(r.task_id in (select id from tasks where lower(name) like :search escape '!')) is true",
+    "(select 1 from inputs i where i.run_id = r.id and lower(i.payload) like :search escape '!') = 1",
+    "(select 1 from run_log g where g.run_id = r.id and lower(g.message) like :search escape '!' limit 1) = 1",
+)
+"""Where a text is searched for. Each subquery reads the rows of one run: with `exists`, PostgreSQL might read the whole table."""
 _FEW: Final = 500
 """Up to this number, tasks are looked into one by one; with more of them, the next run of one is never far."""
 
@@ -160,9 +167,16 @@ def _filters(query: RunQuery, params: dict[str, Any]) -> tuple[str, ...]:
     for name in ("task_id", "parent_id", "worker_id"):
         if getattr(query, name) is not None:
             params[name] = getattr(query, name)
+    if query.search is not None:
+        params["search"] = reading.like(query.search)
+        found.append(f"({' or '.join(_escaped(each) for each in _SEARCHED)})")
     if query.scope is not None:
         found += reading.held_runs(query.scope, params)
     return tuple(found)
+
+
+def _escaped(condition: str) -> str:
+    return f"{condition} escape '!'" if condition.endswith(":search") else condition
 
 
 def _ways_of(

@@ -26,7 +26,7 @@ _SELECT_BREACH = f"select {BREACH.select()} from sla_breaches"
 
 
 def watch(task: Task, sla: Sla, run_id: int, origin: Origin, run_at: Instant, now: Instant) -> SlaWatch | None:
-    """A run that somebody asked for is not due before it was asked for."""
+    """A run that was triggered is not due before it was triggered."""
     due_at = run_at if origin is Origin.SCHEDULE else Instant(max(run_at, now))
     return watch_of(sla, run_id, task.id, task.spec.timezone, due_at)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import logging
-import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
-from noonbell.clock import SECOND, Clock, Instant, rfc3339
+from noonbell.clock import Clock, Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
@@ -29,17 +28,19 @@ from noonbell.model.request import (
     Planned,
     Publication,
     PublishResult,
+    ResumedTasks,
 )
 from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
-from noonbell.stores import blocking, migrations
+from noonbell.stores import migrations
 from noonbell.stores.migrations import SchemaBusy, SchemaProgress, ownership
 from noonbell.stores.migrations.table_lock import SchemaLock
 from noonbell.stores.sql import (
     access,
     accounting,
     alerts,
+    bulk,
     calendar_changes,
     calls,
     children,
@@ -52,6 +53,7 @@ from noonbell.stores.sql import (
     importing,
     join_sweep,
     keys,
+    move_state,
     pausing,
     planning,
     publishing,
@@ -61,11 +63,14 @@ from noonbell.stores.sql import (
     run_search,
     sla_sweep,
     spawning,
+    task_deletion,
+    task_pauses,
     unclaimable,
 )
 from noonbell.stores.sql import calendars as calendar_rows
 from noonbell.stores.sql import events as event_log
 from noonbell.stores.sql import joins as following
+from noonbell.stores.sql import queue_depths as depth_rows
 from noonbell.stores.sql import rollups as rollup_rows
 from noonbell.stores.sql import settle as settling
 from noonbell.stores.sql import sla as sla_rows
@@ -73,7 +78,6 @@ from noonbell.stores.sql import subscriptions as webhooks
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql import workers as worker_rows
 from noonbell.stores.sql.dialect import TableNames
-from noonbell.stores.sql.gathering import Gathering
 from noonbell.stores.sql.pulses import Pulse
 from noonbell.stores.sql.rows import KnownTasks, TaskView
 from noonbell.stores.sql.statement import WAIT_AT_MOST, Conflict, Fetch, Now, Statement, StillLocked, Work, drive
@@ -82,9 +86,6 @@ from noonbell.stores.sql.table import TransitionRunner, always, name_entries, ob
 T = TypeVar("T")
 
 logger = logging.getLogger("noonbell.store")
-
-_CLOCK_KEPT = 0.25
-"""Seconds that a reading of the database's clock serves; what has passed since is added."""
 
 
 @name_entries
@@ -111,6 +112,8 @@ class SqlStore(TransitionRunner):
         self._pulse: Pulse | None = None
         """What this process knows to be in the store; None until it is asked to remember."""
         self._looking_back = asyncio.Lock()
+        self.is_being_moved = False
+        """Opened by the move itself, which may open a store that nodes may not."""
         self._schema_lock: SchemaLock | None = None
         """Where the lock of the dialect does not hold between the servers of a cluster."""
 
@@ -141,6 +144,7 @@ class SqlStore(TransitionRunner):
     async def _bring_up_to_date(self) -> None:
         """Look, and migrate under a lock: of two nodes that start together, the second finds it done."""
         found = await self.look_after_changes()
+        await self._check_move(found, is_start=True)
         is_done = found.has_log and not found.taken_over and not migrations.missing(found)
         if found.foreign or not is_done:
             await self._take_steps(migrations.LATEST, SchemaProgress(), forward_only=True)
@@ -148,6 +152,12 @@ class SqlStore(TransitionRunner):
             migrations.check(found)
         await self._know_installation()
         self._cache.sla_defaults = await self._read(sla_rows.sla_defaults)
+
+    async def _check_move(self, found: ownership.Found, *, is_start: bool) -> None:
+        """Raises StoreMoved where another store is the installation now, or is about to be."""
+        if migrations.WITH_MOVES in found.taken and not found.foreign and not self.is_being_moved:
+            state = await self._read(move_state.read)
+            state.check_startable() if is_start else state.check_stays()
 
     async def look_at_schema(self) -> ownership.Found:
         """Where the schema is, and what in the database is not ours. Writes nothing."""
@@ -172,6 +182,7 @@ class SqlStore(TransitionRunner):
     async def check_schema(self) -> None:
         """Raises SchemaMismatch when the store has moved to where this code may not work on it."""
         found = await self.look_at_schema()
+        await self._check_move(found, is_start=False)
         migrations.check(found)
         if migrations.missing(found):
             raise SchemaMismatch(
@@ -179,9 +190,14 @@ class SqlStore(TransitionRunner):
                 details={"found": found.step, "known": migrations.LATEST},
             )
 
-    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
-        """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress."""
-        taken = await self._take_steps(to, SchemaProgress(say), forward_only=False)
+    async def migrate(
+        self,
+        to: int = migrations.LATEST,
+        say: Callable[[str], None] | None = None,
+        move: Callable[[float], None] | None = None,
+    ) -> list[int]:
+        """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress, `move` which part is done."""
+        taken = await self._take_steps(to, SchemaProgress(say, move), forward_only=False)
         if to >= migrations.WITH_INSTALLATION:
             await self._know_installation()
         return taken
@@ -341,8 +357,8 @@ class SqlStore(TransitionRunner):
     change_task = write(task_changes.change, events=always, retry=True)
     change_tasks = write(task_changes.change_all, events=bool, retry=True)
     set_status = write(task_changes.set_status, events=bool)
-    delete_task = write(task_changes.delete, events=always)
-    delete_tasks = write(task_changes.delete_all, events=bool)
+    delete_task = write(task_deletion.delete, events=always)
+    delete_tasks = write(task_deletion.delete_all, events=bool)
     skip_next = write(task_changes.skip_next, events=always)
     task = read(rows.load_task)
     tasks_by_id = write(rows.tasks_by_id)
@@ -532,11 +548,30 @@ class SqlStore(TransitionRunner):
             return 0
         return await self._write(lambda cache: keys.sweep(self.dialect, cache, limit))
 
+    @observed(lambda resumed: resumed.tasks)
+    async def resume_due(self, limit: int, sign: Sign = unsigned) -> ResumedTasks:
+        if not await self._read(task_pauses.is_due):
+            return ResumedTasks()
+        return await self._write(lambda cache: task_pauses.resume_due(self.dialect, cache, limit, sign))
+
     @observed(lambda skips: skips.tasks)
     async def expire(self, limit: int) -> ExpiredSkips:
         if not await self._read(expiry.is_due):
             return ExpiredSkips()
         return await self._write(lambda cache: expiry.expire(self.dialect, cache, limit))
+
+    # Bulk operations
+
+    start_bulk = write(bulk.start_bulk, events=always)
+    take_bulk = write(bulk.take_bulk)
+    advance_bulk = write(bulk.advance_bulk, events=bool, retry=True)
+    fail_bulk = write(bulk.fail_bulk, events=bool)
+    cancel_bulk = write(bulk.cancel_bulk, events=bool)
+    leave_bulk = write(bulk.leave_bulk)
+    bulk_operation = read(bulk.bulk_operation)
+    bulk_operations = read(bulk.bulk_operations)
+    bulk_items = read(bulk.bulk_items)
+    bulk_under_way = read(bulk.bulk_under_way)
 
     # Callbacks
 
@@ -567,6 +602,7 @@ class SqlStore(TransitionRunner):
     set_worker = write(worker_rows.set_worker, events=always)
     workers = read(worker_rows.workers)
     remove_worker = write(worker_rows.remove_worker, events=always)
+    forget_worker = write(worker_rows.forget_worker, events=always)
     note_scheduler = write(worker_rows.note_scheduler, retry=True)
     scheduler_seen_at = read(worker_rows.scheduler_seen_at)
     attend = write(worker_rows.attend)
@@ -604,6 +640,14 @@ class SqlStore(TransitionRunner):
     alert_channels = read(alerts.alert_channels)
     put_alert_channel = write(alerts.put_alert_channel, retry=True)
     remove_alert_channel = write(alerts.remove_alert_channel)
+    alert_mutes = read(alerts.alert_mutes)
+    add_alert_mute = write(alerts.add_alert_mute)
+    remove_alert_mute = write(alerts.remove_alert_mute)
+    forget_mutes = write(alerts.forget_mutes)
+    acknowledgements = read(alerts.acknowledgements)
+    acknowledge_alert = write(alerts.acknowledge_alert, retry=True)
+    withdraw_acknowledgement = write(alerts.withdraw_acknowledgement)
+    labels_of_tasks = read(alerts.labels_of_tasks)
     take_duty = write(alerts.take_duty, retry=True)
     leave_duty = write(alerts.leave_duty)
     alert = write(alerts.alert, events=bool)
@@ -685,6 +729,9 @@ class SqlStore(TransitionRunner):
     rebuild_state = read(rollup_rows.rebuild_state)
     order_rebuild = write(rollup_rows.order_rebuild)
     rebuild_rollups = write(rollup_rows.rebuild)
+    sample_queues = write(depth_rows.sample)
+    forget_queue_depths = write(depth_rows.forget)
+    queue_depths = read(depth_rows.depths)
 
     # Service levels
 
@@ -710,9 +757,27 @@ class SqlStore(TransitionRunner):
 
     import_runs = write(importing.import_runs, retry=True)
     clean = write(cleanup.clean)
+    clean_runs = write(cleanup.clean_runs)
     clean_rest = write(cleanup.clean_rest)
+
+    async def drop_history(self, before: Instant) -> int:
+        """PostgreSQL has partitions; elsewhere `clean` does it all."""
+        del before
+        return 0
+
+    async def history_cut(self, before: Instant) -> Instant:
+        return before
+
+    async def tend_history(self, seconds: float, events_seconds: float) -> bool:
+        del seconds, events_seconds
+        return False
+
     recount = write(cleanup.recount)
     counts = read(cleanup.counts)
+
+    @abstractmethod
+    def snapshot(self) -> AbstractAsyncContextManager[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
+        """What reads one moment of the store, however long it takes while others write. One call at a time."""
 
     async def copy_from(self, other: SqlStore) -> bool:
         """Take over every row of `other`; False, and nothing is written, if there are rows here already. Not part of the port.
@@ -730,88 +795,3 @@ class SqlStore(TransitionRunner):
             return [tuple(row) for row in rows]
 
         return await self._read(work)
-
-
-class ServerStore(SqlStore):
-    """On a database server, over a pool of connections."""
-
-    def __init__(self, clock: Clock | None, connections: int, **names: Any) -> None:
-        super().__init__(clock, **names)
-        self._connections = connections
-        self._pool: Any = None
-        self._spare: Any = None
-        """For new ids: they are needed in the middle of a transaction, which holds a connection already. A second one
-        is opened to find out which session holds a lock."""
-        self._lock_waits, self._looking = blocking.LockWaits(), asyncio.Lock()
-        self._ids = ids.IdSource(functools.partial(self._reserve, ids.IDS))
-        self._creations = Gathering(self._create_each)
-        self._clock_reads = Gathering(self._read_clock_for)
-        self._clock_read = (Instant(0), -_CLOCK_KEPT)
-        """What the database's clock said last, and when that came here by the monotonic clock."""
-        self._unused: list[int] = []
-        """Ids of tasks that were reserved, and in the end not needed."""
-        self._types: dict[str, dict[str, str]] = {}
-        """Of the columns of each table."""
-
-    @abstractmethod
-    async def _reserve(self, counter: str, size: int) -> int:
-        """As `ids.reserve`, in a transaction of its own."""
-
-    async def _new_numbers(self, counter: str, count: int) -> Sequence[int]:
-        kept = self._kept_numbers(count) if counter == task_changes.COUNTER else []
-        count -= len(kept)
-        last = await self._reserve(counter, count) if count else 0
-        return [*kept, *range(last - count + 1, last + 1)]
-
-    def _kept_numbers(self, count: int) -> list[int]:
-        kept, self._unused = self._unused[:count], self._unused[count:]
-        return kept
-
-    @observed()
-    async def task_named(self, name: str) -> Task | None:
-        """It is known from then on: a script that looks up its one task and publishes takes the short way at once."""
-        task = await self._read(lambda: reading.task_named(name))
-        if task is not None:
-            self._cache.add(rows.Known(task))
-        return task
-
-    async def _create_task(self, new: NewTask) -> Task | NoonbellError:
-        return await self._creations.add(new)
-
-    async def _read_clock(self) -> Instant:
-        return await self._clock_reads.add(None)
-
-    async def _read_clock_for(self, callers: Sequence[None]) -> list[Instant]:
-        return [self._seen_now(await super()._read_clock())] * len(callers)
-
-    def _seen_now(self, now: Instant) -> Instant:
-        """An answer of the database had its clock in it."""
-        self._clock_read = (now, time.monotonic())
-        return now
-
-    def _recent_now(self) -> Instant | None:
-        """The database's clock as it must be by now; None where it was not read in the last moment."""
-        if self._clock is not None:
-            return self._clock.now()
-        read, at = self._clock_read
-        passed = time.monotonic() - at
-        return Instant(read + int(passed * SECOND)) if passed < _CLOCK_KEPT else None
-
-    async def about_now(self) -> Instant:
-        recent = self._recent_now()
-        return await self.now() if recent is None else recent
-
-    async def migrate(self, to: int = migrations.LATEST, say: Callable[[str], None] | None = None) -> list[int]:
-        taken = await super().migrate(to, say)
-        await self._learn_types()
-        return taken
-
-    async def _learn_types(self) -> None:
-        rows = await self.fetch(self.dialect.types)
-        self._types = {}
-        for table, column, type_ in rows:
-            if (name := self._names.plain(table)) is not None:
-                self._types.setdefault(name, {})[column] = type_
-
-    def waits_for(self) -> str:
-        return self._lock_waits.holder()

@@ -1,4 +1,4 @@
-"""Tasks: create, change, delete, skip, set the status of one or of many.
+"""Tasks: create, change, skip, set the status of one or of many. `task_deletion` deletes them.
 
 A transition that changes a task first accounts for the task's slots under the old version.
 """
@@ -6,7 +6,7 @@ A transition that changes a task first accounts for the task's slots under the o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from noonbell import when
-from noonbell.clock import Instant, instant_of, slot_of
+from noonbell.clock import Instant, instant_of, rfc3339, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NoonbellError, NotFound, VersionConflict
 from noonbell.model.account import Label, StatusChange
-from noonbell.model.call import CALL_TYPE
+from noonbell.model.call import CALL_TYPE, task_spec
 from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
-from noonbell.model.rollup import Scope
 from noonbell.model.run import Origin
-from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.target_kind import HTTP_QUEUE
+from noonbell.model.task import NEVER, WHEN_FIELDS, Task, TaskId, TaskPause, TaskSpec, TaskStatus
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import NO_REVISION, Beginning, Revision, begin, carry, keeps_map, stopped
@@ -32,12 +32,11 @@ from noonbell.stores.sql import calendars, edges, keys, reading, resting
 from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, claimable_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
-from noonbell.stores.sql.finish import canceled, end_held, finish, record_versions
+from noonbell.stores.sql.finish import record_versions
 from noonbell.stores.sql.insert_runs import gate_limit
 from noonbell.stores.sql.planning import account_for
 from noonbell.stores.sql.rows import SPEC, TASK_SELECT, TaskView, load_task, lock_task, task_from
 from noonbell.stores.sql.statement import (
-    Execute,
     Fetch,
     InsertMany,
     NewNumbers,
@@ -68,7 +67,7 @@ CURSOR_COLUMNS = ("task_id", "version", "next_fire_at", "fired", "skip_next", "a
 _GATE_COLUMNS = ("task_id", "queue", "lim", "rated", "used", "waiting", "passed", "top", "blocked_until")
 COUNTER = "tasks"
 """Whose numbers are the ids of tasks, but for those that are built in."""
-_AT_ONCE = 250
+AT_ONCE = 250
 """Tasks that are prepared without a pause, and inserted in one statement."""
 MOST_NAMED = 100
 """Of the problems of a list, those that an error names."""
@@ -109,7 +108,7 @@ def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[lis
 def create_all(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task]]:
     _refuse_taken((yield from _taken(q, [(each.spec, None) for each in new])))
     revisions = yield from calendars.revisions(q, [each.spec for each in new])
-    _refuse(calendars.unknown([each.spec for each in new], revisions))
+    refuse_all(calendars.unknown([each.spec for each in new], revisions))
     return (yield from _create(q, cache, new, revisions))
 
 
@@ -127,7 +126,18 @@ def _refuse_taken(taken: Mapping[int, Taken]) -> None:
         raise AlreadyExists(f"{place} {said}{more}", details=details)
 
 
+def _ensure_calls(q: Dialect, cache: TaskView, specs: Iterable[TaskSpec]) -> Work[None]:
+    """The built-in task of calls is there before a task whose cancels are told by calls."""
+    if all(spec.cancel_url is None for spec in specs):
+        return
+    spec = task_spec(HTTP_QUEUE)
+    found = yield Fetch("select id from tasks where live_name = :name", {"name": spec.name})
+    if not found:
+        yield from _create(q, cache, [NewTask(spec=spec, by="system", system=True)], {})
+
+
 def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapping[str, Revision]) -> Work[list[Task]]:
+    yield from _ensure_calls(q, cache, [each.spec for each in new])
     numbers = {}
     for counter in (COUNTER, "system_tasks"):
         count = sum(each.system == (counter == "system_tasks") for each in new)
@@ -137,11 +147,11 @@ def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapp
         new = yield from _connected(q, new, ids)
     now = yield Now()
     made: list[Task] = []
-    for start in range(0, len(new), _AT_ONCE):
-        part = new[start : start + _AT_ONCE]
+    for start in range(0, len(new), AT_ONCE):
+        part = new[start : start + AT_ONCE]
         tasks = [
             new_task(each, id_, now, calendars.revision_for(each.spec, revisions))
-            for each, id_ in zip(part, ids[start : start + _AT_ONCE], strict=True)
+            for each, id_ in zip(part, ids[start : start + AT_ONCE], strict=True)
         ]
         yield WriteAll((yield from inserts_of(insert_new(tasks, now))))
         yield from edges.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
@@ -155,7 +165,7 @@ def _connected(q: Dialect, new: Sequence[NewTask], ids: Sequence[TaskId]) -> Wor
     """With the ids of the tasks that they follow, which may be of the same list. Only among those can there be a cycle."""
     own = {each.spec.name: id_ for each, id_ in zip(new, ids, strict=True)}
     specs = yield from edges.resolve(q, [(each.spec, None) for each in new], own)
-    _refuse({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
+    refuse_all({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
     made = [_with_spec(each, spec) for each, spec in zip(new, specs, strict=True)]
     saved: dict[int, After | None] = {id_: each.spec.after for id_, each in zip(ids, made, strict=True)}
     places: dict[int, str] = {id_: f"tasks[{index}]" for index, id_ in enumerate(ids)}
@@ -235,7 +245,7 @@ def change(
     by: str | None = None,
     expect_version: int | None = None,
 ) -> Work[Task]:
-    now, task = yield from _accounted(q, cache, task_id, expect_version)
+    now, task = yield from accounted(q, cache, task_id, expect_version)
     wanted = edit(task)
     for found in (yield from _taken(q, [(wanted.spec, task)])).values():
         raise _already_exists(found, found.task_id)
@@ -252,20 +262,20 @@ def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: st
     now = yield from hold(q, cache, [edit.task_id for edit in edits])
     wanted: list[tuple[Task, TaskChange]] = []
     refused: dict[int, NoonbellError] = {}
-    for start in range(0, len(edits), _AT_ONCE):
-        part = edits[start : start + _AT_ONCE]
+    for start in range(0, len(edits), AT_ONCE):
+        part = edits[start : start + AT_ONCE]
         tasks = yield from load(q, [edit.task_id for edit in part])
         for index, edit in enumerate(part, start):
             try:
-                task = _standing(tasks.get(edit.task_id), edit.task_id, edit.expect_version)
+                task = existing(tasks.get(edit.task_id), edit.task_id, edit.expect_version)
                 wanted.append((task, edit.change(task)))
             except NoonbellError as error:
                 refused[index] = error
-    _refuse(refused)
+    refuse_all(refused)
     _refuse_taken((yield from _taken(q, [(change.spec, task) for task, change in wanted])))
     own = {change.spec.name: task.id for task, change in wanted}
     specs = yield from edges.resolve(q, [(change.spec, task.spec) for task, change in wanted], own)
-    _refuse({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
+    refuse_all({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
     wanted = [
         (task, msgspec.structs.replace(change, spec=spec))
         for (task, change), spec in zip(wanted, specs, strict=True)
@@ -273,8 +283,8 @@ def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: st
     ]
     yield from _refuse_cycles(q, wanted, {task.id: f"tasks[{index}]" for index, (task, _) in enumerate(wanted)})
     changed: list[Task] = []
-    for start in range(0, len(wanted), _AT_ONCE):
-        changed += yield from _change(q, cache, now, wanted[start : start + _AT_ONCE], by)
+    for start in range(0, len(wanted), AT_ONCE):
+        changed += yield from _change(q, cache, now, wanted[start : start + AT_ONCE], by)
     return changed
 
 
@@ -289,7 +299,7 @@ def _refuse_cycles(
         yield from edges.refuse_cycles(q, saved, names, places)
 
 
-def _refuse(refused: Mapping[int, NoonbellError]) -> None:
+def refuse_all(refused: Mapping[int, NoonbellError]) -> None:
     """Raises an error of the kind of the first, which names all of them by their places in the list."""
     if not refused:
         return
@@ -314,9 +324,11 @@ def _change(
             )
     changed: list[Task] = []
     turned: list[tuple[Task, Task]] = []
-    revisions = yield from _revisions(q, wanted)
+    yield from _ensure_calls(q, cache, [change.spec for _, change in wanted])
+    revisions = yield from revisions_under(q, wanted)
     for place, (task, change) in enumerate(wanted):
         is_same = change.spec == task.spec and change.status is task.status and not change.recount
+        is_same = is_same and _pause_after(task, change, change.status) == task.pause
         changed.append(task if is_same else changed_by(task, change, now, revisions[place]))
         if not is_same:
             turned.append((task, changed[-1]))
@@ -327,9 +339,16 @@ def _change(
 
 
 def write_versions(
-    q: Dialect, cache: TaskView, now: Instant, turned: Sequence[tuple[Task, Task]], by: str | None
+    q: Dialect,
+    cache: TaskView,
+    now: Instant,
+    turned: Sequence[tuple[Task, Task]],
+    by: str | None,
+    *,
+    valid_from: Instant | None = None,
+    why: str | None = None,
 ) -> Work[None]:
-    """From each first version to its second."""
+    """From each first version to its second, which holds from now on, or from `valid_from`. Events say `why`, if that is said."""
     if not turned:
         return
     after = [task for _, task in turned]
@@ -354,16 +373,31 @@ def write_versions(
         yield from _touch_live(q, cache, now, old, new)
         if old.spec.max_per_key != new.spec.max_per_key:
             yield from keys.change_limit(q, cache, new.id, new.spec.max_per_key)
-    yield from record_versions(after, now, by)
+    yield from record_versions(after, now if valid_from is None else valid_from, by)
     yield from edges.save(q, now, turned)
     facts: dict[str, list[tuple[Any, ...]]] = {}
     for old, new in turned:
-        facts.setdefault(event_of(old, new), []).append((new.id, None, {"by": by, "version": new.version}))
+        data = {"by": by, "version": new.version, **({} if why is None else {"why": why}), **_said(new.pause)}
+        facts.setdefault(event_of(old, new), []).append((new.id, None, data))
         cache.put(new)
     yield from tell_all(facts)
 
 
-def _revisions(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[list[Revision]]:
+def _said(pause: TaskPause | None) -> dict[str, Any]:
+    """Of a pause, for an event."""
+    if pause is None:
+        return {}
+    until = None if pause.until is None else rfc3339(pause.until)
+    return {name: value for name, value in (("reason", pause.reason), ("until", until)) if value}
+
+
+def _pause_after(task: Task, wanted: TaskChange, status: TaskStatus) -> TaskPause | None:
+    if status is not TaskStatus.DISABLED:
+        return None
+    return task.pause if wanted.pause is msgspec.UNSET else wanted.pause
+
+
+def revisions_under(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[list[Revision]]:
     """What the calendar of each says. One that a task has already stays at its revision: a change of the calendar that is under
     way brings that task along, and waits for it.
     """
@@ -379,7 +413,7 @@ def _revisions(q: Dialect, wanted: Sequence[tuple[Task, TaskChange]]) -> Work[li
     if len(wanted) == 1:
         for error in missing.values():
             raise error
-    _refuse(missing)
+    refuse_all(missing)
     return [
         calendars.revision_for(spec, revisions) if known is None else known
         for spec, known in zip(specs, found, strict=True)
@@ -394,19 +428,19 @@ def event_of(task: Task, changed: Task) -> str:
     )
 
 
-def _accounted(
+def accounted(
     q: Dialect, cache: TaskView, task_id: TaskId, expect_version: int | None = None
 ) -> Work[tuple[Instant, Task]]:
     """The task, held, with every slot up to now accounted for."""
-    task = _standing((yield from lock_task(q, task_id)), task_id, expect_version)
+    task = existing((yield from lock_task(q, task_id)), task_id, expect_version)
     now = yield Now()
     while task.next_fire_at is not None and task.next_fire_at <= now:
         yield from account_for(q, cache, now, [(cache.put(task), task)], cap=100)
-        task = _standing((yield from load_task(task_id)), task_id)
+        task = existing((yield from load_task(task_id)), task_id)
     return now, task
 
 
-def _standing(task: Task | None, task_id: TaskId, expect_version: int | None = None) -> Task:
+def existing(task: Task | None, task_id: TaskId, expect_version: int | None = None) -> Task:
     """The task, if it is there and of the version that the caller has seen."""
     if task is None or task.deleted_at is not None:
         raise NotFound(f"there is no task {task_id}")
@@ -456,131 +490,12 @@ def changed_by(task: Task, wanted: TaskChange, now: Instant, revision: Revision 
         fired=fired,
         skip_next=skip_next,
         calendar_use=use,
-    )
-
-
-def delete(
-    q: Dialect,
-    cache: TaskView,
-    task_id: TaskId,
-    *,
-    by: str | None = None,
-    cancel_running: bool = False,
-    purge: bool = False,
-    force: bool = False,
-    expect_version: int | None = None,
-) -> Work[Task]:
-    now, task = yield from _accounted(q, cache, task_id, expect_version)
-    _check_deletable(task)
-    for followed in ({} if force else (yield from edges.refuse_followed(q, [task]))).values():
-        raise followed
-    (ended,) = yield from _delete(q, cache, now, [task], by, cancel_running=cancel_running, purge=purge)
-    return ended
-
-
-def delete_all(
-    q: Dialect,
-    cache: TaskView,
-    versions: Mapping[TaskId, int | None],
-    *,
-    by: str | None = None,
-    cancel_running: bool = False,
-    purge: bool = False,
-    force: bool = False,
-) -> Work[list[Task]]:
-    ids = list(versions)
-    now = yield from hold(q, cache, ids)
-    tasks: list[Task] = []
-    refused: dict[int, NoonbellError] = {}
-    for start in range(0, len(ids), _AT_ONCE):
-        found = yield from load(q, ids[start : start + _AT_ONCE])
-        for index, task_id in enumerate(ids[start : start + _AT_ONCE], start):
-            try:
-                tasks.append(_standing(found.get(task_id), task_id, versions[task_id]))
-                _check_deletable(tasks[-1])
-            except NoonbellError as error:
-                refused[index] = error
-    _refuse(refused)
-    if not force:
-        _refuse((yield from edges.refuse_followed(q, tasks)))
-    ended: list[Task] = []
-    for start in range(0, len(tasks), _AT_ONCE):
-        part = tasks[start : start + _AT_ONCE]
-        ended += yield from _delete(q, cache, now, part, by, cancel_running=cancel_running, purge=purge)
-    return ended
-
-
-def _check_deletable(task: Task) -> None:
-    if task.id > SYSTEM_TASK_IDS:
-        more = "" if task.spec.job_type == CALL_TYPE else "; disable it instead"
-        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted{more}")
-
-
-def _delete(
-    q: Dialect,
-    cache: TaskView,
-    now: Instant,
-    tasks: Sequence[Task],
-    by: str | None,
-    *,
-    cancel_running: bool,
-    purge: bool,
-) -> Work[list[Task]]:
-    """Of tasks that are held and accounted for."""
-    rows = yield from narrow.load_of_tasks(q, [task.id for task in tasks])
-    if not (cancel_running or purge):
-        rows = [row for row in rows if not row.started and (row.parent_id is None or row.flags & RunFlag.CHILD)]
-    ordered = sorted(rows, key=lambda row: row.parent_id is None)
-    details = {"kind": "canceled", "why": "deleted", "by": by}
-    endings = yield from canceled(q, ordered, "its task was deleted", details)
-    parts = {row.run_id for row in rows if row.parent_id is not None}
-    yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
-    if parts:
-        left = yield from narrow.load_active(q, parts)
-        yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
-    # A run that ended may have been its task's last one: its task is then at another version, or deleted already.
-    current = yield from load(q, [task.id for task in tasks])
-    standing = [task for task in current.values() if task.deleted_at is None]
-    ended = {task.id: task for task in (yield from end_held(q, cache, now, standing, by=by))}
-    if purge:
-        for task in tasks:
-            yield from purge_rows(task.id)
-    return [ended.get(task.id, current[task.id]) for task in tasks]
-
-
-BELONGINGS = (
-    *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins", "expiries"),
-    "sla_watches",
-    *("flow_items", "flow_steps", "flows", "children", "gathers"),
-)
-
-
-_OF_A_TASK = (
-    *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
-    *("edges", "joins", "cursors", "run_keys", "needed_labels", "task_calendars"),
-    *("sla_breaches", "sla_ratios"),
-)
-
-
-def purge_rows(task_id: TaskId) -> Work[None]:
-    """Remove every row of a task."""
-    here = {"task": task_id}
-    for table in BELONGINGS:
-        yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
-    yield Execute("delete from join_runs where join_id in (select id from joins where task_id = :task)", here)
-    for table in _OF_A_TASK:
-        yield delete_rows(table, task_id=task_id)
-    yield delete_rows("edges", upstream_id=task_id)
-    yield delete_rows("tasks", id=task_id)
-    yield delete_rows("rollups", kind=str(Scope.TASK), name=str(task_id))
-    scope = f"task:{task_id}"
-    yield Execute(
-        "delete from rates where scope = :scope or scope like :keyed", {"scope": scope, "keyed": f"{scope}:%"}
+        pause=_pause_after(task, wanted, status),
     )
 
 
 def skip_next(q: Dialect, cache: TaskView, task_id: TaskId, count: int, *, by: str | None = None) -> Work[Task]:
-    now, task = yield from _accounted(q, cache, task_id)
+    now, task = yield from accounted(q, cache, task_id)
     return (yield from _skip(now, task, count, by))
 
 
@@ -778,7 +693,7 @@ def hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instan
         )
         if not due:
             return now
-        tasks = yield from load(q, [row[0] for row in due[:_AT_ONCE]])
+        tasks = yield from load(q, [row[0] for row in due[:AT_ONCE]])
         yield from account_for(q, cache, now, [(cache.put(task), task) for task in tasks.values()], cap=100)
 
 

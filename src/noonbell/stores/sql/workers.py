@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.errors import AlreadyExists, NotFound
+from noonbell.errors import AlreadyExists, InvalidState, NotFound
 from noonbell.model.account import Pause
 from noonbell.model.attempt import Precondition
 from noonbell.model.call import CALL_TYPE
@@ -124,6 +124,22 @@ def remove_worker(worker_id: str, incarnation: str) -> Work[None]:
     changed = yield delete("workers", id=worker_id, incarnation=incarnation)
     if changed:
         yield from tell("worker.stopped", [(None, None, {"worker_id": worker_id})])
+
+
+def forget_worker(q: Dialect, worker_id: str) -> Work[None]:
+    rows = yield Fetch(f"select {_WORKER.select()} from workers where id = :id{q.lock}", {"id": worker_id})
+    now = yield Now()
+    if not rows:
+        raise NotFound(f"there is no worker {worker_id!r}")
+    if is_alive(_WORKER.read(rows[0]), now):
+        raise InvalidState(f"worker {worker_id!r} is connected; only a lost worker is forgotten: stop it instead")
+    leases = yield from held(q, [worker_id])
+    if leases:
+        raise InvalidState(
+            f"worker {worker_id!r} still holds runs ({leases[worker_id]}); forget it once their leases have run out"
+        )
+    yield delete("workers", id=worker_id)
+    yield from tell("worker.stopped", [(None, None, {"worker_id": worker_id})])
 
 
 def workers() -> Work[list[WorkerInfo]]:

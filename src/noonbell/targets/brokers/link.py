@@ -1,5 +1,5 @@
 """Connections to brokers: a name is resolved, each address passes the guard, and the socket that was dialled so is what the
-client of the broker gets. No client resolves a name or dials by itself.
+client of the broker gets. No client resolves a name or dials by itself. `BrokerFailure` says why a message was not published.
 """
 
 from __future__ import annotations
@@ -14,12 +14,31 @@ from typing import Final
 
 from noonbell.model.broker import BrokerAddress
 from noonbell.model.failure_text import failure_text, said_in
-from noonbell.targets.brokers.failure import BrokerFailure
 from noonbell.targets.http.guard import SERVICE_PORTS, AddressGuard, BlockedAddress
 from noonbell.targets.http.pool import NameCache
 
 OTHER_PORTS: Final = SERVICE_PORTS - {5672, 6379, 6380}
 """Ports of protocols that are none of a broker's."""
+
+
+class BrokerFailure(Exception):
+    """`kind` is what `error_details.kind` shows.
+
+    connection_refused, dns, connect_timeout, connection_lost, tls   class network: retried
+    nacked, no_responders, error                                     class error: retried
+    authentication, refused, unroutable, blocked_address, too_large  never retried: it would end in the same way
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def lost(error: object = None) -> BrokerFailure:
+    """The connection ended before the broker's word was there: it may have the message."""
+    if error is not None and str(error):
+        return BrokerFailure("connection_lost", failure_text("lost_before_broker_why", error=str(error)))
+    return BrokerFailure("connection_lost", failure_text("lost_before_broker"))
 
 
 class Link:

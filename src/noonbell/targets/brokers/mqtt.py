@@ -19,8 +19,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from noonbell.engine import failpoint
 from noonbell.model.broker import MqttMessage, MqttVersion
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.failure import BrokerFailure, lost
-from noonbell.targets.brokers.link import Link
+from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Any, Final, Protocol
 
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.failure import BrokerFailure
-from noonbell.targets.brokers.link import Dialler, Link
+from noonbell.targets.brokers.link import BrokerFailure, Dialler, Link
 from noonbell.targets.brokers.message import Outgoing
 
 KEEP_SECONDS: Final = 4.0
@@ -52,6 +51,11 @@ class BrokerConnection(Protocol):
 OpenBroker = Callable[[Link, Outgoing], Awaitable[BrokerConnection]]
 """Greets the broker at the other end of a link. Raises BrokerFailure."""
 
+LoadClient = Callable[[], OpenBroker]
+"""Imports the client of a kind of broker. Called when a connection is needed, in a thread: the clients together take half as long as all
+else that a server imports, and few installations publish to any broker.
+"""
+
 
 class _Held:
     __slots__ = ("connection", "idle_since", "link")
@@ -72,8 +76,8 @@ class _Place:
 class BrokerPool:
     """Make it inside the event loop that it is used in."""
 
-    def __init__(self, open_broker: OpenBroker, dialler: Dialler, connect_timeout: float) -> None:
-        self._open_broker, self._dialler, self._connect_timeout = open_broker, dialler, connect_timeout
+    def __init__(self, client: LoadClient, dialler: Dialler, connect_timeout: float) -> None:
+        self._client, self._dialler, self._connect_timeout = client, dialler, connect_timeout
         self._places: dict[Hashable, _Place] = {}
         self._open: set[_Held] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -137,10 +141,11 @@ class BrokerPool:
     async def _dial(self, message: Outgoing) -> _Held:
         """Both the dial and the greeting, within the time that opening a connection may take."""
         link: Link | None = None
+        open_broker = await asyncio.to_thread(self._client)
         try:
             async with asyncio.timeout(self._connect_timeout):
                 link = await self._dialler.dial(message.address)
-                connection = await self._open_broker(link, message)
+                connection = await open_broker(link, message)
         except BaseException as error:
             if link is not None:
                 link.close()

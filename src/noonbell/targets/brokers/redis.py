@@ -14,8 +14,7 @@ from redis.backoff import NoBackoff
 
 from noonbell.model.broker import RedisMessage
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.failure import BrokerFailure, lost
-from noonbell.targets.brokers.link import Link
+from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 

@@ -25,10 +25,9 @@ from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
-from noonbell.targets.brokers.failure import BrokerFailure
-from noonbell.targets.brokers.link import OTHER_PORTS, Dialler
+from noonbell.targets.brokers.link import OTHER_PORTS, BrokerFailure, Dialler
 from noonbell.targets.brokers.message import Outgoing, outgoing
-from noonbell.targets.brokers.pool import BrokerPool, OpenBroker, Receipt
+from noonbell.targets.brokers.pool import BrokerPool, LoadClient, Receipt
 from noonbell.targets.http.guard import AddressGuard
 from noonbell.targets.http.pool import NameCache, Resolver, ThreadResolver
 from noonbell.targets.http.request import Unsendable, conceal, is_async
@@ -51,7 +50,7 @@ class BrokerTarget:
 
     def __init__(
         self,
-        open_broker: OpenBroker,
+        client: LoadClient,
         *,
         guard: AddressGuard | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
@@ -60,7 +59,7 @@ class BrokerTarget:
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self.open_broker = open_broker
+        self.client = client
         self._guard = guard or AddressGuard(deny_ports=OTHER_PORTS)
         self._connect_timeout, self._max_body_bytes = connect_timeout, max_body_bytes
         self._sealer = sealer or Sealer()
@@ -79,7 +78,7 @@ class BrokerTarget:
             resolver = self._own_resolver = ThreadResolver()
         self._names = NameCache(resolver)
         dialler = Dialler(self._guard, self._names, self._ssl_context)
-        self._pool = BrokerPool(self.open_broker, dialler, self._connect_timeout)
+        self._pool = BrokerPool(self.client, dialler, self._connect_timeout)
 
     async def close(self) -> None:
         """Drop every connection. Attempts that are under way fail."""

@@ -42,7 +42,7 @@ LENGTH = struct.Struct("!I")
 LOOK = 0.05
 """Seconds between two looks at the parent and at the number of processes."""
 LAST_OUTPUT = 2.0
-"""Seconds for the output of processes that are dead. It is there at once, unless somebody else has the other end of the pipe."""
+"""Seconds for the output of processes that are dead. It is there at once, unless another process has the other end of the pipe."""
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _CHUNK = 65_536
 _STREAMS = ("out", "err")

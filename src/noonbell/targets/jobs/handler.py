@@ -496,11 +496,13 @@ def find_app(location: str, field: str = "--app") -> Any:
         for name in attribute.split("."):
             found = getattr(found, name, None)
         if not _is_app(found):
-            raise InvalidArgument.field(field, f"is {location!r}, but {place} has no App called {attribute!r}")
+            names = ", ".join(_apps_of(module))
+            there = f"those that it has: {names}" if names else "it has none"
+            raise InvalidArgument.field(field, f"is {location!r}, but {place} has no App called {attribute!r}; {there}")
         return found
     if _is_app(getattr(module, "app", None)):
         return module.app
-    apps = {name: value for name, value in vars(module).items() if _is_app(value)}
+    apps = _apps_of(module)
     if len({id(app) for app in apps.values()}) != 1:
         some = f"has several: {', '.join(apps)}" if apps else "has none"
         raise InvalidArgument.field(field, f"is {location!r}, and {place} {some}; name an App as {place}:NAME")
@@ -511,6 +513,10 @@ def split(location: str) -> tuple[str, str]:
     """The module or file, and the attribute or nothing."""
     place, _, attribute = location.rpartition(":")
     return (place, attribute) if place else (attribute, "")
+
+
+def _apps_of(module: ModuleType) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if _is_app(value)}
 
 
 def _is_app(value: object) -> bool:
@@ -526,7 +532,7 @@ def _from_name(name: str, field: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidArgument.field(
-                field, f"is {name!r}, and there is no such module here; write MODULE:APP or a file's path"
+                field, f"is {name!r}, and there is no such module in {here}; write MODULE:APP or a file's path"
             ) from None
         raise
 

@@ -12,7 +12,7 @@ function press(label, act) {
   return button;
 }
 
-export function toast(text, { bad = false, id = "", undo = null, again = null } = {}) {
+export function toast(text, { bad = false, id = "", undo = null, again = null, open = null } = {}) {
   const note = document.createElement("div");
   note.className = bad ? "toast bad" : "toast";
   if (bad) note.setAttribute("role", "alert");
@@ -23,6 +23,12 @@ export function toast(text, { bad = false, id = "", undo = null, again = null } 
     note.remove();
     act?.();
   };
+  if (open) {
+    const link = document.createElement("a");
+    link.href = open;
+    link.textContent = box.dataset.open;
+    note.append(link);
+  }
   if (undo) note.append(press(box.dataset.undo, over(() => post(undo, new URLSearchParams()))));
   if (again) note.append(press(box.dataset.retry, over(again)));
   if (bad) note.append(press(box.dataset.copyWord, () => copy(said.textContent)));
@@ -32,7 +38,7 @@ export function toast(text, { bad = false, id = "", undo = null, again = null } 
   if (!bad) setTimeout(() => note.remove(), undo ? 10000 : 6000); // what went wrong stays until it was read
 }
 
-// `what` is the word on the button: where it fails, that is what did not happen.
+// Whether it was done. `what` is the word on the button: where it fails, that is what did not happen.
 export async function post(address, body, what = "") {
   const wrong = (why, id) => {
     const text = `${box.dataset.failed}: ${[what, why].filter(Boolean).join(" – ")}`;
@@ -44,17 +50,18 @@ export async function post(address, body, what = "") {
     told = await answer.json();
     if (!answer.ok) {
       wrong(told.message ?? told.error ?? answer.status, told.request_id);
-      return;
+      return false;
     }
   } catch {
     wrong(box.dataset.unreachable);
-    return;
+    return false;
   }
   if (told.go) location.href = told.go;
   else {
-    toast(told.text, { undo: told.undo });
+    toast(told.text, { undo: told.undo, open: told.open });
     await refresh();
   }
+  return true;
 }
 
 function named(submitter) {
@@ -66,16 +73,33 @@ async function send(form, submitter) {
   const data = new URLSearchParams(new FormData(form, submitter));
   const action = submitter?.hasAttribute("formaction") ? submitter.formAction : form.action;
   submitter?.setAttribute("disabled", "");
-  await post(action, data, named(submitter));
+  const done = await post(action, data, named(submitter));
   submitter?.removeAttribute("disabled");
+  const pop = done && form.closest("details.pop");
+  if (pop) {
+    form.reset();
+    pop.removeAttribute("open");
+  }
 }
 
-export function confirmed(text) {
+let answer; // of the question that is open
+
+// Buttons are named by what they do: `act` is the word on the button that was pressed, `keep` what the other one keeps.
+export function confirmed(text, { act = "", keep = "" } = {}) {
   const dialog = document.getElementById("confirm");
+  const { no, yes } = dialog.dataset;
+  dialog.querySelector("[value=no]").textContent = keep || no;
+  dialog.querySelector("[value=yes]").textContent = act || yes;
+  answer?.(false);
   dialog.querySelector("#confirm-text").textContent = text;
   dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+  dialog.onclose = () => {
+    if (!dialog.open) answer(dialog.returnValue === "yes"); // the event of the question before may come after this one is open
+  };
+  return new Promise((done) => {
+    answer = done;
+  });
 }
 
 async function copy(text) {
@@ -131,7 +155,9 @@ export function startActs() {
     const form = event.target;
     if (!form.hasAttribute("data-act")) return;
     event.preventDefault();
-    if (form.dataset.confirm && !(await confirmed(form.dataset.confirm))) return;
+    const question = event.submitter?.dataset.confirm ?? form.dataset.confirm;
+    const names = { act: event.submitter?.textContent.trim(), keep: form.dataset.keep };
+    if (question && !(await confirmed(question, names))) return;
     await send(form, event.submitter);
   });
   document.addEventListener("change", (event) => {

@@ -11,5 +11,6 @@ startActs();
 startKeys();
 startForm();
 startTimeline();
-if (document.querySelector("[data-filters], [data-steps], [data-first-start]")) import("./lists.js").then(({ startLists }) => startLists());
+if (document.querySelector("[data-filters], [data-first-start]")) import("./lists.js").then(({ startLists }) => startLists());
+if (isSecureContext) import("./notify.js").then(({ startNotify }) => startNotify());
 startLive();

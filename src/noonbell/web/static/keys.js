@@ -26,7 +26,8 @@ function move(step) {
   const next = all[Math.min(all.length - 1, Math.max(0, at + step))];
   current()?.classList.remove("here");
   next.classList.add("here");
-  next.querySelector("td a")?.focus({ preventScroll: true });
+  const links = [...next.querySelectorAll("td a")]; // Enter opens what the row is about: on a list of runs, the run
+  (links.find((link) => link.getAttribute("href") === next.dataset.href) ?? links[0])?.focus({ preventScroll: true });
   next.scrollIntoView({ block: "nearest" });
 }
 
@@ -35,7 +36,7 @@ async function run(row) {
   const button = row?.querySelector('[data-key="r"]');
   if (!button) return;
   const name = row.querySelector(".name a").textContent.trim();
-  if (await confirmed(document.getElementById("confirm").dataset.run.replace("{name}", name))) button.click();
+  if (await confirmed(document.getElementById("confirm").dataset.run.replace("{name}", name), { act: button.textContent.trim() })) button.click();
 }
 
 function press(key) {

@@ -2,7 +2,6 @@
 // that waits for the first task. Loaded only where one of these is.
 import { toast } from "./acts.js";
 import { Choices } from "./choices.js";
-import { startSteps } from "./steps.js";
 
 function kept(key) {
   try {
@@ -147,7 +146,6 @@ function lightUp() {
 export function startLists() {
   for (const form of document.querySelectorAll("[data-filters]")) startBar(form);
   for (const menu of document.querySelectorAll("[data-views]")) startViews(menu);
-  for (const form of document.querySelectorAll("[data-steps]")) startSteps(form, toast);
   startMenus();
   if (document.querySelector("[data-first-start]")) waitForFirst();
   else lightUp();

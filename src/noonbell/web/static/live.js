@@ -198,7 +198,7 @@ function open() {
   const types = ["scheduled", "started", "succeeded", "failed", "retrying", "accepted", "canceled", "skipped", "released", "promoted", "lost", "ignored", "published", "result", "step"].map((name) => `run.${name}`);
   types.push(...["created", "changed", "deleted", "enabled", "disabled", "misfired", "skip_next", "no_worker", "has_worker"].map((name) => `task.${name}`));
   types.push(...["started", "stopped", "changed", "lost", "returned"].map((name) => `worker.${name}`));
-  types.push("queue.paused", "queue.resumed", "queue.limited", "alert.raised", "alert.recovered", "installation.paused", "installation.resumed", "reset");
+  types.push("queue.paused", "queue.resumed", "queue.limited", "alert.raised", "alert.recovered", "installation.paused", "installation.resumed", "bulk.started", "bulk.advanced", "bulk.ended", "reset");
   for (const type of types) stream.addEventListener(type, soon);
 }
 

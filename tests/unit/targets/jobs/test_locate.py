@@ -75,8 +75,9 @@ def test_by_the_name_of_its_module(write, monkeypatch, tmp_path):
     [
         ("a = A()\nb = A()\n", "", "has several: a, b"),
         ("", "", "has none"),
-        ("app = A()\n", ":other", "no App called 'other'"),
-        ("app = 7\n", ":app", "no App called 'app'"),
+        ("app = A()\n", ":other", "no App called 'other'; those that it has: app"),
+        ("one = A()\ntwo = A()\n", ":three", "no App called 'three'; those that it has: one, two"),
+        ("app = 7\n", ":app", "no App called 'app'; it has none"),
     ],
 )
 def test_what_cannot_be_found_is_said(write, text, name, said):
@@ -84,6 +85,14 @@ def test_what_cannot_be_found_is_said(write, text, name, said):
     with pytest.raises(InvalidArgument, match=said) as refused:
         find_app(f"{file}{name}")
     assert list(refused.value.details) == ["--app"]
+
+
+def test_a_module_that_is_not_there_is_said_with_the_folder_that_was_looked_in(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument) as refused:
+        find_app("located_nowhere:app", "APP")
+    said = str(refused.value.details["APP"])
+    assert f"is 'located_nowhere', and there is no such module in {tmp_path};" in said
 
 
 def test_a_file_that_breaks_is_not_remembered(write):

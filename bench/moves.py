@@ -1,0 +1,235 @@
+"""`noonbell move` with a long history while slots fire: from SQLite to PostgreSQL, and from PostgreSQL to MariaDB.
+
+The history is poured into the first store: runs that were published and have ended, with inputs, bodies, attempts and events for a share of
+them. The first move is killed in the middle of the copy, and goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import databases, ours
+from bench.filling import writer
+from bench.http import Arrival, Sink, serving, sinking
+from bench.lag import slot_of, verdict
+from bench.rounds import Failed, progress
+from bench.tables import markdown
+from noonbell import when
+from noonbell.clock import SECOND, SystemClock
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import MisfirePolicy, TaskSpec
+from noonbell.stores.sql.ids import floor_at
+
+FIRING = 20
+"""Tasks that have a slot each second."""
+GOAL = 5.0
+"""Seconds that the pause may take."""
+LEGS = (("sqlite", "postgres"), ("postgres", "mariadb"))
+COMMAND = str(Path(sys.executable).with_name("noonbell"))
+_BATCH = 50_000
+_COLUMNS = {
+    "runs": (
+        *("id", "task_id", "task_version", "origin", "status", "scheduled_time", "run_at", "created_at", "updated_at", "queue"),
+        *("priority", "attempt", "retry_count", "lost_count", "start_time", "end_time", "response_code", "trace_id"),
+    ),
+    "inputs": ("run_id", "payload", "overrides"),
+    "bodies": ("run_id", "attempt", "request_headers", "request_body", "response_headers", "response_body", "truncated"),
+    "attempts": ("run_id", "attempt", "status", "start_time", "end_time", "response_code"),
+    "events": ("id", "seq", "at", "type", "data"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    tasks: int
+    runs: int
+
+
+FULL = Size(tasks=5_000, runs=1_000_000)
+QUICK = Size(tasks=200, runs=20_000)
+
+
+@dataclass(frozen=True)
+class Leg:
+    title: str
+    rows: int
+    again: int
+    seconds: float
+    drained: float
+    pause: float
+    rest: int
+    audit: str
+
+
+def table(size: Size) -> str:
+    rows, said = [], []
+    for number, (source, to) in enumerate(LEGS):
+        leg, (lost, doubled, slots) = measure(source, to, size, is_killed=number == 0)
+        figures = [
+            f"{leg.rows:,}",
+            f"{leg.again:,}",
+            f"{leg.seconds:.0f} s",
+            f"{leg.drained:.1f} s",
+            f"{leg.pause:.2f} s",
+        ]
+        rows.append([leg.title, *figures, f"{leg.rest:,}", verdict(leg.pause <= GOAL), leg.audit])
+        said.append(f"{leg.title}: {slots:,} slots were due at the target meanwhile: {lost} lost, {doubled} doubled.")
+    head = ["from, to", "rows", "copied again", "copy", "drain", "pause", "rows in it", f"≤ {GOAL:g} s", "audit"]
+    return "\n\n".join([markdown(head, rows, right=(1, 2, 3, 4, 5, 6)), *said])
+
+
+def measure(source: str, to: str, size: Size, *, is_killed: bool) -> tuple[Leg, tuple[int, int, int]]:
+    """The move, and its slots: (lost, doubled, due)."""
+    with ExitStack() as stack:
+        places = {store: stack.enter_context(databases.fresh(store)) for store in (source, to)}
+        sink = stack.enter_context(sinking())
+        progress(f"move: filling a store with {size.tasks:,} tasks and {size.runs:,} runs")
+        asyncio.run(_fill(source, places[source], sink, size))
+        leg = _leg(places, sink, source, to, is_killed=is_killed)
+        with serving(to, places[to]):
+            sink.wait_for(sink.span()[0] + 5 * FIRING, 60)
+        return leg, _account(sink.arrivals())
+
+
+async def _fill(kind: str, url: str, sink: Sink, size: Size) -> None:
+    store = ours.build(kind, url)
+    await store.open()
+    every_second, daily = ({"type": "cron", "expr": text} for text in ("*/1 * * * * *", "30 2 * * *"))
+    for number in range(size.tasks):
+        fires = number < FIRING
+        spec = TaskSpec(
+            name=f"task {number}",
+            exec_type=ExecType.SYNC,
+            target_url=f"{sink.url}/slot",
+            labels={"team": f"team {number % 9}"},
+            schedule=when.normalise(every_second if fires else daily),
+            misfire_policy=MisfirePolicy.CATCH_UP_LIMITED,
+            catchup_limit=1_000,
+        )
+        await store.create_task(spec)
+    await store.close()
+    async with writer(kind, url) as write:
+        for poured in _history(size):
+            for name, rows in poured.items():
+                await write(name, _COLUMNS[name], rows)
+    await ours.execute(kind, url, [f"update counters set value = {size.runs} where name = 'events'"])
+
+
+def _history(size: Size) -> Iterator[dict[str, list[tuple[Any, ...]]]]:
+    now, step = SystemClock().now(), 2 * SECOND
+    for start in range(0, size.runs, _BATCH):
+        poured: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
+        for number in range(start, min(start + _BATCH, size.runs)):
+            at = int(now) - (size.runs - number) * step
+            run_id, task = floor_at(at) + number % 4_096, FIRING + 1 + number % (size.tasks - FIRING)
+            poured["runs"].append(
+                (
+                    run_id,
+                    task,
+                    1,
+                    "publish",
+                    "SUCCESS",
+                    at,
+                    at,
+                    at,
+                    at + SECOND,
+                    "http",
+                    0,
+                    1,
+                    0,
+                    0,
+                    at,
+                    at + SECOND,
+                    200,
+                )
+                + (f"{run_id:032x}",)
+            )
+            poured["events"].append((run_id, number + 1, at, "run.succeeded", f'[[{task}, {run_id}, "SUCCESS"]]'))
+            if number % 10 == 0:
+                poured["inputs"].append((run_id, '{"customer": 4711, "since": "2026-11-01"}', None))
+            if number % 5 == 0:
+                poured["bodies"].append((run_id, 1, "{}", '{"day": "2026-11-01"}', "{}", "n" * 300, 0))
+            if number % 33 == 0:
+                poured["attempts"].append((run_id, 1, "FAILED", at, at + SECOND, 503))
+        yield poured
+
+
+def _leg(places: dict[str, str], sink: Sink, source: str, to: str, *, is_killed: bool) -> Leg:
+    title = f"{databases.TITLES[source]} → {databases.TITLES[to]}"
+    command = [COMMAND, "move", "--from", _url(source, places[source]), "--to", _url(to, places[to])]
+    with serving(source, places[source]):
+        sink.wait_for(sink.span()[0] + 3 * FIRING, 60)
+        progress(f"move: {title}")
+        began = time.monotonic()
+        if is_killed:
+            killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            assert killed.stderr is not None
+            for line in killed.stderr:
+                if line.startswith("runs:"):
+                    break
+            killed.kill()
+            killed.wait()
+            killed.stderr.close()
+        moved = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert moved.stdout is not None
+        told: list[str] = []
+        seconds = 0.0
+        for line in moved.stdout:
+            told.append(line)
+            seconds = seconds or time.monotonic() - began
+        if moved.wait() != 0:
+            raise Failed(f"{title}: {''.join(told)}")
+        moved.stdout.close()
+    leg = _read(title, "".join(told), seconds)
+    progress(f"move: {leg}")
+    return leg
+
+
+def _read(title: str, text: str, seconds: float) -> Leg:
+    copied = re.search(r"copied (\d+) rows .*, (\d+) of them", text)
+    cut = re.search(r"drained for ([\d.]+) s.*; pause ([\d.]+) s, in which (\d+) rows", text)
+    if copied is None or cut is None:
+        raise Failed(f"{title}: {text}")
+    audit = text.strip().splitlines()[-1].removeprefix("audit: ")
+    drained, pause, rest = float(cut[1]), float(cut[2]), int(cut[3])
+    return Leg(title, int(copied[1]), int(copied[2]), seconds - drained - pause, drained, pause, rest, audit)
+
+
+def _url(store: str, place: str) -> str:
+    return f"sqlite:///{place}" if store == "sqlite" else place
+
+
+def _account(arrivals: Sequence[Arrival]) -> tuple[int, int, int]:
+    """(lost, doubled, due) of the slots from the first to the last that arrived, task by task."""
+    slots: dict[int, Counter[int]] = {}
+    for arrival in arrivals:
+        slots.setdefault(arrival.task, Counter())[slot_of(arrival)] += 1
+    lost = sum(max(each) - min(each) + 1 - len(each) for each in slots.values())
+    doubled = sum(each.total() - len(each) for each in slots.values())
+    return lost, doubled, sum(max(each) - min(each) + 1 for each in slots.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.moves", description="One move.")
+    parser.add_argument("source", choices=["sqlite", "postgres"])
+    parser.add_argument("to", choices=databases.STORES)
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    leg, (lost, doubled, slots) = measure(args.source, args.to, QUICK if args.quick else FULL, is_killed=False)
+    print(leg)
+    print(f"{slots:,} slots: {lost} lost, {doubled} doubled")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Endpoints of bulk operations, which the nodes carry out batch by batch."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from noonbell.api import params
+from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.responses import json_response
+from noonbell.fields import plain
+from noonbell.model.access import Role
+from noonbell.model.bulk import BulkOperation
+from noonbell.service import Services
+from noonbell.service.bulk_operations import BulkList, BulkOperations, BulkStart, SkippedItems, SkippedList
+from noonbell.service.filters import operation_id
+
+
+class BulkCalls:
+    def __init__(self, services: Services) -> None:
+        self._bulk = services.bulk
+
+    @call(
+        "GET", "/bulk", "list_bulk", "Bulk operations, newest first", Role.VIEWER, query=BulkList, answer=BulkOperations
+    )
+    async def page(self, request: Request) -> Response:
+        found = await self._bulk.page(params.read_query(request, BulkList))
+        return json_response({"items": [plain(each) for each in found]})
+
+    @call(
+        "POST", "/bulk", "start_bulk", "Change all runs or tasks that a filter finds, on the server", Role.OPERATOR,
+        body=BulkStart, body_required=True, most_bytes=MOST_BYTES, answer=BulkOperation,
+    )  # fmt: skip
+    async def start(self, request: Request) -> Response:
+        """Answers at once; the nodes carry it out in batches, however many there are. The filter is frozen: what is made later, or ends
+        later, is not touched. `GET /bulk/{bulk_id}` shows how far it is.
+        """
+        started = await self._bulk.start(await read_object(request, required=True), by=params.actor(request))
+        which = {"ids": started.listed} if started.listed is not None else {"filter": started.filter}
+        params.add_to_audit(request, bulk=started.id, kind=started.kind, **which, change=started.change)
+        return json_response(plain(started))
+
+    @call("GET", "/bulk/{bulk_id}", "get_bulk", "Read a bulk operation", Role.VIEWER, answer=BulkOperation)
+    async def get(self, request: Request) -> Response:
+        return json_response(plain(await self._bulk.get(_id(request))))
+
+    @call(
+        "GET", "/bulk/{bulk_id}/skipped", "list_skipped", "What a bulk operation has skipped, and why", Role.VIEWER,
+        query=SkippedList, answer=SkippedItems,
+    )  # fmt: skip
+    async def skipped(self, request: Request) -> Response:
+        found = await self._bulk.skipped(_id(request), params.read_query(request, SkippedList))
+        return json_response({"items": [plain(each) for each in found]})
+
+    @call("POST", "/bulk/{bulk_id}/cancel", "cancel_bulk", "Stop a bulk operation", Role.OPERATOR, answer=BulkOperation)
+    async def cancel(self, request: Request) -> Response:
+        """What it has done stays. One that has ended stays as it is."""
+        return json_response(plain(await self._bulk.cancel(_id(request), by=params.actor(request))))
+
+    @call(
+        "POST", "/bulk/{bulk_id}/undo", "undo_bulk", "Take a bulk operation back", Role.OPERATOR,
+        answer=BulkOperation, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def undo(self, request: Request) -> Response:
+        """Of `enable_tasks` and `disable_tasks`: another operation, for the tasks that this one has changed."""
+        return json_response(plain(await self._bulk.undo(_id(request), by=params.actor(request))))
+
+
+def _id(request: Request) -> int:
+    return operation_id(request.path_params["bulk_id"])
+
+
+def endpoints(services: Services) -> list[Endpoint]:
+    return endpoints_of(BulkCalls(services), "bulk")

@@ -1,0 +1,121 @@
+"""`noonbell alert …`: open alerts, mutes and tests of channels on a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from noonbell.cli.api import Remote, segment
+from noonbell.cli.options import span_option
+from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.root import EXIT_FAILED, NounGroup
+from noonbell.cli.subscription import read_labels
+from noonbell.clock import SECOND, Instant, SystemClock, rfc3339
+
+
+def _state(alert: dict[str, Any]) -> str:
+    if alert["muted_until"]:
+        return f"muted until {alert['muted_until']}"
+    if alert["acknowledged_at"]:
+        return f"acknowledged by {alert['acknowledged_by'] or 'a user'}"
+    return "open"
+
+
+COLUMNS = {
+    "rule": lambda alert: alert["rule"],
+    "subject": lambda alert: alert["subject"],
+    "task": lambda alert: alert["task_name"] or "",
+    "since": lambda alert: ago(alert["since"]),
+    "count": lambda alert: str(alert["count"]),
+    "state": _state,
+    "message": lambda alert: alert["message"],
+}
+MUTE_COLUMNS = {
+    "id": lambda mute: str(mute["id"]),
+    "rule": lambda mute: mute["rule"] or "every rule",
+    "tasks": lambda mute: ", ".join(mute["tasks"]) or "all",
+    "labels": lambda mute: ", ".join(f"{name}={value}" for name, value in mute["labels"].items()),
+    "until": lambda mute: mute["until"],
+    "by": lambda mute: mute["by"] or "",
+    "reason": lambda mute: mute["reason"],
+}
+
+
+@click.group("alert", cls=NounGroup)
+def alert_command() -> None:
+    """List, acknowledge and mute alerts; test channels."""
+
+
+@alert_command.command("list")
+@output_option
+def list_alerts(output: str) -> None:
+    """List what is wrong now."""
+    show_list(Remote.of_environment().get("/alerts")["items"], COLUMNS, output)
+
+
+@alert_command.command("ack")
+@click.argument("rule")
+@click.argument("subject")
+@click.option("--note", default="", help="For those who see the alert.")
+@click.option("--withdraw", is_flag=True, help="Withdraw the acknowledgement.")
+def acknowledge(rule: str, subject: str, note: str, withdraw: bool) -> None:
+    """Acknowledge an open alert: it is not repeated until it is over. RULE and SUBJECT are as `alert list` shows them."""
+    remote, key = Remote.of_environment(), {"rule": rule, "subject": subject}
+    if withdraw:
+        remote.post("/alerts/unacknowledge", key)
+        talk(f"withdrew the acknowledgement of {rule} {subject}")
+    else:
+        remote.post("/alerts/acknowledge", {**key, "note": note})
+        talk(f"acknowledged {rule} {subject}")
+
+
+@alert_command.command("mutes")
+@output_option
+def list_mutes(output: str) -> None:
+    """List which alerts are muted."""
+    show_list(Remote.of_environment().get("/alerts/mutes")["items"], MUTE_COLUMNS, output)
+
+
+@alert_command.command("mute")
+@span_option("--for", "seconds", required=True, is_zero_allowed=False, help="For how long, such as 2h.")
+@click.option("--rule", help="Alerts of this rule [of every rule].")
+@click.option(
+    "--task", "tasks", multiple=True, metavar="NAME", help="Alerts about these tasks; * and ? may be in them."
+)
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Alerts about tasks with all of these labels."
+)
+@click.option("--reason", default="", help="Why, for those who see it.")
+def mute(seconds: float, rule: str | None, tasks: tuple[str, ...], labels: tuple[str, ...], reason: str) -> None:
+    """Send no messages about alerts for a while. They are raised and shown all the same."""
+    until = Instant(SystemClock().now() + round(seconds * SECOND))
+    given = {
+        "rule": rule,
+        "tasks": list(tasks),
+        "labels": read_labels(labels),
+        "reason": reason,
+        "until": rfc3339(until),
+    }
+    made = Remote.of_environment().post("/alerts/mutes", given)
+    click.echo(f"{made['id']} until {made['until']}")
+
+
+@alert_command.command("unmute")
+@click.argument("mute_id")
+def unmute(mute_id: str) -> None:
+    """End a mute, by its id."""
+    Remote.of_environment().call("DELETE", f"/alerts/mutes/{segment(mute_id)}")
+    talk(f"ended mute {mute_id}")
+
+
+@alert_command.command("test")
+@click.argument("channel")
+@click.pass_context
+def test_channel(ctx: click.Context, channel: str) -> None:
+    """Send a test message to a channel, now."""
+    answer = Remote.of_environment().post(f"/alerts/channels/{segment(channel)}/test")
+    if not answer["delivered"]:
+        talk(f"not delivered: {answer['error']}")
+        ctx.exit(EXIT_FAILED)
+    talk(f"delivered to {channel}")

@@ -1,0 +1,177 @@
+"""`noonbell move`: a store goes to another database while its nodes work. It needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noonbell.cli.options import load_settings, span_option
+from noonbell.cli.root import EXIT_FAILED
+from noonbell.cli.store import missing_file
+
+if TYPE_CHECKING:
+    from noonbell.service.consistency import ConsistencyReport
+    from noonbell.stores.moving import CutOver, Move
+    from noonbell.stores.sql.store import SqlStore
+
+_COMPARED = ("tasks", "slots", "runs", "skipped", "dropped", "cleaned", "holes", "doubles", "others")
+
+
+@click.command("move")
+@click.option("--from", "source", required=True, metavar="URL", help="The store that is moved.")
+@click.option("--to", "destination", metavar="URL", help="An empty database, or the one of a move that was cut off.")
+@click.option("--from-schema", metavar="NAME", help="store.schema of the source.")
+@click.option("--from-prefix", metavar="TEXT", help="store.table_prefix of the source.")
+@click.option("--to-schema", metavar="NAME", help="store.schema of the destination.")
+@click.option("--to-prefix", metavar="TEXT", help="store.table_prefix of the destination.")
+@span_option("--drain", default="30s", help="How long what executes may take to end [30s]. What is left is lost.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@click.option("--cancel", is_flag=True, help="Give up a move that was cut off: the source goes on.")
+def move_command(
+    source: str,
+    destination: str | None,
+    from_schema: str | None,
+    from_prefix: str | None,
+    to_schema: str | None,
+    to_prefix: str | None,
+    drain: float,
+    dry_run: bool,
+    cancel: bool,
+) -> int:
+    """Move a store to another database of any kind while its nodes work.
+
+    Copies everything in batches, then stops the source, copies what has changed, and says in the source where it has gone: its nodes
+    stop, and start there no more. Killed or interrupted, the same command goes on where it was.
+    """
+    if dry_run and cancel:
+        raise click.UsageError("--dry-run does not go with --cancel")
+    if destination is None and not cancel:
+        raise click.UsageError("--to is missing: the address of the destination")
+    origin = _Side(source, from_schema, from_prefix)
+    goal = None if destination is None else _Side(destination, to_schema, to_prefix)
+    if cancel:
+        asyncio.run(_cancel(origin, goal))
+        return 0
+    assert goal is not None  # noqa: S101 - looked at above
+    if dry_run:
+        asyncio.run(_show(origin, goal))
+        return 0
+    return asyncio.run(_move(origin, goal, drain))
+
+
+class _Side:
+    """The source or the destination."""
+
+    def __init__(self, url: str, schema: str | None, prefix: str | None) -> None:
+        from noonbell.wiring import store_address
+
+        given: dict[str, Any] = {"store__url": url, "store__schema": schema, "store__table_prefix": prefix}
+        self._settings = load_settings((), **given).settings
+        self._url = url
+        self.address = store_address(url)
+
+    @asynccontextmanager
+    async def opened(self, *, must_exist: bool = False) -> AsyncIterator[SqlStore]:
+        from noonbell.errors import NotFound
+        from noonbell.wiring import make_store
+
+        missing = missing_file(self._url) if must_exist else None
+        if missing is not None:
+            raise NotFound(f"there is no file {missing}")
+        store = make_store(self._settings, new=True, connections=4)
+        store.is_being_moved = True
+        try:
+            await store.open()
+            yield store
+        finally:
+            await store.close()
+
+
+async def _show(origin: _Side, goal: _Side) -> None:
+    from noonbell.stores.moving import Move, row_counts
+
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(origin.opened(must_exist=True))
+        destination = await stack.enter_async_context(goal.opened())
+        state, _ = await Move(source, destination, to=goal.address, say=_say).states()
+        counts = await row_counts(source)
+    for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        if count:
+            click.echo(f"{count:>12}  {name}")
+    done = "" if state.phase is None else f"; a move to {state.moved_to} was cut off: {state.phase}"
+    click.echo(f"{sum(counts.values()):>12}  rows from {origin.address} to {goal.address}{done}")
+    _say("nothing was copied: that is left to the command without --dry-run")
+
+
+async def _cancel(origin: _Side, goal: _Side | None) -> None:
+    from noonbell.stores.moving import cancel
+
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(origin.opened(must_exist=True))
+        destination = None if goal is None else await stack.enter_async_context(goal.opened())
+        await cancel(source, destination)
+    click.echo(f"canceled: {origin.address} goes on; empty the destination before another move")
+
+
+async def _move(origin: _Side, goal: _Side, drain: float) -> int:
+    from noonbell.stores.moving import Move
+
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(origin.opened(must_exist=True))
+        destination = await stack.enter_async_context(goal.opened())
+        move = Move(source, destination, to=goal.address, say=_say)
+        if await move.is_done():
+            click.echo(f"moved already to {goal.address}")
+            return 0
+        done = await _carry_out(move, drain)
+        copied = move.copied
+        click.echo(f"copied {copied.total} rows while the source was in use, {copied.again} of them once more")
+        click.echo(_in_words(done))
+        click.echo(f"moved to {goal.address}: start the nodes with that store.url")
+        before, after = await _audit(source, "source"), await _audit(destination, "destination")
+    return _compare(before, after)
+
+
+async def _carry_out(move: Move, drain: float) -> CutOver:
+    await move.begin()
+    await move.copy()
+    _say("stopping the source")
+    drained = await move.stop(drain)
+    return await move.cut_over(drained)
+
+
+def _in_words(done: CutOver) -> str:
+    left = f"; {done.leases_left} runs had not ended, and are lost" if done.leases_left else ""
+    return f"drained for {done.drained_seconds:.1f} s{left}; pause {done.pause_seconds:.2f} s, in which {done.rows} rows were copied"
+
+
+async def _audit(store: SqlStore, name: str) -> ConsistencyReport:
+    from noonbell.service.consistency import audit
+
+    _say(f"audit of the {name}")
+    return await audit(store)
+
+
+def _compare(before: ConsistencyReport, after: ConsistencyReport) -> int:
+    figures = [(name, getattr(before, name), getattr(after, name)) for name in _COMPARED]
+    for flaw in after.flaws:
+        click.echo(f"{flaw.kind}: {flaw.message}")
+    for name, was, is_now in figures:
+        click.echo(f"{name:>8}  {was:>10}  {is_now:>10}{'' if was == is_now else '  differs'}")
+    if all(was == is_now for _, was, is_now in figures):
+        click.echo("audit: equal on both sides" + ("" if after.is_sound else ", with the flaws of the source"))
+        return 0 if after.is_sound else EXIT_FAILED
+    click.echo("audit: the sides differ; that is expected if nodes work on the destination already")
+    return EXIT_FAILED
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", err=True)
+    else:
+        click.echo(text, err=True)

@@ -1,0 +1,244 @@
+"""What is found of a slot or a run: a cause, and the facts for its sentence. Pure: `explain` reads the store.
+
+The sentences are in `locales/`, as `finding.…`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from noonbell.clock import SECOND, Instant, instant_of, slot_of
+from noonbell.model.account import InstallationPause, Outage
+from noonbell.model.quiet import QuietAction
+from noonbell.model.run import (
+    Origin,
+    Run,
+    RunId,
+    RunStatus,
+    SkipReason,
+)
+from noonbell.model.task import SCHEDULER_ACTOR
+from noonbell.policy.quiet import quiet_at
+from noonbell.policy.slot_history import State, VersionSpan
+from noonbell.service.account import SlotOutcome, TaskHistory
+from noonbell.service.translation import FailureFact
+from noonbell.when import Composed
+
+
+def calendar_name(stretch: VersionSpan) -> str:
+    return "" if stretch.spec.calendar is None else stretch.spec.calendar.name
+
+
+def was_moved(stretch: VersionSpan, slot: Instant, at: Instant) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_moved", {"slot": slot, "at": at, "calendar": calendar_name(stretch)})]
+
+
+def of_pause(pause: InstallationPause) -> dict[str, Any]:
+    """For the sentences: who, and from when to when."""
+    return {"actor": pause.by, "since": pause.since, "until": pause.until}
+
+
+def why_paused(pause: InstallationPause) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_pause_reason", {"reason": pause.reason})] if pause.reason else []
+
+
+def was_down(outage: Outage) -> tuple[str, dict[str, Any]]:
+    return "and_store_was_down", {"since": outage.since, "until": outage.until}
+
+
+def why_down(outage: Outage) -> list[tuple[str, dict[str, Any]]]:
+    return [("and_why_down", {"reason": outage.reason})] if outage.reason else []
+
+
+CAUSES: Final = (
+    *("ran", "running", "waiting", "not_a_slot", "overlap", "failure", "backoff", "circuit_open", "concurrency"),
+    *("queue_full", "rate_limited", "queue_paused", "no_worker", "misfire", "catchup_cap", "disabled", "completed"),
+    *("error", "deleted", "canceled", "lost", "planner_late", "store_down"),
+    "paused",
+    *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired", "calendar", "quiet"),
+    "store_went_back",
+)
+"""Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
+that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, a run that no
+worker had claimed by its time, a slot whose day is closed, quiet hours, and what a store that lost its last commits may have delivered.
+"""
+
+
+@dataclass(slots=True)
+class SlotFinding:
+    """A cause and all that is known of it; `key` names the sentence where a cause has several."""
+
+    cause: str
+    key: str = ""
+    slot: int | None = None
+    run_id: RunId | None = None
+    blocking_run_id: int | None = None
+    actor: str | None = None
+    since: Instant | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the sentence: an `Instant` is written as a time, a float as a span, anything else as it is."""
+    more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Sentences that follow."""
+
+
+def was_held(history: TaskHistory, stretch: VersionSpan, run: Run) -> list[tuple[str, dict[str, Any]]]:
+    """That quiet hours of its task held a run which has started since: known from the version of the task, where no later one
+    changed them meanwhile. What the quiet hours of its queue held is not written down.
+    """
+    if run.origin is Origin.TRIGGER or run.start_time is None or run.attempt > 1:
+        return []
+    spec = stretch.spec
+    quiet = quiet_at(spec.quiet, spec.timezone, run.run_at)
+    if quiet is None or quiet.action is QuietAction.SKIP or run.start_time < quiet.until:
+        return []
+    later = history.stretches[history.stretches.index(stretch) + 1 :]
+    if any(one.valid_from < quiet.until and one.spec.quiet != spec.quiet for one in later):
+        return []
+    return [("and_quiet", {"until": quiet.until})]
+
+
+def paused(key: str, pause: InstallationPause, **facts: Any) -> SlotFinding:
+    return SlotFinding(
+        "paused",
+        key,
+        actor=pause.by,
+        since=pause.since,
+        facts={**facts, **of_pause(pause)},
+        more=why_paused(pause),
+    )
+
+
+def off(history: TaskHistory, stretch: VersionSpan) -> SlotFinding:
+    found = SlotFinding(str(stretch.state), since=stretch.since, actor=stretch.by)
+    found.facts = {"actor": stretch.by, "since": stretch.since}
+    if stretch.state is State.OFF:
+        found.more += _of_task_pause(history, stretch)
+    return found
+
+
+def _of_task_pause(history: TaskHistory, stretch: VersionSpan) -> list[tuple[str, dict[str, Any]]]:
+    """Why a task was paused, and how that ended or will end. The last word on it counts: an operator may have changed it."""
+    place = history.stretches.index(stretch)
+    later = history.stretches[place:]
+    back = next((number for number, one in enumerate(later) if one.state is State.ON), None)
+    last = [one for one in later[:back] if one.state is State.OFF][-1].pause
+    told: list[tuple[str, dict[str, Any]]] = []
+    if last is not None and last.reason:
+        told.append(("and_pause_reason", {"reason": last.reason}))
+    if back is not None:
+        until, on = None if last is None else last.until, later[back]
+        if until is not None and on.by == SCHEDULER_ACTOR:
+            return [*told, ("and_pause_over", {"until": until})]
+        return [*told, ("and_back_on", {"actor": on.by, "since": on.since})]
+    if last is not None and last.until is not None and stretch.state is history.stretches[-1].state:
+        told.append(("and_pause_until", {"until": last.until}))
+    return told
+
+
+_RULE = ("schedule", "schedules", "exclude", "dst", "timezone")
+
+
+def no_slot(history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
+    at = instant_of(slot)
+    if stretch.schedule is None:
+        return SlotFinding("not_a_slot", "not_a_slot_on_demand")
+    before, after = _neighbours(history, slot)
+    found = SlotFinding("not_a_slot", facts={"at": at, "before": before, "after": after, "rule": stretch})
+    if isinstance(stretch.schedule, Composed) and stretch.bounds.admit(slot) and stretch.schedule.excludes(slot):
+        found.key = "not_a_slot_excluded"
+        return found
+    place = history.stretches.index(stretch)
+    for number in range(place, 0, -1):
+        old, new = history.stretches[number - 1], history.stretches[number]
+        if all(getattr(old.spec, name) == getattr(new.spec, name) for name in _RULE):
+            continue
+        version_since, by = new.valid_from, new.changed_by
+        if old.would_name(slot):
+            found.key, found.actor, found.since = "not_a_slot_changed", by, version_since
+            found.facts |= {"actor": by, "since": version_since}
+        break
+    return found
+
+
+def _neighbours(history: TaskHistory, slot: int) -> tuple[Instant | None, Instant | None]:
+    before = next((at for one in reversed(history.stretches) if (at := one.previous(slot)) is not None), None)
+    after = next((at for one in history.stretches if (at := next(one.slots(slot), None)) is not None), None)
+    if after is None and history.task.next_fire_at is not None and history.task.next_fire_at > instant_of(slot):
+        after = int(slot_of(history.task.next_fire_at))
+    return (None if before is None else instant_of(before)), (None if after is None else instant_of(after))
+
+
+def unrecorded(history: TaskHistory, stretch: VersionSpan, slot: int) -> SlotFinding:
+    if stretch.remaining is not None and stretch.count(stretch.after, slot) > stretch.remaining:
+        later = history.stretches[history.stretches.index(stretch) + 1 :]
+        return off(history, later[0]) if later else SlotFinding("completed", facts={"since": history.now})
+    if history.cleaned.count and instant_of(slot) <= history.cleaned.last:
+        return SlotFinding(str(SlotOutcome.CLEANED), facts={"last": history.cleaned.last})
+    return SlotFinding(str(SlotOutcome.MISSING))
+
+
+def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotFinding:
+    spec, cause = stretch.spec, str(run.skip_reason)
+    blocking = details.get("blocking_run_id")
+    found = SlotFinding(cause, blocking_run_id=blocking, actor=details.get("by"))
+    if cause == "concurrency" and spec.max_concurrency == 0:
+        found.key = "concurrency_none"
+    found.facts = {
+        "blocking": blocking,
+        "actor": found.actor,
+        "failures": spec.circuit.failures,
+        "span": float(spec.circuit.cool_down_seconds),
+        "limit": spec.queue_depth if cause == "queue_full" else spec.max_concurrency,
+    }
+    if run.skip_reason is SkipReason.CALENDAR:
+        found.facts["calendar"] = calendar_name(stretch)
+    if run.skip_reason is SkipReason.EXPIRED:
+        found.since = run.end_time
+        found.facts |= {"span": ((run.expires_at or run.run_at) - run.run_at) / SECOND, "until": run.expires_at}
+    if run.skip_reason is SkipReason.UPSTREAM_MISSING:
+        found.facts |= {"missing": _named(details.get("missing") or {}), "span": _waited(run, details)}
+    return found
+
+
+def _named(missing: Mapping[str, str | None]) -> str:
+    """`load, extract (FAILED)`: a task with the status of its run, if it had one."""
+    return ", ".join(name if status is None else f"{name} ({status})" for name, status in missing.items())
+
+
+def _waited(run: Run, details: Mapping[str, Any]) -> float:
+    return (run.created_at - int(details.get("since") or run.created_at)) / SECOND
+
+
+def canceled(run: Run, details: Mapping[str, Any]) -> SlotFinding:
+    why = {"deleted": "deleted", "error": "error"}.get(details.get("why", ""), "canceled")
+    key = "canceled_replaced" if details.get("why") == "replaced" else f"{why}_canceled" if why != "canceled" else why
+    found = SlotFinding(why, key, actor=details.get("by"), since=run.end_time, facts=ended(run))
+    found.facts["actor"] = found.actor
+    return found
+
+
+def under_way(run: Run) -> SlotFinding:
+    facts: dict[str, Any] = {"attempt": run.attempt, "started": run.start_time, "worker": run.worker_id}
+    if run.status is RunStatus.CALLBACK_PENDING:
+        return SlotFinding("running", "running_callback", since=run.start_time, facts={"until": run.callback_deadline})
+    if run.status is RunStatus.RETRYING:
+        facts |= {
+            "until": run.next_retry_time,
+            "error": None if run.error_message is None else FailureFact(run.error_message, run.error_details),
+        }
+        return SlotFinding("running", "running_retry", since=run.start_time, facts=facts)
+    if run.worker_id is None:  # a flow or a fan-out: its parts have workers
+        return SlotFinding("running", "running_parts", since=run.start_time, facts={"started": run.start_time})
+    return SlotFinding("running", since=run.start_time, facts=facts)
+
+
+def ended(run: Run) -> dict[str, Any]:
+    return {
+        "started": run.start_time,
+        "ended": run.end_time,
+        "status": run.status,
+        "error": FailureFact(run.error_message or "", run.error_details),
+        "worker": run.worker_id,
+    }

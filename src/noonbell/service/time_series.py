@@ -1,0 +1,236 @@
+"""Figures over time: how many runs waited in a queue, from samples that are taken each minute; how long the runs of a queue waited and how
+busy a worker was, from the roll-ups, which count a run in the hour and the day in which it ended.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant
+from noonbell.errors import InvalidArgument
+from noonbell.fields import Moment, meta
+from noonbell.model.rollup import DAY, HOUR, MINUTE, Figures, QueueDepth, Scope, Span, Stretch, stretch_of
+from noonbell.ports import Store
+from noonbell.service.queues import checked_name
+from noonbell.service.service_levels import FigureStep
+from noonbell.service.stats import Spread, milliseconds, spread
+
+
+class SeriesStep(enum.StrEnum):
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+
+_SPANS: Final = {SeriesStep.MINUTE: MINUTE, SeriesStep.HOUR: HOUR, SeriesStep.DAY: DAY}
+_LONGER: Final = {SeriesStep.MINUTE: SeriesStep.HOUR, SeriesStep.HOUR: SeriesStep.DAY}
+
+
+class SeriesList(msgspec.Struct, frozen=True, kw_only=True):
+    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    by: Annotated[
+        SeriesStep,
+        meta("Each minute (kept for 2 days), hour (90 days) or day of UTC (3 years).", examples=["hour"]),
+    ] = SeriesStep.HOUR
+
+
+class DepthStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Null: no sample was taken, because no node lived or none reached the store."""
+
+    component: ClassVar[str] = "QueueDepthStep"
+
+    at: Annotated[Moment, meta("Where it begins.")]
+    samples: Annotated[int, meta("How often the queue was looked at: once a minute.", examples=[60])]
+    waiting: Annotated[float | None, meta("Runs that were due and waited, on average.", examples=[12.5])]
+    most_waiting: Annotated[int | None, meta(examples=[40])]
+    longest_wait_ms: Annotated[
+        int | None, meta("How long the run had been due that waited longest.", examples=[91_000])
+    ]
+
+
+class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "QueueDepth"
+
+    name: Annotated[str, meta(examples=["default"])]
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    by: Annotated[SeriesStep, meta(examples=["hour"])]
+    items: Annotated[list[DepthStep], meta("Every step of the stretch, the oldest first.")]
+
+
+class LoadList(msgspec.Struct, frozen=True, kw_only=True):
+    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+        name="from", default=None
+    )
+    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    by: Annotated[FigureStep, meta("Each hour (kept for 90 days) or day of UTC (3 years).", examples=["hour"])] = (
+        FigureStep.HOUR
+    )
+
+
+class LoadStep(msgspec.Struct, frozen=True, kw_only=True):
+    at: Annotated[Moment, meta("Where it begins.")]
+    runs: Annotated[int, meta("Those that ended in it, skipped ones too.", examples=[288])]
+    failed: Annotated[int, meta(examples=[1])]
+    success_ratio: Annotated[float | None, meta(examples=[0.9965])]
+    queue_time_ms: Annotated[Spread, meta("From when a run was there and due to its start.")]
+    duration_ms: Annotated[Spread, meta("From start to end.")]
+
+
+class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "QueueStats"
+
+    name: Annotated[str, meta(examples=["default"])]
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    by: Annotated[FigureStep, meta(examples=["hour"])]
+    total: Annotated[LoadStep, meta("The whole stretch.")]
+    items: Annotated[list[LoadStep], meta("Every step of the stretch, the oldest first.")]
+
+
+class WorkerLoadStep(LoadStep, frozen=True, kw_only=True):
+    busy: Annotated[
+        float | None,
+        meta(
+            "How much of the time of its places was spent on runs that ended in the step, counted by the places that the worker has now."
+            " Over 1 where they began before it; null before the worker started, and without places.",
+            examples=[0.42],
+        ),
+    ]
+
+
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    component: ClassVar[str] = "WorkerStats"
+
+    worker_id: Annotated[str, meta(examples=["host-1-4711"])]
+    concurrency: Annotated[int, meta("Its places.", examples=[10])]
+    since: Moment = msgspec.field(name="from")
+    until: Moment = msgspec.field(name="to")
+    by: Annotated[FigureStep, meta(examples=["hour"])]
+    total: Annotated[WorkerLoadStep, meta("The whole stretch.")]
+    items: Annotated[list[WorkerLoadStep], meta("Every step of the stretch, the oldest first.")]
+
+
+def busy_share(figures: Figures, places: int, seconds: float) -> float:
+    """How much of the time of `places` places was spent on runs that ended in these seconds; over 1 where they began before."""
+    room = places * seconds * SECOND
+    return figures.duration.total / room if room > 0 else 0.0
+
+
+class TimeSeries:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def queue(self, name: str, asked: LoadList) -> QueueLoad:
+        """How long the runs of a queue waited and took."""
+        name = checked_name(name)
+        _, stretch, until, found = await self._load(Scope.QUEUE, name, asked)
+        return QueueLoad(
+            name=name,
+            since=stretch.since,
+            until=until,
+            by=asked.by,
+            total=LoadStep(**_load(stretch.since, _sum(found.values()))),
+            items=[LoadStep(**_load(at, figures)) for at, figures in found.items()],
+        )
+
+    async def worker(self, worker_id: str, places: int, started_at: Instant, asked: LoadList) -> WorkerLoad:
+        """How long the runs of a worker took, and how busy it was."""
+        span, stretch, until, found = await self._load(Scope.WORKER, worker_id, asked)
+
+        def busy(figures: Figures, begin: int, end: int) -> float | None:
+            seconds = (min(end, until) - max(begin, started_at)) / SECOND
+            return round(busy_share(figures, places, seconds), 4) if seconds > 0 and places else None
+
+        total = _sum(found.values())
+        return WorkerLoad(
+            worker_id=worker_id,
+            concurrency=places,
+            since=stretch.since,
+            until=until,
+            by=asked.by,
+            total=WorkerLoadStep(**_load(stretch.since, total), busy=busy(total, stretch.since, stretch.until)),
+            items=[
+                WorkerLoadStep(**_load(at, figures), busy=busy(figures, at, at + span.length))
+                for at, figures in found.items()
+            ],
+        )
+
+    async def _load(
+        self, kind: Scope, name: str, asked: LoadList
+    ) -> tuple[Span, Stretch, Instant, dict[Instant, Figures]]:
+        """The length of a step, the stretch, how much of it has passed, and the figures of each step."""
+        now = await self._store.now()
+        by = SeriesStep(asked.by)
+        span = _SPANS[by]
+        until = now if asked.until is None else min(asked.until, now)
+        since = Instant(until - DAY.length) if asked.since is None else asked.since
+        _check(by, span, since, until, now)
+        stretch = stretch_of(since, until, now, span)
+        rows = {row.at: row.figures for row in await self._store.rollups(kind, stretch, names=[name], step=span)}
+        steps = map(Instant, range(stretch.since, stretch.until, span.length))
+        return span, stretch, Instant(min(stretch.until, now)), {at: rows.get(at, Figures()) for at in steps}
+
+    async def depth(self, name: str, asked: SeriesList) -> QueueDepthAnswer:
+        name = checked_name(name)
+        now = await self._store.now()
+        span = _SPANS[asked.by]
+        until = now if asked.until is None else min(asked.until, now)
+        since = Instant(until - DAY.length) if asked.since is None else asked.since
+        _check(asked.by, span, since, until, now)
+        stretch = stretch_of(since, until, now, span)
+        found = {each.at: each for each in await self._store.queue_depths(name, *stretch, span)}
+        steps = map(Instant, range(stretch.since, stretch.until, span.length))
+        return QueueDepthAnswer(
+            name=name,
+            since=stretch.since,
+            until=Instant(min(stretch.until, now)),
+            by=asked.by,
+            items=[_step(at, found.get(at)) for at in steps],
+        )
+
+
+def _check(by: SeriesStep, span: Span, since: Instant, until: Instant, now: Instant) -> None:
+    if until <= since:
+        raise InvalidArgument.field("to", "is not after from, or both are in the future")
+    if since < now - span.kept - span.length:
+        longer = f"; by={_LONGER[by]} goes back further" if by in _LONGER else ""
+        days = span.kept // (86_400 * SECOND)
+        raise InvalidArgument.field("from", f"is too long ago: figures of each {by} are kept for {days} days{longer}")
+
+
+def _sum(steps: Iterable[Figures]) -> Figures:
+    total = Figures()
+    for figures in steps:
+        total.merge(figures)
+    return total
+
+
+def _load(at: Instant, figures: Figures) -> dict[str, Any]:
+    return {
+        "at": at,
+        "runs": figures.runs,
+        "failed": figures.failed,
+        "success_ratio": None if figures.success is None else round(figures.success, 4),
+        "queue_time_ms": Spread(**spread(figures.queue_time)),
+        "duration_ms": Spread(**spread(figures.duration)),
+    }
+
+
+def _step(at: Instant, found: QueueDepth | None) -> DepthStep:
+    if found is None:
+        return DepthStep(at=at, samples=0, waiting=None, most_waiting=None, longest_wait_ms=None)
+    return DepthStep(
+        at=at,
+        samples=found.samples,
+        waiting=round(found.mean, 2),
+        most_waiting=found.most,
+        longest_wait_ms=milliseconds(found.longest_wait),
+    )

@@ -1,0 +1,248 @@
+"""What PostgreSQL does with history that others need not: it makes partitions ahead, and drops those whose time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from noonbell.clock import SECOND, Instant
+from noonbell.engine import failpoint
+from noonbell.errors import StoreUnavailable
+from noonbell.model.run import FINAL
+from noonbell.stores import postgres_partitions as partitions
+from noonbell.stores.postgres_indexes import ConcurrentIndexes
+from noonbell.stores.postgres_partitions import EVENTS, GROUPS, HISTORY, Part, PartitionedTables
+from noonbell.stores.sql import events as event_log
+from noonbell.stores.sql import rollups
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.ids import floor_at, instant_floor
+from noonbell.stores.sql.statement import Execute, Fetch, Work
+from noonbell.stores.sql.table import observed
+from noonbell.stores.sql.task_deletion import BELONGINGS
+
+if TYPE_CHECKING:
+    from noonbell.stores.migrations import SchemaProgress
+
+logger = logging.getLogger("noonbell.store")
+
+T = TypeVar("T")
+
+KEPT: Final = {HISTORY: 30 * partitions.DAY, EVENTS: 25 * partitions.HOUR}
+"""How long rows are kept where the settings are not known: as their defaults say."""
+_TRIES: Final = 60
+_PAUSE: Final = 1.0
+"""Seconds."""
+_AT_ONCE: Final = 5_000
+"""Rows that are deleted in one transaction."""
+
+
+class PartitionedHistory(ConcurrentIndexes):
+    async def _take_steps(self, to: int, progress: SchemaProgress, *, forward_only: bool) -> list[int]:
+        """A new store, and one with little in it, has partitions from the beginning."""
+        taken = await super()._take_steps(to, progress, forward_only=forward_only)
+        if any(number > 0 for number in taken) and to >= _STEP:
+            for group in GROUPS:
+                waiting = await self._look(partitions.look, group)
+                if waiting is not None and waiting.is_small:
+                    await self._change(partitions.attach, group, await self.now(), KEPT[group])
+            await self.build_indexes(progress.step)
+        return taken
+
+    @observed()
+    async def tend_history(self, seconds: float, events_seconds: float) -> bool:
+        changed = bool(await self.build_indexes())
+        if await self._look(partitions.is_moving):
+            return changed
+        for group, kept in ((HISTORY, seconds), (EVENTS, events_seconds)):
+            changed = await self._tend(group, max(1, round(kept * SECOND))) or changed
+        return changed
+
+    async def _tend(self, group: PartitionedTables, kept: int) -> bool:
+        now, name = await self.now(), group.tables[0][0]
+        waiting = await self._look(partitions.look, group)
+        if waiting is None:
+            lacks = await self._look(partitions.lacks_stretch, group, now, kept)
+            return lacks and await self._change(partitions.extend, group, now, kept)
+        if not waiting.is_small and not waiting.is_checked:
+            logger.info("%s gets partitions: all of it is read once, and nothing waits for that", name)
+            await self._change(partitions.promise, waiting, now)
+            for table, _ in group.tables:
+                await self._change(partitions.validate, table)
+        done = await self._change(partitions.attach, group, now, kept)
+        if done and not waiting.is_small:
+            logger.info("%s is in partitions", name)
+        return done
+
+    @observed()
+    async def history_cut(self, before: Instant) -> Instant:
+        parts = await self._look(partitions.parts_of, HISTORY.tables[0][0])
+        return partitions.cut(parts, before, await self.now())
+
+    @observed()
+    async def drop_history(self, before: Instant) -> int:
+        gone = 0
+        if await self._look(partitions.is_moving):
+            return gone
+        for part in await self._look(partitions.parts_of, HISTORY.tables[0][0]):
+            if part.high is None or part.high > floor_at(before):
+                break
+            if not await self._change(_may_go, part, before):
+                continue
+            count, slots = await self._change(_count, part)
+            if part.low is None and not count:
+                continue  # it is as it is to be
+            await self._empty_belongings(part)
+            await self._change(_drop, part, before, slots)
+            gone += count
+        return gone
+
+    async def _empty_belongings(self, part: Part) -> None:
+        """What lies in other tables goes first, in small transactions. Cut off here, the next cleaning goes on."""
+        partitioned = {table for table, _ in HISTORY.tables}
+        for sql in (*_JOINS, *(_BELONGING.format(table=table) for table in BELONGINGS if table not in partitioned)):
+            while await self._do_once(_delete, sql, part):
+                pass
+        after: int | None = part.low or 0
+        while after is not None:
+            after = await self._do_once(_forget_unique, part, after)
+
+    @observed()
+    async def forget_events(self, before: Instant, limit: int) -> int:
+        parts = await self._look(partitions.parts_of, EVENTS.tables[0][0])
+        for part in [] if await self._look(partitions.is_moving) else parts:
+            if part.high is None or instant_floor(part.high) > before:
+                break
+            if await self._change(_events_may_go, part, before):
+                await self._change(_drop_events, part)
+        cut = partitions.cut(parts, before, await self.now())
+        return await self._do_once(event_log.forget, cut, limit)
+
+    async def _look(self, work: Callable[..., Work[T]], *given: Any) -> T:
+        return await self._read(lambda: work(self.dialect, *given))
+
+    async def _do_once(self, work: Callable[..., Work[T]], *given: Any) -> T:
+        return await self._write(lambda _: work(self.dialect, *given))
+
+    async def _change(self, work: Callable[..., Work[T]], *given: Any) -> T:
+        """In a transaction without a limit of time. Again after a pause, where the tables are in use: others wait behind
+        a lock that is waited for.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._change_schema(lambda _: work(self.dialect, *given))
+            except partitions.PartitionsBusy as busy:
+                if not left:
+                    raise StoreUnavailable(f"no moment to change partitions in {_TRIES} tries: {busy}") from busy
+                await asyncio.sleep(_PAUSE * (0.5 + random.random()))  # noqa: S311 - no secret
+        raise AssertionError("unreachable")
+
+
+_STEP: Final = 46
+_RANGE: Final = "run_id >= :low and run_id < :high"
+_BELONGING: Final = (
+    f"delete from {{table}} where ctid = any(array(select ctid from {{table}} where {_RANGE} limit {_AT_ONCE}))"
+)
+_JOINS: Final = (
+    (
+        "delete from join_runs where ctid = any(array(select r.ctid from joins j join join_runs r on r.join_id = j.id"
+        f" where j.run_id >= :low and j.run_id < :high limit {_AT_ONCE}))"
+    ),
+    _BELONGING.format(table="joins"),
+)
+
+
+def _ends(part: Part) -> dict[str, Any]:
+    return {"low": part.low or 0, "high": part.high}
+
+
+def _delete(q: Dialect, sql: str, part: Part) -> Work[int]:
+    del q
+    return int((yield Execute(sql, _ends(part))))
+
+
+def _forget_unique(q: Dialect, part: Part, after: int) -> Work[int | None]:
+    """Of the next runs of a partition; the last of them."""
+    name = partitions.named(q, part.name)
+    rows = yield Fetch(
+        f"select max(id) from (select id from {name} where id > :after order by id limit {_AT_ONCE}) few",
+        {"after": after},
+    )
+    last = rows[0][0]
+    if last is not None:
+        for table, column in (("run_slots", "slot"), ("live_keys", "live_key")):
+            yield Execute(
+                f"delete from {table} u using {name} r where r.id > :after and r.id <= :last and r.{column} is not null"
+                f" and u.task_id = r.task_id and u.{column} = r.{column} and u.run_id = r.id",
+                {"after": after, "last": last},
+            )
+    return None if last is None else int(last)
+
+
+def _may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
+    """Every run of it ended before, and so did what belongs to the same family."""
+    name, ends = partitions.named(q, part.name), _ends(part)
+    stays = (
+        (
+            f"select 1 from {name} where not ({q.names('status', 'final')}) or end_time is null or end_time >= :before limit 1",
+            {"final": q.pack(sorted(FINAL)), "before": before},
+        ),
+        (f"select 1 from live where {_RANGE} limit 1", ends),
+        ("select 1 from runs where parent_id >= :low and parent_id < :high and id >= :high limit 1", ends),
+        (
+            f"select 1 from {name} c join runs p on p.id = c.parent_id where c.parent_id < :low limit 1",
+            {"low": ends["low"]},
+        ),
+    )
+    for sql, params in stays:
+        if (yield Fetch(sql, params)):
+            return False
+    return True
+
+
+_Counted = tuple[int, Sequence[tuple[int, int, int]]]
+
+
+def _count(q: Dialect, part: Part) -> Work[_Counted]:
+    """How many runs go, parts not counted; and of each task the last slot that goes, and how many."""
+    name = partitions.named(q, part.name)
+    roots = yield Fetch(f"select count(*) from {name} where parent_id is null")
+    slots = yield Fetch(
+        f"select task_id, max(slot), count(*) from {name} where slot is not null group by task_id order by task_id"
+    )
+    return int(roots[0][0]), [tuple(row) for row in slots]
+
+
+def _drop(q: Dialect, part: Part, before: Instant, slots: Sequence[tuple[int, int, int]]) -> Work[None]:
+    yield from partitions.lock(q, HISTORY)
+    if part not in (yield from partitions.parts_of(q, HISTORY.tables[0][0])):
+        return  # another node was faster
+    if (yield from partitions.is_moving(q, HISTORY)):
+        return
+    if slots:
+        yield Execute(
+            "insert into cleaned (task_id, last, count) select * from unnest(:tasks::bigint[], :lasts::bigint[], :counts::bigint[])"
+            " on conflict (task_id) do update set last = greatest(cleaned.last, excluded.last),"
+            " count = cleaned.count + excluded.count",
+            dict(zip(("tasks", "lasts", "counts"), (list(each) for each in zip(*slots, strict=True)), strict=True)),
+        )
+    yield from rollups.note_cleaned(before)
+    failpoint.hit("K14")
+    yield from partitions.drop(q, HISTORY, part)
+
+
+def _events_may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
+    """All of them are numbered and old. The oldest partition, if it is empty, is as it is to be."""
+    name = partitions.named(q, part.name)
+    if part.low is None and not (yield Fetch(f"select 1 from {name} limit 1")):
+        return False
+    return not (yield Fetch(f"select 1 from {name} where seq is null or at >= :before limit 1", {"before": before}))
+
+
+def _drop_events(q: Dialect, part: Part) -> Work[None]:
+    yield from partitions.lock(q, EVENTS)
+    is_there = part in (yield from partitions.parts_of(q, EVENTS.tables[0][0]))
+    if is_there and not (yield from partitions.is_moving(q, EVENTS)):
+        yield from partitions.drop(q, EVENTS, part)

@@ -1,0 +1,380 @@
+"""The fast path of a trial: slots of plain tasks, one after another, without a transaction for each.
+
+A task is plain when nothing but its own slots decides what becomes of it (no limit, key, quiet hours, service level, follow-up). Each of its
+slots is decided by the function that decides it in every store (`policy.account`), and its handler is called through the same target, at
+the same moment of the clock. What differs is when it is written: the runs wait in memory and are written together, row for
+row as the transitions of the store would have written them.
+
+    another transaction, of the handler or of the test   first everything is written; runs under way are planned and claimed
+                                                         under the ids that their handlers know, and settled by the worker
+    an attempt that does not simply succeed              the same: the worker settles it, and the retry policy decides
+    a slot that is no plain run, or what is not plain    the fast path ends before that moment; the planner goes on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from noonbell.clock import SECOND, Instant, ManualClock, instant_of, slot_of
+from noonbell.engine.attempt_runner import Deadlines, execute
+from noonbell.engine.worker import Worker
+from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.rollup import MINUTE, Fact, fact
+from noonbell.model.run import Lease, Origin, RunId, RunStatus, key_of_slot
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Task, TaskId
+from noonbell.policy.account import Facts, Skip, account, needs
+from noonbell.ports import Target
+from noonbell.stores.sql import rollups
+from noonbell.stores.sql.active_runs import Place
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.fast_path import event_facts, is_plain_task
+from noonbell.stores.sql.finish import REPORTED, report_of
+from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.planning import MOVED, cursor_of
+from noonbell.stores.sql.rows import Known, TaskView, known_tasks
+from noonbell.stores.sql.statement import Fetch, InsertMany, UpdateMany, Work
+from noonbell.stores.sqlite import MemoryStore
+from noonbell.when.schedule import Schedule
+
+_AT_REST = Facts()
+_TURN = 0.01
+"""Seconds after which other tasks get a turn in any case."""
+_OTHER_IDS = 4
+"""Ids that the transitions take for the runs of a moment, after those of the runs: three events, and the figures."""
+_BUSY = 3
+"""Runs of a task in a row that had to be written before they ended; after that the fast path leaves the task to the planner."""
+
+Begun = dict[tuple[TaskId, Instant], "asyncio.Future[Outcome]"]
+"""Attempts that the fast path has begun, of runs that were written before they ended, by task and slot."""
+
+_RUN_COLUMNS = (
+    *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at", "created_at"),
+    *("queue", "priority", "attempt", "retry_count", "lost_count", "start_time", "worker_id", "idempotency_key"),
+    *("updated_at", "end_time"),
+)
+_ORIGIN, _SCHEDULED, _RUNNING = str(Origin.SCHEDULE), str(RunStatus.SCHEDULED), str(RunStatus.RUNNING)
+_STATUS = str(RunStatus.SUCCESS)
+
+
+class BegunElsewhere:
+    """A target whose attempts the fast path may have begun: of such a run it waits for the end, once."""
+
+    def __init__(self, target: Target, begun: Begun) -> None:
+        self._target, self._begun = target, begun
+
+    async def execute(self, assignment: Assignment) -> Outcome:
+        begun = self._begun.pop((assignment.task.id, assignment.lease.scheduled_time), None)
+        return await (self._target.execute(assignment) if begun is None else begun)
+
+
+class _Plain:
+    """A plain task and how far its slots are accounted for."""
+
+    __slots__ = ("known", "schedule", "target", "task")
+
+    def __init__(self, known: Known, task: Task, schedule: Schedule, target: Target) -> None:
+        self.known, self.task, self.schedule, self.target = known, task, schedule, target
+
+    def decide(self, now: Instant) -> Task | None:
+        """The task after the slot that is due now, if a plain run is all that becomes of it."""
+        task, slot = self.task, slot_of(now)
+        result = account(task, self.schedule, _AT_REST, now)
+        if result.dropped or result.completed or result.next_fire_at is None or len(result.outcomes) != 1:
+            return None
+        outcome = result.outcomes[0]
+        if isinstance(outcome, Skip) or outcome.run_at != now or outcome.slot != slot or outcome.gated:
+            return None
+        return msgspec.structs.replace(
+            task,
+            next_fire_at=result.next_fire_at,
+            fired=result.fired,
+            skip_next=result.skip_next,
+            accounted_to=max(task.accounted_to, now),
+        )
+
+    def lease(self, run_id: int, now: Instant, worker_id: str, installation: str) -> Lease:
+        """As a claim gives it."""
+        task, spec = self.known.task, self.known.task.spec
+        return Lease(
+            run_id=RunId(run_id),
+            task_id=task.id,
+            task_version=task.version,
+            worker_id=worker_id,
+            token=now,
+            attempt=1,
+            retry_count=0,
+            lost_count=0,
+            queue=spec.queue,
+            priority=spec.priority,
+            origin=Origin.SCHEDULE,
+            scheduled_time=now,
+            claimed_at=now,
+            expires_at=Instant(now + spec.worker_timeout_ms * 1000),
+            deadline_at=Instant(now + round(spec.timeout_seconds * SECOND)),
+            run_at=now,
+            payload=spec.payload,
+            idempotency_key=key_of_slot(installation, task.uid, now),
+            plain=True,
+        )
+
+    def assignment(self, lease: Lease) -> Assignment:
+        slot = self.schedule.previous(slot_of(lease.scheduled_time))
+        start = self.known.task.spec.start_at
+        is_first = slot is None or (start is not None and instant_of(slot) < start)
+        previous = None if slot is None or is_first else instant_of(slot)
+        return Assignment(lease=lease, task=self.known.task, previous_scheduled_time=previous)
+
+
+class _Moment:
+    """The runs of one moment, while they are carried out."""
+
+    __slots__ = ("at", "due", "following", "futures", "ids")
+
+    def __init__(self, at: Instant, ids: range, due: Sequence[_Plain], following: Sequence[Task]) -> None:
+        self.at, self.ids, self.due, self.following = at, ids, due, following
+        self.futures: list[asyncio.Future[Outcome]] | None = None
+        """Where the runs were written before they ended: the worker waits for these, and settles them."""
+
+
+class FastPath:
+    def __init__(
+        self,
+        clock: ManualClock,
+        store: MemoryStore,
+        worker: Worker,
+        targets: Mapping[ExecType, Target],
+        begun: Begun,
+    ) -> None:
+        """`targets` are not those of the worker, which look into `begun`."""
+        self._clock, self._store, self._worker, self._targets, self._begun = clock, store, worker, targets, begun
+        self._busy: Counter[TaskId] = Counter()
+        self._deadlines = Deadlines()
+        self._context = contextvars.copy_context()
+        self._installation = ""
+        self._loop, self._last_turn = asyncio.get_running_loop(), 0.0
+        self._moment: _Moment | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What waits to be written: runs, what they returned, events, ids for the figures, tasks whose cursor has moved."""
+        self._runs: list[tuple[Any, ...]] = []
+        self._reports: list[tuple[Any, ...]] = []
+        self._events: list[tuple[int, Instant, str, str]] = []
+        self._figures_ids: list[int] = []
+        self._moved: dict[TaskId, _Plain] = {}
+
+    async def run(self, end: Instant, others_at: int | None) -> bool:
+        """Carry out what is due up to `end`, before `others_at` and before what is not plain; whether there was anything.
+
+        Called when nothing is due now.
+        """
+        line, others_at = await self._look(others_at)
+        if not line or line[0][0] > end or (others_at is not None and line[0][0] >= others_at):
+            return False
+        self._store.before_transaction = self._write_all
+        self._loop, self._last_turn = asyncio.get_running_loop(), time.monotonic()
+        carry_out = self._carry_out(line, end, others_at)
+        try:
+            return await self._loop.create_task(carry_out, context=self._context.copy())
+        finally:
+            await self._write_all()
+
+    async def _look(self, others_at: int | None) -> tuple[list[_Due], int | None]:
+        """The plain tasks with their cursors, as a heap; and the first moment at which something else is due."""
+        self._installation, found = await self._store._write(lambda cache: _cursors(self._store.dialect, cache))
+        line: list[_Due] = []
+        for known, task in found:
+            plain = self._plain(known, task)
+            if plain is not None:
+                line.append((task.next_fire_at or 0, task.id, plain))
+            elif others_at is None or (task.next_fire_at or 0) < others_at:
+                others_at = task.next_fire_at
+        heapq.heapify(line)
+        return line, others_at
+
+    def _plain(self, known: Known, task: Task) -> _Plain | None:
+        spec, schedule, target = task.spec, known.schedule, self._targets.get(task.spec.exec_type)
+        if schedule is None or target is None or self._busy[task.id] >= _BUSY or spec.queue not in self._worker.queues:
+            return None
+        is_plain = is_plain_task(known, Origin.SCHEDULE) and not needs(spec).occupied and spec.sla is None
+        return _Plain(known, task, schedule, target) if is_plain else None
+
+    # One moment after another
+
+    async def _carry_out(self, line: list[_Due], end: Instant, others_at: int | None) -> bool:
+        before, has_run = contextvars.copy_context(), False
+        while line and line[0][0] <= end and (others_at is None or line[0][0] < others_at):
+            at = Instant(line[0][0])
+            due, following = [], []
+            while line and line[0][0] == at:
+                due.append(heapq.heappop(line)[2])
+                after = due[-1].decide(at)
+                if after is None:
+                    return has_run
+                following.append(after)
+            await self._at(at, due, following)
+            has_run = True
+            if self._store.before_transaction is None or self._clock.now() != at:
+                return True  # what follows may not be what it was
+            if contextvars.copy_context() != before:
+                return True  # a handler has set a variable: the next run must not see it
+            for one in due:
+                heapq.heappush(line, (one.task.next_fire_at or 0, one.task.id, one))
+        return has_run
+
+    async def _at(self, at: Instant, due: Sequence[_Plain], following: Sequence[Task]) -> None:
+        self._clock.set(at)
+        ids = self._store.new_ids(len(due) + _OTHER_IDS)
+        moment = self._moment = _Moment(at, ids, due, following)
+        assignments = [
+            one.assignment(one.lease(run_id, at, self._worker.id, self._installation))
+            for run_id, one in zip(ids, due, strict=False)
+        ]
+        outcomes = await self._execute(moment, assignments)
+        if moment.futures is None and not all([_simply_succeeded(outcome) for outcome in outcomes]):  # noqa: C419 - faster
+            await self._write_all()
+        self._answer(moment, outcomes)
+        if moment.futures is not None:
+            await self._worker.run_until_idle()
+            return
+        self._moment = None
+        if self._busy:
+            for one in due:
+                self._busy.pop(one.task.id, None)
+        self._note(moment, assignments, outcomes)
+        await self._let_others_go_on()
+
+    async def _let_others_go_on(self) -> None:
+        """A turn of the loop, where a handler has started something, and now and then for what waits for the outside."""
+        is_waited_for = getattr(self._loop, "_ready", True)  # a turn costs as much as a handler; other loops do not say
+        if is_waited_for or time.monotonic() - self._last_turn > _TURN:
+            await asyncio.sleep(0)
+            self._last_turn = time.monotonic()
+
+    async def _execute(self, moment: _Moment, assignments: Sequence[Assignment]) -> list[Outcome]:
+        if len(assignments) == 1:
+            task = asyncio.current_task(self._loop)
+            assert task is not None  # noqa: S101 - a coroutine that runs has a task
+            return [await execute(assignments[0], moment.due[0].target, task, self._deadlines)]
+        return await self._execute_together(moment, assignments)
+
+    async def _execute_together(self, moment: _Moment, assignments: Sequence[Assignment]) -> list[Outcome]:
+        async def attempt(assignment: Assignment, target: Target) -> Outcome:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - as above
+            return await execute(assignment, target, task, self._deadlines)
+
+        together = list(zip(assignments, moment.due, strict=True))
+        tasks: dict[TaskId, asyncio.Task[Outcome]] = {}
+        async with asyncio.TaskGroup() as group:
+            for each, one in sorted(together, key=lambda pair: -pair[0].lease.priority):  # as a claim gives them
+                tasks[one.task.id] = group.create_task(attempt(each, one.target), context=self._context.copy())
+        return [tasks[one.task.id].result() for one in moment.due]
+
+    def _answer(self, moment: _Moment, outcomes: Sequence[Outcome]) -> None:
+        for future, outcome in zip(moment.futures or (), outcomes, strict=bool(moment.futures)):
+            if not future.done():
+                future.set_result(outcome)
+
+    # Writing
+
+    def _note(self, moment: _Moment, assignments: Sequence[Assignment], outcomes: Sequence[Outcome]) -> None:
+        """As the transitions would have written it; `_write_all` does."""
+        at, end, first, pairs = moment.at, self._clock.now(), moment.ids.stop - _OTHER_IDS, []
+        for one, task, each, outcome in zip(moment.due, moment.following, assignments, outcomes, strict=True):
+            one.task = task
+            self._moved[task.id] = one
+            lease = each.lease
+            pairs.append((task.id, lease.run_id))
+            self._runs.append(
+                (
+                    *(lease.run_id, task.id, task.version, _ORIGIN, _STATUS, at, at, at, at),
+                    *(lease.queue, lease.priority, 1, 0, 0, at, lease.worker_id, lease.idempotency_key, end, end),
+                )
+            )
+            if outcome.result is not None or outcome.response_code is not None or outcome.error_details is not None:
+                report = report_of(outcome.response_code, outcome.result, None, outcome.error_details)
+                self._reports.append((lease.run_id, *report))
+        self._events += (
+            (first, at, "run.scheduled", event_facts(pairs, _SCHEDULED)),
+            (first + 1, at, "run.started", event_facts(pairs, _RUNNING)),
+            (first + 2, end, "run.succeeded", event_facts(pairs, _STATUS)),
+        )
+        self._figures_ids.append(first + 3)
+
+    async def _write_all(self) -> None:
+        """Before any other transaction: what has ended, then the plan and the claim of what is under way."""
+        self._store.before_transaction = None
+        if self._runs:
+            await self._store._write(lambda _: self._written())
+            self._forget()
+            if self._store.on_events is not None:
+                self._store.on_events()
+        moment, self._moment = self._moment, None
+        if moment is None:
+            return
+        loop = asyncio.get_running_loop()
+        moment.futures = [loop.create_future() for _ in moment.due]
+        for one, future in zip(moment.due, moment.futures, strict=True):
+            self._busy[one.task.id] += 1
+            self._begun[one.task.id, moment.at] = future
+        self._store.give_back(moment.ids)
+        await self._store.plan(len(moment.due))
+        self._worker.claim_loops[0].claim_from(sorted({one.task.spec.queue for one in moment.due}))
+        await self._worker.tick()
+
+    def _written(self) -> Work[None]:
+        yield InsertMany("runs", _RUN_COLUMNS, self._runs)
+        yield UpdateMany("runs", "id", REPORTED, self._reports)
+        yield InsertMany("events", ("id", "at", "type", "data"), self._events)
+        by_minute: dict[int, list[Fact]] = defaultdict(list)  # figures are found by the moment of their row
+        for row in self._runs:
+            by_minute[MINUTE.begin((noted := _fact(row)).end_time)].append(noted)
+        for id_, facts in zip(self._figures_ids, by_minute.values(), strict=False):
+            yield rollups.delta(id_, facts)
+        yield UpdateMany("cursors", "task_id", MOVED, [(id_, *cursor_of(one.task)) for id_, one in self._moved.items()])
+
+
+_Due = tuple[int, TaskId, _Plain]
+"""When it is due next; the planner takes those of one moment in the order of their ids."""
+
+
+def _fact(row: tuple[Any, ...]) -> Fact:
+    """What a row of `_RUN_COLUMNS` adds to the figures."""
+    queue, worker_id, times = row[9], row[15], (row[7], row[8], row[14], row[18])
+    return fact(row[1], queue, worker_id, _STATUS, _ORIGIN, None, 1, times)
+
+
+def _simply_succeeded(outcome: Outcome) -> bool:
+    return outcome.kind is OutcomeKind.SUCCESS and outcome.bodies is None
+
+
+_IN_THE_WAY = (
+    f"select {PAUSED} or exists (select 1 from live where place <> {int(Place.LATER)}) or exists (select 1 from edges)"
+    " or exists (select 1 from queues) or exists (select 1 from joins) or exists (select 1 from sla_defaults)"
+    " or exists (select 1 from sla_watches) or exists (select 1 from expiries)"
+)
+"""With any of these, a run may decide what becomes of another, or what a sweep finds may depend on its moment."""
+
+
+def _cursors(q: Dialect, cache: TaskView) -> Work[tuple[str, list[tuple[Known, Task]]]]:
+    """The installation, and the tasks with a slot to come: none of them where something is in the way."""
+    if (yield Fetch(_IN_THE_WAY))[0][0]:
+        return cache.installation, []
+    rows = yield Fetch(
+        "select task_id, next_fire_at, fired, skip_next, accounted_to from cursors where next_fire_at is not null"
+    )
+    tasks = yield from known_tasks(q, cache, [row[0] for row in rows])
+    return cache.installation, [
+        (tasks[row[0]], msgspec.structs.replace(tasks[row[0]].task, **dict(zip(MOVED, row[1:], strict=True))))
+        for row in rows
+    ]

@@ -1,0 +1,144 @@
+"""Live through seeds, or through one again.
+
+python -m noonbell.testing.simulation --seeds 0-999 --jobs 2   many; the figures at the end
+python -m noonbell.testing.simulation --seed 7                 one: its trace, and if a law is broken, its shortest history
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from noonbell.testing.simulation.history import history_of
+from noonbell.testing.simulation.play import play, play_seed
+from noonbell.testing.simulation.shrink import shrink
+
+_CHUNK = 10
+
+
+class SeedFigures(NamedTuple):
+    """Of one seed, as they are kept."""
+
+    seed: int
+    digest: str
+    nodes: int
+    transitions: int
+    faults: int
+    runs: int
+    deliveries: int
+    cpu_seconds: float
+    broken: str
+    """The law and what broke it; empty: none."""
+
+
+def figures_of(seed: int) -> SeedFigures:
+    began = time.process_time()
+    played = play_seed(seed)
+    return SeedFigures(
+        seed,
+        played.digest,
+        played.nodes,
+        played.transitions,
+        played.faults,
+        played.runs,
+        played.deliveries,
+        round(time.process_time() - began, 3),
+        "" if played.violation is None else str(played.violation),
+    )
+
+
+def lived(seeds: Iterable[int], jobs: int = 1) -> Iterator[SeedFigures]:
+    """The figures of each seed, in any order."""
+    if jobs <= 1:
+        yield from map(figures_of, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
+        yield from pool.imap_unordered(figures_of, seeds, chunksize=_CHUNK)
+
+
+def summary(found: Sequence[SeedFigures]) -> str:
+    """Distributions, one line each, and the laws that were broken."""
+    if not found:
+        return "no seed"
+    lines = [f"{len(found)} seeds, {sum(bool(one.broken) for one in found)} with a broken law"]
+    for name in ("nodes", "transitions", "faults", "runs", "deliveries", "cpu_seconds"):
+        values = sorted(getattr(one, name) for one in found)
+        points = [values[min(len(values) - 1, int(len(values) * part))] for part in (0.0, 0.5, 0.9, 1.0)]
+        total = sum(values)
+        lines.append(
+            f"{name:12} least {points[0]:g}, median {points[1]:g}, p90 {points[2]:g}, most {points[3]:g}, in all {total:,.10g}"
+        )
+    laws = Counter(one.broken.partition(": ")[0] for one in found if one.broken)
+    lines += [f"BROKEN {law}: {count} seeds" for law, count in laws.most_common()]
+    return "\n".join(lines)
+
+
+def _replay(seed: int, *, trace: bool) -> int:
+    played = play(history_of(seed))
+    if trace:
+        print(*played.trace, sep="\n")
+    print(f"seed {seed}: {played.transitions} transitions, {played.faults} faults, digest {played.digest}")
+    if played.violation is None:
+        print("every law held")
+        return 0
+    print(f"broken: {played.violation}")
+    shortest = shrink(played, tell=lambda said: print(f"  shrinking: {said}", file=sys.stderr))
+    print("\nthe shortest history that was found:")
+    for task in shortest.history.tasks:
+        print("  task", json.dumps(task))
+    for step in shortest.history.steps:
+        print(f"  {step}")
+    print("\nand what happened in it:")
+    print(*shortest.trace, sep="\n")
+    return 1
+
+
+def _read_seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m noonbell.testing.simulation", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="live through this one, and print what happened")
+    parser.add_argument("--no-trace", action="store_true", help="with --seed: without each thing that happened")
+    parser.add_argument("--seeds", type=_read_seeds, default=range(100), metavar="0-99", help="live through these")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--first", action="store_true", help="stop at the first seed that breaks a law")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="the figures of each seed; those in it are not done again"
+    )
+    asked = parser.parse_args(arguments)
+    if asked.seed is not None:
+        return _replay(asked.seed, trace=not asked.no_trace)
+    known = _kept(asked.keep)
+    found = [known[seed] for seed in asked.seeds if seed in known]
+    for one in lived((seed for seed in asked.seeds if seed not in known), asked.jobs):
+        found.append(one)
+        if asked.keep is not None:
+            with asked.keep.open("a") as file:
+                file.write(json.dumps(one) + "\n")
+        if one.broken:
+            print(f"seed {one.seed}: {one.broken}", flush=True)
+            if asked.first:
+                break
+    print(summary(found))
+    return 1 if any(one.broken for one in found) else 0
+
+
+def _kept(path: Path | None) -> dict[int, SeedFigures]:
+    if path is None or not path.exists():
+        return {}
+    lines = (SeedFigures(*json.loads(line)) for line in path.read_text().splitlines())
+    return {one.seed: one for one in lines}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""`noonbell backup` of a store in use, of each kind, and `restore` into a store of another kind: one moment, and all of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from acceptance.harness import Nodes, ServerNode, Target
+from acceptance.test_move import FRESH, KILLED, rows_of
+from services import forked
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.bare_database]
+
+OTHER = {"sqlite": "postgres", "postgres": "mariadb", "mariadb": "sqlite"}
+"""Where a backup of each kind is restored to: so each is backed up, and each restored."""
+
+
+@pytest.fixture
+def url_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    return lambda kind: str(request.getfixturevalue(FRESH[kind]))
+
+
+def fill(node: ServerNode, target: Target) -> int:
+    """A task with a slot each second."""
+    schedule = {"type": "interval", "every": 1, "unit": "second", "mode": "fixed_rate"}
+    for number in range(30):
+        node.create(name=f"other {number}", target_url=target.url("/other"), labels={"team": "Grüße, 早上好"})
+    return node.create(
+        name="each second",
+        schedule=schedule,
+        target_url=target.url("/slot"),
+        misfire_policy="CATCH_UP_LIMITED",
+        catchup_limit=1_000,
+    )
+
+
+@pytest.mark.parametrize("origin", sorted(OTHER))
+def test_a_store_in_use_is_backed_up_and_restored_elsewhere(
+    origin, url_of, nodes: Nodes, target: Target, tmp_path: Path
+):
+    source, to, file = url_of(origin), url_of(OTHER[origin]), tmp_path / "a backup.db"
+    node = nodes.start(source)
+    task = fill(node, target)
+    target.wait_for("/slot", 2)
+    saved = forked.run("backup", str(file), "--store", source, cwd=tmp_path, env={})
+    assert saved.returncode == 0, saved.stdout + saved.stderr
+    assert "0 holes, 0 doubles" in saved.stdout
+    assert sorted(path.name for path in tmp_path.glob("a backup*")) == ["a backup.db"]
+    again = forked.run("backup", str(file), "--store", source, cwd=tmp_path, env={})
+    assert (again.returncode, "replaces no file" in again.stderr) == (5, True)
+    assert node.stop() == 0
+    before = {arrival.slot: arrival.headers["Idempotency-Key"] for arrival in target.at("/slot")}
+
+    filled = forked.run("restore", str(file), "--store", to, cwd=tmp_path, env={})
+    assert filled.returncode == 0, filled.stdout + filled.stderr
+    assert "0 holes, 0 doubles" in filled.stdout
+    assert rows_of(f"sqlite:///{file}") == rows_of(to)
+    refused = forked.run("restore", str(file), "--store", to, cwd=tmp_path, env={})
+    assert (refused.returncode, "is not empty" in refused.stderr) == (5, True)
+
+    heir = nodes.start(to)
+    target.wait_for("/slot", len(before) + 3)
+    assert heir.ask("GET", f"/tasks/{task}")["name"] == "each second"
+    assert heir.stop() == 0
+    for arrival in target.at("/slot"):
+        assert before.get(arrival.slot, arrival.headers["Idempotency-Key"]) == arrival.headers["Idempotency-Key"]
+
+
+def test_a_restore_that_is_killed_goes_on_and_a_copy_can_be_an_installation_of_its_own(
+    sqlite_url: str, nodes: Nodes, target: Target, tmp_path: Path
+):
+    node = nodes.start(sqlite_url)
+    fill(node, target)
+    target.wait_for("/slot", 1)
+    file, to = tmp_path / "backup.db", f"sqlite:///{tmp_path / 'restored.db'}"
+    killed = forked.run("backup", str(file), "--store", sqlite_url, cwd=tmp_path, env={"NOONBELL_FAILPOINT": "K50:3"})
+    assert (killed.returncode, file.exists()) == (KILLED, False)
+    saved = forked.run("backup", str(file), "--store", sqlite_url, cwd=tmp_path, env={})
+    assert saved.returncode == 0, saved.stderr
+    assert node.stop() == 0
+
+    command = ("restore", str(file), "--store", to, "--new-installation")
+    killed = forked.run(*command, cwd=tmp_path, env={"NOONBELL_FAILPOINT": "K50:3"})
+    assert killed.returncode == KILLED
+    early = nodes.launch("--store", to, "--port", "0")
+    assert early.wait_ended() == 1
+    assert "the store is not complete" in early.log
+    filled = forked.run(*command, cwd=tmp_path, env={})
+    assert filled.returncode == 0, filled.stdout + filled.stderr
+    (old_id, before), (new_id, after) = rows_of(f"sqlite:///{file}"), rows_of(to)
+    assert before == after
+    assert old_id == rows_of(sqlite_url)[0] != new_id
+
+
+def test_what_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path):
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("create table tasks (mine text)")
+    for name, code in (("other.db", 1), ("nothing.db", 3)):
+        refused = forked.run("restore", name, "--store", sqlite_url, cwd=tmp_path, env={})
+        assert refused.returncode == code, refused.stdout + refused.stderr
+    missing = forked.run("backup", "new.db", "--store", "sqlite:///nothing.db", cwd=tmp_path, env={})
+    assert (missing.returncode, (tmp_path / "new.db").exists()) == (3, False)
