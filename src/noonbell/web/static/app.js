@@ -4,6 +4,7 @@ import { startLive } from "./live.js";
 import { startActs } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startForm } from "./form.js";
+import { startNotify } from "./notify.js";
 import { startTimeline } from "./timeline.js";
 
 startClock();
@@ -12,5 +13,5 @@ startKeys();
 startForm();
 startTimeline();
 if (document.querySelector("[data-filters], [data-first-start]")) import("./lists.js").then(({ startLists }) => startLists());
-if (isSecureContext) import("./notify.js").then(({ startNotify }) => startNotify());
+if (isSecureContext) startNotify();
 startLive();
