@@ -98,6 +98,7 @@ async def _nats(url: str, subject: str, taken: asyncio.Queue[Taken]) -> AsyncIte
             await taken.put(Taken(message.data, message.headers or {}, message.respond if message.reply else None))
 
         await client.subscribe(subject, cb=got)
+        await client.flush()  # whose PING may overtake the subscription
         await client.flush()
         yield
     finally:

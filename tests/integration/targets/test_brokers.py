@@ -567,3 +567,24 @@ async def test_a_message_that_is_larger_than_the_server_takes_is_not_sent(
 ) -> None:
     outcome = await target.execute(attempt("nats", broker.message("x"), payload="x" * 2_000_000))
     assert outcome.failure == "too_large"
+
+
+async def test_nats_has_the_message_before_it_is_asked_whether_it_has_it() -> None:
+    """The client writes a PING past what waits to be written: its answer would say nothing of the message."""
+    verbs: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id": "x", "version": "2.9.10", "headers": true, "max_payload": 1048576}\r\n')
+        while line := await reader.readline():
+            verbs.append(line.split()[0].decode())
+            if verbs[-1] == "HPUB":
+                await reader.readexactly(int(line.split()[-1]) + 2)
+            elif verbs[-1] == "PING":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, opened("nats") as target:
+        broker = Broker("nats", f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        outcome = await target.execute(attempt("nats", broker.message("a")))
+    assert outcome.kind is OutcomeKind.SUCCESS, outcome
+    assert verbs == ["CONNECT", "PING", "HPUB", "PING"]
