@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from noonbell.alerts.service import Alerts
 from noonbell.api import alerts as alert_calls
@@ -22,6 +22,7 @@ from noonbell.api import (
     bulk,
     calendars,
     calls,
+    docs_page,
     events,
     jobs,
     legacy,
@@ -52,6 +53,7 @@ from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.scope import ScopeRule
+from noonbell.service.translation import Translator, language, wanted_language
 from noonbell.settings import Settings
 from noonbell.subscriptions.service import Subscriptions
 
@@ -148,7 +150,7 @@ def all_endpoints(
 
 
 def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
-    """`/openapi.json` and `/docs`: made once, when the first reader comes."""
+    """`/openapi.json` and `/docs`: made once, the page once for each language, when the first reader comes."""
 
     @cache
     def document() -> dict[str, Any]:
@@ -158,9 +160,13 @@ def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
         del request
         return json_response(document())
 
+    @cache
+    def page_in(lang: str) -> bytes:
+        return docs_page.page(document(), Translator(lang)).encode()
+
     async def page(request: Request) -> Response:
-        del request
-        return openapi.docs_page(document())
+        lang = language(wanted_language(request.cookies, request.headers))
+        return HTMLResponse(page_in(lang), headers={"content-security-policy": docs_page.POLICY})
 
     return [
         Endpoint(

@@ -34,6 +34,11 @@ def language(wanted: str) -> str:
     return "en"
 
 
+def wanted_language(cookies: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    """What a browser asks for: the reader's choice in the dashboard, else what its headers say. For `language`."""
+    return (cookies.get("noonbell_lang") or headers.get("accept-language", "en"))[:100]
+
+
 def counted(number: int) -> str:
     """A count as every page and text has it: 5,000."""
     return f"{number:,}"

@@ -37,7 +37,7 @@ from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
 from noonbell.service.oidc import SignIn, SignInAttempt
-from noonbell.service.translation import Translator, language
+from noonbell.service.translation import Translator, language, wanted_language
 from noonbell.settings import Settings
 from noonbell.subscriptions.service import Subscriptions
 from noonbell.web import i18n, render
@@ -162,8 +162,7 @@ class PageContext:
 
     @cached_property
     def words(self) -> Translator:
-        wanted = self.request.cookies.get("noonbell_lang") or self.request.headers.get("accept-language", "en")
-        return Translator(language(wanted[:100]))
+        return Translator(language(wanted_language(self.request.cookies, self.request.headers)))
 
     @property
     def lang_tag(self) -> str:

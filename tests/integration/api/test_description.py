@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urljoin
 
 import msgspec
 import pytest
 
-from integration.api.serving import Api
+from integration.api.serving import Api, serving
+from noonbell.api import docs_page
 from noonbell.api.openapi import document
 from noonbell.clock import Instant
 from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.model.task import TaskSpec
 from noonbell.service.task_fields import Rules, read_task
+from noonbell.service.translation import Translator
+from noonbell.settings import ServerSettings
 from services.endpoints import endpoint_table
 
 DOCUMENT = msgspec.json.decode(msgspec.json.encode(document(endpoint_table())))
@@ -181,3 +185,45 @@ async def test_the_page_needs_no_script_and_nobody_else(quick_api: Api):
     assert "default-src 'none'" in told.headers["content-security-policy"]
     for path in DOCUMENT["paths"]:
         assert path in told.text
+
+
+async def test_the_page_sets_code_as_code_and_shows_no_markers(quick_api: Api):
+    text = (await quick_api.call("GET", "//docs")).text
+    assert "<p>Its <code>ETag</code> is its version, for <code>If-Match</code>." in text
+    assert "<td>The task&#x27;s id, or <code>name:NAME</code>." in text
+    outside = re.sub(r"<(code|style)>.*?</\1>", "", text, flags=re.DOTALL)
+    assert "`" not in outside
+    assert "**" not in outside
+    assert text.count("<pre><code>") == text.count("<pre")
+
+
+def test_markers_are_rendered_and_what_is_between_them_is_escaped():
+    assert docs_page.marked("a `<b>` & **so `c`**") == "a <code>&lt;b&gt;</code> &amp; <b>so <code>c</code></b>"
+    assert docs_page.marked('shows as `"***"`; 2 ** 3') == "shows as <code>&quot;***&quot;</code>; 2 ** 3"
+
+
+async def test_the_page_leads_back_to_the_dashboard_also_under_a_prefix():
+    async with serving("memory://", server=ServerSettings(public_url="http://127.0.0.1/cron/bell/")) as api:
+        text = (await api.call("GET", "//cron/bell/docs")).text
+        assert '<a href="./">Back to the dashboard</a>' in text
+        for link in re.findall(r'href="([^"]*)"', text):
+            there = urljoin("/cron/bell/docs", link)
+            assert there in ("/cron/bell/", "/cron/bell/openapi.json")
+            assert (await api.call("GET", f"/{there}", headers={"accept": "text/html"})).status == 200
+
+
+async def test_the_page_is_built_once_for_each_language(quick_api: Api, monkeypatch: pytest.MonkeyPatch):
+    built: list[str] = []
+    build = docs_page.page
+
+    def counted(document: dict[str, Any], words: Translator) -> str:
+        built.append(words.lang)
+        return build(document, words)
+
+    monkeypatch.setattr(docs_page, "page", counted)
+    for lang, word in (("en", "Back to the dashboard"), ("zh-CN", "返回仪表盘"), ("en-GB", "Back to the dashboard")):
+        told = await quick_api.call("GET", "//docs", headers={"accept-language": lang})
+        assert word in told.text
+    chosen = {"accept-language": "en", "cookie": "noonbell_lang=zh"}
+    assert '<html lang="zh-CN">' in (await quick_api.call("GET", "//docs", headers=chosen)).text
+    assert built == ["en", "zh"]
