@@ -238,7 +238,7 @@ def _moment(text: str, zone: Zone) -> int:
 def _as_table(
     shown: Preview, zone: Zone, after: int, lang: str, rests: Sequence[Quiet | None], *, is_from_now: bool
 ) -> str:
-    """How far away a slot is, is told where `after` is now."""
+    """With `is_from_now`, each line says how far away its slot is."""
     words = _LANGUAGES[lang]
     before = zone.local(after)
     lines = [f"{shown.description}  (UTC{before.isoformat()[-6:]})"]

@@ -216,9 +216,9 @@ class PostgresStore(PartitionedHistory):
         self._first_calls = _FIRST_CALLS
         """How many calls of the fast path are still to go before connections are opened that keep plans."""
         self._has_reserved = False
+        """Ids were asked for before."""
         self._audit_head: Head | None = None
         """The last entry of the audit log that this node wrote."""
-        """Ids were asked for before."""
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
@@ -325,9 +325,7 @@ class PostgresStore(PartitionedHistory):
         try:
             is_done = await self._with_kept_plan(lambda connection: connection.fetchval(sql, *values))
         except Conflict:
-            return (
-                None  # a name or, in a store that went back to an earlier state, a number: none of these is tried again
-            )
+            return None  # a name or, in a store that went back, a number is taken: none of these is tried again
         if not is_done:
             self._unused += numbers
             return None
@@ -626,11 +624,9 @@ class PostgresStore(PartitionedHistory):
                             async with connection.transaction():
                                 await self._set_local(connection)  # type: ignore[arg-type]
                                 return await use(connection)  # type: ignore[arg-type]
-                    except TimeoutError:
-                        connection.terminate()  # or its return to the pool would wait for the server once more
-                        raise
-                    except asyncpg.ReadOnlySQLTransactionError:
-                        connection.terminate()  # the address may lead to another server by now
+                    except (TimeoutError, asyncpg.ReadOnlySQLTransactionError):
+                        # Its return to the pool would wait for the server; or the address leads to another one by now.
+                        connection.terminate()
                         raise
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
@@ -785,8 +781,8 @@ _POOLER = (
 def _translated(error: BaseException) -> Exception:
     if isinstance(error, _POOLER):
         return StoreUnavailable(
-            f"PostgreSQL: {error}. A connection pooler such as PgBouncer answers at this address: set store.pooler: transaction, or name the"
-            " server itself in store.url"
+            f"PostgreSQL: {error}. A connection pooler such as PgBouncer answers at this address: set store.pooler: transaction,"
+            " or name the server itself in store.url"
         )
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return StoreUnavailable(f"PostgreSQL: {error}; make it first: createdb, or CREATE DATABASE")

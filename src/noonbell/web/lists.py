@@ -98,7 +98,7 @@ PAGE_SIZE: Final = 25
 NEWEST_FIRST: Final = "-id"
 OLDEST_FIRST: Final = "id"
 RUN_ORDERS: Final = (NEWEST_FIRST, OLDEST_FIRST)
-"""Orders of lists of runs: those that an index gives, whatever the filter. An id grows with the time at which a run was made."""
+"""Orders of lists of runs: those that an index gives under every filter. An id grows with the time at which a run was made."""
 DENSITIES: Final = ("comfortable", "compact")
 
 

@@ -1,7 +1,7 @@
 """Pauses of tasks that end by themselves.
 
 What was said of a pause belongs to each version of the task in which it lasts (`task_pauses`, written by `record_versions`). A version
-of another status has no row, so whatever else ends a pause need not know of this table: the sweep finds that the row is not of the
+of another status has no row, so other code that ends a pause need not know of this table: the sweep finds that the row is not of the
 newest version, and takes it off its list.
 
 A pause that lasts until a moment leaves out the slots before it, and none from it on: the version that is enabled holds from that moment,

@@ -127,7 +127,7 @@ def _refuse_taken(taken: Mapping[int, Taken]) -> None:
 
 
 def _ensure_calls(q: Dialect, cache: TaskView, specs: Iterable[TaskSpec]) -> Work[None]:
-    """The built-in task of calls is there before a task whose cancels are told by calls."""
+    """Make the built-in task of calls, if a task names a `cancel_url`: a call tells that address of each cancel."""
     if all(spec.cancel_url is None for spec in specs):
         return
     spec = task_spec(HTTP_QUEUE)
