@@ -158,6 +158,8 @@ class PageScene:
     """By a text of the page: the expression that finds what stands in its place, in what was last printed."""
     codes: dict[str, int] = field(default_factory=dict)
     """By the beginning of a command: its exit code, where it is not 0."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of the server, as variables."""
 
 
 CRONTAB = "*/5 * * * * curl -s http://svc.internal/ping\n@reboot /opt/start.sh\n"
@@ -235,6 +237,12 @@ SCENES = {
     "docs/how-to/move-to-another-database.md": PageScene(
         replace={"postgresql://noonbell@db.internal/noonbell": "sqlite:///moved.db"},
         codes={"noonbell move --from sqlite:///noonbell.db --cancel": 5},  # the page has moved it by then
+    ),
+    "docs/how-to/named-services.md": PageScene(
+        files={"noonbell.yaml": CONFIG},
+        settings={
+            "NOONBELL_EXECUTOR__SERVICES": '{"billing": "https://billing.internal:8443/api", "mail": "http://10.0.0.7:8025"}'
+        },
     ),
     "docs/how-to/pause-a-task.md": PageScene(
         before={"noonbell task pause report --reason": [JOB.format("report", "x")]},
@@ -487,7 +495,7 @@ def follow(reading: PageReader, page: Path) -> None:
 def test_the_blocks_of_a_page_do_what_they_say(page, nodes, target, sqlite_url, tmp_path, program):
     if "promtool" in page.read_text():
         program("promtool", "prometheus")
-    node = nodes.start(sqlite_url)
+    node = nodes.start(sqlite_url, env=SCENES.get(str(page.relative_to(ROOT)), PageScene()).settings)
     follow(PageReader(str(page.relative_to(ROOT)), tmp_path, node, sqlite_url, target.url("")), page)
 
 

@@ -201,7 +201,7 @@ async def _store(settings: Settings, server: _Server) -> tuple[list[Finding], st
 
 async def _open_store(store: SqlStore, settings: Settings) -> tuple[list[Finding], str | None]:
     from noonbell.clock import SystemClock
-    from noonbell.service.doctor import CheckStatus, Finding, look_at_dialects, look_at_store
+    from noonbell.service.doctor import CheckStatus, Finding, look_at_dialects, look_at_services, look_at_store
     from noonbell.stores import migrations
 
     schema = await store.look_after_changes()
@@ -214,6 +214,7 @@ async def _open_store(store: SqlStore, settings: Settings) -> tuple[list[Finding
         found = [Finding("schema", CheckStatus.CARE, says, "upgrade Noonbell")]
     found += [each async for each in look_at_store(store, SystemClock().now)]
     found += [each async for each in look_at_dialects(store, settings)]
+    found += [each async for each in look_at_services(store, settings)]
     return found, installation
 
 

@@ -111,7 +111,7 @@ _FIELD_OPTIONS = (
         help="When: after this task, on success, failure, skipped or any [success]; may be repeated.",
     ),
     click.option("--tz", metavar="ZONE", help="Time zone of the schedule."),
-    click.option("--url", metavar="URL", help="What: an address to call."),
+    click.option("--url", metavar="URL", help="What: an address to call, or service://NAME/PATH."),
     click.option("--method", metavar="METHOD", help="How it is called [GET]."),
     click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker."),
     click.option("--command", metavar="LINE", help="What: a program by its absolute path, with its arguments."),

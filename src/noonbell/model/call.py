@@ -44,7 +44,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: Annotated[
         str,
         meta(
-            "An http or https URL, sent as it is: {{ }} means nothing in it.",
+            "An http or https URL, or service://NAME/PATH with a name of `executor.services`. Sent as it is: {{ }} means nothing in it.",
             max_length=4_096,
             missing="the URL to call",
             examples=["https://svc.internal/mails"],

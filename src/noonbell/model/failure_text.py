@@ -78,6 +78,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "address_denied": "{address}: {error}; executor.allow_networks can allow it",
     "redirect_inside": "{address}: a redirect from {origin} may not lead further inside",
     "scheme_denied": "scheme {scheme} is not allowed: only http and https",
+    "unknown_service": "this node has no service {name}: executor.services has {known}",
+    "no_services": "this node has no service {name}: executor.services is empty",
     "redirect_without_location": "{status} without a Location",
     "too_many_redirects": "more than {most} redirects",
     "no_broker_answer": "no answer from the broker within {seconds} s",

@@ -332,7 +332,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     target_url: Annotated[
         str | None,
         described(
-            "An http or https URL; placeholders allowed.",
+            "An http or https URL, or service://NAME/PATH with a name of `executor.services`; placeholders allowed, but not in the name.",
             max_length=4_096,
             examples=["http://svc.internal/api/sync"],
         ),
@@ -359,7 +359,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     cancel_url: Annotated[
         str | None,
         described(
-            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited.",
+            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited."
+            " A URL as `target_url`, without placeholders.",
             max_length=4_096,
             examples=["http://svc.internal/api/stop"],
         ),

@@ -17,6 +17,7 @@ _WORD: dict[str, str | None] = {
     "http_5xx": "5xx",
     **{kind: kind for kind in ("timeout", "error", "callback_failed", "callback_timeout")},
     **dict.fromkeys(("http_3xx", "http_4xx", "too_large", "blocked_address", "canceled", "fail"), None),
+    "unknown_service": None,
     "grpc_unavailable": "network",
     "grpc_internal": "5xx",
     "grpc_resource_exhausted": "429",

@@ -28,12 +28,13 @@ from noonbell.model.call import (
 )
 from noonbell.model.request import Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Origin, RunId
+from noonbell.model.service_url import resolved
 from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import RetryPolicy, Task
 from noonbell.ports import ANY_QUEUE, Store, Wakeup
 from noonbell.service.publishing import LONGEST_DELAY, Priority, ShownPublished
 from noonbell.service.secrets import is_secret, masked
-from noonbell.service.target_fields import check_http_headers, url_problem
+from noonbell.service.target_fields import check_http_headers, service_problem, url_problem
 from noonbell.service.task_fields import MOST_BYTES, Rules
 
 MOST_CALLS: Final = 10_000
@@ -208,7 +209,12 @@ class Calls:
         expected = url_problem(url)
         if expected is not None:
             at.expected(name, url, expected)
-        elif (denied := self._rules.address_problem(url)) is not None:
+            return
+        services = self._rules.services
+        problem = None if services is None else service_problem(url, services)
+        if problem is not None:
+            at.wrong(name, problem)
+        elif (denied := self._rules.address_problem(resolved(url, services or {}))) is not None:
             at.wrong(name, f"may not be called: {denied}")
 
     async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:

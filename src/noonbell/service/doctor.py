@@ -28,6 +28,7 @@ from noonbell.model.alert import Channel, OverdueTask, Rule
 from noonbell.model.calendar import Calendar
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
+from noonbell.model.service_url import service_name
 from noonbell.model.subscription import HeldSubscription
 from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES, ExecType
 from noonbell.model.task import Task, TaskId, TaskStatus
@@ -303,6 +304,21 @@ async def look_at_dialects(store: Store, settings: Settings) -> AsyncIterator[Fi
         )
     if not otherwise and not jobs:
         yield Finding("dialects", CheckStatus.WELL, f"every cron task fires as {default} cron would")
+
+
+async def look_at_services(store: Store, settings: Settings) -> AsyncIterator[Finding]:
+    """Tasks that call a service by a name which these settings do not have."""
+    known, without = settings.executor.services, []
+    async for task in every(store.tasks, TaskQuery()):
+        spec = task.spec
+        urls = (spec.target_url, spec.cancel_url, *(step.target_url for step in spec.steps))
+        names = {service_name(url) for url in urls if url is not None} - {None}
+        if not names <= known.keys():
+            without.append(task.name)
+    if without:
+        says = f"{counted(len(without), 'task calls', 'tasks call')} a service that executor.services of these settings does not have: {shortened(without)}"
+        way = "give it to every node, and the doctor the settings of a node (--config FILE); until then their runs fail as unknown_service"
+        yield Finding("services", CheckStatus.CARE, says, way)
 
 
 def _is_like_a_job(task: Task) -> bool:

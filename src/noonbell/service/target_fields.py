@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from noonbell.errors import InvalidArgument
+from noonbell.fields import shortened
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import ReadContext, shown
 from noonbell.model.broker import (
@@ -22,6 +23,7 @@ from noonbell.model.broker import (
     destination_field,
     read_address,
 )
+from noonbell.model.service_url import FORM, is_service_url, service_name
 from noonbell.model.target_kind import MQTT, NATS, REDIS, TargetKind
 from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK, credentials
@@ -159,6 +161,8 @@ LONGEST_VARIABLE: Final = 32_768
 
 def url_problem(url: str) -> str | None:
     """What a target's URL should be and this one is not."""
+    if is_service_url(url) and service_name(url) is None:
+        return FORM
     filled = _PLACEHOLDER.sub("1", url)
     if any(blank in filled for blank in (" ", "\t", "\\")):
         return "a URL without blanks and backslashes; encode them"
@@ -167,11 +171,20 @@ def url_problem(url: str) -> str | None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return "an http or https URL with a host, and a port from 0 to 65535"
-    if parts.scheme not in ("http", "https") or not host:
-        return "an http or https URL with a host"
+    if parts.scheme not in ("http", "https", "service") or not host:
+        return "an http or https URL with a host, or service://NAME/PATH"
     if "@" in parts.netloc:
         return "a URL without user and password; send them in the header Authorization, which is masked"
     return None
+
+
+def service_problem(url: str, services: Mapping[str, str]) -> str | None:
+    """What is wrong with the name of a service in a URL; None of any other URL."""
+    name = service_name(url)
+    if name is None or name in services:
+        return None
+    known = f"expected one of {shortened(sorted(services))}" if services else "it is empty"
+    return f"names the service {name!r}, which executor.services does not have; {known}"
 
 
 def check_http_headers(headers: Mapping[str, Any], at: ReadContext) -> None:

@@ -54,7 +54,14 @@ from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer
 from noonbell.service.grpc_fields import check_grpc
 from noonbell.service.retention import KeepFields
-from noonbell.service.target_fields import CheckTemplate, any_text, check_command, check_http, check_message
+from noonbell.service.target_fields import (
+    CheckTemplate,
+    any_text,
+    check_command,
+    check_http,
+    check_message,
+    service_problem,
+)
 from noonbell.settings import Settings
 from noonbell.when import due
 from noonbell.when.cron import with_dialect
@@ -219,6 +226,8 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Tas
     if kind is FLOWS:
         values["steps"] = _read_steps(given.get("steps"), at, rules)
         _refuse_for_flow(values, at)
+    if rules.services is not None:
+        _check_services(values, at, rules.services, kept)
     values |= read_when(given, values, at, ScheduleReader(zone, now, rules, values.get("dst")), kept)
     check_calendar(values, at)
     _check_policies(values, at, rules, kind)
@@ -342,6 +351,21 @@ def _read_step(given: Any, at: ReadContext, rules: Rules) -> Step:
     _check_policies(values, at, rules, kind)
     _check_flow(given, values, at, rules)
     return Step(**values)
+
+
+def _check_services(
+    values: Mapping[str, Any], at: ReadContext, services: Mapping[str, str], kept: TaskSpec | None
+) -> None:
+    """That the settings know each service that is called. A URL that the task has already may stay: a task can be paused, and
+    changed in other fields, after the settings have lost a name.
+    """
+    had = set() if kept is None else {kept.target_url, kept.cancel_url, *(step.target_url for step in kept.steps)}
+    urls = {name: values.get(name) for name in ("target_url", "cancel_url")}
+    urls |= {f"steps[{index}].target_url": step.target_url for index, step in enumerate(values.get("steps", ()))}
+    for name, url in urls.items():
+        problem = None if url is None or url in had else service_problem(url, services)
+        if problem is not None:
+            at.wrong(name, problem)
 
 
 def _refuse_for_flow(values: Mapping[str, Any], at: ReadContext) -> None:
@@ -660,6 +684,8 @@ class Rules:
     """Seals the secrets of a task where it is saved."""
     address_problem: Callable[[str], str | None] = _any_address
     """Why a URL may not be called, where that is plain without a look at the network. Targets know; wiring hands it in."""
+    services: Mapping[str, str] | None = None
+    """The addresses of services by their names; None where no settings are read: then any name is taken."""
 
     def timeout(self, kind: TargetKind) -> float:
         """Of one attempt, where a task names none."""
@@ -693,5 +719,6 @@ class Rules:
             callback_token_ttl=settings.callback.token_ttl,
             callback_objection=callback_objection,
             address_problem=address_problem,
+            services=settings.executor.services,
             sealer=sealing.from_file(settings.secrets.key_file),
         )

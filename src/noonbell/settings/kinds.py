@@ -304,6 +304,24 @@ headers = SettingKind(
 )
 mapping = SettingKind("a mapping", _as_mapping, dict)
 
+SERVICE_NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+"""A pattern: what stands between `service://` and the path."""
+
+
+def _read_services(value: Any) -> Mapping[str, str]:
+    found = {name: _read_web_address(address) for name, address in _as_mapping(value).items()}
+    if any(not re.fullmatch(SERVICE_NAME, name) or "@" in urlsplit(url).netloc for name, url in found.items()):
+        raise ValueError
+    return found
+
+
+services = SettingKind(
+    "a mapping of names (lower-case letters, digits, and . _ - inside) to addresses such as"
+    " https://billing.internal:8443/api, without user, ? or #",
+    _read_services,
+    dict,
+)
+
 
 def _read_labels(value: Any) -> Mapping[str, str]:
     if isinstance(value, str) and not value.lstrip().startswith("{"):

@@ -272,6 +272,12 @@ class ExecutorSettings(Section):
     )
     default_retry: RetrySettings = field(default_factory=RetrySettings)
     global_headers: Mapping[str, str] = key({}, kinds.headers, "Sent with every HTTP run; a task's own headers win.")
+    services: Mapping[str, str] = key(
+        {},
+        kinds.services,
+        "Services that are called, by names of your own: `service://NAME/PATH` in a task or a call is PATH behind the address"
+        " of that name. Every node needs the same.",
+    )
     call_secret: str | None = key(
         None,
         kinds.optional(kinds.text),

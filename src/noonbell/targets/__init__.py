@@ -70,6 +70,7 @@ def http_target(settings: Settings, own_ports: Collection[int] = ()) -> HttpTarg
         sealer=sealing.from_file(settings.secrets.key_file),
         own_ports=own_ports,
         call_secret=executor.call_secret,
+        services=executor.services,
     )
 
 

@@ -20,6 +20,7 @@ import msgspec
 from noonbell.clock import rfc3339
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.run import Lease, trace_id_of
+from noonbell.model.service_url import service_name
 from noonbell.model.target_kind import HTTP
 from noonbell.ports import Target
 from noonbell.version import __version__
@@ -146,6 +147,8 @@ def _attributes(assignment: Assignment) -> dict[str, str | int]:
 
 
 def _server(url: str) -> dict[str, str | int]:
+    if (name := service_name(url)) is not None:
+        return {"peer.service": name}
     if "{{" in url:
         return {}  # known only when the request is made
     try:

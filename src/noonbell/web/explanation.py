@@ -105,6 +105,7 @@ BY_KIND: Final = {
     "http_5xx": "target_failed",
     "too_large": "too_large",
     "blocked_address": "blocked",
+    "unknown_service": "unknown_service",
     "protocol_error": "protocol",
     "error": "handler",
     "fail": "said_so",
@@ -174,7 +175,7 @@ TASK: Final = frozenset(
         *("concurrency", "queue_full", "rate_limited", "task_error", "refuses", "after_failure", "tls", "dns"),
         "no_worker_version",
         *("key_full", "quiet"),
-        "not_started",
+        *("not_started", "unknown_service"),
         *("broker_credentials", "broker_refuses", "unroutable"),
         *("bad_method", "grpc_credentials", "grpc_refuses", "grpc_too_many"),
     }

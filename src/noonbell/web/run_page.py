@@ -7,6 +7,7 @@ Bodies are read for the chosen attempt only, and a log is shown from its end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from noonbell.model.access import Role
 from noonbell.model.event import Callback
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunStatus, idempotency_key_of
+from noonbell.model.service_url import UnknownService, resolved
 from noonbell.model.target_kind import FLOWS, HTTP, ExecType
 from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
 from noonbell.service import filters, scope
@@ -95,7 +97,9 @@ async def show_run(ctx: PageContext) -> Response:
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
-        curl=None if spec is None or spec.target_kind is not HTTP else curl(spec, kept),
+        curl=None
+        if spec is None or spec.target_kind is not HTTP
+        else curl(spec, kept, ctx.deps.settings.executor.services),
         exact=exact,
         around=await following.of_run(ctx, run),
         previous=await neighbours(ctx, run, "-id"),
@@ -307,10 +311,13 @@ async def unknown_callbacks(ctx: PageContext, run: Run, spec: TaskSpec | None) -
     return [_callback(each) for each in found if run.start_time <= each.received_at <= until]
 
 
-def curl(spec: TaskSpec, kept: RunBodies) -> str:
-    """The request as a line for a shell; secrets stay masked."""
+def curl(spec: TaskSpec, kept: RunBodies, services: Mapping[str, str]) -> str:
+    """The request as a line for a shell, to where it would go today; secrets stay masked."""
     told = shown_bodies(kept)
-    words = ["curl", "-i", "-X", spec.http_method, spec.target_url or ""]
+    url = spec.target_url or ""
+    with contextlib.suppress(UnknownService):
+        url = resolved(url, services)
+    words = ["curl", "-i", "-X", spec.http_method, url]
     for name, value in (told["request_headers"] or {}).items():
         if name.lower() not in ("host", "content-length", "connection"):
             words += ["-H", f"{name}: {value}"]

@@ -108,6 +108,7 @@ async def form(
         is_finer=task_form.is_finer(fields),
         can_try=ctx.deps.try_call is not None,
         job_types=await known_job_types(ctx),
+        services=sorted(ctx.deps.settings.executor.services),
         default_limits={kind: task_form.default_limit(each) for kind, each in task_form.EXEC_TYPES.items()},
         rules=await rules_for(ctx, fields.get("name", "")),
         **await previewed(ctx, fields, task),

@@ -489,3 +489,59 @@ def test_schedules_that_are_asked_for_again_keep_their_moments():
     again = read({**HTTP, "schedules": [NINE, every], "exclude": [seldom]}, kept=kept).spec
     assert again.schedules == kept.schedules
     assert again.exclude == kept.exclude
+
+
+SERVICES = Rules.of(Settings(executor=ExecutorSettings(services={"mail": "http://m", "billing": "http://b"})))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["service://billing", "service://billing/", "SERVICE://billing/a/{{payload.x}}?y={{run_id}}", "service://mail?a#b"],
+)
+def test_a_url_may_name_a_service_of_the_settings(url):
+    assert read({**HTTP, "target_url": url}, SERVICES).spec.target_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "service:",
+            "service:/billing",
+            "service://",
+            "service:///x",
+            "service://Billing/x",
+            "service://billing:80/x",
+        ),
+        *("service://{{payload.x}}/", "service://billing{{payload.x}}/", "service://me@billing/", "service://-/x"),
+    ],
+)
+def test_a_service_url_without_a_plain_name_is_refused(url):
+    for rules in (RULES, SERVICES):
+        assert "service://NAME/PATH" in problems_of({**HTTP, "target_url": url}, rules)["target_url"]
+
+
+def test_a_service_that_the_settings_lack_is_refused_with_the_names_that_they_have():
+    step = {"id": "s", "target_url": "service://c/"}
+    assert problems_of({**HTTP, "target_url": "service://bill/x", "cancel_url": "service://stop"}, SERVICES) == {
+        "target_url": "names the service 'bill', which executor.services does not have; expected one of billing, mail",
+        "cancel_url": "names the service 'stop', which executor.services does not have; expected one of billing, mail",
+    }
+    assert list(
+        problems_of({"name": "f", "steps": [{**step, "id": "r", "target_url": "http://a/"}, step]}, SERVICES)
+    ) == ["steps[1].target_url"]
+    none = problems_of({**HTTP, "target_url": "service://bill/x"}, Rules.of(Settings()))
+    assert none == {"target_url": "names the service 'bill', which executor.services does not have; it is empty"}
+
+
+def test_where_no_settings_are_read_any_name_of_a_service_is_taken():
+    assert read({**HTTP, "target_url": "service://any/x"}).spec.target_url == "service://any/x"
+
+
+def test_a_task_whose_service_the_settings_have_lost_can_be_changed_in_other_fields_only():
+    urls = {"target_url": "service://gone/x", "cancel_url": "service://gone/stop"}
+    kept = spec_of(HTTP, **urls)
+    assert read({**HTTP, **urls, "description": "new"}, SERVICES, kept=kept).spec.description == "new"
+    with pytest.raises(InvalidArgument) as caught:
+        read({**HTTP, **urls, "target_url": "service://gone/y"}, SERVICES, kept=kept)
+    assert list(caught.value.details) == ["target_url"]

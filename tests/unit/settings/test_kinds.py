@@ -172,3 +172,31 @@ def test_an_address_for_datagrams_is_of_ip_with_or_without_a_port(text: str, add
 def test_what_no_datagram_can_be_sent_to_is_refused(text: str):
     with pytest.raises(ValueError):
         kinds.udp_address.read(text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"billing": "https://billing.internal:8443/api/", "mail.v2": "http://10.0.0.7"},
+        '{"billing": "https://billing.internal:8443/api", "mail.v2": "http://10.0.0.7/"}',
+    ],
+)
+def test_services_are_read_from_a_file_and_from_a_variable(given):
+    expected = {"billing": "https://billing.internal:8443/api", "mail.v2": "http://10.0.0.7"}
+    assert ExecutorSettings(services=given).services == kinds.services.read(given) == expected
+    assert kinds.services.read(kinds.services.write(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({name: "http://a.internal"} for name in ("", "Billing", "a b", "-a", "a.", "a/b", "a:1", "ä", "x" * 64, 1)),
+        *({"a": url} for url in ("", "a.internal", "ftp://a", "http://", "http://a?x=1", "http://a#b", None, 1)),
+        *({"a": url} for url in ("http://me:pw@a.internal", "http://me@a", "http://a:99999", "service://b/x")),
+        ["a"],
+        "a=http://b",
+    ],
+)
+def test_what_is_no_name_or_no_address_of_a_service_is_refused(given):
+    with pytest.raises((ValueError, TypeError)):
+        kinds.services.read(given)

@@ -69,6 +69,13 @@ async def test_an_http_attempt_is_a_client_span_in_the_trace_of_its_run(spans: I
     }
 
 
+async def test_the_span_of_a_call_by_a_name_has_the_name_of_the_service(spans: InMemorySpanExporter):
+    await traced(Target(OK)).execute(assignment("service://billing/a/{{run_id}}"))
+    (span,) = spans.get_finished_spans()
+    assert span.attributes["peer.service"] == "billing"
+    assert not {"server.address", "server.port"} & span.attributes.keys()
+
+
 async def test_the_target_is_told_the_span_that_calls_it(spans: InMemorySpanExporter):
     target = Target(OK)
     await traced(target).execute(assignment())

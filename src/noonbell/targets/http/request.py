@@ -23,8 +23,9 @@ from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
 from noonbell.masking import is_named_for_a_secret
 from noonbell.model.attempt import Assignment
 from noonbell.model.call import CALL
-from noonbell.model.failure_text import failure_text
+from noonbell.model.failure_text import failure_text, said_in
 from noonbell.model.run import Lease, idempotency_key_of, trace_id_of
+from noonbell.model.service_url import UnknownService, resolved
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
@@ -349,9 +350,10 @@ class RequestTemplates:
         now: Callable[[], Instant],
         sealer: Sealer | None = None,
         call_secret: str | None = None,
+        services: Mapping[str, str] | None = None,
     ) -> None:
-        """`call_secret` signs calls, which belong to no task that could have a secret."""
-        self._call_secret = call_secret
+        """`call_secret` signs calls, which belong to no task that could have a secret. `services`: addresses by name."""
+        self._call_secret, self._services = call_secret, services or {}
         self._calls: dict[int, tuple[TaskSpec, RequestTemplate | None]] = {}
         """By the identity of their spec: `model.call.spec_of` gives calls that are alike the same one."""
         self._headers, self._max_body, self._now, self._sealer = headers, max_body, now, sealer or Sealer()
@@ -405,9 +407,15 @@ class RequestTemplates:
         return plan
 
     def _opened(self, task: Task) -> Task:
-        """The task with its secrets as they are sent; here they are opened, and nowhere before."""
+        """The task with its secrets as they are sent, and the address of its service; so they are known here, and nowhere before."""
+        spec = task.spec
         try:
-            spec = opened(task.spec, self._sealer)
+            url = resolved(spec.target_url or "", self._services)
+            if url != (spec.target_url or ""):
+                spec = msgspec.structs.replace(spec, target_url=url)
+            spec = opened(spec, self._sealer)
+        except UnknownService as error:
+            raise Unsendable("unknown_service", said_in(error)) from None
         except InvalidState as error:
             raise Unsendable("fail", error.message) from None
         return task if spec is task.spec else msgspec.structs.replace(task, spec=spec)

@@ -292,15 +292,19 @@ class HttpTarget:
         sealer: Sealer | None = None,
         own_ports: Collection[int] = (),
         call_secret: str | None = None,
+        services: Mapping[str, str] | None = None,
     ) -> None:
-        """`own_ports`: where this process listens; no redirect leads there. `call_secret` signs calls without a task."""
+        """`own_ports`: where this process listens; no redirect leads there. `call_secret` signs calls without a task.
+
+        `services`: the addresses that stand for names in `service://NAME/PATH`.
+        """
         self._own_ports = frozenset(own_ports)
         self._guard = guard or AddressGuard()
         self._connect_timeout = connect_timeout
         self._max_body_bytes = max_body_bytes
         self._now = (clock or SystemClock()).now
         self._plans = RequestTemplates(
-            default_headers(global_headers or {}), max_body_bytes, self._now, sealer, call_secret
+            default_headers(global_headers or {}), max_body_bytes, self._now, sealer, call_secret, services
         )
         self._resolver = resolver
         self._own_resolver: ThreadResolver | None = None
@@ -331,8 +335,8 @@ class HttpTarget:
         try:
             request = self._plans.request(assignment)
         except Unsendable as problem:
-            details = {"kind": problem.kind}
-            message = str(problem)
+            message = said_in(problem)
+            details = {"kind": problem.kind, **said_by(message)}
             return Outcome(kind=OutcomeKind.FAILURE, failure=problem.kind, error_message=message, error_details=details)
         exchange = HttpExchange(self._max_body_bytes)
         went_wrong: tuple[str, str] | None = None
