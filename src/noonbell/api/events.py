@@ -1,13 +1,14 @@
 """`GET /events`: the stream of events, as server-sent events.
 
-The head of the answer is sent at once; the first comment says that from now on nothing is missed. Each event has its
-id, and a listener that comes back with it (`Last-Event-ID`) misses nothing. A
+The head of the answer is sent as soon as the listener has its place in the stream: whoever sees it misses nothing from then on, a browser
+included, whose `EventSource` tells a page of the head and of no comment. Each event has its id, and a listener that comes back with it (`Last-Event-ID`) misses nothing. A
 comment every 15 seconds keeps the connection known. `event: reset` says that the stream does not reach back so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -62,17 +63,15 @@ class EventCalls:
         last = request.headers.get("last-event-id") or request.query_params.get("after")
         after = None if last is None else Position.read(last)
         scope = request_scope.current()
-        body = (
-            self._body(wanted, after, None if scope is None else _Held(self._store, scope))
-            if request.method != "HEAD"
-            else _nothing()
-        )
+        body = _nothing()
+        if request.method != "HEAD":
+            body = await _begun(self._body(wanted, after, None if scope is None else _Held(self._store, scope)))
         headers = {"x-accel-buffering": "no", "cache-control": "no-store"}
         return StreamingResponse(body, headers=headers, media_type="text/event-stream")
 
-    async def _body(self, wanted: Filter, after: Position | None, held: _Held | None) -> AsyncIterator[bytes]:
+    async def _body(self, wanted: Filter, after: Position | None, held: _Held | None) -> AsyncGenerator[bytes]:
         async with self._hub.listen(wanted, after) as listener:
-            yield HEAD  # a reader of this receives every event from now on
+            yield HEAD
             while not listener.is_cut:
                 async for piece in self._next(listener, held):
                     yield piece
@@ -114,7 +113,20 @@ class _Held:
         return self._scope.holds_run(task, event.queue) if event.run_id is not None else self._scope.holds_task(task)
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _begun(body: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """`body`, of which the first piece is there already."""
+    first = await anext(body)
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        async with contextlib.aclosing(body):
+            yield first
+            async for piece in body:
+                yield piece
+
+    return pieces()
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
     return
     yield b""
 

@@ -10,10 +10,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 from starlette.applications import Starlette
 
 from integration.api.serving import Api, running, serving
+from integration.support import until
+from integration.test_lock_waits import held_on_postgres
 from noonbell.api.endpoint import routes
 from noonbell.api.events import endpoints, message
 from noonbell.clock import Instant
@@ -87,6 +90,38 @@ async def test_the_head_comes_before_anything_happens(quick_api: Api):
         head = stream.response.headers
         assert head["Content-Type"].startswith("text/event-stream")
         assert (head["Cache-Control"], head["X-Accel-Buffering"]) == ("no-store", "no")
+
+
+async def test_the_head_comes_when_the_listener_has_its_place_in_the_stream(postgres_url: str):
+    """A page reads its state when the head is there: what happens after that must come, or the page stays as it is."""
+    async with serving(postgres_url) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        async with held_on_postgres(postgres_url, "lock table counters in access exclusive mode"):
+            writer.write(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await _a_lock_is_waited_for(postgres_url)
+            head = asyncio.create_task(reader.readuntil(b"\r\n\r\n"))
+            await api.good("GET", "/version")  # the loop has gone round: what was sent before is here
+            assert not head.done(), "the head came before the listener had its place"
+        async with asyncio.timeout(PATIENCE):
+            assert (await head).startswith(b"HTTP/1.1 200 ")
+        task_id = await api.create(name="a")
+        async with asyncio.timeout(PATIENCE):
+            assert (
+                b'"task_id":%d' % task_id in await reader.readuntil(b"event: task.created\n") + await reader.readline()
+            )
+        writer.close()
+
+
+async def _a_lock_is_waited_for(url: str) -> None:
+    looking = await asyncpg.connect(url)
+    waiting = (
+        "select exists(select from pg_locks l join pg_database d on d.oid = l.database"
+        " where d.datname = current_database() and not l.granted)"
+    )
+    try:
+        await until(lambda: looking.fetchval(waiting), PATIENCE, "the listener to wait for the lock")
+    finally:
+        await looking.close()
 
 
 async def test_a_listener_hears_of_a_run_from_birth_to_end(api_everywhere: Api):
