@@ -225,6 +225,40 @@ async def test_a_key_is_free_for_the_next_run_in_another_partition(opened: Open,
     assert await store.fetch("select run_id from live_keys") == [(second.run_id,)]
 
 
+async def test_the_key_of_a_run_that_was_deleted_by_hand_is_free(opened: Open, postgres_url: str):
+    store, _, task = await stretches(opened, postgres_url)
+    (first,) = await store.publish([Publication(task_id=task.id, key="k")])
+    (other,) = await store.publish([Publication(task_id=task.id, key="other")])
+    await finish_all(store)
+    await execute(store, f"delete from runs where id = {first.run_id}")
+    again = [Publication(task_id=task.id, key="k"), Publication(task_id=task.id, key="other")]
+    second, same = await store.publish(again)
+    assert (second.outcome, same.outcome) == (PublishOutcome.CREATED, PublishOutcome.EXISTS)
+    held = await store.fetch("select live_key, run_id from live_keys order by live_key")
+    assert held == [("k", second.run_id), ("other", other.run_id)]
+
+
+async def test_the_slot_of_a_run_that_was_deleted_by_hand_is_free(opened: Open, postgres_url: str):
+    """As on the other stores, whose index holds no slot of a run that is gone."""
+    store, clock, _ = await stretches(opened, postgres_url)
+    task = await store.create_task(job("hourly", schedule=every_second(Instant(clock.now()), every=3600)))
+    ((slot, to),) = await store.fetch("select next_fire_at, accounted_to from cursors where task_id = :id", id=task.id)
+    later(store, clock, (slot - clock.now()) / SECOND)
+    await store.plan(10)
+    ((gone,),) = await store.fetch("select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot)
+    for sql in (
+        f"delete from live where run_id = {gone}",
+        f"delete from runs where id = {gone}",
+        f"update cursors set next_fire_at = {slot}, accounted_to = {to} where task_id = {task.id}",
+    ):
+        await execute(store, sql)
+    await store.plan(10)
+    ((again,),) = await store.fetch("select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot)
+    assert again != gone
+    held = await store.fetch("select run_id from run_slots where task_id = :task", task=task.id)
+    assert held == [(again,)]
+
+
 # ---- made ahead
 
 

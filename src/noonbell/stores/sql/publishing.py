@@ -194,9 +194,10 @@ def _holders(q: Dialect, publications: Sequence[Publication]) -> Work[dict[tuple
     keyed = [publication for publication in publications if publication.unique_key is not None]
     if not keyed:
         return {}
+    which = f"{q.ids('task_id', 'tasks')} and {q.names('live_key', 'keys')}"
+    first = f"{unique_runs.without_run('live_keys', which)} " if q.has_partitions else ""
     rows = yield Fetch(
-        f"select id, task_id, live_key, status, created_at, dedupe_until from runs where {q.ids('task_id', 'tasks')}"
-        f" and {q.names('live_key', 'keys')}{q.lock}",
+        f"{first}select id, task_id, live_key, status, created_at, dedupe_until from runs where {which}{q.lock}",
         {
             "tasks": q.pack(sorted({publication.task_id for publication in keyed})),
             "keys": q.pack(sorted({str(publication.unique_key) for publication in keyed})),

@@ -2,6 +2,8 @@
 
 run_slots   (task, slot): a slot has one run
 live_keys   (task, key): the newest run of a key holds it
+
+A row whose run is gone, because it was deleted by hand, holds nothing: it is removed where it would stand in the way.
 """
 
 from __future__ import annotations
@@ -33,6 +35,15 @@ def with_unique(insert: InsertMany) -> list[InsertMany]:
     return found
 
 
+_HAS_RUN: Final = "(select 1 from runs r where r.id = u.run_id) is not null"
+"""For each row by itself: with `exists`, PostgreSQL might read all runs."""
+
+
+def without_run(table: str, which: str) -> str:
+    """Before a `select`: of these rows, those whose run is gone are removed in the same statement, which sees them still."""
+    return f"with gone as (delete from {table} u where {which} and not ({_HAS_RUN}))"
+
+
 def taken_slots(q: Dialect, task_ids: Sequence[int], slots: Sequence[int]) -> Work[Sequence[Row]]:
     """(task, slot) of what has a run, among these tasks and slots."""
     which = f"{q.ids('task_id', 'tasks')} and {q.ids('slot', 'slots')}"
@@ -40,7 +51,8 @@ def taken_slots(q: Dialect, task_ids: Sequence[int], slots: Sequence[int]) -> Wo
     params = {"tasks": q.pack(task_ids), "slots": q.pack(slots)}
     if q.has_partitions:
         # Runs from before `run_slots` are not in it. None was born long before its slot: calendars move one by two weeks at most.
-        sql = f"select task_id, slot from run_slots where {which} union all {sql} and id >= :first"
+        taken = f"select task_id, slot from run_slots u where {which} and {_HAS_RUN}"
+        sql = f"{without_run('run_slots', which)} {taken} union all {sql} and id >= :first"
         params["first"] = floor_at(slots[0] - _EARLIEST)
     rows: Sequence[Row] = yield Fetch(sql, params)
     return rows
