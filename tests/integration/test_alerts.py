@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,6 +253,26 @@ async def test_a_receiver_that_never_comes_back_is_given_up(store: MemoryStore, 
         await night.pass_(700)
     assert len(hook.bodies) == MOST_ATTEMPTS
     assert [one.status for one in await store.alert_deliveries()] == [DeliveryStatus.FAILED]
+
+
+class FaultySender(WebhookSender):
+    """Fails in a way that no sender is written to fail in."""
+
+    async def send(self, channel: Channel, message: Mapping[str, Any], delivery_id: str) -> int | None:
+        raise ValueError("not foreseen")
+
+
+async def test_a_delivery_that_fails_by_a_fault_of_ours_is_given_up(store: MemoryStore, clock: ManualClock, hook: Hook):
+    night = Night(store, FaultySender(), clock)
+    await night.pass_(0)
+    await watched(store, hook, RuleKind.FAILED)
+    await end(store, await store.create_task(job("sore")))
+    for _ in range(MOST_ATTEMPTS + 2):
+        await night.pass_(700)
+    (logged,) = await store.alert_deliveries()
+    assert (logged.status, logged.attempts) == (DeliveryStatus.FAILED, MOST_ATTEMPTS)
+    assert logged.error == "ValueError, see the log of the node"
+    assert night.outcomes == ["retried"] * (MOST_ATTEMPTS - 1) + ["failed"]
 
 
 async def test_the_outbound_guard_holds_for_webhooks(store: MemoryStore, clock: ManualClock, hook: Hook):

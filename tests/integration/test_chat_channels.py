@@ -145,6 +145,16 @@ async def test_feishu_takes_a_message_that_is_signed_in_its_body_and_says_no_wit
         assert not no.again
 
 
+async def test_an_error_message_does_not_call_everybody_of_a_feishu_group(monkeypatch: pytest.MonkeyPatch):
+    async with service(feishu) as there:
+        said = 'attempt <attempt> <at user_id="all">all</at> <AT\tuser_id="ou_1"></AT>'
+        monkeypatch.setitem(MESSAGE, "message", said)
+        await send("feishu", f"{there.base}/open-apis/bot/v2/hook/t0", secret=SECRET)
+        text = there.taken[0]["content"]["text"]
+        assert "<at" not in text.replace("<attempt>", "").lower()
+        assert "attempt <attempt> < at user_id" in text
+
+
 # ---- WeCom: developer.work.weixin.qq.com, "Message push configuration": a text has 2,048 bytes at most, in UTF-8
 
 
@@ -375,6 +385,14 @@ async def test_what_a_mail_server_says_is_told_and_only_a_temporary_no_is_tried_
         assert [to for to, _ in there.mails] == [["a@example.com"]]
 
 
+async def test_a_password_that_smtp_cannot_carry_is_told_and_not_tried_again(sealed):
+    async with mail_server(tls=sealed[0], password="hush") as there:
+        channel = mail_channel(f"smtp://127.0.0.1:{there.port}", secret="pässword")
+        with pytest.raises(Undeliverable, match="expected ASCII") as raised:
+            await EmailSender(ssl_context=sealed[1]).send(channel, MESSAGE, "alert_1")
+        assert not raised.value.again
+
+
 async def test_a_mail_server_passes_the_outbound_guard():
     async with mail_server() as there:
         settings = Settings(executor=ExecutorSettings(deny_networks=("127.0.0.0/8", "::1/128")))
@@ -429,6 +447,8 @@ async def test_the_token_in_a_pasted_address_of_telegram_becomes_the_secret():
         ({"kind": "telegram", "to": ["-1"]}, "secret"),
         ({"kind": "email", "url": "smtp://u:p@host", "sender": "a@b", "to": ["a@b"]}, "url"),
         ({"kind": "email", "url": "smtp://host", "to": ["a@b"]}, "sender"),
+        ({"kind": "email", "url": "smtp://host?password=hush", "sender": "a@b", "to": ["a@b"]}, "url"),
+        ({"kind": "email", "url": "smtp://host", "sender": "a@b", "to": ["a@b"], "secret": "pässword"}, "secret"),
         ({"kind": "email", "url": "smtp://host", "sender": "a@b", "to": ["a@b\nBcc: c@d"]}, "to"),
         ({"kind": "webhook"}, "url"),
     ],

@@ -245,7 +245,9 @@ async def test_the_slot_of_a_run_that_was_deleted_by_hand_is_free(opened: Open, 
     ((slot, to),) = await store.fetch("select next_fire_at, accounted_to from cursors where task_id = :id", id=task.id)
     later(store, clock, (slot - clock.now()) / SECOND)
     await store.plan(10)
-    ((gone,),) = await store.fetch("select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot)
+    ((gone,),) = await store.fetch(
+        "select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot
+    )
     for sql in (
         f"delete from live where run_id = {gone}",
         f"delete from runs where id = {gone}",
@@ -253,7 +255,9 @@ async def test_the_slot_of_a_run_that_was_deleted_by_hand_is_free(opened: Open, 
     ):
         await execute(store, sql)
     await store.plan(10)
-    ((again,),) = await store.fetch("select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot)
+    ((again,),) = await store.fetch(
+        "select id from runs where task_id = :task and slot = :slot", task=task.id, slot=slot
+    )
     assert again != gone
     held = await store.fetch("select run_id from run_slots where task_id = :task", task=task.id)
     assert held == [(again,)]

@@ -96,6 +96,11 @@ class EmailSender(AlertSender):
             raise Undeliverable(why, again=400 <= error.smtp_code < 500, response_code=error.smtp_code) from None
         except (BlockedAddress, ssl.SSLError) as error:
             raise Undeliverable(str(error), again=False) from None
+        except UnicodeError:
+            raise Undeliverable(
+                "the user, the password or an address has characters that SMTP cannot carry; expected ASCII",
+                again=False,
+            ) from None
         except (smtplib.SMTPException, OSError) as error:
             raise Undeliverable(str(error) or type(error).__name__) from None
         return None
@@ -150,6 +155,8 @@ def check(channel: Channel, at: ReadContext) -> None:
         at.wrong(
             "url", "is missing or wrong; expected smtp://HOST:PORT or smtps://HOST:PORT; the password is the secret"
         )
+    if channel.secret is not None and not channel.secret.isascii():
+        at.wrong("secret", "has characters that are not ASCII; a mail server is told no others")
     if channel.sender is None or _ADDRESS.fullmatch(channel.sender) is None:
         at.wrong("sender", "is missing or wrong; expected an e-mail address")
     if not channel.to:
@@ -165,7 +172,8 @@ def _is_mail_server(url: str) -> bool:
         _ = parts.port  # ValueError for one out of range
     except ValueError:
         return False
-    return parts.scheme in _PORTS and bool(parts.hostname) and not parts.password and parts.path in ("", "/")
+    is_bare = not parts.password and parts.path in ("", "/") and not parts.query and not parts.fragment
+    return parts.scheme in _PORTS and bool(parts.hostname) and is_bare
 
 
 def make_sender(settings: Settings) -> EmailSender:

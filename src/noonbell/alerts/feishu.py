@@ -6,6 +6,7 @@ chosen. The signature is in the body: HMAC-SHA256 of nothing under the key `TIME
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from noonbell.clock import SECOND
 from noonbell.model.alert import Channel
 
 _LONGEST = 16_000
+_MENTION = re.compile(r"<(?=/?at\b)", re.IGNORECASE)
 
 
 class FeishuSender(chat.CodedSender):
@@ -25,11 +27,17 @@ class FeishuSender(chat.CodedSender):
     """Too many messages at once."""
 
     def request_of(self, channel: Channel, message: Mapping[str, Any]) -> list[chat.ChatRequest]:
-        body: dict[str, Any] = {"msg_type": "text", "content": {"text": chat.text_of(message, _LONGEST)}}
+        text = without_mentions(chat.text_of(message, _LONGEST))
+        body: dict[str, Any] = {"msg_type": "text", "content": {"text": text}}
         if channel.secret:
             stamp = str(self._now() // SECOND)
             body |= {"timestamp": stamp, "sign": chat.signature(f"{stamp}\n{channel.secret}", "")}
         return [chat.ChatRequest(URL(channel.url), body)]
+
+
+def without_mentions(text: str) -> str:
+    """`<at user_id="all">` in a text calls everybody of the group: an error message must not. There is no way to escape it."""
+    return _MENTION.sub("< ", text)
 
 
 KIND: Final = chat.chat_kind(
