@@ -11,11 +11,12 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from noonbell.clock import read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import topics_of
@@ -55,7 +56,8 @@ MOST_IDS: Final = 10_000
 SIZE: Final = 200
 """Runs, or tasks, of one batch."""
 HELD: Final = 5.0
-"""Seconds of a lease; each batch renews it."""
+"""Seconds of a lease; each batch renews it. It is longer where batches are slow, so that they end before another node takes over."""
+_LONGEST_HELD: Final = 300.0
 POLL: Final = 5.0
 """Seconds between two looks where no signal comes."""
 _ACTS: Final = {
@@ -321,10 +323,11 @@ class BulkLoop:
         *,
         holder: str | None = None,
         held: float = HELD,
+        monotonic: Callable[[], float] = read_monotonic,
     ) -> None:
         self._store, self._wakeup, self._cache, self._reader = store, wakeup, cache, reader
         self._holder = holder or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._held = held
+        self._shortest, self._held, self._monotonic = held, held, monotonic
 
     async def tick(self) -> float:
         if not await self._store.bulk_under_way():
@@ -332,8 +335,10 @@ class BulkLoop:
         lease = await self._store.take_bulk(self._holder, self._held)
         if lease is None:
             return POLL
+        began = self._monotonic()
         try:
             batch = await self._reader.read(lease)
+            self._note_time(self._monotonic() - began)
             advanced = await self._store.advance_bulk(lease, batch, self._held)
         except StoreUnavailable:
             raise
@@ -346,6 +351,10 @@ class BulkLoop:
             await self._wake(batch, advanced)
             self._tell(advanced.lease.operation)
         return 0.0
+
+    def _note_time(self, seconds: float) -> None:
+        """A lease is three times as long as a batch took to read: with a shorter one, slow nodes would take it from each other for ever."""
+        self._held = min(_LONGEST_HELD, max(self._shortest, self._held * 0.9, 3 * seconds))
 
     async def wait(self, seconds: float) -> None:
         await self._wakeup.wait((BULK,), seconds)

@@ -23,7 +23,7 @@ from conformance.store.builders import (
     started,
     status_of,
 )
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, ManualClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.bulk import BulkBatch, BulkKind, BulkLease, BulkOperation, BulkStatus, NewBulk
@@ -338,3 +338,32 @@ async def test_an_empty_batch_without_a_next_ends_an_operation(store: Store):
     operation = await store.start_bulk(NewBulk(kind=BulkKind.CANCEL_RUNS, total=0))
     assert await store.advance_bulk(await taken(store), BulkBatch(None), 10) is not None
     assert (await found(store, operation)).status is BulkStatus.DONE
+
+
+class SlowReader(BatchReader):
+    """Takes six seconds for a batch; meanwhile another node takes what is free."""
+
+    clock: ManualClock
+
+    async def read(self, lease: BulkLease) -> BulkBatch:
+        batch = await super().read(lease)
+        self.clock.advance(6)
+        await self._store.take_bulk("another", 5)
+        return batch
+
+
+async def test_nodes_whose_batches_take_longer_than_a_lease_do_not_take_them_from_each_other_for_ever(
+    store: Store, clock: ManualClock
+):
+    await failed_runs(store, 3)
+    operation = await start(store, "retry_runs")
+    services = services_of(store)
+    reader = SlowReader(store, services.runs, services.tasks, 2)
+    reader.clock = clock
+    cache = TaskCache(store)
+    loop = BulkLoop(store, services.wakeup, cache, reader, holder="me", monotonic=lambda: clock.now() / SECOND)
+    for _ in range(4):
+        await loop.tick()
+        clock.advance(6)
+    ended = await found(store, operation)
+    assert (ended.status, ended.done) == (BulkStatus.DONE, 3)
