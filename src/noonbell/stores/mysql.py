@@ -29,6 +29,7 @@ from noonbell.stores import blocking
 from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
 from noonbell.stores.hosts import HostFinder, HostState, unreachable
 from noonbell.stores.migrations.table_lock import BEAT_SECONDS, LOOK_SECONDS, SchemaLock
+from noonbell.stores.sql import change_capture
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
@@ -669,5 +670,5 @@ def _translated(error: Exception) -> Exception:
     if code == _NO_DATABASE:
         return StoreUnavailable(f"MySQL: {_said(error)}; make it first: CREATE DATABASE")
     if isinstance(error, OSError | mysql_errors.MySQLError):
-        return StoreUnavailable(f"MySQL: {_said(error)}")
+        return change_capture.refusal(error) or StoreUnavailable(f"MySQL: {_said(error)}")
     return error

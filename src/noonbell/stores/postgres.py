@@ -33,7 +33,7 @@ from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
-from noonbell.stores.sql import access, claim, fast_path, publishing, settle
+from noonbell.stores.sql import access, change_capture, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
 from noonbell.stores.sql.ids import IDS, RESERVE, floor_at
@@ -795,5 +795,5 @@ def _translated(error: BaseException) -> Exception:
     if isinstance(error, _AWAY):
         return StoreUnavailable(f"PostgreSQL: {str(error) or type(error).__name__}")
     if isinstance(error, asyncpg.PostgresError) and not (error.sqlstate or "").startswith(_OF_THE_CALL):
-        return StoreUnavailable(f"PostgreSQL: {error}")
+        return change_capture.refusal(error) or StoreUnavailable(f"PostgreSQL: {error}")
     return error if isinstance(error, Exception) else StoreUnavailable(str(error))

@@ -31,7 +31,7 @@ from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Publication, PublishResult
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores.migrations import SchemaBusy, ownership
-from noonbell.stores.sql import publishing
+from noonbell.stores.sql import change_capture, publishing
 from noonbell.stores.sql.dialect import PLAIN, Dialect, TableNames, named, on_conflict, update_from
 from noonbell.stores.sql.ids import IDS, IdBlock, reserve
 from noonbell.stores.sql.rows import TaskView
@@ -282,7 +282,8 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(str(error))
     if type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.OperationalError | sqlite3.InternalError):
-        return StoreUnavailable(f"SQLite: {error}")  # malformed, no database, a table that is gone, a full disk
+        # Malformed, no database, a table that is gone, a full disk.
+        return change_capture.refusal(error) or StoreUnavailable(f"SQLite: {error}")
     return error
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noonbell.errors import StoreUnavailable
 from noonbell.stores.migrations.m0001_foundation import _TYPES
 from noonbell.stores.migrations.m0045_moves import GATE
 from noonbell.stores.sql.copying import CopiedTable, Key, quoted, unpacked
@@ -45,6 +46,16 @@ def reopen(q: Dialect, variant: str) -> Work[None]:
 
 def is_closed(q: Dialect) -> Work[bool]:
     return not (yield Fetch(q.objects, {"names": q.pack([q.naming.bare("move_gate")])}))
+
+
+def refusal(error: BaseException) -> StoreUnavailable | None:
+    """What a write says that finds the store closed, in place of the database's words about a table that is not there."""
+    if "move_gate" not in str(error):
+        return None
+    return StoreUnavailable(
+        "the store is closed by a move to another database: it opens there in a moment. If the move was cut off, run `noonbell move` again"
+        " to finish it, or with --cancel to open this store again"
+    )
 
 
 def changes(after: int, limit: int) -> Work[list[tuple[int, str, Key]]]:
