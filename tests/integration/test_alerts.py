@@ -702,6 +702,34 @@ async def test_the_api_mutes_and_acknowledges_and_refuses_by_name():
         assert (await api.bad("POST", "/alerts/acknowledge", {"rule": "r"}))[0] == 400
 
 
+async def test_the_audit_log_names_what_was_muted_and_acknowledged():
+    async with serving("memory://") as api:
+        store = api.store
+        await store.put_alert_rule(Rule(name="rule", kind=RuleKind.FAILED))
+        now = await store.now()
+        duty = await store.take_duty("a test", "me", 60)
+        assert duty is not None
+        raised = AlertState(rule="rule", subject="task:1", count=1, since=now, raised_at=now, message="failed")
+        assert await store.alert(duty, 0, AlertStep(states=[raised], closed=[], notices=[], told=[]))
+        key = {"rule": "rule", "subject": "task:1"}
+        await api.good("POST", "/alerts/acknowledge", {**key, "note": "seen"})
+        await api.good("POST", "/alerts/unacknowledge", key)
+        until = rfc3339(Instant(await store.now() + 60 * SECOND))
+        mute = await api.good("POST", "/alerts/mutes", {"until": until, "tasks": ["sore"], "reason": "known"}, 201)
+        await api.good("DELETE", f"/alerts/mutes/{mute['id']}")
+        entries = (await api.good("GET", "/audit"))["items"][::-1]
+    assert [(one["action"], one["subject"], one["details"]) for one in entries] == [
+        ("acknowledge_alert", "/api/v1/alerts/acknowledge", key),
+        ("unacknowledge_alert", "/api/v1/alerts/unacknowledge", key),
+        (
+            "mute_alerts",
+            f"/api/v1/alerts/mutes/{mute['id']}",
+            {"until": until, "reason": "known", "tasks": ["sore"]},
+        ),
+        ("unmute_alerts", f"/api/v1/alerts/mutes/{mute['id']}", {}),
+    ]
+
+
 async def test_the_page_mutes_acknowledges_and_ends_both():
     async with serving("memory://") as api:
         await api.store.put_alert_rule(Rule(name="r", kind=RuleKind.FAILED))

@@ -45,6 +45,7 @@ class AlertCalls:
         """It is not repeated until it is over; that it is over is sent. A second call replaces the note."""
         given = await read_object(request, required=True)
         await self._alerts.acknowledge(given, by=params.actor(request))
+        params.add_to_audit(request, **{name: given[name] for name in ("rule", "subject")})
         return json_response({"acknowledged": True})
 
     @call(
@@ -52,7 +53,9 @@ class AlertCalls:
         body=AlertKey, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
     )  # fmt: skip
     async def unacknowledge(self, request: Request) -> Response:
-        await self._alerts.withdraw_acknowledgement(await read_object(request, required=True))
+        given = await read_object(request, required=True)
+        await self._alerts.withdraw_acknowledgement(given)
+        params.add_to_audit(request, **{name: given[name] for name in ("rule", "subject")})
         return json_response({"acknowledged": False})
 
     @call("GET", "/alerts/mutes", "alert_mutes", "Which alerts are muted", Role.VIEWER, answer=AllMutes)
@@ -67,7 +70,11 @@ class AlertCalls:
     async def mute(self, request: Request) -> Response:
         """Alerts are raised and shown meanwhile, and send nothing. One that still lasts when the mute ends is sent then."""
         given = await read_object(request, required=True)
-        return json_response(await self._alerts.mute(given, by=params.actor(request)), 201)
+        made = await self._alerts.mute(given, by=params.actor(request))
+        params.name_in_audit(request, str(made["id"]))
+        held = {name: made[name] for name in ("rule", "tasks", "labels") if made[name]}
+        params.add_to_audit(request, until=made["until"], reason=made["reason"], **held)
+        return json_response(made, 201)
 
     @call(
         "DELETE", "/alerts/mutes/{mute}", "unmute_alerts", "End a mute", Role.OPERATOR,

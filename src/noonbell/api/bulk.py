@@ -11,7 +11,7 @@ from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import json_response
 from noonbell.fields import plain
 from noonbell.model.access import Role
-from noonbell.model.bulk import BulkOperation
+from noonbell.model.bulk import BulkOperation, BulkStatus
 from noonbell.service import Services
 from noonbell.service.bulk_operations import BulkList, BulkOperations, BulkStart, SkippedItems, SkippedList
 from noonbell.service.filters import operation_id
@@ -56,7 +56,10 @@ class BulkCalls:
     @call("POST", "/bulk/{bulk_id}/cancel", "cancel_bulk", "Stop a bulk operation", Role.OPERATOR, answer=BulkOperation)
     async def cancel(self, request: Request) -> Response:
         """What it has done stays. One that has ended stays as it is."""
-        return json_response(plain(await self._bulk.cancel(_id(request), by=params.actor(request))))
+        was = await self._bulk.get(_id(request))
+        if was.status is not BulkStatus.RUNNING:
+            params.nothing_changed(request)
+        return json_response(plain(await self._bulk.cancel(was.id, by=params.actor(request))))
 
     @call(
         "POST", "/bulk/{bulk_id}/undo", "undo_bulk", "Take a bulk operation back", Role.OPERATOR,
@@ -64,7 +67,9 @@ class BulkCalls:
     )  # fmt: skip
     async def undo(self, request: Request) -> Response:
         """Of `enable_tasks` and `disable_tasks`: another operation, for the tasks that this one has changed."""
-        return json_response(plain(await self._bulk.undo(_id(request), by=params.actor(request))))
+        started = await self._bulk.undo(_id(request), by=params.actor(request))
+        params.add_to_audit(request, bulk=started.id, kind=started.kind)
+        return json_response(plain(started))
 
 
 def _id(request: Request) -> int:

@@ -100,7 +100,9 @@ async def download(ctx: PageContext) -> Response:
 
 
 async def cancel(ctx: PageContext) -> Response:
-    operation = await ctx.services.bulk.cancel(_id(ctx), by=ctx.actor)
+    was = await ctx.services.bulk.get(_id(ctx))
+    ctx.nothing_changed = was.status is not BulkStatus.RUNNING
+    operation = await ctx.services.bulk.cancel(was.id, by=ctx.actor)
     return ctx.done("", go=f"/bulk/{operation.id}")
 
 

@@ -99,6 +99,10 @@ async def test_a_bulk_operation_has_a_page_that_says_how_far_it_is_and_what_it_s
     skipped = await api.call("GET", f"/{place}/skipped")
     assert skipped.text.splitlines() == ["id,name,why", "3,t2,already in that state"]
     assert "4 of 5 paused" in (await get(api, "/bulk"))[1]
+    before = (await api.good("GET", "/audit"))["items"]
+    assert (await post(api, f"{place}/cancel", {}))[0] == 303
+    await api.good("POST", f"{place}/cancel")
+    assert (await api.good("GET", "/audit"))["items"] == before, "it had ended: nothing was changed"
     status, headers, _ = await post(api, f"{place}/undo", {})
     undone = await carried_out(api, headers["location"])
     assert (undone["kind"], undone["done"]) == ("enable_tasks", 4)
