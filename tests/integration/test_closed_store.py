@@ -19,7 +19,7 @@ async def test_a_write_into_a_closed_store_names_the_move(opened: Open, sql_url:
         await apply(store, change_capture.install, store.dialect, table)
     await store.create_task(job("before"))
     await apply(store, change_capture.close, store.dialect)
-    with pytest.raises(StoreUnavailable, match="closed by a move to another database.*--cancel"):
+    with pytest.raises(StoreUnavailable, match=r"closed by a move to another database.*--cancel"):
         await store.create_task(job("meanwhile"))
     await apply(store, change_capture.reopen, store.dialect, store._schema)
     await store.create_task(job("after"))
