@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test tests test-full ci faults faults-quick fuzz sabotage check format docs release-check pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick faults-peers fuzz sabotage check format docs release-check pictures bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ faults: setup ## Kill points and chaos, against real databases (45 minutes); aga
 faults-quick: setup ## Five minutes of them: upkeep and kill points
 	FAULTS_MINUTES=$(or $(FAULTS_MINUTES),5) $(FAULTS) tests/faults/test_hard_upkeep.py \
 		tests/faults/test_kill_points.py --exitfirst $(ARGS) || [ $$? -eq 2 ]
+
+faults-peers: setup ## Other schedulers and Noonbell killed alike: what each loses and doubles (80 minutes); ARGS='--quick'
+	$(BIN)/python -m bench.faults $(ARGS)
 
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)

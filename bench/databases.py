@@ -66,7 +66,7 @@ def server_version(store: str) -> str:
     if store == "postgres":
         return asyncio.run(_postgres("show server_version")).split()[0]
     if store == "redis":
-        with _redis() as link:
+        with redis_link() as link:
             return str(link.info("server")["redis_version"])
     return asyncio.run(_mysql("select version()")).split("-")[0]
 
@@ -99,7 +99,7 @@ def server_settings(store: str) -> str:
     )
 
 
-def _redis() -> Any:
+def redis_link() -> Any:
     import redis
 
     return redis.Redis.from_url(REDIS, socket_connect_timeout=5)
@@ -107,7 +107,7 @@ def _redis() -> Any:
 
 def _forget(name: str) -> None:
     """Deletes the keys that have the name in theirs."""
-    with _redis() as link:
+    with redis_link() as link:
         for key in link.scan_iter(f"*{name}*", count=10_000):
             link.unlink(key)
 

@@ -1,28 +1,54 @@
 """The peers' own environments: their versions are pinned here and never meet Noonbell's dependencies.
 
-Python's are in `bench/.venv`, by the pins below; Node's in `bench/peers/node/node_modules`, by the lock there. Each is
-made on first use, and again when its pins have changed.
+Python's are in `bench/.venv` and `build/peers`, by the pins below; Node's in `bench/peers/node/node_modules`, by the lock
+there. Each is made on first use, and again when its pins have changed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / ".venv"
-PYTHON = FOLDER / "bin" / "python"
-PINS = (
-    "pgqueuer==1.6.0",
-    "procrastinate==3.10.0",
-    "huey==3.5.4",
-    "saq[redis]==0.26.4",
-    "asyncpg==0.32.0",
-    "psycopg[binary]==3.3.8",
-    "uvloop==0.23.0",
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Packages of Python that are installed together."""
+
+    folder: Path
+    pins: tuple[str, ...]
+
+    def program(self, name: str) -> str:
+        return str(self.folder / "bin" / name)
+
+
+POSTGRES_DRIVERS = ("asyncpg==0.32.0", "psycopg[binary]==3.3.8")
+QUEUES = Environment(
+    ROOT / "bench" / ".venv",
+    (
+        "pgqueuer==1.6.0",
+        "procrastinate==3.10.0",
+        "huey==3.5.4",
+        "saq[redis]==0.26.4",
+        *POSTGRES_DRIVERS,
+        "uvloop==0.23.0",
+    ),
 )
+APSCHEDULER_3 = Environment(
+    ROOT / "build" / "peers" / "apscheduler3", ("apscheduler==3.11.3", "sqlalchemy==2.1.8", *POSTGRES_DRIVERS)
+)
+# sniffio: its store imports it and does not ask for it.
+APSCHEDULER_4 = Environment(
+    ROOT / "build" / "peers" / "apscheduler4",
+    ("apscheduler==4.0.0a6", "sqlalchemy[asyncio]==2.1.8", "sniffio==1.3.1", *POSTGRES_DRIVERS),
+)
+CELERY = Environment(ROOT / "build" / "peers" / "celery", ("celery[redis]==5.7.0",))
 NODE_FOLDER = Path(__file__).resolve().parent / "node"
 MODULES = NODE_FOLDER / "node_modules"
 NODE_LEAST = (22, 18)
@@ -34,22 +60,33 @@ class Missing(Exception):
 
 
 def python_peer(module: str) -> tuple[str, ...]:
-    return (str(PYTHON), "-m", f"bench.peers.{module}")
+    return (QUEUES.program("python"), "-m", f"bench.peers.{module}")
 
 
 def node_peer(script: str) -> tuple[str, ...]:
     return (_node(), str(NODE_FOLDER / f"{script}.mjs"))
 
 
-def ensure_python() -> None:
+def python_version(environment: Environment, package: str) -> str:
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    return subprocess.run(
+        [environment.program("python"), "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def node_version(package: str) -> str:
+    return str(json.loads((MODULES / package / "package.json").read_text())["version"])
+
+
+def ensure_python(environment: Environment = QUEUES) -> None:
     """Raises Missing where the packages cannot be had."""
-    stamp = FOLDER / "pins.txt"
-    wanted = "\n".join((sys.version, *PINS))
-    if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
+    stamp, python = environment.folder / "pins.txt", environment.program("python")
+    wanted = "\n".join((sys.version, *environment.pins))
+    if Path(python).exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     uv = _uv()
-    _install([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(FOLDER)])
-    _install([uv, "pip", "install", "--quiet", "--python", str(PYTHON), *PINS])
+    _install([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(environment.folder)])
+    _install([uv, "pip", "install", "--quiet", "--python", python, *environment.pins])
     stamp.write_text(wanted)
 
 
