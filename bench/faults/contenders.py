@@ -65,7 +65,7 @@ def contenders() -> list[Contender]:
             env.APSCHEDULER_4,
             "apscheduler",
             "apscheduler4",
-            settings=f"SQLAlchemyDataStore on asyncpg, AsyncpgEventBroker, `lease_duration` and `cleanup_interval` {LEASE} s, "
+            settings=f"SQLAlchemyDataStore on asyncpg, PsycopgEventBroker, `lease_duration` {LEASE} s, `cleanup_interval=None`, "
             "`CoalescePolicy.all`, `misfire_grace_time=None`, `max_running_jobs=None`",
             sql="select schedule_id, extract(epoch from scheduled_fire_time)::bigint, "
             "case when acquired_by is null then 'waiting' else 'acquired' end from jobs",
@@ -96,14 +96,14 @@ def contenders() -> list[Contender]:
             "pgqueuer",
             "pgqueuer",
             every_second=False,
-            settings="`schedule` on a pool of 4, uvloop; a schedule is taken up again 30 s after its last heartbeat, which is fixed",
+            settings="`schedule` on a pool of connections, uvloop; a schedule is taken up again 30 s after its last heartbeat, which is fixed",
         ),
         node(
             "graphile-worker",
             "graphile-worker",
             "cron_graphile_worker",
-            settings="crontab with `fill=1h`, concurrency 20; jobs of a dead worker stay locked for 4 h, which is fixed, so a process "
-            "that comes back calls `forceUnlockWorkers` for the workers of its last life",
+            settings="crontab with `fill=1h`, concurrency 20; jobs of a dead process stay locked for 4 h, which is fixed, so a "
+            "process that comes back calls `forceUnlockWorkers` for its last life",
             sql="select payload->>'schedule', extract(epoch from (payload->'_cron'->>'ts')::timestamptz)::bigint, "
             "case when locked_at is null then 'waiting' else 'locked' end from graphile_worker._private_jobs",
         ),

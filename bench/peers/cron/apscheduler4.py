@@ -1,6 +1,8 @@
 """APScheduler 4 on PostgreSQL: schedulers that share its store and tell each other by LISTEN/NOTIFY.
 
-The identity is the default, new in each life: a scheduler that comes back under its old one ends its jobs as abandoned.
+The identity is the default, new in each life: a scheduler that comes back under its old one ends its jobs as abandoned. So does
+the clean-up with jobs whose lease has run out, at each start of a scheduler; without it another scheduler takes them up again.
+The broker is that of psycopg: the one of asyncpg fails in its callback with this version of AnyIO.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from apscheduler import (  # type: ignore[import-not-found, unused-ignore]
     current_job,
 )
 from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore  # type: ignore[import-not-found, unused-ignore]
-from apscheduler.eventbrokers.asyncpg import AsyncpgEventBroker  # type: ignore[import-not-found, unused-ignore]
+from apscheduler.eventbrokers.psycopg import PsycopgEventBroker  # type: ignore[import-not-found, unused-ignore]
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-not-found, unused-ignore]
 from sqlalchemy.ext.asyncio import create_async_engine  # type: ignore[import-not-found, unused-ignore]
 
-from bench.peers.cron.task import LEASE, Settings, deliver_async, is_setup, ready
+from bench.peers.cron.task import CONNECTIONS, LEASE, Settings, deliver_async, is_setup, ready
 
 
 async def fire(schedule: str) -> None:
@@ -31,12 +33,12 @@ async def main() -> None:
     from bench.peers.cron.apscheduler4 import fire as by_name  # found again by other processes, as `__main__` is not
 
     settings = Settings.read()
-    engine = create_async_engine(settings.url.replace("postgresql://", "postgresql+asyncpg://"))
+    engine = create_async_engine(settings.url.replace("postgresql://", "postgresql+asyncpg://"), pool_size=CONNECTIONS)
     scheduler = AsyncScheduler(
         SQLAlchemyDataStore(engine),
-        AsyncpgEventBroker.from_async_sqla_engine(engine),
+        PsycopgEventBroker(settings.url),
         lease_duration=timedelta(seconds=LEASE),
-        cleanup_interval=timedelta(seconds=LEASE),
+        cleanup_interval=None,
         # With a limit, the places of jobs whose process died are never given back.
         task_defaults=TaskDefaults(max_running_jobs=None, misfire_grace_time=None),
     )

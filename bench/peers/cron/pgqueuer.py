@@ -11,9 +11,7 @@ import asyncpg
 import uvloop
 from pgqueuer import AsyncpgDriver, PgQueuer, Queries  # type: ignore[import-not-found, unused-ignore]
 
-from bench.peers.cron.task import Settings, deliver_async, is_setup, ready
-
-CONNECTIONS = 4
+from bench.peers.cron.task import CONNECTIONS, Settings, deliver_async, is_setup, ready
 
 
 async def main() -> None:

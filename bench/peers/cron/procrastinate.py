@@ -7,12 +7,13 @@ from typing import Any
 
 import procrastinate  # type: ignore[import-not-found, unused-ignore]
 
-from bench.peers.cron.task import LEASE, Settings, deliver_async, is_setup, ready
+from bench.peers.cron.task import CONNECTIONS, LEASE, Settings, deliver_async, is_setup, ready
 
 
 async def main() -> None:
     settings = Settings.read()
-    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=settings.url, min_size=2, max_size=10))
+    connector = procrastinate.PsycopgConnector(conninfo=settings.url, min_size=CONNECTIONS, max_size=CONNECTIONS)
+    app = procrastinate.App(connector=connector)
 
     @app.task(name="fire", pass_context=True)  # type: ignore[untyped-decorator, unused-ignore]
     async def fire(context: Any, timestamp: int, schedule: str) -> None:

@@ -14,6 +14,8 @@ SETTINGS = "BENCH_FAULTS"
 """The environment variable that has the settings, as JSON."""
 LEASE = 5
 """Seconds until the work of a process that died is taken up again, wherever a setting decides it and admits this."""
+CONNECTIONS = 5
+"""To PostgreSQL, of the pool of one process."""
 
 
 @dataclass(frozen=True)

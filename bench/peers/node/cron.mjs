@@ -5,6 +5,8 @@ export const names = Array.from({ length: settings.schedules }, (_, number) => `
 export const isSetup = process.argv[2] === "setup";
 /** Seconds until the work of a process that died is taken up again, wherever a setting decides it and admits this. */
 export const LEASE = 5;
+/** To PostgreSQL, of the pool of one process. */
+export const CONNECTIONS = 5;
 
 export async function deliver(schedule, slot, key) {
   const answer = await fetch(`${settings.target}/${schedule}?${new URLSearchParams({ slot, key })}`);

@@ -1,11 +1,12 @@
 // pg-boss's schedules: jobs with a heartbeat of the least length that it admits; a missed time is made up for once.
 
 import { PgBoss } from "pg-boss";
-import { LEASE, deliver, isSetup, names, ready, settings } from "./cron.mjs";
+import { CONNECTIONS, LEASE, deliver, isSetup, names, ready, settings } from "./cron.mjs";
 
 const MINUTE = 60_000;
 const boss = new PgBoss({
   connectionString: settings.url,
+  max: CONNECTIONS,
   schedule: !isSetup,
   useListenNotify: true,
   cronMonitorIntervalSeconds: LEASE,
