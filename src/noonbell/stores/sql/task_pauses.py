@@ -17,12 +17,14 @@ from collections.abc import Sequence
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.errors import ScheduleError
 from noonbell.model.access import AuditAction
 from noonbell.model.request import ResumedTasks, TaskChange
 from noonbell.model.task import SCHEDULER_ACTOR, Task, TaskId, TaskStatus
 from noonbell.ports import Sign, unsigned
 from noonbell.stores.sql import access
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.finish import turn_status
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Work
 from noonbell.stores.sql.tasks import changed_by, hold, load, revisions_under, write_versions
@@ -79,7 +81,12 @@ def _resume(q: Dialect, cache: TaskView, now: Instant, tasks: Sequence[Task]) ->
         revisions = yield from revisions_under(q, wanted)
         turned: list[tuple[Task, Task]] = []
         for (task, change), revision in zip(wanted, revisions, strict=True):
-            enabled = changed_by(task, change, begin, revision)
+            try:
+                enabled = changed_by(task, change, begin, revision)
+            except ScheduleError:
+                # It could be read when it was saved. One such task must not stop the others, nor be tried for ever.
+                yield from turn_status(q, cache, now, task, TaskStatus.ERROR, by=SCHEDULER_ACTOR)
+                continue
             turned.append((task, msgspec.structs.replace(enabled, updated_at=now)))
         yield from write_versions(q, cache, now, turned, SCHEDULER_ACTOR, valid_from=begin, why=ENDED)
         resumed += [task for _, task in turned]
