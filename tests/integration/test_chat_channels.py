@@ -493,6 +493,25 @@ async def test_the_test_button_says_what_the_service_said():
         assert "it answered 310000: sign not match" in page
 
 
+@pytest.mark.parametrize("url", ["memory_url", "postgres_url"])
+async def test_what_a_service_repeats_of_its_address_is_not_kept_nor_what_no_database_takes(
+    url: str, request: pytest.FixtureRequest
+):
+    def repeating(asked: web.Request, _: Any) -> web.Response:
+        said = f"invalid webhook url \0 {asked.path_qs} {asked.query['key']}"
+        return web.json_response({"errcode": 93000, "errmsg": said})
+
+    store = "memory://" if url == "memory_url" else request.getfixturevalue(url)
+    async with service(repeating) as there, serving(store) as api:
+        given = {"name": "one", "kind": "wecom", "url": f"{there.base}/cgi-bin/webhook/send?key=9f8e7d-c0ffee"}
+        await api.good("POST", "/alerts/channels", given, 201)
+        told = await api.good("POST", "/alerts/channels/one/test")
+        assert told["error"].startswith("it answered 93000: invalid webhook url \ufffd /cgi-bin/webhook/send?***")
+        [logged] = (await api.good("GET", "/alerts/deliveries"))["items"]
+        assert logged["error"] == told["error"]
+        assert "c0ffee" not in told["error"]
+
+
 async def test_the_form_of_a_kind_has_the_fields_of_that_kind():
     async with serving("memory://") as api:
         for kind, known in KINDS.items():

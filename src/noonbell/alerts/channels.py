@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from yarl import URL
 
 from noonbell.alerts import apprise, dingtalk, email, feishu, slack, teams, telegram, webhook, wecom
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
@@ -24,6 +25,8 @@ from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.secrets import MASK, masked, opened, unmasked
 from noonbell.service.target_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.settings import Settings
+from noonbell.targets.http.request import conceal, hidden_parts, secret_values
+from noonbell.targets.http.target import storable
 
 KINDS: Final[Mapping[str, ChannelKind]] = {
     module.KIND.name: module.KIND
@@ -32,6 +35,8 @@ KINDS: Final[Mapping[str, ChannelKind]] = {
 OF_SOME_KINDS: Final = ("url", "secret", "headers", "to", "sender")
 """Fields of a channel that not every kind has."""
 
+_SHOWN: Final = 1_000
+"""Characters of a problem that are kept."""
 _SEALED: Final = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
 
@@ -154,7 +159,23 @@ class ChannelSender:
             raise Undeliverable(error.message) from None
         if self._dashboard is not None:
             message = {**message, "links": links(self._dashboard, message)}
-        return await sender.send(channel, message, delivery_id)
+        try:
+            return await sender.send(channel, message, delivery_id)
+        except Undeliverable as problem:  # it may repeat what was answered, and an answer what was sent
+            why = conceal(storable(str(problem)), _hidden(channel))[:_SHOWN]
+            raise Undeliverable(why, again=problem.again, response_code=problem.response_code) from None
+
+
+def _hidden(channel: Channel) -> list[str]:
+    """What must not be kept of a problem. The words that every address of the kind has are no secrets."""
+    kind = KINDS[channel.kind]
+    known = {part for example in kind.url_examples.values() for part in urlsplit(example).path.split("/")}
+    secrets = [*(channel.secret or "").split(), *secret_values(channel.headers)]
+    try:
+        url = URL(channel.url)
+    except ValueError:
+        return [channel.url, *secrets]
+    return hidden_parts(url, secrets, known)
 
 
 async def open_senders(

@@ -25,7 +25,7 @@ from noonbell.targets.http import signing, target
 from noonbell.targets.http.connection import Disconnected, HttpExchange, origin_of
 from noonbell.targets.http.guard import SCHEMES, AddressGuard
 from noonbell.targets.http.pool import Pool, ThreadResolver
-from noonbell.targets.http.request import Headers, Request, conceal, head_of
+from noonbell.targets.http.request import Headers, Request, conceal, head_of, hidden_parts
 from noonbell.version import __version__
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
@@ -33,8 +33,6 @@ _READ: Final = 64 * 1024
 """Bytes of an answer that are read, at most."""
 _SHOWN: Final = 2_000
 """Characters of an answer that are kept."""
-_LEAST_HIDDEN: Final = 6
-"""Characters: shorter parts of an address are words."""
 _FRESH: Final = 1.0
 """Seconds for which a kept connection may have been idle."""
 
@@ -60,12 +58,6 @@ def _subject(event: Event) -> str:
     if event.run_id is not None:
         return f"runs/{event.run_id}"
     return f"tasks/{event.task_id}" if event.task_id is not None else ""
-
-
-def _hidden(subscription: Subscription, url: URL) -> list[str]:
-    """What a receiver may repeat and what must not be stored: the secret, and the parts of the address behind its origin."""
-    parts = [*url.raw_parts, *url.parts, url.raw_query_string, *url.query.values()]
-    return [part for part in (*(subscription.secret or "").split(), *parts) if len(part) >= _LEAST_HIDDEN]
 
 
 class WebhookPoster:
@@ -121,7 +113,7 @@ class WebhookPoster:
         try:
             plain = opened(subscription, self._sealer)
             request = self._request(plain, message_id, body)
-            hidden = _hidden(plain, request.url)
+            hidden = hidden_parts(request.url, (plain.secret or "").split())
             shown = {name: text for name, text in request.headers.items() if name.lower() != signing.SIGNATURE}
             await self._exchange(pool, request, exchange)
         except (NoonbellError, ValueError) as problem:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -630,6 +630,19 @@ def masked_headers(headers: Mapping[str, str], values: Sequence[str]) -> dict[st
         if any(value in everything for value in values):
             return {name: conceal(value, values) for name, value in shown.items()}
     return shown
+
+
+_LEAST_HIDDEN: Final = 6
+"""Characters: shorter parts of an address are words."""
+
+
+def hidden_parts(url: URL, secrets: Iterable[str], known: Collection[str] = ()) -> list[str]:
+    """What a receiver may repeat and what must not be stored: secrets, and the parts of the address behind its origin but for those
+    that are `known` to be none.
+    """
+    parts = [*secrets, *url.raw_parts, *url.parts, url.raw_query_string, *url.query.values()]
+    found = {part for part in parts if len(part) >= _LEAST_HIDDEN and part not in known}
+    return sorted(found, key=len, reverse=True)  # a part may be in another one
 
 
 def conceal(text: str, values: Iterable[str]) -> str:
