@@ -55,9 +55,8 @@ async def test_an_index_of_a_large_table_is_built_after_its_step(
     await store.check_schema()
 
 
-async def test_writers_go_on_while_an_index_is_built(opened: Open, postgres_url: str):
-    """The build waits for a transaction that is open; who writes to the table does not wait for the build."""
-    store = await with_many_joins(opened, postgres_url)
+async def build_that_waits(store: PostgresStore) -> tuple[asyncio.Task[Any], asyncio.Event, asyncio.Task[None]]:
+    """A build that waits for a transaction that is open: the build, what ends the transaction, and its holder."""
     may_end, is_open = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -76,12 +75,36 @@ async def test_writers_go_on_while_an_index_is_built(opened: Open, postgres_url:
     await is_open.wait()
     steps = asyncio.create_task(store.migrate())
     await until(is_under_way, 30, "the build of the index")
+    return steps, may_end, holder
+
+
+async def test_writers_go_on_while_an_index_is_built(opened: Open, postgres_url: str):
+    """The build waits for a transaction that is open; who writes to the table does not wait for the build."""
+    store = await with_many_joins(opened, postgres_url)
+    steps, may_end, holder = await build_that_waits(store)
     await execute(store, "update join_runs set fills = 0 where join_id = 2")
     assert not steps.done()
     may_end.set()
     await holder
     await steps
     assert await is_valid(store, INDEX) is True
+
+
+async def test_an_index_that_one_node_builds_is_not_built_by_another(opened: Open, postgres_url: str):
+    """It would wait for the first build, drop the index that came of it, and build it again."""
+    store = await with_many_joins(opened, postgres_url)
+    steps, may_end, holder = await build_that_waits(store)
+    another = await opened(postgres_url)
+    assert isinstance(another, PostgresStore)
+    second = asyncio.create_task(another.build_indexes())
+    done, _ = await asyncio.wait({second, steps}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    may_end.set()
+    await holder
+    await steps
+    assert done == {second}, "it does not wait for the first one"
+    assert await second == []
+    assert await is_valid(store, INDEX) is True
+    assert await left_out(store) == []
 
 
 async def test_an_index_that_was_cut_off_is_made_anew(opened: Open, postgres_url: str):

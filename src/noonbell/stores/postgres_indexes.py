@@ -5,7 +5,8 @@
     3   the entry goes
 
 Of a table in partitions each partition gets its index so, then they are put together. Cut off at any point, the next look goes on: of
-the node that took the step, or of the history loop of any other. Until then lists that want the index take longer.
+the node that took the step, or of the history loop of any other. Until then lists that want the index take longer. An index that another
+node is building is left to it: a second build would wait for the first one, and throw away what it made.
 
 An index that has to be unique is built by its step: what relies on it must not begin without it.
 """
@@ -32,6 +33,9 @@ _EVERY: Final = 5.0
 _PROGRESS: Final = """select phase, case when blocks_total > 0 then 100 * blocks_done / blocks_total end
     from pg_stat_progress_create_index where pid = $1"""
 _IS_VALID: Final = "select indisvalid from pg_index where indexrelid = to_regclass($1)"
+_IS_BEING_BUILT: Final = (
+    "select exists (select 1 from pg_stat_progress_create_index where index_relid = to_regclass($1))"
+)
 _PARTS: Final = """select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = to_regclass($1) order by c.relname"""
 _LONGEST: Final = 63
@@ -55,7 +59,8 @@ class ConcurrentIndexes(ServerStore):
         built = []
         for name in waiting:
             if name in statements:
-                await self._build(name, self._names.apply(statements[name]), say or logger.info)
+                if not await self._build(name, self._names.apply(statements[name]), say or logger.info):
+                    continue
                 built.append(name)
             await self._is_built(name)
         return built
@@ -63,17 +68,16 @@ class ConcurrentIndexes(ServerStore):
     async def _is_built(self, name: str) -> None:
         await self._write(lambda _: ownership.index_is_built(name))
 
-    async def _build(self, name: str, sql: str, say: Callable[[str], None]) -> None:
+    async def _build(self, name: str, sql: str, say: Callable[[str], None]) -> bool:
+        """False: another node is at it."""
         bare = self._names.bare(name)
         before, _, rest = sql.partition(" on ")
         on, _, columns = rest.partition(" ")
         async with self._without_limits() as connection, _told(connection, bare, self._progress_of, say):
             parts = await connection.fetch(_PARTS, on)
             if not parts:
-                await _build_valid(
-                    connection, self._names.table(name), f"{before.replace('create index', _CONCURRENTLY)} on {rest}"
-                )
-                return
+                making = f"{before.replace('create index', _CONCURRENTLY)} on {rest}"
+                return await _build_valid(connection, self._names.table(name), making)
             whole = self._names.table(name)
             if await connection.fetchval(_IS_VALID, whole) is None:
                 await connection.execute(f"{before} on only {on} {columns}")
@@ -81,8 +85,10 @@ class ConcurrentIndexes(ServerStore):
             for part in (row[0] for row in parts):
                 own = f"{part}_{name}"[:_LONGEST]
                 making = f"{_CONCURRENTLY} {own} on {schema}{part} {columns}"
-                await _build_valid(connection, f"{schema}{own}", making)
+                if not await _build_valid(connection, f"{schema}{own}", making):
+                    return False
                 await connection.execute(f"alter index {whole} attach partition {schema}{own}")
+        return True
 
     async def _progress_of(self, pid: int) -> str:
         def work() -> Work[str]:
@@ -98,14 +104,17 @@ class ConcurrentIndexes(ServerStore):
 _CONCURRENTLY: Final = "create index concurrently"
 
 
-async def _build_valid(connection: Any, name: str, sql: str) -> None:
-    """What was cut off is there, and invalid: it is dropped first."""
+async def _build_valid(connection: Any, name: str, sql: str) -> bool:
+    """What was cut off is there, and invalid: it is dropped first. False: it is invalid because another session is building it."""
     is_valid = await connection.fetchval(_IS_VALID, name)
     if is_valid:
-        return
+        return True
     if is_valid is False:
+        if await connection.fetchval(_IS_BEING_BUILT, name):
+            return False
         await connection.execute(f"drop index concurrently {name}")
     await connection.execute(sql)
+    return True
 
 
 @contextlib.asynccontextmanager
