@@ -577,6 +577,10 @@ async def test_pages_show_what_is_inside_and_nothing_else(world: World):
     for key in ("label", "queue", "worker", "task", "name", ""):
         await thief.open("GET /suggest", query=f"?for=runs&key={key}&text=can")
         await thief.open("GET /suggest", query=f"?for=tasks&key={key}&text=")
+    for verb in ("run", "pause", "resume"):
+        for name in ("", "can"):
+            await thief.open("GET /palette", query=f"?q={verb}%20{name}")
+    assert "Pause: mine" in (await thief.open("GET /palette", query="?q=pause%20")).text
     for text in ("can", str(world.other_runs[0]), str(world.others["canary-flow"])):
         told = await thief.open("GET /search", query=f"?q={text}")
         assert told.status == 303

@@ -55,7 +55,7 @@ def _verb(ctx: PageContext, text: str) -> tuple[str, str]:
 
 async def _acts(ctx: PageContext, verb: str, name: str) -> list[dict[str, Any]]:
     status = {"pause": TaskStatus.ENABLED, "resume": TaskStatus.DISABLED}.get(verb)
-    query = TaskQuery(name=name or None, status=status, page_size=_TASKS, sort="name")
+    query = TaskQuery(name=name or None, status=status, page_size=_TASKS, sort="name", scope=scope.current())
     return [_act(ctx, verb, task) for task in (await ctx.services.tasks.found(query)).items]
 
 
