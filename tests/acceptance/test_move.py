@@ -227,6 +227,22 @@ def test_what_still_runs_after_the_drain_is_lost_as_by_a_dead_worker(
     assert lost["error_details"]["kind"] == "unknown"
 
 
+def test_a_source_of_an_earlier_version_is_left_as_it_is(sqlite_url: str, nodes: Nodes, tmp_path: Path):
+    """A step that was taken under them would stop nodes of that version, before anything is copied."""
+    assert nodes.start(sqlite_url).stop() == 0
+    store = ("--store", sqlite_url)
+    earlier = forked.run("migrate", *store, "--to", "46", "--yes", cwd=tmp_path)
+    assert earlier.returncode == 0, earlier.stdout + earlier.stderr
+    before = forked.run("migrate", *store, "--status", cwd=tmp_path).stdout
+    to = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    for more in (["--dry-run"], []):
+        refused = move(sqlite_url, to, *more, folder=tmp_path)
+        assert refused.returncode == 5, refused.stdout + refused.stderr
+        assert "bring it up to date with `noonbell migrate` first" in refused.stderr
+    assert forked.run("migrate", *store, "--status", cwd=tmp_path).stdout == before
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
 def test_a_destination_with_rows_is_refused_and_stays_as_it_is(
     sqlite_url: str, nodes: Nodes, target: Target, tmp_path: Path
 ):

@@ -12,7 +12,7 @@ import click
 
 from noonbell.cli.options import load_settings, span_option
 from noonbell.cli.root import EXIT_FAILED
-from noonbell.cli.store import missing_file
+from noonbell.cli.store import as_it_is, check_up_to_date, missing_file
 
 if TYPE_CHECKING:
     from noonbell.service.consistency import ConsistencyReport
@@ -80,9 +80,13 @@ class _Side:
         from noonbell.errors import NotFound
         from noonbell.wiring import make_store
 
-        missing = missing_file(self._url) if must_exist else None
-        if missing is not None:
-            raise NotFound(f"there is no file {missing}")
+        if must_exist:
+            if (missing := missing_file(self._url)) is not None:
+                raise NotFound(f"there is no file {missing}")
+            async with as_it_is(
+                self._settings, new=True
+            ) as store:  # its nodes may be older: no step is taken under them
+                check_up_to_date(await store.look_after_changes(_say), "--from")
         store = make_store(self._settings, new=True, connections=4)
         store.is_being_moved = True
         try:

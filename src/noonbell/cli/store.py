@@ -187,13 +187,14 @@ async def _audit(settings: Settings, expected: list[Head], *, quiet: bool) -> tu
                 click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def check_up_to_date(found: Found) -> None:
+def check_up_to_date(found: Found, option: str = "--store") -> None:
+    """`option` names the store."""
     from noonbell.errors import InvalidState, NotFound
     from noonbell.stores import migrations
 
     migrations.check(found)
     if found.step == 0:
-        raise NotFound("there is no store of Noonbell there; say where it is with --store")
+        raise NotFound(f"there is no store of Noonbell there; say where it is with {option}")
     if migrations.missing(found):
         raise InvalidState(
             f"the store's schema is at step {found.step}; bring it up to date with `noonbell migrate` first"
