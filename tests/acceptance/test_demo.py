@@ -161,3 +161,15 @@ def test_the_last_line_says_that_it_has_stopped(folder):
         assert f"export NOONBELL_URL={demo.url}\n" in demo.said
         assert f"store      sqlite:///{folder}/noonbell-demo.db\n" in demo.said
     assert demo.said.splitlines()[-1] == "Noonbell has stopped"
+
+
+def test_ctrl_c_ends_the_demo_while_it_makes_its_history(tmp_path):
+    log = tmp_path / "demo.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [COMMAND, "demo", "--port", "0"], cwd=tmp_path, env=CLEAN, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+    until(lambda: "25 %" in log.read_text(), "a quarter of the history", 2 * PATIENCE)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130
+    assert "100 %" not in log.read_text()

@@ -96,6 +96,7 @@ class DemoHistory:
             following = min(self._work_at, *(later[0] for later in self._later[:1]), until)
             self._clock.set(Instant(max(following, now + 1)))
             tell((self._clock.now() - began) / (until - began))
+            await asyncio.sleep(0)  # the store is in memory, so nothing else lets Ctrl-C in
         while self._later:  # what was under way at the end has just ended, but callbacks may still be missed
             deed = heapq.heappop(self._later)[2]
             if deed != self._sweep:
