@@ -101,9 +101,15 @@ class HumanLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         values = fields_of(record)
-        head = f"{values.pop('ts'):<24} {values.pop('level'):<7} {values.pop('msg')}"
+        head = f"{_even(values.pop('ts'))} {values.pop('level'):<7} {values.pop('msg')}"
         rest = " ".join(f"{name}={quoted(value)}" for name, value in values.items())
         return "\n".join([f"{head} {rest}".rstrip(), *(f"    | {line}" for line in _stack(record))])
+
+
+def _even(moment: str) -> str:
+    """With three digits after the second, so that columns stand below each other."""
+    second, _, fraction = moment.removesuffix("Z").partition(".")
+    return f"{second}.{fraction:0<3}Z"
 
 
 def quoted(value: object) -> str:
@@ -279,7 +285,7 @@ _RUN_EXTRAS: Final = RunLogLine._fields[2:]
 def _for_people(now: str, line: RunLogLine) -> str:
     """As HumanLines has it."""
     level, stack, event, trace_id, task_id, task_name, run_id, attempt, status, err, latency_ms, target_url = line
-    text = f"{now:<24} {_LEVELS[level]:<7} {event} trace_id={trace_id} task_id={task_id}"
+    text = f"{_even(now)} {_LEVELS[level]:<7} {event} trace_id={trace_id} task_id={task_id}"
     if task_name is not None:
         text += f" task_name={_quoted(task_name)}"
     text += f" run_id={run_id} attempt={attempt}"

@@ -51,7 +51,7 @@ def test_a_field_that_is_not_known_is_left_out():
 
 def test_a_line_for_people():
     line = HumanLines().format(record(run_id=42, status="SUCCESS", err="two words"))
-    assert line == '2026-11-15T12:00:00.25Z  info    run ended run_id=42 status=SUCCESS err="two words"'
+    assert line == '2026-11-15T12:00:00.250Z info    run ended run_id=42 status=SUCCESS err="two words"'
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), HumanLines()])
