@@ -58,7 +58,7 @@ class TokenCalls:
 
     @call("DELETE", "/tokens/{token}", "revoke_token", "Revoke a token", Role.ADMIN, answer=TokenRevoked)
     async def revoke(self, request: Request) -> Response:
-        """It is good for nothing within five seconds, on every node."""
+        """Within five seconds no node takes it any more."""
         token = await self._access.revoke(params.piece(request, "token"))
         return json_response(TokenRevoked(token.name, True))
 

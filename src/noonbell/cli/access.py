@@ -17,7 +17,6 @@ import click
 from noonbell.cli.options import config_option, expect_head_option, load_settings, span_option, store_option
 from noonbell.cli.output import ago, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
-from noonbell.masking import mask_credentials
 
 if TYPE_CHECKING:
     from noonbell.model.access import AuditAction, Head
@@ -107,6 +106,7 @@ def create(
     tasks that have all of them, and for their runs: nothing else is there for it.
     """
     from noonbell.service.access import labels_of, scope_of
+    from noonbell.settings.kinds import shown_store_address
 
     seconds = None if days is None else days * 86_400
     if expires is not None:
@@ -124,7 +124,7 @@ def create(
 
     click.echo(_with_access(files, store, work))
     loaded = load_settings(files, store__url=store)
-    talk(f"good for servers on {mask_credentials(loaded.settings.store.url)}")
+    talk(f"valid for servers on {shown_store_address(loaded.settings.store.url)}")
     if loaded.origins["store.url"] == "default" and (server := os.environ.get("NOONBELL_URL")):
         talk(f"no store was named: if the server at {server} works on another one, name that with --store")
 
@@ -134,7 +134,7 @@ def create(
 @store_option
 @output_option
 def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
-    """List tokens; their secrets are nowhere to be had."""
+    """List tokens, without their secrets: those are not kept."""
     show_list(_with_access(files, store, lambda access: access.tokens(), must_exist=True), COLUMNS, output)
 
 
@@ -143,7 +143,7 @@ def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
 @config_option
 @store_option
 def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
-    """Make a token good for nothing, within seconds on every node."""
+    """Revoke a token: within seconds no node takes it any more."""
 
     async def work(access: Access) -> None:
         await access.revoke(name)

@@ -81,8 +81,9 @@ async def _back_up(settings: Settings, file: Path) -> tuple[int, ConsistencyRepo
 
 async def _restore(settings: Settings, file: Path, *, new_installation: bool) -> ConsistencyReport:
     from noonbell.service.consistency import audit
+    from noonbell.settings.kinds import shown_store_address
     from noonbell.stores.backup import restore
-    from noonbell.wiring import make_store, store_address
+    from noonbell.wiring import make_store
 
     store = make_store(settings, new=True, connections=4)
     store.is_being_moved = True
@@ -90,7 +91,7 @@ async def _restore(settings: Settings, file: Path, *, new_installation: bool) ->
         await store.open()
         async with _copy_in(file) as copy:
             copied = await restore(copy, store, _say)
-        click.echo(f"{copied.total} rows in {store_address(settings.store.url)}")
+        click.echo(f"{copied.total} rows in {shown_store_address(settings.store.url)}")
         if new_installation:
             click.echo(f"installation {await store.new_installation()}")
         return await audit(store)

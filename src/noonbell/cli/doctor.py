@@ -75,7 +75,8 @@ def _summary(found: list[Finding]) -> str:
 
 async def _look(loaded: Loaded, files: tuple[str, ...]) -> list[Finding]:
     from noonbell.service.doctor import CheckStatus, Finding, folder_of, look_at_machine, look_at_settings
-    from noonbell.wiring import asks_for_tokens, is_loopback, store_address
+    from noonbell.settings.kinds import shown_store_address
+    from noonbell.wiring import asks_for_tokens, is_loopback
 
     settings, named_by = loaded.settings, loaded.origins["store.url"]
     server = await asyncio.to_thread(_ask_server)
@@ -84,7 +85,7 @@ async def _look(loaded: Loaded, files: tuple[str, ...]) -> list[Finding]:
         named_by = f"the server at {server.url}"
     elif named_by == "default":
         named_by = "default, in this folder"
-    address = store_address(settings.store.url)
+    address = shown_store_address(settings.store.url)
     found, installation = await _store(settings, server)
     return [
         *look_at_settings(

@@ -68,12 +68,12 @@ class _Side:
     """The source or the destination."""
 
     def __init__(self, url: str, schema: str | None, prefix: str | None) -> None:
-        from noonbell.wiring import store_address
+        from noonbell.settings.kinds import shown_store_address
 
         given: dict[str, Any] = {"store__url": url, "store__schema": schema, "store__table_prefix": prefix}
         self._settings = load_settings((), **given).settings
         self._url = url
-        self.address = store_address(url)
+        self.address = shown_store_address(url)
 
     @asynccontextmanager
     async def opened(self, *, must_exist: bool = False) -> AsyncIterator[SqlStore]:

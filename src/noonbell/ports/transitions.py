@@ -612,7 +612,7 @@ class Transitions(Protocol):
         """`used_at` becomes now, unless it was noted within the last minute."""
 
     async def revoke_token(self, name: str) -> Token:
-        """It is good for nothing from now on; its name is free. Unknown: NotFound."""
+        """It is not taken from now on; its name is free. Unknown: NotFound."""
 
     async def write_audit(self, deeds: Sequence[AuditAction], sign: Sign = unsigned) -> list[AuditEntry]:
         """Append to the audit log, all in one transaction. Numbers have no gap; each hash covers the entry before.

@@ -8,9 +8,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from noonbell.masking import mask_addresses
 from noonbell.settings.store_address import check_parameters
 
 
@@ -184,6 +186,12 @@ def _read_store_address(value: Any) -> str:
 def sqlite_file(address: str) -> str | None:
     """The file of a SQLite store; None for any other."""
     return unquote(address.removeprefix("sqlite://").removeprefix("/")) if address.startswith("sqlite:") else None
+
+
+def shown_store_address(address: str) -> str:
+    """Without passwords; of SQLite, one that names the same file in every folder."""
+    file = sqlite_file(address)
+    return mask_addresses(address) if file is None else f"sqlite:///{str(Path(file).absolute()).replace('%', '%25')}"
 
 
 store_address = SettingKind(

@@ -19,7 +19,6 @@ from starlette.responses import Response
 from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.fields.problems import Problems
-from noonbell.masking import mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
@@ -31,6 +30,7 @@ from noonbell.ports import Store
 from noonbell.service.cleaning import MOST_CLEANED
 from noonbell.service.filters import from_the_top
 from noonbell.service.queues import DEAD
+from noonbell.settings.kinds import shown_store_address
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.charts import Bar, Bars, bars
 from noonbell.web.context import PageContext, as_json, one_of
@@ -470,10 +470,15 @@ async def taken_from(store: Store, lost: Sequence[str], runs: Sequence[Run]) -> 
     return found
 
 
-def start_command(ctx: PageContext, queue: str) -> str:
-    """The command that starts a worker for that queue. Only admins see the store's address."""
+def store_to_name(ctx: PageContext) -> str:
+    """The address of the store, for a command in any folder. Only admins see it whole."""
     url = ctx.deps.settings.store.url
-    where = shlex.quote(mask_addresses(url)) if ctx.may("admin") else f"{url.partition(':')[0]}:…"
+    return shlex.quote(shown_store_address(url)) if ctx.may("admin") else f"{url.partition(':')[0]}:…"
+
+
+def start_command(ctx: PageContext, queue: str) -> str:
+    """The command that starts a worker for that queue."""
+    where = store_to_name(ctx)
     if queue in OWN_QUEUES:
         return f"noonbell serve --store {where}"
     return f"noonbell worker --app MODULE:APP --queues {shlex.quote(queue)} --store {where}"

@@ -32,6 +32,7 @@ from noonbell.web.forms import problems_by_box, whole
 from noonbell.web.i18n import instant_from
 from noonbell.web.login import LANDINGS, landing_of
 from noonbell.web.page import get, post
+from noonbell.web.queues import store_to_name
 from noonbell.web.recent import finding_text, findings_report
 
 SECTIONS: Final[dict[str, tuple[str, Role]]] = {
@@ -102,6 +103,7 @@ async def show_tokens(
         problems=problems or {},
         roles=list(Role),
         asks=ctx.deps.asks_for_tokens,
+        first=f"noonbell token create --role admin --name NAME --store {store_to_name(ctx)}",
     )
 
 

@@ -12,7 +12,7 @@ which is as safe as kill -9: leases run out by themselves.
 
 from noonbell.app.embedded import WorkerOptions
 from noonbell.wiring.application import Listening, asks_for_tokens, is_loopback, listen, warn
-from noonbell.wiring.assemble import NodeParts, assembled, make_store, store_address
+from noonbell.wiring.assemble import NodeParts, assembled, make_store
 from noonbell.wiring.declared_tasks import reconcile
 from noonbell.wiring.process import EXIT_AT_ONCE, Stop
 from noonbell.wiring.serving import run, run_worker, serve, work
@@ -32,7 +32,6 @@ __all__ = [
     "run",
     "run_worker",
     "serve",
-    "store_address",
     "warn",
     "work",
 ]

@@ -25,11 +25,12 @@ from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.ports import Store
 from noonbell.service.oidc import SignIn
 from noonbell.settings import ServerSettings, Settings
+from noonbell.settings.kinds import shown_store_address
 from noonbell.targets import guard_of, http_target
 from noonbell.targets.http.fetch import Fetcher
 from noonbell.targets.http.target import HttpTarget
 from noonbell.version import __version__
-from noonbell.wiring.assemble import NodeParts, store_address
+from noonbell.wiring.assemble import NodeParts
 from noonbell.wiring.process import Stop
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def application(
     from noonbell.web.context import Deps, Sessions
     from noonbell.web.routes import routes
 
-    store = store_address(settings.store.url)
+    store = shown_store_address(settings.store.url)
 
     async def installation() -> Installation:
         return Installation(version=__version__, installation_id=await parts.installation_id(), store=store)

@@ -38,7 +38,6 @@ from noonbell.engine.node import AuditWatch, Node
 from noonbell.engine.worker import CallQueues, Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
-from noonbell.masking import mask_addresses
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.subscription import RetryRules
 from noonbell.model.target_kind import OWN_QUEUES, ExecType
@@ -54,7 +53,7 @@ from noonbell.service.secrets import opened
 from noonbell.service.service_levels import read_defaults
 from noonbell.service.task_fields import Proof
 from noonbell.settings import Settings
-from noonbell.settings.kinds import sqlite_file
+from noonbell.settings.kinds import shown_store_address, sqlite_file
 from noonbell.stores import store_of, wakeup_of
 from noonbell.stores.sql.store import SqlStore
 from noonbell.subscriptions.delivery import SubscriptionLoop
@@ -334,13 +333,7 @@ def store_in_words(url: str) -> str:
     """
     file = sqlite_file(url)
     is_new = file is not None and not Path(file).exists()
-    return store_address(url) + (" (newly created; --store names another)" if is_new else "")
-
-
-def store_address(url: str) -> str:
-    """Without passwords; of SQLite, one that names the same file in every folder."""
-    file = sqlite_file(url)
-    return mask_addresses(url) if file is None else f"sqlite:///{str(Path(file).absolute()).replace('%', '%25')}"
+    return shown_store_address(url) + (" (newly created; --store names another)" if is_new else "")
 
 
 def _metrics(settings: Settings) -> Metrics:

@@ -200,3 +200,10 @@ def test_services_are_read_from_a_file_and_from_a_variable(given):
 def test_what_is_no_name_or_no_address_of_a_service_is_refused(given):
     with pytest.raises((ValueError, TypeError)):
         kinds.services.read(given)
+
+
+def test_a_store_is_shown_as_it_is_named_from_any_folder_and_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert kinds.shown_store_address("sqlite:///noonbell.db") == f"sqlite:///{tmp_path}/noonbell.db"
+    assert kinds.shown_store_address("sqlite:////srv/50%25.db") == "sqlite:////srv/50%25.db"
+    assert "secret" not in kinds.shown_store_address("postgresql://ann:secret@db/noonbell")
