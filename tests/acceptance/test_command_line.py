@@ -49,7 +49,7 @@ def noonbell(server, tmp_path) -> Noonbell:
 
 def test_from_nothing_to_a_green_run(noonbell, target):
     made = noonbell("task", "create", "hello", "--every", "1h", "--url", target.url("/ok"))
-    assert (made.code, made.out.splitlines()[0]) == (0, "hello  id 1")
+    assert (made.code, made.out.splitlines()[0]) == (0, "created hello, id 1; the next slots:")
     ran = noonbell("trigger", "hello", "--wait")
     assert ran.code == 0
     assert "SUCCESS" in ran.out
@@ -144,10 +144,10 @@ def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
 
 def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
-    assert (made.code, made.out.splitlines()[0]) == (0, "mail  id 1")
+    assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")
     assert made.err.splitlines() == [
         "no living worker of queue default knows job type send_mial: its runs wait for one",
-        "  start one: noonbell worker --app MODULE:APP --queues default",
+        "  start one: noonbell worker --app MODULE:APP --queues default --store URL, as the server's",
     ]
     known = noonbell("task", "create", "tidy", "--every", "1h", "--job", "data_cleanup", "--set", "queue=system")
     assert (known.code, known.err) == (0, "")

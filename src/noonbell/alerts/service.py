@@ -402,10 +402,11 @@ class Alerts:
         return {"delivered": error is None, "response_code": code, "error": error}
 
     async def _channel(self, name: str) -> Channel:
-        for channel in await self._store.alert_channels():
-            if channel.name == name:
-                return channel
-        raise NotFound(f"there is no channel {name!r}")
+        channels = {channel.name: channel for channel in await self._store.alert_channels()}
+        if name in channels:
+            return channels[name]
+        there = f"there are {shortened(sorted(channels))}" if channels else "there are none yet"
+        raise NotFound(f"there is no channel {name!r}; {there}")
 
     # The log
 

@@ -76,7 +76,8 @@ class Remote:
                 hint = f"NOONBELL_URL is {self.url}"
             case errors.StoreUnavailable() if error.message.startswith("no server at"):
                 hint = "start one with `noonbell serve`, or say where it is with NOONBELL_URL"
-        return type(error)(f"{error.message}; {hint}", details=error.details) if hint else error
+        mark = " " if error.message.endswith("?") else "; "
+        return type(error)(f"{error.message}{mark}{hint}", details=error.details) if hint else error
 
     def _send(self, method: str, path: str, body: Any, query: Query | None) -> Any:
         from noonbell.client.transport import BASE, ClientRequest

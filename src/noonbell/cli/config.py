@@ -45,7 +45,7 @@ def check(files: tuple[str, ...], store: str | None) -> None:
     loaded = load_settings(files, store__url=store)
     _check_declared(loaded.settings)
     chosen = sum(origin != "default" for origin in loaded.origins.values())
-    click.echo(f"the settings are sound: {chosen} chosen, the rest by default", err=True)
+    click.echo(f"the settings are valid: {chosen} chosen, the rest by default", err=True)
 
 
 def _check_declared(settings: Settings) -> None:

@@ -76,7 +76,7 @@ def zone_hint(name: str) -> str:
     asked = name.lower().replace(" ", "_")
     near = difflib.get_close_matches(asked, by_name, n=2, cutoff=0.8)
     cities = difflib.get_close_matches(asked.rpartition("/")[2], by_city, n=2, cutoff=0.8)
-    found = list(dict.fromkeys([*(by_name[each] for each in near), *(by_city[each] for each in cities)]))
+    found = list(dict.fromkeys(by_city[each] for each in cities)) or [by_name[each] for each in near]
     return f"; did you mean {' or '.join(found[:2])}?" if found else ""
 
 

@@ -35,7 +35,7 @@ def resume_command(output: str) -> None:
     answer = Remote.of_environment().post("/resume")
     if not answer["changed"]:
         talk("note: nothing was paused")
-    show_one(answer, output, lines=_state)
+    show_one(answer, output, lines=lambda answer: ["resumed"] if answer["changed"] else _state(answer))
 
 
 def _state(answer: dict[str, object]) -> list[str]:

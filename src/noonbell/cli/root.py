@@ -134,6 +134,10 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+_WHOLE: Final = 1_000
+"""Characters; longer than the first sentence of any command."""
+
+
 class NounGroup(click.Group):
     """The commands of a noun; `aliases` maps other words for them to their names. Help and completion list the names only."""
 
@@ -143,6 +147,14 @@ class NounGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """With whole sentences: click itself cuts them off where the line ends."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        shown = [(name, each.get_short_help_str(limit=_WHOLE)) for name, each in commands if each and not each.hidden]
+        if shown:
+            with formatter.section("Commands"):
+                formatter.write_dl(shown)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -229,7 +241,7 @@ COMMANDS = {
     "secrets": CommandEntry("access", "Make a key for secrets in the store; seal them all anew."),
     "completion": CommandEntry("root", "Print the completion script of a shell."),
     "version": CommandEntry("root", "Print the version."),
-    "help": CommandEntry("root", "Explain a topic: exit-codes."),
+    "help": CommandEntry("root", "Show the help of a command, or of a topic: exit-codes."),
 }
 
 
@@ -261,9 +273,17 @@ class Table(click.Group):
 
             if name in _ELSEWHERE:
                 raise click.UsageError(f"there is no command {name!r}; {_ELSEWHERE[name]}")
-            near = self._in_groups(ctx, name) or difflib.get_close_matches(name, COMMANDS, n=1)
+            near = (
+                self._of_many(ctx, name) or self._in_groups(ctx, name) or difflib.get_close_matches(name, COMMANDS, n=1)
+            )
             raise click.UsageError(f"there is no command {name!r}{_question(near)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _of_many(self, ctx: click.Context, name: str) -> list[str]:
+        """`run list` for `runs`."""
+        noun = name.removesuffix("s")
+        group = self.get_command(ctx, noun) if noun != name else None
+        return [f"{noun} list"] if isinstance(group, click.Group) and group.get_command(ctx, "list") else []
 
     def _in_groups(self, ctx: click.Context, name: str) -> list[str]:
         """`task explain` for `explain`, `task disable` for `pause`. Imports every command, which an error may."""
@@ -298,16 +318,24 @@ def completion_command(shell: str) -> None:
 
 
 @click.command("help")
-@click.argument("topic", required=False, type=click.Choice(["exit-codes"]))
+@click.argument("words", metavar="[COMMAND… | exit-codes]", nargs=-1)
 @click.pass_context
-def help_command(ctx: click.Context, topic: str | None) -> None:
-    """Explain a topic."""
-    if topic is None:
-        assert ctx.parent is not None  # noqa: S101 - a command of the group has one
-        click.echo(ctx.parent.get_help())
-    else:
+def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command, as its --help does, or the exit codes."""
+    if words == ("exit-codes",):
         for code, meaning in MEANINGS.items():
             click.echo(f"{code:>3}  {meaning}")
+        return
+    assert ctx.parent is not None  # noqa: S101 - a command of the group has one
+    shown = ctx.parent
+    for word in words:
+        group = shown.command
+        if not isinstance(group, click.Group):
+            raise click.UsageError(f"{shown.command_path} has no commands; see {shown.command_path} --help")
+        _, command, _ = group.resolve_command(shown, [word])
+        assert command is not None  # noqa: S101 - else it has raised
+        shown = type(shown)(command, parent=shown, info_name=command.name)
+    click.echo(shown.get_help())
 
 
 @click.command("version")

@@ -175,7 +175,7 @@ def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
         if worker["state"] == "running" and queue in worker["queues"] and knows:
             return
     talk(f"no living worker of queue {queue} knows job type {job_type}: its runs wait for one")
-    talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue}")
+    talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue} --store URL, as the server's")
 
 
 @task_command.command("edit")
@@ -586,16 +586,18 @@ def _lines(task: dict[str, Any]) -> list[str]:
 
 
 def _made(made: dict[str, Any], task: Mapping[str, Any]) -> list[str]:
-    lines = [f"{made['name']}  id {made['id']}", *_next(made)]
+    lines = _next(f"created {made['name']}, id {made['id']}", made)
     if not any(task.get(name) for name in ("schedule", "cron_expr", "schedules", "after")):
         lines.append(f"note: it has no schedule and runs only on demand: noonbell trigger {shlex.quote(made['name'])}")
     return lines
 
 
 def _changed(changed: dict[str, Any]) -> list[str]:
-    return [f"version {changed['version']}", *_next(changed)]
+    return _next(f"changed, now version {changed['version']}", changed)
 
 
-def _next(answer: dict[str, Any]) -> list[str]:
-    lines = [f"  {fire['local']}" for fire in answer.get("next_fires", [])]
-    return lines + [f"note: {note['message']}" for note in answer.get("notes", [])]
+def _next(done: str, answer: dict[str, Any]) -> list[str]:
+    """What was done, the next slots below it, and the notes."""
+    slots = [f"  {fire['local']}" for fire in answer.get("next_fires", [])]
+    head = f"{done}; the next slots:" if slots else done
+    return [head, *slots, *(f"note: {note['message']}" for note in answer.get("notes", []))]

@@ -175,7 +175,9 @@ def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str,
     if found is None and name in os.environ:
         problems[place] = f"uses ${{{name}}}; allow that with --env {name}"
     elif found is None:
-        problems[place] = f"uses ${{{name}}}, which the environment does not have"
+        problems[place] = (
+            f"uses ${{{name}}}, which is not set in the environment; set it, and allow it with --env {name}"
+        )
     return found or ""
 
 
@@ -226,12 +228,15 @@ def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: t
     except InvalidArgument as error:
         raise named_by_file(error, by_file) from None
     more = f", {counted(len(calendars), 'calendar')} too" if calendars else ""
-    talk(f"{counted(len(tasks), 'task is', 'tasks are')} sound{more}")
+    talk(f"{counted(len(tasks), 'task is', 'tasks are')} valid{more}")
 
 
 def _all_files(files: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     if not files + more:
-        raise click.UsageError("Missing option '-f FILE'", click.get_current_context())
+        context = click.get_current_context()
+        raise click.UsageError(
+            f"Missing argument 'FILE': {context.command_path} FILE, or -f FILE; a folder will do", context
+        )
     return files + more
 
 
@@ -400,7 +405,11 @@ def _lines(done: dict[str, Any]) -> Iterator[str]:
             yield f"    {change['running']} run(s) in flight are not affected"
     for name in done["pruned"]:
         yield f"- {name}"
-    talk(f"{len(done['unchanged'])} unchanged" + (" (nothing was written)" if done["dry_run"] else ""))
+    deleted = f"{len(done['pruned'])} deleted, " if done["pruned"] else ""
+    counts = (
+        f"{len(done['created'])} created, {len(done['changed'])} changed, {deleted}{len(done['unchanged'])} unchanged"
+    )
+    talk(counts + (" (nothing was written)" if done["dry_run"] else ""))
 
 
 def _difference(field: str, before: Any, after: Any) -> Iterator[str]:

@@ -106,6 +106,9 @@ class Transport:
         if is_garbled and self._parts.scheme == "http":
             message = f"what listens at {here} does not answer as HTTP; is it https://{self._parts.netloc}?"
             return self._wrong_address(errors.StoreUnavailable, message)
+        if isinstance(problem, http.client.RemoteDisconnected):
+            message = f"what listens at {here} closed the connection without an answer; is it a Noonbell server?"
+            return self._wrong_address(errors.StoreUnavailable, message)
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         return errors.StoreUnavailable(f"no server at {here}: {said}")
 

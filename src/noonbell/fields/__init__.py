@@ -378,7 +378,10 @@ def _refuse_unknown(struct: type[msgspec.Struct], given: Mapping[str, Any], know
     unknown = (name for name in given if name not in known)
     for name in islice(unknown, MOST_PROBLEMS - len(at.problems.found)):
         text = str(name)[:SHOWN]
-        near = [each for each in known if each.startswith(f"{text}_")] or get_close_matches(text, known, 1)
+        near = [each for each in known if each.startswith(f"{text}_")] or [
+            *(each for each in known if each.endswith(f"_{text}")),
+            *get_close_matches(text, known, 1),
+        ]
         at.wrong(text, f"is not a field of {what}{f'; did you mean {near[0]}?' if near else ''}")
 
 

@@ -172,7 +172,8 @@ def url_problem(url: str) -> str | None:
     except ValueError:
         return "an http or https URL with a host, and a port from 0 to 65535"
     if parts.scheme not in ("http", "https", "service") or not host:
-        return "an http or https URL with a host, or service://NAME/PATH"
+        begin = "" if "://" in filled else "; it has to begin with http:// or https://"
+        return f"an http or https URL with a host, or service://NAME/PATH{begin}"
     if "@" in parts.netloc:
         return "a URL without user and password; send them in the header Authorization, which is masked"
     return None

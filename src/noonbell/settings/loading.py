@@ -257,7 +257,8 @@ def _build(draft: _Draft) -> Settings:
             draft.problems[path] = f"{error} ({draft.origins[path]})"
         except (ValueError, TypeError):
             shown, origin = _shown(path, value), draft.origins[path]
-            draft.problems[path] = f"is {shown} ({origin}); takes {KEYS[path].kind.takes}"
+            hint = _store_hint(str(value)) if path == "store.url" else ""
+            draft.problems[path] = f"is {shown} ({origin}); takes {KEYS[path].kind.takes}{hint}"
     built: dict[str, Any] = {}
     for path in sorted(SECTIONS, key=lambda path: -path.count(".")):  # the inner ones first
         inner = {name.rpartition(".")[2]: section for name, section in built.items() if name.startswith(f"{path}.")}
@@ -268,6 +269,14 @@ def _build(draft: _Draft) -> Settings:
     if draft.problems:
         return Settings()
     return Settings(**whole, **{path: section for path, section in built.items() if "." not in path})
+
+
+def _store_hint(address: str) -> str:
+    """What was probably meant: the address of a server's store, or a file."""
+    if address.startswith(("http://", "https://")):
+        return "; this looks like the address of a server: give that of its store, which its ready line names"
+    is_file = "/" in address or address.endswith((".db", ".sqlite", ".sqlite3"))
+    return f"; did you mean sqlite:///{address}?" if is_file and ":" not in address and "@" not in address else ""
 
 
 def _shown(path: str, value: Any) -> str:
