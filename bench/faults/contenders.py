@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -211,6 +212,7 @@ def celery() -> Contender:
         },
         settings="one beat, as its documentation asks, with `beat_sync_every` 1, and two workers of 4 processes; `task_acks_late`, "
         "`task_reject_on_worker_lost`, `worker_prefetch_multiplier` 1, `visibility_timeout` 10 s",
+        records=celery_messages,
         is_ready=re.compile(r"@bench ready\.|beat: Starting"),
     )
 
@@ -270,3 +272,16 @@ def bullmq_jobs(settings: Settings) -> list[Told]:
                 )
                 found.append((Slot(parts[3], int(parts[4]) // 1000), state))
     return found
+
+
+def celery_messages(settings: Settings) -> list[Told]:
+    """Those that wait in the queue, and those that a worker took and did not acknowledge. Others leave nothing."""
+    _, prefix = urldefrag(settings.url)
+    with databases.redis_link() as link:
+        found = [("waiting", json.loads(each)) for each in link.lrange(f"{prefix}:{prefix}", 0, -1)]
+        found += [("unacknowledged", json.loads(each)[0]) for each in link.hvals(f"{prefix}:unacked")]
+    return [(Slot(_first_argument(each["body"]), int(each["headers"]["slot"])), state) for state, each in found]
+
+
+def _first_argument(body: str) -> str:
+    return str(json.loads(base64.b64decode(body))[0][0])
