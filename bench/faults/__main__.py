@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import databases
@@ -28,6 +29,15 @@ from bench.rounds import ROOT, progress
 FOLDER = ROOT / "build" / "faults-peers"
 """The logs of targets and processes, kept until the next run of the same contender."""
 _writing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Run:
+    seed: int
+    said: str
+    """Of every contender, beside its settings."""
+    machine: str | None
+    """None: nothing is written into the page."""
 
 
 def main() -> None:
@@ -49,7 +59,7 @@ def main() -> None:
         signal.signal(number, stop)
     seed = secrets.randbelow(10**6) if args.seed is None else args.seed
     chosen = [each for each in contenders() if args.only is None or each.name in args.only]
-    said = f"seed {seed}, {args.at_once} at a time, {machine()}"
+    run = Run(seed, f"seed {seed}, {args.at_once} at a time", machine() if args.write else None)
     entries: list[Entry] = []
     for every_second in (True, False):
         forms = (
@@ -58,9 +68,7 @@ def main() -> None:
         form = forms[0] if args.quick else forms[1]
         with ThreadPoolExecutor(args.at_once) as pool:
             parts = [each for each in chosen if each.every_second is every_second]
-            entries += pool.map(
-                lambda each, form=form: carry_out(each, form, seed, said if args.write else None), parts
-            )
+            entries += pool.map(lambda each, form=form: carry_out(each, form, run), parts)
     print(page.as_text(entries), flush=True)
     if failed := [each.name for each in entries if "**not run**" in each.row]:
         sys.exit(f"bench: not run: {', '.join(failed)}")
@@ -72,16 +80,17 @@ def stop(*_: object) -> None:
     sys.exit("bench: stopped")
 
 
-def carry_out(contender: Contender, form: Form, seed: int, write: str | None) -> Entry:
-    """Its entry, also where it could not run. `write`: what the page says of machine and run."""
+def carry_out(contender: Contender, form: Form, run: Run) -> Entry:
+    """Its entry, also where it could not run."""
     try:
-        found = measure(contender, form, seed)
+        found = measure(contender, form, run.seed)
     except Exception as problem:  # whatever stops one contender must not stop the others
         progress(f"NOT RUN: {contender.name}: {problem!r}")
         found = page.missing(contender.name, form, str(problem)[:300])
-    if write is not None:
+    found = replace(found, line=f"{found.line} ({run.said})")
+    if run.machine is not None:
         with _writing:
-            page.PAGE.write_text(page.with_entries(page.PAGE.read_text(), [found], write))
+            page.PAGE.write_text(page.with_entries(page.PAGE.read_text(), [found], run.machine))
     return found
 
 
