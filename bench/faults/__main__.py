@@ -144,8 +144,9 @@ def run_and_kill(
 def shorten(commands: Mapping[str, Sequence[str]], settings: Settings) -> list[str]:
     """Each command once, without the paths and addresses of this machine and without the letter of a process."""
     found = {}
-    for command in commands.values():
-        words = [Path(word).name if word.startswith("/") else word for word in command if word not in commands]
+    for name, command in commands.items():
+        without_letter = command[:-1] if command[-1] == name else command
+        words = [Path(word).name if word.startswith("/") else word for word in without_letter]
         text = " ".join(words).replace(settings.url, "URL").replace(f"{settings.folder}/", "")
         found[text] = None
     return list(found)
