@@ -54,7 +54,7 @@ class Form:
 
 
 SECONDS = Form("second", 1, 10, 150, kills_until=78, all_killed_at=83.05, away=(105.05, 125.05))
-MINUTES = Form("minute", 60, 100, 8, kills_until=290, all_killed_at=300.3, away=(350.0, 370.0))
+MINUTES = Form("minute", 60, 100, 9, kills_until=290, all_killed_at=300.3, away=(350.0, 430.0))
 QUICK_SECONDS = Form("second", 1, 5, 45, kills_until=15, all_killed_at=18.05, away=(25.05, 33.05))
 QUICK_MINUTES = Form("minute", 60, 10, 4, kills_until=50, all_killed_at=60.3, away=(115.0, 125.0))
 
