@@ -164,9 +164,9 @@ async def create_tasks(settings: Settings) -> None:
 
 
 def commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    """The last one that changed what runs."""
+    words = ["git", "log", "-1", "--format=%h", "--", "src"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "no commit"
 
 
