@@ -90,6 +90,7 @@ async def drain(store: Store, expected: int, size: int) -> float:
             task_version=lease.task_version,
             plain=lease.plain,
             in_flow=lease.in_flow,
+            lease=lease,
         )
 
     async def lane(number: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,22 @@ def test_a_stage_of_speed_measures_all_of_its_rows(stage, postgres_url, mysql_ur
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(f"| {stage} | ")]
     assert rows
     assert all(row[2][:1].isdigit() for row in rows), done.stdout
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "mariadb"])
+def test_roll_ups_are_measured_with_every_other_delta_left_out(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+):
+    """The process that measures counts the deltas that it finds, and says nothing where they are too many or too few."""
+    server = {"postgres": "postgres_url", "mariadb": "mysql_url"}.get(store)
+    url = tmp_path / "bench.db" if server is None else request.getfixturevalue(server)
+    command = [sys.executable, "-m", "bench.rollups", store, "--runs=10000", f"--url={url}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {"without", "delta", "fold"}
+    assert found["without"] > 0
 
 
 @pytest.mark.acceptance

@@ -60,6 +60,7 @@ def ended(lease: Lease, worker: str, number: int) -> Settlement:
         status=RunStatus.FAILED if number % FAILS == 0 else RunStatus.SUCCESS,
         task_version=lease.task_version,
         plain=lease.plain,
+        lease=lease,
         counted=lease.counted,
     )
 

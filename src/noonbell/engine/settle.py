@@ -30,6 +30,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool = False
     in_flow: FlowStep | None = None
     keyed: bool = False
+    lease: Lease | None = None
     precondition: Precondition = Precondition.HELD
 
 
@@ -45,6 +46,7 @@ def subject_of(lease: Lease, task_version: int | None = None) -> Subject:
         counted=lease.counted,
         in_flow=lease.in_flow,
         keyed=lease.keyed,
+        lease=lease,
     )
 
 
@@ -67,6 +69,7 @@ def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Sett
             counted=lease.counted,
             in_flow=lease.in_flow,
             keyed=lease.keyed,
+            lease=lease,
         )
     return settlement(assignment.task.spec, subject_of(assignment.lease, assignment.task.version), outcome, unit)
 
@@ -158,6 +161,7 @@ def unwritable(settlement: Settlement, error: Exception) -> Settlement:
         counted=settlement.counted,
         in_flow=settlement.in_flow,
         keyed=settlement.keyed,
+        lease=settlement.lease,
     )
 
 
@@ -176,6 +180,7 @@ def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlem
         counted=subject.counted,
         in_flow=subject.in_flow,
         keyed=subject.keyed,
+        lease=subject.lease,
         precondition=subject.precondition,
         **fields,
     )

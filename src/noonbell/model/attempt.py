@@ -116,6 +116,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool = False
     in_flow: FlowStep | None = None
     keyed: bool = False
+    lease: Lease | None = None
+    """As the claim gave it, from a worker of this process: what the figures need of the run is not read again."""
 
 
 class SettleResult(enum.StrEnum):

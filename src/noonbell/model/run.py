@@ -333,6 +333,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: Instant
     run_at: Instant | None = None
     """When it was due: a calendar or jitter may have moved it from `scheduled_time`. None: where no run is behind it."""
+    created_at: Instant | None = None
+    """None: the claim did not read it."""
     key: str | None = None
     payload: Any = None
     overrides: dict[str, Any] | None = None

@@ -234,6 +234,7 @@ def settlement(lease: Lease, transition: Transition, **more: Any) -> Settlement:
         "counted": lease.counted,
         "in_flow": lease.in_flow,
         "keyed": lease.keyed,
+        "lease": lease,
     }
     return Settlement(transition=transition, **(fields | more))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from conformance.store.builders import (
@@ -24,8 +25,9 @@ from conformance.store.rollup_scan import EVER, fold_all, rebuild_all, scanned, 
 from conformance.store.test_random_walk import Walk
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.errors import InvalidArgument
+from noonbell.model.attempt import Settlement
 from noonbell.model.rollup import DAY, HOUR, MINUTE, RollUp, Scope, Stretch, stretch_of
-from noonbell.model.run import FINAL
+from noonbell.model.run import FINAL, Lease
 from noonbell.model.task import MisfirePolicy
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore
@@ -117,6 +119,38 @@ async def test_every_way_to_end_is_counted_once(store: Store, clock: ManualClock
     await fold_all(store, 1)
     assert await told(store) == before
     assert await store.fold_rollups(100) == 0
+
+
+@pytest.mark.parametrize("brings_lease", [True, False, None], ids=["with its lease", "without", "both in a batch"])
+async def test_a_batch_counts_the_same_whether_its_leases_come_along_or_are_read_again(
+    store: Store, clock: ManualClock, brings_lease: bool | None
+):
+    """Leases come along from a worker of the same process, and not from one that speaks the worker protocol."""
+    asked, planned = await store.create_task(job()), await store.create_task(job("planned", schedule=every(1)))
+    await publish_many(store, asked, 6)
+    clock.advance(7)
+    await store.plan(10)
+    await publish_many(store, asked, 2)
+    for worker in ("w1", "w2"):
+        leases = await claim(store, worker, 5)
+        clock.advance(0.5)
+        first = [retry(lease, delay=0) for lease in leases[:1]]
+        await store.settle(
+            [*first, *[_settled(number, lease, brings_lease) for number, lease in enumerate(leases[1:])]]
+        )
+    while leases := await claim(store, count=4):
+        clock.advance(3)
+        await store.settle([_settled(number, lease, brings_lease) for number, lease in enumerate(leases)])
+    counted = await told(store)
+    assert counted == await scanned(store)
+    assert set(counted) >= {(Scope.TASK, str(asked.id)), (Scope.TASK, str(planned.id)), (Scope.WORKER, "w2")}
+    assert len(counted[Scope.ALL, ""][0]) == 2
+
+
+def _settled(number: int, lease: Lease, brings_lease: bool | None) -> Settlement:
+    brings = number % 2 == 0 if brings_lease is None else brings_lease
+    made = finish(lease, S.FAILED if number % 3 == 1 else S.SUCCESS)
+    return made if brings else msgspec.structs.replace(made, lease=None)
 
 
 async def test_two_nodes_that_fold_at_once_add_each_delta_once(store: Store, clock: ManualClock, another_node):

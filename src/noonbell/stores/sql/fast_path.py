@@ -180,6 +180,7 @@ _COLUMNS = (
         "l.queue",
     ),
     *("r.origin", "r.scheduled_time", 'r."key"', "i.payload", "i.overrides", "r.trace_id", "r.idempotency_key"),
+    "r.created_at",
 )
 _SELECT = (
     f"select {numbered(*_COLUMNS)} from live l join runs r on r.id = l.run_id left join inputs i on i.run_id = l.run_id"
@@ -238,7 +239,7 @@ def _lease(q: Dialect, now: Instant, worker_id: str, times: dict[int, _Times], r
 
 def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instant) -> Lease:
     turn, run_at, run_id, task_id, token, attempt, retry_count, lost_count, queue = row[:9]
-    origin, scheduled_time, key, payload, overrides, trace_id, idempotency_key = row[9:]
+    origin, scheduled_time, key, payload, overrides, trace_id, idempotency_key, created_at = row[9:]
     expires_at, deadline_at = times
     given = None if overrides is None else from_json(overrides)
     return Lease(
@@ -258,6 +259,7 @@ def _lease_of(row: Any, known: Known, times: _Times, worker_id: str, now: Instan
         expires_at=expires_at,
         deadline_at=deadline_at,
         run_at=run_at,
+        created_at=created_at,
         key=key,
         payload=known.task.spec.payload if payload is None else decode(payload),
         overrides=given,
@@ -273,7 +275,7 @@ decode = msgspec.json.Decoder().decode
 
 UNFOLLOWED = "not exists (select 1 from edges e where e.upstream_id = {}.task_id)"
 """No task follows that of a run: nothing else is to be written when it ends."""
-_HELD = ("run_id", "token", "task_id", "attempt", "gate")
+_HELD = ("run_id", "token", "task_id", "attempt", "gate", "claimed_at")
 _ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 
 
@@ -332,23 +334,25 @@ def settle_plain(q: Dialect, cache: TaskView, settlements: Sequence[Settlement])
     alike: dict[tuple[RunStatus | None, int | None, int | None], list[Settlement]] = defaultdict(list)
     rest: list[Settlement] = []
     done: dict[RunId, int] = {}
+    settled: list[tuple[Settlement, int, int, int]] = []
     bodies: list[tuple[Any, ...]] = []
     freed: dict[int, int] = defaultdict(int)
     for settlement in settlements:
         # A second one of the same run finds nothing.
-        token, task_id, attempt, gate = held.pop(settlement.run_id, (None, 0, 0, None))
+        token, task_id, attempt, gate, claimed_at = held.pop(settlement.run_id, (None, 0, 0, None, 0))
         if token != settlement.token:
             rest.append(settlement)
         else:
             done[settlement.run_id] = task_id
             alike[settlement.status, settlement.task_version, settlement.response_code].append(settlement)
+            settled.append((settlement, task_id, attempt, claimed_at))
             if gate is not None:
                 freed[gate] -= 1
             if settlement.bodies is not None:
                 bodies.append((settlement.run_id, attempt, *texts_of(settlement.bodies)))
     for (status, version, code), ended in alike.items():
         yield from _finish_alike(q, now, status or RunStatus.FAILED, version, code, ended, done)
-    yield from rollups.note(q, list(done))
+    yield from rollups.note_settled(q, now, settled)
     yield from write_texts(bodies)
     yield from count_at_gates(used=freed)
     late: list[SettleResult] = []

@@ -25,6 +25,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument
+from noonbell.model.attempt import Settlement
 from noonbell.model.rollup import (
     DAY,
     DROPPED,
@@ -97,6 +98,25 @@ def note(q: Dialect, run_ids: Sequence[int]) -> Work[None]:
     else:
         rows = yield from q.fetch_by(_ENDED, "id", run_ids)
         yield from note_facts([_fact(row) for row in rows])
+
+
+def note_settled(q: Dialect, now: Instant, settled: Sequence[tuple[Settlement, int, int, int]]) -> Work[None]:
+    """Runs whose leases have just been settled, and that are no parts of others: of each the task, the attempt and the start.
+
+    What a worker of this process settles brings its lease along: its row in history, which was just written, is not read again.
+    """
+    known: Counter[tuple[Any, ...]] = Counter()
+    unknown = []
+    for settlement, task_id, attempt, start in settled:
+        lease = settlement.lease
+        if lease is None or lease.created_at is None:
+            unknown.append(settlement.run_id)
+        else:
+            times = (lease.run_at, lease.created_at, start, now)
+            known[task_id, lease.queue, lease.worker_id, settlement.status, lease.origin, None, attempt, times] += 1
+    facts = [(fact(*alike), number) for alike, number in known.items()]
+    yield from note_facts([each if number == 1 else each._replace(number=number) for each, number in facts])
+    yield from note(q, unknown)
 
 
 def note_skipped(now: Instant, skipped: Iterable[tuple[int, str, int | None]]) -> Work[None]:
