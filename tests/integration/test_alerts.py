@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import asyncpg
 import pytest
 from aiohttp import web
 from standardwebhooks import Webhook
 
 from conformance.store.builders import START, claim_one, every, job, publish
 from integration.api.serving import Api, serving
+from integration.conftest import Open
 from integration.support import until
 from integration.web.asking import get, post
 from noonbell.alerts.alerting import MOST_ATTEMPTS, AlertLoop, pause_after
@@ -700,6 +702,34 @@ async def test_the_api_mutes_and_acknowledges_and_refuses_by_name():
         assert (await api.bad("POST", "/alerts/acknowledge", key))[0] == 404
         assert (await api.bad("POST", "/alerts/unacknowledge", key))[0] == 404
         assert (await api.bad("POST", "/alerts/acknowledge", {"rule": "r"}))[0] == 400
+
+
+async def test_an_alert_that_a_pass_is_writing_anew_is_acknowledged(opened: Open, postgres_url: str):
+    """The old row is gone when the pass has committed; the look must not take that for the end of the alert."""
+    store = await opened(postgres_url)
+    duty = await store.take_duty("alerts", "me", 60)
+    assert duty is not None
+    raised = AlertState(rule="rule", subject="task:1", count=1, since=START, raised_at=START, message="failed")
+    assert await store.alert(duty, 0, AlertStep(states=[raised], closed=[], notices=[], told=[]))
+    pass_ = await asyncpg.connect(postgres_url)
+    try:
+        transaction = pass_.transaction()
+        await transaction.start()
+        rows = await pass_.fetch("delete from alert_states returning rule, subject, state")
+        await pass_.execute("insert into alert_states (rule, subject, state) values ($1, $2, $3)", *rows[0])
+        seen = asyncio.create_task(store.acknowledge_alert("rule", "task:1", by="ann"))
+
+        async def is_waiting() -> bool:
+            waits = (
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+            )
+            return bool(await pass_.fetchval(waits))
+
+        await until(is_waiting, 10, "the acknowledgement behind the pass")
+        await transaction.commit()
+        assert await seen is not None
+    finally:
+        await pass_.close()
 
 
 async def test_the_audit_log_names_what_was_muted_and_acknowledged():

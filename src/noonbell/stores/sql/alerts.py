@@ -142,9 +142,13 @@ def acknowledgements() -> Work[list[Acknowledgement]]:
 def acknowledge_alert(
     q: Dialect, rule: str, subject: str, *, by: str | None = None, note: str = ""
 ) -> Work[Acknowledgement | None]:
-    """The row of the alert is held meanwhile: a pass that closes it waits, and removes this with it."""
+    """The row of the alert is held meanwhile: a pass that closes it waits, and removes this with it.
+
+    A pass that goes on with it writes its row anew. A look that has waited for that finds the old row gone: the second one finds the new row.
+    """
     params = {"rule": rule, "subject": subject}
-    rows = yield Fetch(f"select state from alert_states where rule = :rule and subject = :subject{q.lock}", params)
+    sql = f"select state from alert_states where rule = :rule and subject = :subject{q.lock}"
+    rows = (yield Fetch(sql, params)) or (yield Fetch(sql, params))
     if not rows or from_json(rows[0][0]).get("raised_at") is None:
         return None
     now = yield Now()
