@@ -22,7 +22,7 @@ from noonbell.settings import Settings
 from noonbell.targets.http import target
 from noonbell.targets.http.connection import HttpExchange, origin_of
 from noonbell.targets.http.guard import SCHEMES, AddressGuard
-from noonbell.targets.http.pool import Pool, ThreadResolver
+from noonbell.targets.http.pool import Pool, PooledClient
 from noonbell.targets.http.request import Headers, Request, head_of
 from noonbell.version import __version__
 
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class PostSender(AlertSender):
+class PostSender(PooledClient, AlertSender):
     """Sends to channels by one POST for each message."""
 
     def __init__(
@@ -52,29 +52,12 @@ class PostSender(AlertSender):
         clock: Clock | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._guard, self._connect_timeout, self._ssl_context = guard or AddressGuard(), connect_timeout, ssl_context
+        super().__init__(guard, connect_timeout, ssl_context)
         self._now = (clock or SystemClock()).now
-        self._resolver: ThreadResolver | None = None
-        self._pool: Pool | None = None
-
-    async def open(self) -> None:
-        self._resolver = ThreadResolver()
-        self._pool = Pool(
-            self._guard, self._resolver, connect_timeout=self._connect_timeout, ssl_context=self._ssl_context
-        )
-
-    async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-        if self._resolver is not None:
-            await self._resolver.close()
-        self._pool = self._resolver = None
 
     async def post(self, url: URL, content: bytes, headers: Mapping[str, str], own: Mapping[str, str]) -> Answer:
         """What was answered, with any status. Undeliverable, if no answer came. `own` headers win over `headers`."""
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("the sender is not open")
+        pool = self._opened_pool()
         exchange = HttpExchange(_KEPT)
         try:
             await _exchange(pool, self._request(url, content, headers, own), exchange)

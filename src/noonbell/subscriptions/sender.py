@@ -24,7 +24,7 @@ from noonbell.targets import guard_of
 from noonbell.targets.http import signing, target
 from noonbell.targets.http.connection import Disconnected, HttpExchange, origin_of
 from noonbell.targets.http.guard import SCHEMES, AddressGuard
-from noonbell.targets.http.pool import Pool, ThreadResolver
+from noonbell.targets.http.pool import Pool, PooledClient
 from noonbell.targets.http.request import Headers, Request, conceal, head_of, hidden_parts
 from noonbell.version import __version__
 
@@ -60,7 +60,7 @@ def _subject(event: Event) -> str:
     return f"tasks/{event.task_id}" if event.task_id is not None else ""
 
 
-class WebhookPoster:
+class WebhookPoster(PooledClient):
     """Open it inside the event loop that it is used in."""
 
     def __init__(
@@ -73,11 +73,9 @@ class WebhookPoster:
         clock: Clock | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._guard, self._connect_timeout, self._ssl_context = guard or AddressGuard(), connect_timeout, ssl_context
+        super().__init__(guard, connect_timeout, ssl_context)
         self._timeout, self._sealer = timeout, sealer or Sealer()
         self._now = (clock or SystemClock()).now
-        self._resolver: ThreadResolver | None = None
-        self._pool: Pool | None = None
 
     @classmethod
     def of(cls, settings: Settings, sealer: Sealer) -> WebhookPoster:
@@ -88,24 +86,9 @@ class WebhookPoster:
             sealer=sealer,
         )
 
-    async def open(self) -> None:
-        self._resolver = ThreadResolver()
-        self._pool = Pool(
-            self._guard, self._resolver, connect_timeout=self._connect_timeout, ssl_context=self._ssl_context
-        )
-
-    async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-        if self._resolver is not None:
-            await self._resolver.close()
-        self._pool = self._resolver = None
-
     async def post(self, subscription: Subscription, message_id: str, body: bytes) -> WebhookAnswer:
         """One attempt. The secrets of the subscription may be sealed; they are opened for this moment."""
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("the poster is not open")
+        pool = self._opened_pool()
         exchange = HttpExchange(_READ)
         shown: dict[str, str] = {}
         hidden: list[str] = []

@@ -220,6 +220,35 @@ class ThreadResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+class PooledClient:
+    """Has a pool and a resolver of its own from `open` to `close`, in the event loop that it is opened in."""
+
+    def __init__(
+        self, guard: AddressGuard | None, connect_timeout: float, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self._guard, self._connect_timeout, self._ssl_context = guard or AddressGuard(), connect_timeout, ssl_context
+        self._resolver: ThreadResolver | None = None
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        self._resolver = ThreadResolver()
+        self._pool = Pool(
+            self._guard, self._resolver, connect_timeout=self._connect_timeout, ssl_context=self._ssl_context
+        )
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+        self._pool = self._resolver = None
+
+    def _opened_pool(self) -> Pool:
+        if self._pool is None:
+            raise RuntimeError(f"{type(self).__name__} is not open")
+        return self._pool
+
+
 class NameCache:
     """Remembers answers for a while, and asks once where many want to know the same."""
 
