@@ -45,7 +45,7 @@ class LogPage:
 async def log_page(ctx: PageContext, run_id: RunId) -> LogPage:
     """From the line that the address names, else the end of the log; or the newest lines of a level or with a text."""
     store = ctx.services.store
-    level, text = ctx.query.get("level", ""), ctx.query.get("find", "")[:200]
+    level, text = ctx.query.get("level", ""), ctx.wanted("find", 200)
     level = level if level in (*Level,) else ""
     errors = await store.log_lines(run_id, limit=1, levels=from_level(Level.ERROR)) if _is_shown(ctx) else []
     first = errors[0].seq if errors else None

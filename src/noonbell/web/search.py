@@ -32,7 +32,7 @@ _ACTED: Final = 2
 
 
 async def choices(ctx: PageContext) -> Response:
-    text = ctx.query.get("q", "")[:255]
+    text = ctx.wanted("q")
     verb, name = _verb(ctx, text)
     found: list[dict[str, Any]] = []
     if verb:
@@ -134,7 +134,7 @@ Proposals = list[tuple[str, str]]
 
 
 async def propose(ctx: PageContext) -> Response:
-    room, key, text = (ctx.query.get(name, "")[:255] for name in ("for", "key", "text"))
+    room, key, text = (ctx.wanted(name) for name in ("for", "key", "text"))
     if room not in ("tasks", "runs"):
         raise InvalidArgument.field("for", f"is {room[:40]!r}; expected tasks or runs")
     grammar = TASK_GRAMMAR if room == "tasks" else RUN_GRAMMAR
@@ -188,7 +188,7 @@ async def search(ctx: PageContext) -> Response:
     """Straight to what can only be meant: a run by its number, a task by its name or the one that has it in its name, the run
     that has it in its key, payload, result or log.
     """
-    text = ctx.query.get("q", "")[:255]
+    text = ctx.wanted("q")
     if not text:
         return ctx.redirect("/tasks")
     if await numbered_run(ctx, text) is not None:

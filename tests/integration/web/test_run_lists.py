@@ -42,6 +42,22 @@ async def test_words_are_found_in_key_and_payload_by_list_api_and_search_box(eve
     assert "inv-77" in (await get(api, "/runs")).lower(), "the key is not in the list"
 
 
+async def test_a_nul_in_what_is_searched_for_is_left_out(everywhere):
+    """No text in a database has one, and PostgreSQL refuses to look for it."""
+    api = everywhere
+    _, (run, *_) = await invoices(api)
+    for path in (
+        f"/runs/{run}?find=%00",
+        "/palette?q=%00",
+        "/palette?q=pause%20%00",
+        "/suggest?for=tasks&key=name&text=%00",
+        "/suggest?for=runs&key=label&text=%00",
+    ):
+        assert (await api.call("GET", f"/{path}", headers={"accept": "text/html"})).status == 200, path
+    found = await api.call("GET", "//search?q=inv%00oices", allow_redirects=False)
+    assert (found.status, found.headers["location"].endswith("tasks/1")) == (303, True)
+
+
 async def test_runs_are_exported_with_the_filter_of_the_page_and_no_cell_is_a_formula(api, monkeypatch):
     task, runs = await invoices(api)
     await api.good("POST", f"/runs/{runs[0]}/cancel", {"reason": "=cmd()"})
