@@ -14,6 +14,7 @@ LONGEST_RETRY_AFTER = 86_400.0
 
 _WORD: dict[str, str | None] = {
     **dict.fromkeys(("connection_refused", "dns", "connect_timeout", "connection_lost", "tls"), "network"),
+    **dict.fromkeys(("network_unreachable", "host_unreachable"), "network"),
     "http_5xx": "5xx",
     **{kind: kind for kind in ("timeout", "error", "callback_failed", "callback_timeout")},
     **dict.fromkeys(("http_3xx", "http_4xx", "too_large", "blocked_address", "canceled", "fail"), None),

@@ -96,7 +96,7 @@ BY_CODE: Final = {401: "credentials", 403: "credentials", 404: "not_there", 410:
 BY_KIND: Final = {
     "dns": "dns",
     "connection_refused": "refused",
-    "connect_timeout": "unreachable",
+    **dict.fromkeys(("connect_timeout", "network_unreachable", "host_unreachable"), "unreachable"),
     "connection_lost": "connection_lost",
     "tls": "tls",
     "timeout": "timeout",

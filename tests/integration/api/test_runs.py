@@ -429,6 +429,7 @@ async def test_stats_count_and_average(api_everywhere: Api):
     assert told["success_rate"] == 0.5
     (mine,) = told["tasks"]
     assert (mine["task_name"], mine["runs"]) == ("a", 2)
+    assert all(isinstance(mine[name], int) and mine[name] >= 0 for name in ("average_duration_ms", "average_lag_ms"))
     assert (await api.good("GET", "/stats?to=2020-01-01T00:00:00Z"))["total"] == 0
     assert await api.bad("GET", "/stats?since=1") == (400, "INVALID_ARGUMENT")
     for narrower in ("stats?search=x", "stats?step=x", "stats/sla?search=x"):  # what the figures cannot be narrowed by

@@ -22,6 +22,8 @@ FAILED, TIMEOUT, FAILED_TIMEOUT = RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus
 
 KINDS = [
     (Failure("connection_refused"), "network", FAILED),
+    (Failure("network_unreachable"), "network", FAILED),
+    (Failure("host_unreachable"), "network", FAILED),
     (Failure("dns"), "network", FAILED),
     (Failure("connect_timeout"), "network", FAILED),
     (Failure("tls"), "network", FAILED),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import time
 import tracemalloc
 
 import pytest
 
 from noonbell.clock import SECOND, Instant
-from noonbell.targets.http.connection import decoders_for
-from noonbell.targets.http.target import retry_after, storable, text_of
+from noonbell.targets.http.connection import HttpExchange, decoders_for
+from noonbell.targets.http.pool import HttpOrigin, Undialled
+from noonbell.targets.http.target import of_error, retry_after, storable, text_of
 from unit.targets.make import TEN
 
 
@@ -87,3 +89,22 @@ def test_an_answer_of_nul_bytes_takes_little_memory():
 @pytest.mark.parametrize("encoding", ["", "identity", "br", "gzip, gzip"])
 def test_an_encoding_that_was_not_asked_for_is_left_alone(encoding):
     assert decoders_for([encoding], 100) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ECONNREFUSED, "connection_refused"),
+        (errno.ENETUNREACH, "network_unreachable"),
+        (errno.ENETDOWN, "network_unreachable"),
+        (errno.EHOSTUNREACH, "host_unreachable"),
+        (errno.EHOSTDOWN, "host_unreachable"),
+        (errno.EADDRNOTAVAIL, "connection_refused"),
+    ],
+)
+def test_a_connection_that_is_not_made_is_called_by_what_was_in_the_way(number, kind):
+    exchange = HttpExchange(1_000)
+    exchange.address = "203.0.113.7:80"
+    undialled = Undialled(HttpOrigin("http", "a.test", 80), OSError(number, "said by the system"))
+    found, message = of_error(undialled, exchange, 10.0)
+    assert (found, "203.0.113.7:80" in message) == (kind, True)
