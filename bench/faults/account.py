@@ -24,6 +24,8 @@ class Arrival:
     """None: the scheduler does not tell a task the time that it stands for."""
     key: str | None = None
     """What a repeat of the same work has too. None: nothing."""
+    is_exact: bool = True
+    """Of `slot`. Otherwise it is when the work was made, which may have been for an earlier slot."""
 
 
 @dataclass
@@ -41,6 +43,9 @@ class Account:
 def account_of(expected: Sequence[Slot], arrivals: Iterable[Arrival], period: int) -> Account:
     """Requests of other slots, those before the first and after the last, are left out."""
     found = by_slot(arrivals, period)
+    first_at = min((slot.at for slot in expected), default=0)
+    for slot in expected:
+        _make_up(found, slot, first_at, period)
     account = Account(len(expected))
     for slot in expected:
         if slot not in found:
@@ -56,6 +61,21 @@ def account_of(expected: Sequence[Slot], arrivals: Iterable[Arrival], period: in
         if again:
             account.doubled.append(slot)
     return account
+
+
+def _make_up(found: dict[Slot, list[Arrival]], slot: Slot, first: int, period: int) -> None:
+    """Move work that is not exact, and that is a second one in its slot, to the newest earlier slot that has none."""
+    known: set[str | None] = set()
+    for one in list(found.get(slot, ())):
+        if known and not one.is_exact and one.key not in known:
+            earlier = (Slot(slot.schedule, at) for at in range(slot.at - period, first - 1, -period))
+            empty = next((each for each in earlier if each not in found), None)
+            if empty is not None:
+                same = [each for each in found[slot] if each.key == one.key]
+                found[slot] = [each for each in found[slot] if each.key != one.key]
+                found[empty] = same
+                continue
+        known.add(one.key)
 
 
 def by_slot(arrivals: Iterable[Arrival], period: int) -> dict[Slot, list[Arrival]]:

@@ -1,6 +1,6 @@
 """The target: an HTTP server in a thread, which notes every request in a file before it answers.
 
-GET /SCHEDULE?slot=SECONDS&key=KEY of a peer; of Noonbell /SCHEDULE, and the same in the headers that it sends.
+GET /SCHEDULE?slot=SECONDS&key=KEY of a peer, `made` instead of `slot` where that is all that it knows; of Noonbell /SCHEDULE, and the same in the headers that it sends.
 """
 
 from __future__ import annotations
@@ -84,5 +84,6 @@ def arrival(at: float, path: str, headers: Mapping[str, str]) -> Arrival:
     if "x-noonbell-scheduled-time" in headers:
         slot = datetime.fromisoformat(headers["x-noonbell-scheduled-time"]).timestamp()
         told = {"slot": str(slot), "key": headers["idempotency-key"]}
-    slot_told = round(float(told["slot"])) if "slot" in told else None
-    return Arrival(parts.path.lstrip("/"), at, slot_told, told.get("key"))
+    slot_told = told.get("slot", told.get("made"))
+    slot = None if slot_told is None else round(float(slot_told))
+    return Arrival(parts.path.lstrip("/"), at, slot, told.get("key"), is_exact="made" not in told)

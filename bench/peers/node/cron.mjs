@@ -8,8 +8,9 @@ export const LEASE = 5;
 /** To PostgreSQL, of the pool of one process. */
 export const CONNECTIONS = 5;
 
-export async function deliver(schedule, slot, key) {
-  const answer = await fetch(`${settings.target}/${schedule}?${new URLSearchParams({ slot, key })}`);
+/** `told`: `slot` in seconds since 1970, or `made`, and the `key` that a repeat of the same work would have too. */
+export async function deliver(schedule, told) {
+  const answer = await fetch(`${settings.target}/${schedule}?${new URLSearchParams(told)}`);
   await answer.text();
 }
 

@@ -13,7 +13,7 @@ if (isSetup) {
   for (const name of names) await queue.upsertJobScheduler(name, { pattern, tz: "UTC" }, { name });
   await queue.close();
 } else {
-  const fire = (job) => deliver(job.name, Number(job.id.split(":").at(-1)) / 1000, job.id);
+  const fire = (job) => deliver(job.name, { slot: Number(job.id.split(":").at(-1)) / 1000, key: job.id });
   const options = { connection, prefix, concurrency: 20, lockDuration: LEASE * 1000, stalledInterval: LEASE * 1000 };
   const worker = new Worker("fire", fire, options);
   worker.on("error", (problem) => console.error(problem));

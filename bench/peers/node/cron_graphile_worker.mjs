@@ -25,7 +25,7 @@ if (isSetup) {
     logger,
     events,
     crontab: names.map((name) => `* * * * * fire ?id=${name}&fill=1h {"schedule":"${name}"}`).join("\n"),
-    taskList: { fire: ({ schedule, _cron }, { job }) => deliver(schedule, Date.parse(_cron.ts) / 1000, job.id) },
+    taskList: { fire: ({ schedule, _cron }, { job }) => deliver(schedule, { slot: Date.parse(_cron.ts) / 1000, key: job.id }) },
   });
   ready();
 }

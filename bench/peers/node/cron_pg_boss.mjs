@@ -23,8 +23,8 @@ if (isSetup) {
   await boss.stop();
 } else {
   const options = { localConcurrency: 20, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5, includeMetadata: true };
-  // A job is not told the time that it stands for; it is made in that minute.
-  const fire = async ([job]) => deliver(job.data.schedule, Math.floor(job.createdOn / MINUTE) * 60, job.id);
+  // A job is not told the time that it stands for; it is made in that minute, or later where that minute was missed.
+  const fire = async ([job]) => deliver(job.data.schedule, { made: Math.floor(job.createdOn / MINUTE) * 60, key: job.id });
   await boss.work("fire", options, fire);
   ready();
 }

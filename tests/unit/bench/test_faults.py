@@ -81,6 +81,29 @@ def test_a_repeat_that_is_not_told_its_slot_has_that_of_its_key():
     assert (found.lost, found.doubled, len(found.repeated)) == ([slots[1]], [], 1)
 
 
+def made(at: float, key: str) -> Arrival:
+    return Arrival("a", at, int(at // 60) * 60, key, is_exact=False)
+
+
+MINUTES = [Slot("a", at) for at in (120, 180, 240)]
+
+
+def test_a_second_piece_of_work_that_only_tells_when_it_was_made_serves_a_missed_slot():
+    found = account(made(121, "1"), made(245, "3"), made(246, "2"), made(250, "2"), slots=MINUTES, period=60)
+    assert (found.lost, found.doubled, len(found.repeated)) == ([], [], 1)
+    assert found.late == pytest.approx([1, 66, 5])
+
+
+def test_it_is_a_double_where_no_slot_was_missed():
+    found = account(*(made(slot.at + 1, str(slot.at)) for slot in MINUTES), made(246, "x"), slots=MINUTES, period=60)
+    assert (found.lost, found.doubled) == ([], [MINUTES[2]])
+
+
+def test_work_that_tells_its_slot_exactly_serves_no_other():
+    found = account(*LOG[:1], LOG[2], replace(LOG[2], key="other"))
+    assert (found.lost, found.doubled) == ([SLOTS[1]], [SLOTS[2]])
+
+
 def test_schedules_do_not_share_keys():
     found = by_slot([Arrival("a", 121.0, None, "1"), Arrival("b", 181.0, None, "1")], 60)
     assert found.keys() == {Slot("a", 120), Slot("b", 180)}
@@ -89,6 +112,7 @@ def test_schedules_do_not_share_keys():
 def test_the_target_reads_what_peers_and_noonbell_tell():
     assert arrival(5.0, "/s1?slot=120.0&key=k", {}) == Arrival("s1", 5.0, 120, "k")
     assert arrival(5.0, "/s1?key=k", {}) == Arrival("s1", 5.0, None, "k")
+    assert arrival(5.0, "/s1?made=120&key=k", {}) == Arrival("s1", 5.0, 120, "k", is_exact=False)
     assert arrival(5.0, "/s1?", {}) == Arrival("s1", 5.0)
     headers = {"x-noonbell-scheduled-time": "1970-01-01T00:02:00Z", "idempotency-key": "k"}
     assert arrival(5.0, "/s1", headers) == Arrival("s1", 5.0, 120, "k")
