@@ -114,8 +114,7 @@ def contenders() -> list[Contender]:
             "cron_pg_boss",
             settings=f"`missed: 'once'`, `cronMonitorIntervalSeconds` {LEASE}, `cronWorkerIntervalSeconds` 1, supervised every {LEASE} s, "
             "`heartbeatSeconds` 10 (its least), `retryLimit` 10, LISTEN/NOTIFY, 20 local workers",
-            sql="select data->>'schedule', (floor(extract(epoch from created_on) / 60) * 60)::bigint, state::text "
-            "from pgboss.job where name = 'fire'",
+            sql=PG_BOSS_JOBS,
         ),
     ]
 
@@ -141,6 +140,15 @@ NOONBELL_RUNS = (
     "select tasks.name, runs.slot / 1000000, runs.status from runs join tasks on tasks.id = runs.task_id where runs.slot is not null "
     "union all select tasks.name, generate_series(dropped.first, dropped.last, 1000000) / 1000000, 'dropped: ' || dropped.reason "
     "from dropped join tasks on tasks.id = dropped.task_id"
+)
+
+
+# A schedule makes a job of its own queue first, which is then forwarded to the queue of the schedule.
+PG_BOSS_JOBS = (
+    "select data->>'schedule', (floor(extract(epoch from created_on) / 60) * 60)::bigint, state::text "
+    "from pgboss.job where name = 'fire' "
+    "union all select data->'data'->>'schedule', extract(epoch from (data->>'slot')::timestamp)::bigint, "
+    "'not forwarded: ' || state::text from pgboss.job where name = '__pgboss__send-it' and state <> 'completed'"
 )
 
 
