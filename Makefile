@@ -50,7 +50,7 @@ faults-quick: setup ## Five minutes of them: upkeep and kill points
 	FAULTS_MINUTES=$(or $(FAULTS_MINUTES),5) $(FAULTS) tests/faults/test_hard_upkeep.py \
 		tests/faults/test_kill_points.py --exitfirst $(ARGS) || [ $$? -eq 2 ]
 
-faults-peers: setup ## Other schedulers and Noonbell killed alike: what each loses and doubles (80 minutes); ARGS='--quick'
+faults-peers: setup ## Other schedulers and Noonbell killed alike: what each loses and doubles (70 minutes); ARGS='--quick'
 	$(BIN)/python -m bench.faults $(ARGS)
 
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
