@@ -8,10 +8,10 @@ the last ten minutes, from the roll-ups; skipped ones do not count.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
@@ -39,6 +39,8 @@ from noonbell.web.forms import read_json_box, whole
 from noonbell.web.hourly import last_day
 from noonbell.web.page import Handler, get, post
 from noonbell.web.recent import newest_runs
+
+Row = TypeVar("Row")
 
 _MOST_DEAD: Final = 10
 _LONGEST_REASON: Final = 200
@@ -75,11 +77,43 @@ def queue_path(name: str, act: str = "") -> str:
     return f"/queues/{quote(name, safe='')}{act}"
 
 
+QUEUE_ORDERS: Final[dict[str, Callable[[QueueRow], Any]]] = {
+    "name": lambda row: row.queue["name"],
+    "waiting": lambda row: row.queue["waiting"],
+    "oldest_at": lambda row: row.queue["oldest_at"] if row.queue["waiting"] else None,
+    "delayed": lambda row: row.queue["delayed"],
+    "running": lambda row: row.queue["running"],
+    "per_minute": lambda row: row.pace.per_minute_out,
+    "workers": lambda row: row.served_by,
+}
+_QUEUE_COLUMNS: Final = {
+    "col.queue": "name",
+    "col.waiting": "waiting",
+    "col.oldest": "oldest_at",
+    "col.delayed": "delayed",
+    "col.running": "running",
+    "col.pace": "per_minute",
+    "col.workers": "workers",
+}
+
+
+def in_order(ctx: PageContext, rows: list[Row], orders: Mapping[str, Callable[[Row], Any]]) -> tuple[list[Row], str]:
+    """The rows as `?sort=` wants them, those without a value last, and what it wants; without it as they are."""
+    sort = ctx.query.get("sort", "")
+    if not sort:
+        return rows, ""
+    value = orders[one_of("sort", sort.removeprefix("-"), orders)]
+    known = [row for row in rows if value(row) is not None]
+    known.sort(key=value, reverse=sort.startswith("-"))
+    return known + [row for row in rows if value(row) is None], sort
+
+
 async def show_queues(ctx: PageContext) -> Response:
     services = ctx.services
-    rows = await rows_of(ctx, await services.queues.all())
+    rows, sort = in_order(ctx, await rows_of(ctx, await services.queues.all()), QUEUE_ORDERS)
     rejected = await services.callbacks.rejected(20)
-    return ctx.page("queues.html", rows=rows, own_queues=OWN_QUEUES, rejected=rejected, refusal=refusal, spark=spark)
+    more: dict[str, Any] = {"refusal": refusal, "spark": spark, "orders": _QUEUE_COLUMNS, "sort": sort}
+    return ctx.page("queues.html", rows=rows, own_queues=OWN_QUEUES, rejected=rejected, **more)
 
 
 async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[QueueRow]:
@@ -411,6 +445,16 @@ async def show_worker(ctx: PageContext) -> Response:
     )
 
 
+WORKER_ORDERS: Final[dict[str, Callable[[WorkerRow], Any]]] = {
+    "id": lambda row: row.worker["id"],
+    "running": lambda row: row.worker["running"],
+    "version": lambda row: row.worker["version"],
+    "last_heartbeat_at": lambda row: row.worker["last_heartbeat_at"],
+    "per_minute": lambda row: None if row.worker["state"] == "lost" else row.pace.per_minute_out,
+    "started_at": lambda row: row.worker["started_at"],
+}
+
+
 async def show_workers(ctx: PageContext) -> Response:
     services = ctx.services
     workers, found = await services.workers.all(), await throughputs(services.store, Scope.WORKER, ctx.now)
@@ -429,9 +473,11 @@ async def show_workers(ctx: PageContext) -> Response:
         )
         for worker in workers
     ]
+    rows, sort = in_order(ctx, rows, WORKER_ORDERS)
     return ctx.page(
         "workers.html",
         rows=rows,
+        sort=sort,
         held=sum(worker["running"] for worker in alive),
         places=sum(worker["concurrency"] for worker in alive),
         has_jobs=any(takes_jobs(worker) for worker in alive),

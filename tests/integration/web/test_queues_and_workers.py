@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import datetime
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from noonbell.engine.sweeper import Sweeper
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
 from noonbell.service.run_export import csv_cell
 from noonbell.stores.wakeups import LocalWakeup
+from noonbell.web.queues import QUEUE_ORDERS, WORKER_ORDERS
 
 ODD = "a/b c?"
 
@@ -383,3 +385,68 @@ async def test_figures_of_a_queue_and_a_worker_are_told_hour_by_hour_and_agree_w
     assert await api.bad("GET", "/stats/queues/http?by=minute") == (400, "INVALID_ARGUMENT")
     old = await api.call("GET", "/stats/queues/http?from=2020-01-01T00:00:00Z")
     assert (old.status, "by=day goes back further" in old.body["details"]["from"]) == (400, True)
+
+
+# Order
+
+
+def names_in(text: str, table: str) -> list[str]:
+    """Of the rows of a table, in their order."""
+    return re.findall(
+        r'<tr data-row="([^"]+)"', text.partition(f'data-live="{table}" data-rows')[2].partition("</table>")[0]
+    )
+
+
+async def test_queues_are_put_in_order_by_their_headings_and_turned_round(everywhere):
+    api = everywhere
+    for queue, runs in (("b", 2), ("c", 5), ("a", 1)):
+        await api.create(name=queue, target_url=None, job_type="resize", queue=queue)
+        for _ in range(runs):
+            await api.trigger(f"name:{queue}")
+    plain = await get(api, "/queues")
+    assert "aria-sort" not in plain
+    assert 'href="./queues?sort=-waiting"' in plain
+    largest = await get(api, "/queues?sort=-waiting")
+    assert names_in(largest, "queues")[:3] == ["c", "b", "a"]
+    assert '<th scope="col" class="number" aria-sort="descending">' in largest
+    assert 'href="./queues?sort=waiting"' in largest
+    assert [name for name in names_in(await get(api, "/queues?sort=waiting"), "queues") if name in "abc"] == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert [name for name in names_in(await get(api, "/queues?sort=-name"), "queues") if name in "abc"] == [
+        "c",
+        "b",
+        "a",
+    ]
+    assert await status_of(api, "/queues?sort=colour") == 400
+
+
+@pytest.mark.parametrize("order", sorted(QUEUE_ORDERS))
+async def test_queues_without_a_value_come_last_in_every_order(api, order):
+    await api.create(name="one", target_url=None, job_type="resize", queue="one")
+    await api.trigger("name:one")
+    await api.good("POST", "/queues/idle/pause")
+    for sign in ("", "-"):
+        found = names_in(await get(api, f"/queues?sort={sign}{order}"), "queues")
+        assert {"one", "idle"} <= set(found)
+        if order == "oldest_at":
+            assert found.index("one") < found.index("idle")
+
+
+@pytest.mark.parametrize("order", sorted(WORKER_ORDERS))
+async def test_workers_are_put_in_order_by_their_headings(api, order):
+    for number, name in enumerate(("w2", "w3", "w1")):
+        await api.store.register_worker(
+            WorkerInfo(id=name, incarnation=name, queues=("default",), concurrency=9 - number, version=number)
+        )
+    rising = names_in(await get(api, f"/workers?sort={order}"), "workers")
+    falling = names_in(await get(api, f"/workers?sort=-{order}"), "workers")
+    assert set(rising) == set(falling) >= {"w1", "w2", "w3"}
+    ours = [name for name in rising if name in ("w1", "w2", "w3")]
+    if order in ("id", "version"):
+        assert ours == (["w1", "w2", "w3"] if order == "id" else ["w2", "w3", "w1"])
+        assert [name for name in falling if name in ours] == ours[::-1]
+    assert 'aria-sort="ascending"' in await get(api, f"/workers?sort={order}")
+    assert await status_of(api, "/workers?sort=colour") == 400
