@@ -27,6 +27,7 @@ def _cut(what: str, file: str, text: str, instead: str) -> Removal:
 
 
 _HOLDING, _SETTLE, _FAST = "stores/sql/workers.py", "stores/sql/settle.py", "stores/sql/fast_path.py"
+_RUN_OUT: Final = "return leased and live.expires_at is not None and live.expires_at <= now"
 _OWN: Final = (
     _cut("settle does not compare tokens", _SETTLE, "if live.token != settlement.token:", "if False:"),
     _cut(
@@ -86,24 +87,20 @@ _OWN: Final = (
         "yield from count_at_gates(used=freed)",
         "yield from count_at_gates(used={})",
     ),
-    _cut(
-        "the sweep takes leases two seconds early",
-        _HOLDING,
-        'order by at limit :limit",\n            {"now": now, "limit": limit},',
-        'order by at limit :limit",\n            {"now": now + 2 * SECOND, "limit": limit},',
+    Removal(
+        "",
+        "the sweep takes leases two seconds early, and the store believes it",
+        (
+            Edit(
+                f"{SRC}/{_HOLDING}",
+                'order by at limit :limit",\n            {"now": now, "limit": limit},',
+                'order by at limit :limit",\n            {"now": now + 2 * SECOND, "limit": limit},',
+            ),
+            Edit(f"{SRC}/{_SETTLE}", _RUN_OUT, "return leased"),
+        ),
+        (),
     ),
-    _cut(
-        "the sweep settles a lease that has not run out",
-        _SETTLE,
-        "return leased and live.expires_at is not None and live.expires_at <= now",
-        "return leased",
-    ),
-    _cut(
-        "a callback of a final run is decided anew",
-        _SETTLE,
-        "    if live is None or subject.status in FINAL:\n",
-        "    if live is None:\n",
-    ),
+    _cut("the sweep settles a lease that was renewed since it looked", _SETTLE, _RUN_OUT, "return leased"),
     _cut(
         "ids of a clock that was set back are given out again",
         "stores/sql/ids.py",

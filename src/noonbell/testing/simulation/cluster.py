@@ -13,15 +13,23 @@ from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import NoonbellError
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.target_kind import ExecType
 from noonbell.ports import Target
+from noonbell.service import Rules, build
+from noonbell.service.bulk_operations import BatchReader, BulkLoop
 from noonbell.testing.simulation.event_loop import Process
-from noonbell.testing.simulation.targets import SimulatedTarget, TargetLog
+from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, SimulatedTarget, TargetLog
 from noonbell.testing.simulation.world import LastingFault, RemoteStore, SimulatedWakeup, World
 
 QUEUES: Final = ("default", "http", "narrow")
 CONCURRENCY: Final = 4
 """Attempts that one node carries out at once."""
+_TYPES: Final = ("work", PARENT_TYPE, CHILD_TYPE, CALL_TYPE)
+"""Of nodes that name what they carry out; the others carry out everything but calls."""
+_POLL: Final = 2.0
+"""Seconds between two looks for what no signal told of."""
+_SWEEP: Final = 1.5
 
 
 class SimulatedNode:
@@ -74,14 +82,20 @@ class SimulatedNode:
             worker_id=self.worker_id,
             queues=QUEUES,
             concurrency=CONCURRENCY,
+            job_types=None if self.place % 2 else _TYPES,
             ahead=4,
             claim_loops=1 + self.place % 2,
+            poll=_POLL,
             tasks=self.tasks,
             callback_url=lambda token: f"http://node/{token}",
         )
+        services = build(self.store, self.wakeup, Rules(), self.tasks)
+        reader = BatchReader(self.store, services.runs, services.tasks)
+        bulk = BulkLoop(self.store, self.wakeup, self.tasks, reader, holder=self.name, held=2.0)
         node = Node(
-            planner=Planner(self.store, self.wakeup, node=self.name),
-            sweeper=Sweeper(self.store, self.wakeup, tasks=self.tasks, poll=1.0, upkeep=1e9),
+            others={"bulk operations": bulk},
+            planner=Planner(self.store, self.wakeup, node=self.name, poll=_POLL),
+            sweeper=Sweeper(self.store, self.wakeup, tasks=self.tasks, poll=_SWEEP, upkeep=1e9),
             workers=[self.worker],
             clock=self._world.clock,
             note_outage=lambda seconds, reason: self.store.note_outage(seconds, self.name, reason),
@@ -172,6 +186,11 @@ class Cluster:
         for node in self.nodes:
             if not node.is_alive or not node.is_up:
                 self.restart(node.place)
+
+    def join(self) -> None:
+        """One more node, under an id that no part of a fan-out was lost with."""
+        self._lives.append(0)
+        self.restart(len(self._lives) - 1)
 
     def befall(self, place: int, fault: LastingFault) -> None:
         self.nodes[place].store.faults.append(fault)

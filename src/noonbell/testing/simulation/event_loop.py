@@ -27,6 +27,30 @@ _STEP = 0.00001
 """Seconds that one step of a process takes."""
 
 
+class _Handle:
+    """A callback that waits for its turn, or for its time: what asyncio's own handles can, without what no simulation asks for."""
+
+    __slots__ = ("args", "at", "callback", "context", "is_canceled")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context, at: float = 0.0
+    ) -> None:
+        self.callback, self.args, self.context, self.at = callback, args, context, at
+        self.is_canceled = False
+
+    def cancel(self) -> None:
+        self.is_canceled = True
+
+    def cancelled(self) -> bool:
+        return self.is_canceled
+
+    def when(self) -> float:
+        return self.at
+
+
+_process: contextvars.ContextVar[Process] = contextvars.ContextVar("noonbell_simulated_process")
+
+
 class Process:
     """One process of the simulated world."""
 
@@ -35,13 +59,13 @@ class Process:
         self.is_alive = True
         self.frozen_until = 0.0
         """In the loop's time."""
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[_Handle] = deque()
+        self.context = contextvars.Context()
+        """Of what happens in it from outside: callbacks share it, tasks get copies."""
+        self.context.run(_process.set, self)
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
-
-
-_process: contextvars.ContextVar[Process] = contextvars.ContextVar("noonbell_simulated_process")
 
 
 class Deadlock(Exception):
@@ -52,7 +76,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self._now = 1_000.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process]] = []
+        self._timers: list[tuple[float, int, _Handle, Process]] = []
         self._numbers = itertools.count()
         self._processes: list[Process] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -96,9 +120,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         context = contextvars.copy_context() if context is None else context
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         process = context[_process]
         if process.is_alive and not self._is_over:
             process.ready.append(handle)
@@ -108,21 +132,18 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         context = contextvars.copy_context() if context is None else context
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Handle(callback, args, context, when)
         process = context[_process]
         if process.is_alive and not self._is_over:
             heapq.heappush(self._timers, (when, next(self._numbers), handle, process))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -134,15 +155,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Begin this in a process."""
         if process not in self._processes:
             self._processes.append(process)
-        context = contextvars.Context()
-        context.run(_process.set, process)
-        return self.create_task(work, name=name, context=context)
+        return self.create_task(work, name=name, context=process.context.copy())
 
     def at(self, process: Process, when: float, callback: Callable[..., object], *args: Any) -> None:
         """Call this in a process, at that time; never if it is dead by then."""
-        context = contextvars.Context()
-        context.run(_process.set, process)
-        self.call_at(when, callback, *args, context=context)
+        if process.is_alive and not self._is_over:
+            handle = _Handle(callback, args, process.context, when)
+            heapq.heappush(self._timers, (when, next(self._numbers), handle, process))
 
     def kill(self, process: Process) -> None:
         process.is_alive = False
@@ -174,7 +193,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         timers, now = self._timers, self._now
         while timers and timers[0][0] <= now:
             _, _, handle, process = heapq.heappop(timers)
-            if process.is_alive and not handle.cancelled():
+            if process.is_alive and not handle.is_canceled:
                 process.ready.append(handle)
         able = [one for one in self._processes if one.ready and one.frozen_until <= now]
         if not able:
@@ -183,13 +202,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         chosen = able[0] if len(able) == 1 else able[int(self._draw.random() * len(able))]
         taken = chosen.ready.popleft()
         self.steps += 1
-        self._now += _STEP
-        if not taken.cancelled():
-            taken._run()
+        self._now = now + _STEP
+        if not taken.is_canceled:
+            try:
+                taken.context.run(taken.callback, *taken.args)
+            except Exception as error:  # as asyncio's handles: it is reported, and the loop goes on
+                self.call_exception_handler({"message": f"exception in {taken.callback}", "exception": error})
 
     def _jump(self) -> None:
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or not timers[0][3].is_alive):
+        while timers and (timers[0][2].is_canceled or not timers[0][3].is_alive):
             heapq.heappop(timers)
         moments = [one.frozen_until for one in self._processes if one.ready and one.frozen_until > self._now]
         if timers:

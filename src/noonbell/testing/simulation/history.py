@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, Character
 
 SECONDS: Final = 10.0
@@ -18,10 +20,12 @@ NODES: Final = 3
 EXTRA: Final = "extra"
 """A task that no step touches."""
 
+SLOW: Final = "slow"
+
 FAULTS: Final = frozenset(
     {
         *("crash", "die_before", "die_after", "lost_request", "lost_answer", "late_request", "late_answer"),
-        *("freeze", "outage", "lost_signals", "clock", "stall"),
+        *("freeze", "outage", "lost_signals", "clock", "stall", "stall_at", "freeze_at"),
     }
 )
 
@@ -55,8 +59,8 @@ class History:
     characters: dict[str, Character]
     steps: tuple[HistoryStep, ...]
     seconds: float = SECONDS
-    queue_limit: int = 2
-    """Of the queue `narrow`."""
+    queue_limit: int | None = 2
+    """Of the queue `narrow`. Without one, and with no limit waiting, claims and settlements go the short way."""
     is_filled_up: bool = True
     """It goes on until it has as many faults and transitions as each history should have."""
 
@@ -72,14 +76,14 @@ def history_of(seed: int) -> History:
         tasks=tuple(tasks),
         characters=characters,
         steps=tuple(sorted(steps, key=lambda step: step.at)),
-        queue_limit=draw.choice((1, 2)),
+        queue_limit=draw.choice((None, None, 1, 2)),
     )
 
 
 def _tasks(draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Character]]:
     """Each kind of task where policies and transitions differ: some in every history, some in a part of them."""
     made = [_free("free-a"), _once(), _gated(draw)]
-    others = [_alone(), _replaced(), _called_back(), _delayed(), _keyed(), _narrow(), _expiring(), _fanned()]
+    others = [_alone(), _replaced(), _called_back(), _delayed(), _keyed(), _narrow(), _expiring(), _fanned(), _slow()]
     made += draw.sample(others, 2)
     match draw.randrange(3):
         case 0:
@@ -96,6 +100,8 @@ def _tasks(draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Charact
         )
         for task in made
     }
+    if SLOW in characters:
+        characters[SLOW] = msgspec.structs.replace(characters[SLOW], shortest=2.5, longest=4.5, hangs=0.0)
     for task in made:
         if "schedule" in task:
             if task["schedule"] == EVERY:
@@ -173,6 +179,11 @@ def _fanned() -> dict[str, Any]:
     return {**job, "name": "fanned", "fanout": {"workers": 2}, "schedule": EVERY, "retry_policy": {"max_retries": 0}}
 
 
+def _slow() -> dict[str, Any]:
+    """Its attempts last longer than a lease: they are renewed."""
+    return {**_HTTP, "name": SLOW, "schedule": EVERY, "timeout_seconds": 8, "max_concurrency": None}
+
+
 def _after(draw: random.Random) -> dict[str, Any]:
     on = draw.choice(("success", "any"))
     after = {
@@ -207,6 +218,7 @@ def _asked(draw: random.Random, names: tuple[str, ...]) -> list[HistoryStep]:
     """What callers do."""
     kinds: tuple[str, ...] = ("publish",) * 6 + ("cancel",) * 4 + ("edit",) * 2 + ("disable", "enable", "retry", "skip")
     kinds += ("pause", "resume", "pause_queue", "resume_queue", "delete")
+    kinds += ("pause_task", "bulk_cancel", "bulk_retry", "bulk_trigger", "call", "call", "batch", "dedupe", "dedupe")
     steps = []
     for _ in range(draw.randint(10, 20)):
         at = round(draw.uniform(1.0, SECONDS - 1.0), 2)
@@ -218,6 +230,8 @@ def _asked(draw: random.Random, names: tuple[str, ...]) -> list[HistoryStep]:
     return steps
 
 
+SWEEP: Final = "sweep"
+"""The settlement of a sweep, and no other."""
 _CALLS: Final = (
     "plan",
     "settle",
@@ -230,6 +244,7 @@ _CALLS: Final = (
     "publish",
     "spawn",
     "any",
+    SWEEP,
 )
 
 
@@ -239,7 +254,8 @@ def _faults(draw: random.Random) -> list[HistoryStep]:
         at, place = round(draw.uniform(0.5, SECONDS - 0.5), 2), draw.randrange(NODES)
         kind = draw.choice(
             ("crash", "crash", "die_before", "die_after", "lost_request", "lost_request", "lost_answer", "lost_answer")
-            + ("late_request", "late_answer", "freeze", "freeze", "stall", "outage", "lost_signals", "clock")
+            + ("late_request", "late_request", "late_answer", "freeze", "freeze", "stall", "outage", "lost_signals")
+            + ("clock", "stall_at", "freeze_at")
         )
         match kind:
             case "crash" | "die_before" | "die_after":
@@ -251,17 +267,43 @@ def _faults(draw: random.Random) -> list[HistoryStep]:
                 steps.append(HistoryStep(at, kind, place, draw.choice(_CALLS)))
             case "late_request" | "late_answer":
                 steps.append(HistoryStep(at, kind, place, draw.choice(_CALLS), round(draw.choice((0.3, 1, 3, 6)), 2)))
+            case "stall_at" | "freeze_at":
+                steps.append(HistoryStep(at, kind, place, draw.choice(_CALLS), draw.choice((2.5, 3, 4))))
             case "freeze" | "stall":
                 steps.append(HistoryStep(at, kind, place, "", round(draw.choice((0.5, 2.5, 5)), 2)))
             case "outage" | "lost_signals":
                 steps.append(HistoryStep(at, kind, 0, "", round(draw.choice((0.5, 2, 4)), 2)))
             case "clock":
-                steps.append(HistoryStep(at, kind, 0, "", draw.choice((-30, -30, -3, 1, 3, 20))))
+                steps.append(HistoryStep(at, kind, 0, "", draw.choice((-30, -30, -3, 1, 3, 12))))
     if draw.random() < 0.3:
         at, place = round(draw.uniform(1, SECONDS - 4), 2), draw.randrange(NODES)
         steps += [HistoryStep(at, "stop", place), HistoryStep(round(at + 3.5, 2), "restart", place)]
-    if draw.random() < 0.25:
-        steps += _taken_over(draw)
+    for scenario, part in ((_taken_over, 0.25), (_held_up, 0.35), (_undone, 0.2)):
+        if draw.random() < part:
+            steps += scenario(draw)
+    return steps
+
+
+def _held_up(draw: random.Random) -> list[HistoryStep]:
+    """A node is cut off as it begins, settles or renews; when it comes back, the others are about to settle what it has lost."""
+    at, place = round(draw.uniform(1, SECONDS - 5), 2), draw.randrange(NODES)
+    call = draw.choice(("begin", "begin", "settle", "heartbeat"))
+    kind = draw.choice(("stall_at", "stall_at", "late_request", "freeze_at"))
+    steps = [HistoryStep(at, kind, place, call, round(draw.uniform(2.2, 4.2), 2))]
+    for other in range(NODES):
+        if other != place and draw.random() < 0.7:
+            steps.append(HistoryStep(at, "late_request", other, SWEEP, round(draw.choice((0.3, 1, 2)), 2)))
+    return steps
+
+
+def _undone(draw: random.Random) -> list[HistoryStep]:
+    """The clock is set back, and transactions that take numbers are undone."""
+    at = round(draw.uniform(1, SECONDS - 4), 2)
+    steps = [HistoryStep(at, "clock", 0, "", -30)]
+    for _ in range(draw.randint(3, 6)):
+        when, place = round(at + draw.uniform(0.1, 3), 2), draw.randrange(NODES)
+        steps.append(HistoryStep(when, "lost_request", place, draw.choice(("plan", "publish", "settle", "any"))))
+        steps.append(HistoryStep(when, "publish", place, EXTRA, draw.randrange(1, 1000)))
     return steps
 
 

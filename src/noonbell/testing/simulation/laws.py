@@ -45,16 +45,13 @@ class LawBroken(Exception):
 _HELD = f"({int(Place.LEASED)}, {int(Place.PARKED)}, {int(Place.PARENT)})"
 _EXECUTING = f"({int(Place.LEASED)}, {int(Place.PARKED)})"
 _WATCHES = """
-create temp table changes (run_id integer primary key);
-create temp table losses (run_id integer, expires_at integer);
-create temp table renewals (run_id integer, token integer);
-create temp trigger born after insert on runs begin insert or ignore into changes values (new.id); end;
-create temp trigger changed after update on runs begin insert or ignore into changes values (new.id); end;
-create temp trigger gone after delete on runs begin insert or ignore into changes values (old.id); end;
+create temp trigger born after insert on runs begin select saw_change(new.id); end;
+create temp trigger changed after update on runs begin select saw_change(new.id); end;
+create temp trigger gone after delete on runs begin select saw_change(old.id); end;
 create temp trigger lost after update of lost_count on live when old.place = 4 and new.lost_count > old.lost_count
- begin insert into losses values (new.run_id, old.expires_at); end;
+ begin select saw_loss(new.run_id, old.expires_at); end;
 create temp trigger renewed after update of expires_at on live when old.place = 4 and new.place = 4 and new.token = old.token
- begin insert into renewals values (new.run_id, new.token); end
+ begin select saw_renewal(new.run_id, new.token); end
 """
 _TASK_LIMIT = f"""
 select t.name, count(*) from live l join tasks t on t.id = l.task_id
@@ -90,13 +87,25 @@ class Laws:
         self.checks = 0
         self._finals: dict[int, list[Any]] = {}
         """The facts of each run that is final."""
+        self._changes: dict[int, None] = {}
+        self._losses: list[tuple[int, int | None]] = []
+        self._renewals: list[tuple[int, int]] = []
+        """What the transaction that is open has done; of what is rolled back, nothing is left."""
+        self._db.create_function("saw_change", 1, lambda run_id: self._changes.update({run_id: None}))
+        self._db.create_function("saw_loss", 2, lambda *loss: self._losses.append(loss))
+        self._db.create_function("saw_renewal", 2, lambda *renewal: self._renewals.append(renewal))
         self._db.executescript(_WATCHES)
-        world.on_commit = self._after_commit
+        world.on_commit, world.on_rollback = self._after_commit, self._forget
 
     def _break(self, law: str, message: str) -> None:
         raise LawBroken(Violation(law, message))
 
     # After each commit
+
+    def _forget(self) -> None:
+        self._changes.clear()
+        self._losses.clear()
+        self._renewals.clear()
 
     def _after_commit(self, who: str, name: str) -> None:
         """In the database's process."""
@@ -112,28 +121,30 @@ class Laws:
                 if found is not None:
                     self._break(law, f"{found[1]} runs of {found[0]} are under way after {name} of {who}")
         now = self._world.clock.now()
-        for run_id, expires_at in self._db.execute("select run_id, expires_at from losses").fetchall():
+        for run_id, expires_at in self._losses:
             if expires_at is not None and expires_at > now:
                 self._break(
                     "a lease holds until it runs out",
                     f"run {run_id} was taken {(expires_at - now) / SECOND:.3f} s early",
                 )
-        self._db.execute("delete from losses")
         self._check_renewals(who)
-        self._check_finals(f"{name} of {who}")
+        if self._changes:
+            self._check_finals(f"{name} of {who}")
+        self._forget()
 
     def _check_renewals(self, who: str) -> None:
         """The process that carries out an attempt is the one that renews its lease."""
-        for run_id, token in self._db.execute("select run_id, token from renewals").fetchall():
+        for run_id, token in self._renewals:
             holder = self._cluster.log.holders.get((run_id, token))
             if holder is not None and holder != who:
                 self._break("only its holder renews a lease", f"{who} renewed run {run_id}, which {holder} carries out")
-        self._db.execute("delete from renewals")
 
     def _check_finals(self, by: str) -> None:
         """What was final when the transaction began is as it was."""
         changed = self._db.execute(
-            "select c.run_id, r.status, r.attempt, r.end_time, r.result, r.worker_id from changes c left join runs r on r.id = c.run_id"
+            "select c.value, r.status, r.attempt, r.end_time, r.result, r.worker_id"
+            " from json_each(?) c left join runs r on r.id = c.value",
+            (json.dumps(list(self._changes)),),
         ).fetchall()
         for run_id, *facts in changed:
             before = self._finals.get(run_id)
@@ -141,7 +152,6 @@ class Laws:
                 self._break("final is final", f"run {run_id} was {before}, and is {facts} after {by}")
             if facts[0] in FINAL:
                 self._finals[run_id] = facts
-        self._db.execute("delete from changes")
 
     # At any moment
 
@@ -252,7 +262,7 @@ class Laws:
     def _check_slots(self) -> None:
         """Of tasks that no step has changed: every slot from its creation to its end, counted without the store's account."""
         touched = {
-            step.what for step in self._history.steps if step.kind in ("edit", "disable", "enable", "delete", "skip")
+            step.what for step in self._history.steps if step.kind in ("edit", "disable", "enable", "delete", "skip", "pause_task")
         }
         if any(step.kind == "clock" for step in self._history.steps):
             return

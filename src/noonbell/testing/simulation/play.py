@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import random
 from collections.abc import Callable, Coroutine
@@ -57,12 +58,17 @@ class Played:
 
 def play(history: History) -> Played:
     """Live through a history."""
+    is_collecting = gc.isenabled()
+    gc.collect(1)  # what the history before this one left behind
+    gc.disable()
     world = World(history.seed)
     try:
         with world.owned():
             return _Player(world, history).play()
     finally:
         world.close()
+        if is_collecting:
+            gc.enable()
 
 
 def play_seed(seed: int) -> Played:
@@ -147,7 +153,12 @@ class _Player:
     async def _heal(self) -> None:
         world, cluster = self._world, self._cluster
         world.note("outside", "heals")
+        world.clock.offset = max(0, world.clock.offset)  # or all would wait until it is as late as it was once
         cluster.heal()
+        cluster.log.is_healed = True
+        if any("fanout" in task for task in self._history.tasks):
+            cluster.join()  # parts go to workers that have neither lost them nor have others of the same run
+            cluster.join()
         await self._until(lambda: all(node.is_up for node in cluster.nodes), 20.0)
         services = build(world.direct, cluster.nodes[0].wakeup, Rules())
         await services.pauses.resume()
@@ -232,6 +243,17 @@ class _Player:
                 return services.tasks.skip(step.what, 1 + number % 2)
             case "delete":
                 return services.tasks.delete(step.what, Removal(cancel_running=number % 2 == 0, force=True))
+            case "pause_task":
+                return services.tasks.disable(step.what, {"for_seconds": 1 + number % 3, "reason": "a step"})
+            case "bulk_cancel" | "bulk_retry" | "bulk_trigger":
+                return services.bulk.start(_bulk(step))
+            case "call":
+                return services.calls.call(_call(number))
+            case "batch":
+                one = {"task": step.what, **_publication(step.what, number)}
+                return services.publishing.publish_batch([one, {**one, "key": f"b{number % 3}"}, one])
+            case "dedupe":
+                return services.publishing.trigger(step.what, {"dedupe": _DEDUPES[number % len(_DEDUPES)]})
             case "pause":
                 return services.pauses.pause({"reason": "a step"})
             case "resume":
@@ -278,6 +300,32 @@ def _publication(name: str, number: int) -> dict[str, Any]:
     return given
 
 
+_DEDUPES: Final = (
+    {"mode": "key", "key": "d"},
+    {"mode": "throttle", "key": "d", "seconds": 1},
+    {"mode": "debounce", "key": "d", "seconds": 1, "max_wait_seconds": 3},
+)
+
+
+def _bulk(step: HistoryStep) -> dict[str, Any]:
+    match step.kind:
+        case "bulk_cancel":
+            return {"kind": "cancel_runs", "filter": {"task": step.what}}
+        case "bulk_retry":
+            return {"kind": "retry_runs", "filter": {"status": ["FAILED"], "task": step.what}}
+        case _:
+            return {"kind": "trigger_tasks", "filter": {"name": step.what}}
+
+
+def _call(number: int) -> dict[str, Any]:
+    given: dict[str, Any] = {"url": "http://target/"}
+    if number % 2:
+        given["concurrency_key"] = f"c{number % 4}"
+    if number % 5 == 0:
+        given["delay_seconds"] = 1
+    return given
+
+
 async def _asked(action: Coroutine[Any, Any, Any]) -> None:
     """A caller asks once: an error is its answer."""
     try:
@@ -286,7 +334,7 @@ async def _asked(action: Coroutine[Any, Any, Any]) -> None:
         return
 
 
-def _limited(queue: Queue, limit: int) -> Queue:
+def _limited(queue: Queue, limit: int | None) -> Queue:
     return msgspec.structs.replace(queue, concurrency=limit)
 
 

@@ -62,6 +62,8 @@ class World:
         """Faults that took place."""
         self.on_commit: Callable[[str, str], None] | None = None
         """Is called with the node and the name of the call after each transaction that changed something."""
+        self.on_rollback: Callable[[], None] = _nothing
+        """Is called after each transaction that was undone."""
         self.trace: list[str] = []
         self._digest = hashlib.blake2b(digest_size=16)
 
@@ -96,6 +98,7 @@ class World:
             result = connection.run(work)
         except BaseException:
             connection.rollback()
+            self.on_rollback()
             raise
         connection.commit()
         changes = self._db.total_changes - before
@@ -114,6 +117,7 @@ class World:
                 connection.run(work)
         finally:
             connection.rollback()
+            self.on_rollback()
 
     def connect(self) -> SqliteConnection:
         return _over(self._db, self.clock)
@@ -138,6 +142,9 @@ class World:
         self._db.close()
 
 
+def _nothing() -> None: ...
+
+
 class StoreTime:
     """The database's clock: the loop's time, and how far it was set."""
 
@@ -147,6 +154,13 @@ class StoreTime:
 
     def now(self) -> Instant:
         return Instant(START + round((self._loop.time() - 1_000) * SECOND) + self.offset)
+
+
+class SharedConnection(SqliteConnection):
+    """One of several over one database: each has its own block of ids."""
+
+    def begin_alone(self) -> None:
+        self._db.execute("begin")  # there is one connection of SQLite: it need not take the lock at once
 
 
 class SharedStore(MemoryStore):
@@ -164,7 +178,10 @@ class LastingFault:
         self.kind, self.call, self.seconds = kind, call, seconds
 
     def fits(self, name: str) -> bool:
-        return self.call in ("any", name) or (self.call == "settle" and name == "settle_and_claim")
+        wanted = self.call
+        if wanted == "sweep":  # the worker settles and claims in one call
+            return name == "settle"
+        return wanted in ("any", name) or (wanted == "settle" and name == "settle_and_claim")
 
 
 _call: contextvars.ContextVar[str] = contextvars.ContextVar("noonbell_simulated_call", default="?")
@@ -224,6 +241,12 @@ class RemoteStore(SharedStore):
         if fault is not None and fault.kind == "late_request":
             world.fault(self._process.name, f"the request of {name} takes {fault.seconds:g} s")
             on_the_way += fault.seconds
+        elif fault is not None and fault.kind == "stall_at":
+            world.fault(self._process.name, f"is cut off for {fault.seconds:g} s with its request of {name}")
+            self.stalled_until = world.loop.time() + fault.seconds
+        elif fault is not None and fault.kind == "freeze_at":
+            world.fault(self._process.name, f"is frozen for {fault.seconds:g} s, its request of {name} is on its way")
+            self._process.frozen_until = world.loop.time() + fault.seconds
         world.loop.at(
             world.database,
             max(world.loop.time(), self.stalled_until) + on_the_way,
@@ -348,7 +371,7 @@ def _copy_of_empty_store() -> sqlite3.Connection:
 
 
 def _over(db: sqlite3.Connection, clock: StoreTime) -> SqliteConnection:
-    return SqliteConnection.over(cast("sqlite3.Cursor", db), clock)
+    return SharedConnection.over(cast("sqlite3.Cursor", db), clock)
 
 
 def run_now(work: Any) -> Any:
