@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test tests test-full ci faults faults-quick faults-peers fuzz sabotage check format docs release-check pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick faults-peers simulation fuzz sabotage check format docs release-check pictures bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,10 @@ faults-quick: setup ## Five minutes of them: upkeep and kill points
 
 faults-peers: setup ## Other schedulers and Noonbell killed alike: what each loses and doubles (70 minutes); ARGS='--quick'
 	$(BIN)/python -m bench.faults $(ARGS)
+
+simulation: setup ## Ten thousand histories of the simulation, figures at the end; again: goes on where it was cut off
+	$(BIN)/python -W ignore -m noonbell.testing.simulation --seeds $(or $(SEEDS),0-9999) --jobs $(JOBS) \
+		--keep build/simulation.jsonl $(ARGS)
 
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)

@@ -83,12 +83,26 @@ def test_a_step_says_what_it_does():
     assert str(HistoryStep(2.0, "clock", 0, "", -30)) == "  2.00 s  clock -30"
 
 
+def _seeds_in(kept: Path) -> list[int]:
+    return [json.loads(line)[0] for line in kept.read_text().splitlines()[1:]]
+
+
 def test_the_command_keeps_its_figures_and_goes_on_where_it_was(tmp_path, capsys: pytest.CaptureFixture[str]):
-    kept = tmp_path / "figures.jsonl"
+    kept = tmp_path / "build" / "figures.jsonl"
     assert main(["--seeds", "200-200", "--keep", str(kept)]) == 0
+    kept.write_text(kept.read_text() + '[201, "cut o')
     assert main(["--seeds", "200-201", "--keep", str(kept)]) == 0
-    assert [json.loads(line)[0] for line in kept.read_text().splitlines()] == [200, 201]
-    assert "2 seeds, 0 with a broken law" in capsys.readouterr().out
+    assert _seeds_in(kept) == [200, 201]
+    said = capsys.readouterr()
+    assert "2 seeds, 0 with a broken law" in said.out
+    assert "1 of 2 seeds are known from" in said.err
+
+
+def test_figures_of_another_source_are_not_kept(tmp_path):
+    kept = tmp_path / "figures.jsonl"
+    kept.write_text('{"source": "another"}\n[200, "", 3, 200, 5, 1, 1, 0.1, ""]\n')
+    assert main(["--seeds", "201-201", "--keep", str(kept)]) == 0
+    assert _seeds_in(kept) == [201]
 
 
 def test_the_command_replays_one_seed(capsys: pytest.CaptureFixture[str]):

@@ -2,11 +2,13 @@
 
 python -m noonbell.testing.simulation --seeds 0-999 --jobs 2   many; the figures at the end
 python -m noonbell.testing.simulation --seed 7                 one: its trace, and if a law is broken, its shortest history
+make simulation                                                ten thousand; cut off, it goes on where it was
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import sys
@@ -16,11 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import noonbell
 from noonbell.testing.simulation.history import history_of
 from noonbell.testing.simulation.play import play, play_seed
 from noonbell.testing.simulation.shrink import shrink
 
 _CHUNK = 10
+_TOLD = 15.0
+"""Seconds between two lines of progress."""
 
 
 class SeedFigures(NamedTuple):
@@ -118,26 +123,78 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.seed is not None:
         return _replay(asked.seed, trace=not asked.no_trace)
-    known = _kept(asked.keep)
-    found = [known[seed] for seed in asked.seeds if seed in known]
-    for one in lived((seed for seed in asked.seeds if seed not in known), asked.jobs):
+    return _live_through(asked.seeds, asked.jobs, asked.keep, stop_at_first=asked.first)
+
+
+def _live_through(seeds: range, jobs: int, keep: Path | None, *, stop_at_first: bool) -> int:
+    kept = Kept(keep)
+    found = [kept.known[seed] for seed in seeds if seed in kept.known]
+    if keep is not None:
+        print(f"{len(found):,} of {len(seeds):,} seeds are known from {keep}", file=sys.stderr)
+    progress = _Progress(len(seeds), len(found))
+    for one in lived((seed for seed in seeds if seed not in kept.known), jobs):
         found.append(one)
-        if asked.keep is not None:
-            with asked.keep.open("a") as file:
-                file.write(json.dumps(one) + "\n")
+        kept.add(one)
         if one.broken:
             print(f"seed {one.seed}: {one.broken}", flush=True)
-            if asked.first:
+            if stop_at_first:
                 break
+        progress.tell(found)
     print(summary(found))
     return 1 if any(one.broken for one in found) else 0
 
 
-def _kept(path: Path | None) -> dict[int, SeedFigures]:
-    if path is None or not path.exists():
-        return {}
-    lines = (SeedFigures(*json.loads(line)) for line in path.read_text().splitlines())
-    return {one.seed: one for one in lines}
+class Kept:
+    """The figures of seeds in a file. They are good for the source that they were made with: with another one, it begins anew."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._source = path, "" if path is None else _source()
+        self.known: dict[int, SeedFigures] = {}
+        if path is None:
+            return
+        text = path.read_text() if path.exists() else ""
+        if text and json.loads(text.partition("\n")[0]) == {"source": self._source}:
+            whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            self.known = {one.seed: one for one in (SeedFigures(*json.loads(line)) for line in whole[1:])}
+            path.write_text("".join(whole))  # without a line that was cut off
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"source": self._source}) + "\n")
+
+    def add(self, one: SeedFigures) -> None:
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(one) + "\n")
+
+
+def _source() -> str:
+    """Of all that a history depends on."""
+    root = Path(noonbell.__file__).parent
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+class _Progress:
+    """A line now and then, for a person who waits."""
+
+    def __init__(self, wanted: int, known: int) -> None:
+        self._wanted, self._known = wanted, known
+        self._began = self._told = time.monotonic()
+
+    def tell(self, found: Sequence[SeedFigures]) -> None:
+        now = time.monotonic()
+        if now - self._told < _TOLD:
+            return
+        self._told = now
+        left = (self._wanted - len(found)) * (now - self._began) / (len(found) - self._known)
+        broken = sum(bool(one.broken) for one in found)
+        print(
+            f"{len(found):,} of {self._wanted:,} seeds, {broken} with a broken law; {left / 60:.0f} minutes left",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -183,6 +183,7 @@ class Cluster:
             node.process.frozen_until = 0.0
             node.store.faults.clear()
             node.store.stalled_until = 0.0
+            node.store.reconnect()
         for node in self.nodes:
             if not node.is_alive or not node.is_up:
                 self.restart(node.place)

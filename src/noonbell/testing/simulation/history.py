@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, Character
+from noonbell.testing.simulation.world import SWEEP
 
 SECONDS: Final = 10.0
 """That a history takes until it is healed."""
@@ -25,7 +26,7 @@ SLOW: Final = "slow"
 FAULTS: Final = frozenset(
     {
         *("crash", "die_before", "die_after", "lost_request", "lost_answer", "late_request", "late_answer"),
-        *("freeze", "outage", "lost_signals", "clock", "stall", "stall_at", "freeze_at"),
+        *("freeze", "outage", "lost_signals", "clock", "stall", "stall_at", "freeze_at", "last_words", "meet"),
     }
 )
 
@@ -100,8 +101,11 @@ def _tasks(draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Charact
         )
         for task in made
     }
-    if SLOW in characters:
-        characters[SLOW] = msgspec.structs.replace(characters[SLOW], shortest=2.5, longest=4.5, hangs=0.0)
+    for task in made:
+        if task["name"] == SLOW or (task["name"] in ("free-a", "once") and draw.random() < 0.3):
+            task["timeout_seconds"] = 8  # longer than its lease, which is renewed
+            longer = {"shortest": 1.5, "longest": 4.0, "hangs": 0.0}
+            characters[task["name"]] = msgspec.structs.replace(characters[task["name"]], **longer)
     for task in made:
         if "schedule" in task:
             if task["schedule"] == EVERY:
@@ -181,7 +185,7 @@ def _fanned() -> dict[str, Any]:
 
 def _slow() -> dict[str, Any]:
     """Its attempts last longer than a lease: they are renewed."""
-    return {**_HTTP, "name": SLOW, "schedule": EVERY, "timeout_seconds": 8, "max_concurrency": None}
+    return {**_HTTP, "name": SLOW, "schedule": EVERY, "max_concurrency": None}
 
 
 def _after(draw: random.Random) -> dict[str, Any]:
@@ -230,8 +234,6 @@ def _asked(draw: random.Random, names: tuple[str, ...]) -> list[HistoryStep]:
     return steps
 
 
-SWEEP: Final = "sweep"
-"""The settlement of a sweep, and no other."""
 _CALLS: Final = (
     "plan",
     "settle",
@@ -278,22 +280,44 @@ def _faults(draw: random.Random) -> list[HistoryStep]:
     if draw.random() < 0.3:
         at, place = round(draw.uniform(1, SECONDS - 4), 2), draw.randrange(NODES)
         steps += [HistoryStep(at, "stop", place), HistoryStep(round(at + 3.5, 2), "restart", place)]
-    for scenario, part in ((_taken_over, 0.25), (_held_up, 0.35), (_undone, 0.2)):
+    for scenario, part in _SCENARIOS:
         if draw.random() < part:
             steps += scenario(draw)
     return steps
 
 
-def _held_up(draw: random.Random) -> list[HistoryStep]:
-    """A node is cut off as it begins, settles or renews; when it comes back, the others are about to settle what it has lost."""
+def _cut_off(draw: random.Random) -> list[HistoryStep]:
+    """A node is cut off as it begins, settles or renews, for longer than its lease: another one has the run when it comes back."""
     at, place = round(draw.uniform(1, SECONDS - 5), 2), draw.randrange(NODES)
     call = draw.choice(("begin", "begin", "settle", "heartbeat"))
-    kind = draw.choice(("stall_at", "stall_at", "late_request", "freeze_at"))
-    steps = [HistoryStep(at, kind, place, call, round(draw.uniform(2.2, 4.2), 2))]
-    for other in range(NODES):
-        if other != place and draw.random() < 0.7:
-            steps.append(HistoryStep(at, "late_request", other, SWEEP, round(draw.choice((0.3, 1, 2)), 2)))
-    return steps
+    return [HistoryStep(at, "stall_at", place, call, round(draw.uniform(2.3, 4), 2))]
+
+
+def _meeting(draw: random.Random) -> list[HistoryStep]:
+    """A node is cut off at a call, until another node makes a call of a given kind: its own arrives just before that."""
+    at, place = round(draw.uniform(0.5, SECONDS - 4), 2), draw.randrange(NODES)
+    return [HistoryStep(at, "meet", place, draw.choice(_MEETINGS), 5)]
+
+
+_MEETINGS: Final = (
+    *(f"begin:{SWEEP}", f"begin:{SWEEP}", "begin:begin", f"heartbeat:{SWEEP}", f"settle:{SWEEP}", "settle:begin"),
+    *("settle:cancel", "heartbeat:cancel", "settle:callback", "plan:plan"),
+)
+"""What a node is cut off with, and what it goes on before."""
+
+
+def _overtaken(draw: random.Random) -> list[HistoryStep]:
+    """A node dies with a settlement on its way. Another process works under its id, and has the run again when that arrives: the
+    others are frozen.
+    """
+    at, place = round(draw.uniform(1, SECONDS - 5), 2), draw.randrange(NODES)
+    others = [other for other in range(NODES) if other != place]
+    return [
+        HistoryStep(at, "last_words", place, "settle", round(draw.uniform(2, 4), 2)),
+        HistoryStep(round(at + 0.9, 2), "clock", 0, "", 20),
+        HistoryStep(round(at + 1, 2), "restart_same", place),
+        *(HistoryStep(round(at + 0.9, 2), "freeze", other, "", 4) for other in others),
+    ]
 
 
 def _undone(draw: random.Random) -> list[HistoryStep]:
@@ -302,7 +326,8 @@ def _undone(draw: random.Random) -> list[HistoryStep]:
     steps = [HistoryStep(at, "clock", 0, "", -30)]
     for _ in range(draw.randint(3, 6)):
         when, place = round(at + draw.uniform(0.1, 3), 2), draw.randrange(NODES)
-        steps.append(HistoryStep(when, "lost_request", place, draw.choice(("plan", "publish", "settle", "any"))))
+        call = draw.choice(("plan", "publish", "settle", "claim"))
+        steps.append(HistoryStep(when, "lost_request", place, call))
         steps.append(HistoryStep(when, "publish", place, EXTRA, draw.randrange(1, 1000)))
     return steps
 
@@ -315,3 +340,7 @@ def _taken_over(draw: random.Random) -> list[HistoryStep]:
         HistoryStep(round(at + 0.2, 2), "clock", 0, "", 20),
         HistoryStep(round(at + 0.4, 2), "restart_same", place),
     ]
+
+
+_SCENARIOS: Final = ((_taken_over, 0.25), (_cut_off, 0.3), (_meeting, 0.7), (_overtaken, 0.25), (_undone, 0.2))
+"""What needs several things at once, and in what part of the histories it is tried."""

@@ -51,7 +51,11 @@ create temp trigger gone after delete on runs begin select saw_change(old.id); e
 create temp trigger lost after update of lost_count on live when old.place = 4 and new.lost_count > old.lost_count
  begin select saw_loss(new.run_id, old.expires_at); end;
 create temp trigger renewed after update of expires_at on live when old.place = 4 and new.place = 4 and new.token = old.token
- begin select saw_renewal(new.run_id, new.token); end
+ begin select saw_renewal(new.run_id, new.token); end;
+create temp trigger started after update of token on live when old.place <> 4 and new.place = 4
+ begin select saw_start(new.run_id); end;
+create temp trigger numbered after update on counters when old.name = 'ids' and new.value <= old.value
+ begin select saw_numbers(old.value, new.value); end
 """
 _TASK_LIMIT = f"""
 select t.name, count(*) from live l join tasks t on t.id = l.task_id
@@ -90,10 +94,14 @@ class Laws:
         self._changes: dict[int, None] = {}
         self._losses: list[tuple[int, int | None]] = []
         self._renewals: list[tuple[int, int]] = []
+        self._starts: list[int] = []
+        self._numbers: list[tuple[int, int]] = []
         """What the transaction that is open has done; of what is rolled back, nothing is left."""
         self._db.create_function("saw_change", 1, lambda run_id: self._changes.update({run_id: None}))
         self._db.create_function("saw_loss", 2, lambda *loss: self._losses.append(loss))
         self._db.create_function("saw_renewal", 2, lambda *renewal: self._renewals.append(renewal))
+        self._db.create_function("saw_start", 1, self._starts.append)
+        self._db.create_function("saw_numbers", 2, lambda *numbers: self._numbers.append(numbers))
         self._db.executescript(_WATCHES)
         world.on_commit, world.on_rollback = self._after_commit, self._forget
 
@@ -106,6 +114,8 @@ class Laws:
         self._changes.clear()
         self._losses.clear()
         self._renewals.clear()
+        self._starts.clear()
+        self._numbers.clear()
 
     def _after_commit(self, who: str, name: str) -> None:
         """In the database's process."""
@@ -127,6 +137,13 @@ class Laws:
                     "a lease holds until it runs out",
                     f"run {run_id} was taken {(expires_at - now) / SECOND:.3f} s early",
                 )
+        if self._numbers:
+            before, after = self._numbers[0]
+            self._break(
+                "numbers are given out once", f"{who} took those up to {after} when {before} had been given out"
+            )
+        if self._starts and self._db.execute("select 1 from installation_pauses where standing = 1").fetchone():
+            self._break("nothing starts while all is paused", f"{name} of {who} started run {self._starts[0]}")
         self._check_renewals(who)
         if self._changes:
             self._check_finals(f"{name} of {who}")
@@ -262,7 +279,9 @@ class Laws:
     def _check_slots(self) -> None:
         """Of tasks that no step has changed: every slot from its creation to its end, counted without the store's account."""
         touched = {
-            step.what for step in self._history.steps if step.kind in ("edit", "disable", "enable", "delete", "skip", "pause_task")
+            step.what
+            for step in self._history.steps
+            if step.kind in ("edit", "disable", "enable", "delete", "skip", "pause_task")
         }
         if any(step.kind == "clock" for step in self._history.steps):
             return

@@ -19,6 +19,7 @@ from noonbell.model.run import RunId
 from noonbell.model.worker import Queue
 from noonbell.service import Rules, Services, build
 from noonbell.service.tasks import Removal
+from noonbell.stores.sql.statement import Conflict
 from noonbell.testing.simulation.cluster import Cluster, SimulatedNode
 from noonbell.testing.simulation.history import EXTRA, FAULTS, NODES, History, HistoryStep, history_of
 from noonbell.testing.simulation.laws import LawBroken, Laws, Violation
@@ -90,6 +91,9 @@ class _Player:
             world.loop.run(world.outside, self._live())
         except LawBroken as broken:
             violation = broken.violation
+        except (NoonbellError, Conflict) as error:  # of what the history does itself, where no fault reaches
+            violation = Violation("what is asked outside of any fault succeeds", f"{type(error).__name__}: {error}")
+        if violation is not None:
             world.note("law", f"BROKEN {violation}")
         return Played(
             history=self._history,

@@ -54,6 +54,7 @@ class World:
         self.direct = SharedStore(self.clock, self._db)
         """For laws and for what happens outside: it answers at once."""
         self.wakeups: list[SimulatedWakeup] = []
+        self.stores: list[RemoteStore] = []
         self.signals_lost_until = 0.0
         self.outage_until = 0.0
         self.commits = 0
@@ -90,6 +91,13 @@ class World:
         """Seconds. Most messages are quick, some are not."""
         drawn = self.network.random()
         return _FASTEST + (_SLOWEST - _FASTEST) * drawn**4
+
+    def meet(self, sender: RemoteStore, name: str) -> None:
+        """A node makes this call: who was cut off until then is heard before it."""
+        for store in self.stores:
+            is_met = store.waits_for and store is not sender and self.loop.time() >= store.waits_from
+            if is_met and _is_call(store.waits_for, name):
+                store.reconnect()
 
     def commit(self, connection: SqliteConnection, work: Callable[[], Work[T]], who: str, name: str) -> T:
         before = self._db.total_changes
@@ -171,17 +179,29 @@ class SharedStore(MemoryStore):
         self._connection = _over(db, clock)
 
 
+_REST: Final = 0.1
+"""Seconds between the first message of a node that was cut off and the others."""
+_LEASE: Final = 2.0
+"""Seconds after which another node may have what one has that was cut off."""
+SWEEP: Final = "sweep"
+"""The settlement of a sweep, and no other."""
+
+
+def _is_call(wanted: str, name: str) -> bool:
+    if wanted == SWEEP:  # a worker settles and claims in one call
+        return name == "settle"
+    return wanted in ("any", name) or (wanted == "settle" and name == "settle_and_claim")
+
+
 class LastingFault:
     """What befalls a call of a node when its name fits."""
 
     def __init__(self, kind: str, call: str, seconds: float = 0.0) -> None:
-        self.kind, self.call, self.seconds = kind, call, seconds
+        self.kind, self.seconds = kind, seconds
+        self.call, _, self.until = call.partition(":")
 
     def fits(self, name: str) -> bool:
-        wanted = self.call
-        if wanted == "sweep":  # the worker settles and claims in one call
-            return name == "settle"
-        return wanted in ("any", name) or (wanted == "settle" and name == "settle_and_claim")
+        return _is_call(self.call, name)
 
 
 _call: contextvars.ContextVar[str] = contextvars.ContextVar("noonbell_simulated_call", default="?")
@@ -213,6 +233,11 @@ class RemoteStore(SharedStore):
         """Each befalls one call."""
         self.stalled_until = 0.0
         """What travels before then arrives then."""
+        self.waits_for = ""
+        """The call of another node that the messages of this one wait for; empty: they do not."""
+        self.waits_from = 0.0
+        self._held: list[tuple[Process, Callable[..., object], tuple[Any, ...]]] = []
+        world.stores.append(self)
         self.observer = _CallNames()
 
     async def open(self) -> None:
@@ -238,21 +263,43 @@ class RemoteStore(SharedStore):
         answer: asyncio.Future[T] = world.loop.create_future()
         fault = self._fault(name) if writes else None
         on_the_way = world.travel()
+        world.meet(self, name)
         if fault is not None and fault.kind == "late_request":
             world.fault(self._process.name, f"the request of {name} takes {fault.seconds:g} s")
             on_the_way += fault.seconds
         elif fault is not None and fault.kind == "stall_at":
             world.fault(self._process.name, f"is cut off for {fault.seconds:g} s with its request of {name}")
             self.stalled_until = world.loop.time() + fault.seconds
+        elif fault is not None and fault.kind == "last_words":
+            world.fault(self._process.name, f"its request of {name} takes {fault.seconds:g} s, and it dies")
+            on_the_way += fault.seconds
         elif fault is not None and fault.kind == "freeze_at":
             world.fault(self._process.name, f"is frozen for {fault.seconds:g} s, its request of {name} is on its way")
             self._process.frozen_until = world.loop.time() + fault.seconds
-        world.loop.at(
-            world.database,
-            max(world.loop.time(), self.stalled_until) + on_the_way,
-            functools.partial(self._arrive, work, answer, name, fault, writes=writes),
-        )
+        elif fault is not None and fault.kind == "meet":
+            world.fault(self._process.name, f"is cut off with its request of {name} until another's {fault.until}")
+            self.waits_for = fault.until
+            self.waits_from = world.loop.time() + (_LEASE if fault.until in (SWEEP, "begin") else 0.0)
+            world.loop.at(world.outside, world.loop.time() + fault.seconds, self.reconnect)
+        arrive = functools.partial(self._arrive, work, answer, name, fault, writes=writes)
+        self._send(world.database, on_the_way, arrive)
+        if fault is not None and fault.kind == "last_words":
+            self._die(f"its request of {name} is on its way")
         return await answer
+
+    def _send(self, to: Process, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+        if self.waits_for:
+            self._held.append((to, callback, args))
+        else:
+            loop = self._world.loop
+            loop.at(to, max(loop.time(), self.stalled_until) + seconds, callback, *args)
+
+    def reconnect(self) -> None:
+        """What was held back arrives in its order: the first at once, the others a little later."""
+        loop, self.waits_for = self._world.loop, ""
+        for number, (to, callback, args) in enumerate(self._held):
+            loop.at(to, loop.time() + (0.0 if number == 0 else _REST + number * _FASTEST), callback, *args)
+        self._held.clear()
 
     def _fault(self, name: str) -> LastingFault | None:
         for number, fault in enumerate(self.faults):
@@ -272,7 +319,7 @@ class RemoteStore(SharedStore):
         """In the database's process."""
         world, who = self._world, self._process.name
         kind = None if fault is None else fault.kind
-        if not self._process.is_alive and world.network.random() < 0.5:
+        if not self._process.is_alive and kind != "last_words" and world.network.random() < 0.5:
             return  # it died before its request was on its way
         if world.loop.time() < world.outage_until:
             self._reply(answer, None, StoreUnavailable("the database does not answer"))
@@ -307,8 +354,7 @@ class RemoteStore(SharedStore):
 
     def _reply(self, answer: asyncio.Future[Any], result: Any, error: Exception | None, *, late: float = 0.0) -> None:
         world = self._world
-        when = max(world.loop.time(), self.stalled_until) + world.travel() + late
-        world.loop.at(self._process, when, _deliver, answer, result, error)
+        self._send(self._process, world.travel() + late, _deliver, answer, result, error)
 
 
 def _deliver(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
