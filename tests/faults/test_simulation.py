@@ -7,7 +7,8 @@ import os
 import pytest
 
 from faults.report import Report
-from noonbell.testing.simulation.__main__ import figures_of, summary
+from noonbell.testing.simulation.__main__ import summary
+from noonbell.testing.simulation.many import figures_of
 from noonbell.testing.simulation.play import LEAST_FAULTS, LEAST_TRANSITIONS
 
 SEEDS = int(os.environ.get("FAULTS_SEEDS") or 10_000)

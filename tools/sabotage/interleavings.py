@@ -82,6 +82,18 @@ _OWN: Final = (
         "self._room[name] = _UNLIMITED",
     ),
     _cut(
+        "the limit of a key is not kept",
+        "stores/sql/keys.py",
+        "return min(self.lim - self.used, self.waiting)",
+        "return self.waiting",
+    ),
+    _cut(
+        "the short way of a claim does not look at the pause",
+        _FAST,
+        "return None if is_paused else Special(*map(bool, special))",
+        "return Special(*map(bool, special))",
+    ),
+    _cut(
         "the short way of settle frees no place",
         _FAST,
         "yield from count_at_gates(used=freed)",

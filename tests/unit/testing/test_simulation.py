@@ -98,6 +98,13 @@ def test_the_command_keeps_its_figures_and_goes_on_where_it_was(tmp_path, capsys
     assert "1 of 2 seeds are known from" in said.err
 
 
+def test_several_processes_share_the_seeds():
+    command = [sys.executable, "-m", "noonbell.testing.simulation", "--seeds", "200-201", "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 seeds, 0 with a broken law" in done.stdout
+
+
 def test_figures_of_another_source_are_not_kept(tmp_path):
     kept = tmp_path / "figures.jsonl"
     kept.write_text('{"source": "another"}\n[200, "", 3, 200, 5, 1, 1, 0.1, ""]\n')

@@ -10,62 +10,20 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import noonbell
 from noonbell.testing.simulation.history import history_of
-from noonbell.testing.simulation.play import play, play_seed
+from noonbell.testing.simulation.many import SeedFigures, lived
+from noonbell.testing.simulation.play import play
 from noonbell.testing.simulation.shrink import shrink
 
-_CHUNK = 10
 _TOLD = 15.0
 """Seconds between two lines of progress."""
-
-
-class SeedFigures(NamedTuple):
-    """Of one seed, as they are kept."""
-
-    seed: int
-    digest: str
-    nodes: int
-    transitions: int
-    faults: int
-    runs: int
-    deliveries: int
-    cpu_seconds: float
-    broken: str
-    """The law and what broke it; empty: none."""
-
-
-def figures_of(seed: int) -> SeedFigures:
-    began = time.process_time()
-    played = play_seed(seed)
-    return SeedFigures(
-        seed,
-        played.digest,
-        played.nodes,
-        played.transitions,
-        played.faults,
-        played.runs,
-        played.deliveries,
-        round(time.process_time() - began, 3),
-        "" if played.violation is None else str(played.violation),
-    )
-
-
-def lived(seeds: Iterable[int], jobs: int = 1) -> Iterator[SeedFigures]:
-    """The figures of each seed, in any order."""
-    if jobs <= 1:
-        yield from map(figures_of, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
-        yield from pool.imap_unordered(figures_of, seeds, chunksize=_CHUNK)
 
 
 def summary(found: Sequence[SeedFigures]) -> str:

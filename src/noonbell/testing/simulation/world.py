@@ -95,8 +95,8 @@ class World:
     def meet(self, sender: RemoteStore, name: str) -> None:
         """A node makes this call: who was cut off until then is heard before it."""
         for store in self.stores:
-            is_met = store.waits_for and store is not sender and self.loop.time() >= store.waits_from
-            if is_met and _is_call(store.waits_for, name):
+            is_met = store.meets and store is not sender and self.loop.time() >= store.meets_from
+            if is_met and _is_call(store.meets, name):
                 store.reconnect()
 
     def commit(self, connection: SqliteConnection, work: Callable[[], Work[T]], who: str, name: str) -> T:
@@ -233,9 +233,9 @@ class RemoteStore(SharedStore):
         """Each befalls one call."""
         self.stalled_until = 0.0
         """What travels before then arrives then."""
-        self.waits_for = ""
+        self.meets = ""
         """The call of another node that the messages of this one wait for; empty: they do not."""
-        self.waits_from = 0.0
+        self.meets_from = 0.0
         self._held: list[tuple[Process, Callable[..., object], tuple[Any, ...]]] = []
         world.stores.append(self)
         self.observer = _CallNames()
@@ -278,8 +278,8 @@ class RemoteStore(SharedStore):
             self._process.frozen_until = world.loop.time() + fault.seconds
         elif fault is not None and fault.kind == "meet":
             world.fault(self._process.name, f"is cut off with its request of {name} until another's {fault.until}")
-            self.waits_for = fault.until
-            self.waits_from = world.loop.time() + (_LEASE if fault.until in (SWEEP, "begin") else 0.0)
+            self.meets = fault.until
+            self.meets_from = world.loop.time() + (_LEASE if fault.until in (SWEEP, "begin") else 0.0)
             world.loop.at(world.outside, world.loop.time() + fault.seconds, self.reconnect)
         arrive = functools.partial(self._arrive, work, answer, name, fault, writes=writes)
         self._send(world.database, on_the_way, arrive)
@@ -288,7 +288,7 @@ class RemoteStore(SharedStore):
         return await answer
 
     def _send(self, to: Process, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        if self.waits_for:
+        if self.meets:
             self._held.append((to, callback, args))
         else:
             loop = self._world.loop
@@ -296,7 +296,7 @@ class RemoteStore(SharedStore):
 
     def reconnect(self) -> None:
         """What was held back arrives in its order: the first at once, the others a little later."""
-        loop, self.waits_for = self._world.loop, ""
+        loop, self.meets = self._world.loop, ""
         for number, (to, callback, args) in enumerate(self._held):
             loop.at(to, loop.time() + (0.0 if number == 0 else _REST + number * _FASTEST), callback, *args)
         self._held.clear()
