@@ -225,7 +225,7 @@ async def test_why_was_a_callback_refused(desk: Desk):
     assert desk.node.call("POST", f"/callbacks/{token}", {"status": "SUCCESS"}, headers=forged).status >= 400
     hands = await desk.sit_down()
     await hands.click(desk.menu("Runs"))
-    await hands.click(desk.page.get_by_role("link", name="Awaiting callback"))
+    await hands.click(desk.page.get_by_role("navigation").get_by_role("link", name="Waiting for callback"))
     await hands.click(desk.page.get_by_role("link", name=str(run)))
     await expect(desk.page.locator('[data-bar="callback"]')).to_contain_text("refused: signature mismatch")
     await expect(desk.page.locator("[data-advice]")).to_have_attribute("data-advice", "callback_signature")

@@ -99,4 +99,4 @@ async def test_the_log_narrows_by_its_address_and_leads_to_what_changed(node, ta
     await rows.first.get_by_role("link", name="What changed").click()
     await expect(page.locator(".diff")).to_contain_text("33")
     await page.goto(address(node, "/activity?view=system&kind=worker"))
-    await expect(page.locator("[data-live=events]")).to_contain_text("worker connected")
+    await expect(page.locator("[data-live=events]")).to_contain_text("Worker connected")

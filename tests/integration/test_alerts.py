@@ -289,7 +289,7 @@ async def test_the_outbound_guard_holds_for_webhooks(store: MemoryStore, clock: 
     assert hook.bodies == []
     (logged,) = await store.alert_deliveries()
     assert logged.status is DeliveryStatus.FAILED
-    assert (logged.error or "").startswith("blocked_address")
+    assert (logged.error or "").startswith("127.0.0.1: denied by executor.deny_networks")
 
 
 async def test_two_alert_loops_tell_once(store: MemoryStore, sender: WebhookSender, clock: ManualClock, hook: Hook):
@@ -558,7 +558,7 @@ async def test_apprise_brings_what_webhooks_cannot(quick: Api, hook: Hook):
     assert [body["title"] for body in hook.bodies] == ["Noonbell: a test"]
     await quick.good("POST", "/alerts/channels", {"name": "d", "kind": "apprise", "url": "nonsense://x"}, 201)
     told = await quick.good("POST", "/alerts/channels/d/test")
-    assert (told["delivered"], told["error"]) == (False, "the url is none that apprise knows")
+    assert (told["delivered"], told["error"]) == (False, "apprise does not know this kind of URL")
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")

@@ -488,9 +488,20 @@ async def test_the_test_button_says_what_the_service_said():
         assert told == {"delivered": True, "response_code": 200, "error": None}
         await api.good("PUT", "/alerts/channels/ding", {**made, "secret": "SECother"})
         told = await api.good("POST", "/alerts/channels/ding/test")
-        assert told == {"delivered": False, "response_code": 200, "error": "it answered 310000: sign not match"}
-        page = await get(api, "/settings/alerts")
-        assert "it answered 310000: sign not match" in page
+        facts = {"status": 310000, "error": "sign not match"}
+        said = {"code": "alert_answered_why", "facts": facts}
+        assert told == {
+            "delivered": False,
+            "response_code": 200,
+            "error": "it answered 310000: sign not match",
+            "said": said,
+        }
+        newest = (await api.good("GET", "/alerts/deliveries"))["items"][0]
+        assert (newest["error"], newest["said"]) == (told["error"], said)
+        assert "it answered 310000: sign not match" in await get(api, "/settings/alerts")
+        page = await get(api, "/settings/alerts", lang="zh")
+        assert "对方返回 310000：sign not match" in page
+        assert "it answered" not in page
 
 
 @pytest.mark.parametrize("url", ["memory_url", "postgres_url"])

@@ -26,7 +26,7 @@ import msgspec
 
 from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender
-from noonbell.alerts.wording import in_language
+from noonbell.alerts.wording import in_language, message_of
 from noonbell.clock import SECOND, Clock, Instant, SystemClock
 from noonbell.engine.loop_runner import Backoff
 from noonbell.errors import StoreUnavailable
@@ -45,7 +45,7 @@ from noonbell.model.alert import (
     RuleKind,
 )
 from noonbell.model.event import Event
-from noonbell.model.failure_text import SAID
+from noonbell.model.failure_text import SAID, failure_text, said_in
 from noonbell.model.quiet import QuietAction
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
@@ -280,7 +280,7 @@ class AlertLoop:
         seconds = self._monotonic() - self._away_since
         rule = self._store_rule()
         if self._away_told and rule is not None:
-            facts = {"node": self.name, "seconds": f"{seconds:.0f}"}
+            facts = {"node": self.name, "seconds": round(seconds)}
             await self._tell_store(rule, AlertMessageType.RECOVERED, "store_back", facts)
         self._away_since, self._away_told = None, False
 
@@ -378,9 +378,9 @@ class DeliverySender:
             return
         try:
             if channel is None:
-                raise Undeliverable(f"there is no channel {delivery.channel!r} in use", again=False)
+                raise Undeliverable(failure_text("alert_no_channel", name=delivery.channel), again=False)
             code = await self._sender.send(
-                channel, in_language(delivery.notice, channel.language), f"alert_{delivery.id}"
+                channel, in_language(message_of(delivery), channel.language), f"alert_{delivery.id}"
             )
         except Undeliverable as problem:
             await self._failed(delivery, problem)
@@ -399,13 +399,19 @@ class DeliverySender:
             return False
         if quiet.action is QuietAction.SKIP:
             self._note("skipped")
-            await self._store.settle_delivery(delivery, DeliveryStatus.SKIPPED, error="quiet hours")
+            await self._store.settle_delivery(
+                delivery, DeliveryStatus.SKIPPED, error=failure_text("alert_quiet_skipped")
+            )
             return True
         seconds = (let_go_at(quiet, channel.spread_seconds, delivery.created_at) - now) / SECOND
         due_at = self._monotonic() + seconds
         self._due_at = due_at if self._due_at is None else min(self._due_at, due_at)
         await self._store.settle_delivery(
-            delivery, DeliveryStatus.PENDING, delay_seconds=seconds, error="held: quiet hours", is_counted=False
+            delivery,
+            DeliveryStatus.PENDING,
+            delay_seconds=seconds,
+            error=failure_text("alert_quiet_held"),
+            is_counted=False,
         )
         return True
 
@@ -421,7 +427,7 @@ class DeliverySender:
             delivery,
             DeliveryStatus.PENDING if again else DeliveryStatus.FAILED,
             delay_seconds=pause,
-            error=str(problem),
+            error=said_in(problem),
             response_code=problem.response_code,
         )
 

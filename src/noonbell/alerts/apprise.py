@@ -12,6 +12,7 @@ from typing import Any, Final
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
 from noonbell.fields.problems import ReadContext
 from noonbell.model.alert import AlertMessageType, Channel
+from noonbell.model.failure_text import failure_text
 from noonbell.service.secrets import MASK
 
 TIMEOUT = 30.0
@@ -24,13 +25,13 @@ class AppriseSender(AlertSender):
             async with asyncio.timeout(TIMEOUT):
                 arrived = await asyncio.to_thread(_notify, channel.url, message)
         except TimeoutError:
-            raise Undeliverable(f"no answer within {TIMEOUT:g} s") from None
+            raise Undeliverable(failure_text("alert_no_answer", seconds=f"{TIMEOUT:g}")) from None
         except Undeliverable:
             raise
         except Exception as error:  # its text may hold the address
-            raise Undeliverable(f"apprise failed: {type(error).__name__}") from error
+            raise Undeliverable(failure_text("alert_apprise_error", error=type(error).__name__)) from error
         if not arrived:
-            raise Undeliverable("the service did not take it; the log of apprise says why")
+            raise Undeliverable(failure_text("alert_apprise_refused"))
         return None
 
 
@@ -38,10 +39,10 @@ def _notify(url: str, message: Mapping[str, Any]) -> bool:
     try:
         import apprise
     except ModuleNotFoundError:
-        raise Undeliverable("apprise is not installed: pip install 'noonbell[alerts]'", again=False) from None
+        raise Undeliverable(failure_text("alert_apprise_missing"), again=False) from None
     library = apprise.Apprise()
     if not library.add(url):
-        raise Undeliverable("the url is none that apprise knows", again=False)
+        raise Undeliverable(failure_text("alert_apprise_url"), again=False)
     is_well = message["type"] == AlertMessageType.RECOVERED
     kind = apprise.NotifyType.SUCCESS if is_well else apprise.NotifyType.WARNING
     return bool(library.notify(title=message["title"], body=body_of(message), notify_type=kind))

@@ -20,6 +20,7 @@ from noonbell.errors import InvalidState
 from noonbell.fields import meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import failure_text
 from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.secrets import MASK, masked, opened, unmasked
@@ -152,7 +153,7 @@ class ChannelSender:
         """As AlertSender's. The channel's secrets may be sealed."""
         sender = self._senders.get(channel.kind)
         if sender is None:
-            raise Undeliverable(f"there is no sender for a channel of kind {channel.kind!r}", again=False)
+            raise Undeliverable(failure_text("alert_no_kind", kind=channel.kind), again=False)
         try:
             channel = opened(channel, self._sealer)
         except InvalidState as error:

@@ -30,6 +30,7 @@ from noonbell.alerts.posting import (
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import failure_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ChatSender(PostSender):
         status = None
         requests = self.request_of(channel, message)
         if not requests:
-            raise Undeliverable("the channel names no recipients", again=False)
+            raise Undeliverable(failure_text("alert_no_recipients"), again=False)
         for asked in requests:
             answer = await self.post(asked.url, msgspec.json.encode(asked.body), channel.headers, {})
             problem = self.problem_of(answer)
@@ -80,8 +81,8 @@ class CodedSender(ChatSender):
         if code == 0:
             return None
         if code is None:
-            return Undeliverable("its answer has no code: the address is none of this service", again=False)
-        why = f"it answered {code}: {said.get(self.text_name)}"[:SHOWN]
+            return Undeliverable(failure_text("alert_no_code"), again=False)
+        why = failure_text("alert_answered_why", status=code, error=str(said.get(self.text_name))[:SHOWN])
         return Undeliverable(why, again=code in self.busy_codes, response_code=answer.status)
 
 

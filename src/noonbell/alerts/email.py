@@ -27,6 +27,7 @@ from noonbell.clock import SECOND, Clock, SystemClock
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import mask_credentials
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import failure_text, said_in
 from noonbell.settings import Settings
 from noonbell.targets.http.guard import AddressGuard, BlockedAddress
 
@@ -81,26 +82,26 @@ class EmailSender(AlertSender):
 
     async def send(self, channel: Channel, message: Mapping[str, Any], delivery_id: str) -> int | None:
         if not channel.to or not channel.sender:
-            raise Undeliverable("the channel has no sender or no recipients", again=False)
+            raise Undeliverable(failure_text("alert_no_sender"), again=False)
         mail = mail_of(channel, message, delivery_id, self._now() / SECOND)
         try:
             async with asyncio.timeout(TIMEOUT):
                 await asyncio.to_thread(self._deliver, channel, mail)
         except TimeoutError:
-            raise Undeliverable(f"no answer within {TIMEOUT:g} s") from None
+            raise Undeliverable(failure_text("alert_no_answer", seconds=f"{TIMEOUT:g}")) from None
         except smtplib.SMTPResponseException as error:
             said = (
                 error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
             )
-            why = f"the mail server answered {error.smtp_code}: {said}"
+            why = failure_text("alert_mail_answered", code=error.smtp_code, error=said)
             raise Undeliverable(why, again=400 <= error.smtp_code < 500, response_code=error.smtp_code) from None
         except (BlockedAddress, ssl.SSLError) as error:
-            raise Undeliverable(str(error), again=False) from None
+            raise Undeliverable(said_in(error), again=False) from None
         except UnicodeError:
-            raise Undeliverable(
-                "the user, the password or an address has characters that SMTP cannot carry; expected ASCII",
-                again=False,
-            ) from None
+            raise Undeliverable(failure_text("alert_mail_not_ascii"), again=False) from None
+        except socket.gaierror as error:
+            host = urlsplit(channel.url).hostname or ""
+            raise Undeliverable(failure_text("no_such_host", host=host, error=error.strerror)) from None
         except (smtplib.SMTPException, OSError) as error:
             raise Undeliverable(str(error) or type(error).__name__) from None
         return None
@@ -118,9 +119,7 @@ class EmailSender(AlertSender):
                 is_sealed = True
             if channel.secret:
                 if not is_sealed and not ipaddress.ip_address(server.address).is_loopback:
-                    raise Undeliverable(
-                        "the mail server offers no TLS, and a password is not sent without it", again=False
-                    )
+                    raise Undeliverable(failure_text("alert_mail_open"), again=False)
                 server.login(unquote(parts.username) if parts.username else str(channel.sender), channel.secret)
             try:
                 refused = server.send_message(mail, channel.sender, list(channel.to))
@@ -135,7 +134,7 @@ def _refused(recipients: Mapping[str, tuple[int, bytes]], channel: Channel) -> U
     said = "; ".join(f"{name}: {code} {text.decode(errors='replace')}" for name, (code, text) in recipients.items())
     is_for_all = len(recipients) == len(set(channel.to))
     again = is_for_all and all(400 <= code < 500 for code, _ in recipients.values())
-    return Undeliverable(f"the mail server refused {said}"[:300], again=again)
+    return Undeliverable(failure_text("alert_mail_refused", recipients=said[:280]), again=again)
 
 
 def mail_of(channel: Channel, message: Mapping[str, Any], delivery_id: str, at: float) -> EmailMessage:

@@ -18,6 +18,7 @@ from noonbell.clock import Clock, SystemClock
 from noonbell.errors import NoonbellError
 from noonbell.fields.problems import ReadContext
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import FailureText, failure_text, said_in
 from noonbell.settings import Settings
 from noonbell.targets.http import target
 from noonbell.targets.http.connection import HttpExchange, origin_of
@@ -62,11 +63,13 @@ class PostSender(PooledClient, AlertSender):
         try:
             await _exchange(pool, self._request(url, content, headers, own), exchange)
         except (NoonbellError, ValueError) as error:
-            raise Undeliverable(str(error), again=False) from None
+            raise Undeliverable(said_in(error), again=False) from None
         except Exception as error:
             kind, said = target.of_error(error, exchange, TIMEOUT)
             if kind != "too_large":  # the message has arrived: only the answer to it is too long
-                raise Undeliverable(f"{kind}: {said}", again=kind not in _NEVER) from None
+                raise Undeliverable(
+                    said if isinstance(said, FailureText) else f"{kind}: {said}", again=kind not in _NEVER
+                ) from None
         return Answer(exchange.status or 0, exchange.reason, bytes(exchange.body))
 
     def _request(self, url: URL, content: bytes, headers: Mapping[str, str], own: Mapping[str, str]) -> Request:
@@ -97,7 +100,12 @@ async def _exchange(pool: Pool, request: Request, exchange: HttpExchange) -> Non
 
 def refused(answer: Answer, why: str = "") -> Undeliverable:
     """The problem of an answer that is no 2xx; `why`: in the words of the service."""
-    said = f"it answered {answer.status} {answer.reason}".rstrip() + (f": {why[:SHOWN]}" if why else "")
+    status = f"{answer.status} {answer.reason}".rstrip()
+    said = (
+        failure_text("alert_answered_why", status=status, error=why[:SHOWN])
+        if why
+        else failure_text("alert_answered", status=status)
+    )
     return Undeliverable(said, again=answer.status in _TRY_AGAIN or answer.status >= 500, response_code=answer.status)
 
 

@@ -32,6 +32,7 @@ from noonbell.model.alert import (
     RuleBody,
     RuleKind,
 )
+from noonbell.model.failure_text import SAID, said_by, said_in
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.policy.alerts import in_english, is_pattern, mute_of
@@ -136,6 +137,13 @@ class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Moment | None
     response_code: Annotated[int | None, meta(examples=[200])]
     error: Annotated[str | None, meta(examples=[None])]
+    said: Annotated[
+        dict[str, Any] | None,
+        meta(
+            "Which sentence `error` is: its code and facts. Null where it is in the words of a service.",
+            examples=[None],
+        ),
+    ] = None
 
 
 AllDeliveries = list_of("AlertDeliveries", ShownDelivery)
@@ -153,11 +161,15 @@ class AlertTested(msgspec.Struct, frozen=True):
     delivered: Annotated[bool, meta(examples=[True])]
     response_code: Annotated[int | None, meta(examples=[200])]
     error: Annotated[str | None, meta(examples=[None])]
+    said: Annotated[
+        dict[str, Any] | None,
+        meta("Which sentence `error` is: its code and facts.", examples=[None]),
+    ] = None
 
 
 def _delivery_json(delivery: AlertDelivery) -> dict[str, Any]:
     message = delivery.notice
-    said = {"type": message.get("type"), "title": message.get("title")}
+    said = {"type": message.get("type"), "title": message.get("title"), SAID: message.get(SAID)}
     return plain(filled(ShownDelivery, delivery, **said, next_attempt_at=delivery.next_at))
 
 
@@ -397,9 +409,10 @@ class Alerts:
             written = in_language(msgspec.to_builtins(notice), channel.language)
             code = await self._sender.send(channel, written, f"alert_{secrets.token_hex(8)}")
         except Undeliverable as problem:
-            error, code, status = str(problem), problem.response_code, DeliveryStatus.FAILED
+            error, code, status = said_in(problem), problem.response_code, DeliveryStatus.FAILED
         await self._store.note_delivery(name, notice, status, error=error, response_code=code)
-        return {"delivered": error is None, "response_code": code, "error": error}
+        told = {"delivered": error is None, "response_code": code, "error": None if error is None else str(error)}
+        return {**told, **said_by(error or "")}
 
     async def _channel(self, name: str) -> Channel:
         channels = {channel.name: channel for channel in await self._store.alert_channels()}

@@ -15,6 +15,7 @@ from noonbell.alerts import chat
 from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.posting import Answer
 from noonbell.model.alert import AlertMessageType, Channel
+from noonbell.model.failure_text import failure_text
 
 _LONGEST = 20_000
 """Of the text: a message may have 28 KB."""
@@ -50,7 +51,13 @@ class TeamsSender(chat.ChatSender):
         if (problem := super().problem_of(answer)) is not None:
             return problem
         said = chat.text_in(answer)
-        return Undeliverable(f"it answered: {said[:300]}", response_code=answer.status) if _FAILED in said else None
+        return (
+            Undeliverable(
+                failure_text("alert_answered_why", status=answer.status, error=said[:300]), response_code=answer.status
+            )
+            if _FAILED in said
+            else None
+        )
 
 
 KIND: Final = chat.chat_kind(

@@ -19,6 +19,7 @@ from noonbell.alerts.posting import Answer, is_success, is_web_address, maker, r
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import failure_text
 
 _LONGEST = 4_000
 """Bytes; a message may have 4,096 characters."""
@@ -38,7 +39,7 @@ class TelegramSender(chat.ChatSender):
         if is_success(answer) and said.get("ok") is True:
             return None
         if is_success(answer):
-            return Undeliverable("its answer is none of the Bot API", again=False, response_code=answer.status)
+            return Undeliverable(failure_text("alert_no_bot"), again=False, response_code=answer.status)
         return refused(answer, str(said.get("description") or ""))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noonbell.model.alert import AlertMessageType
+from noonbell.model.alert import AlertDelivery, AlertMessageType
 from noonbell.model.failure_text import SAID
 from noonbell.policy.alerts import TEXTS
+from noonbell.service.explain_words import span
 from noonbell.service.translation import Translator, failure_words
 
 _NAMED: Final = 20
@@ -25,10 +26,17 @@ def said_in_words(code: str, facts: Mapping[str, Any], message: str, words: Tran
         told["status"] = words.get(f"status.{told['status']}", str(told["status"]))
     if "rule" in told:
         told["rule"] = words.get(f"sla.rule.{told['rule']}", str(told["rule"]))
+    if isinstance(told.get("seconds"), int):
+        told["span"] = span(told["seconds"], words)
     try:
         return words(f"alert_said.{code}", **told)
     except (KeyError, IndexError, ValueError):
         return message
+
+
+def message_of(delivery: AlertDelivery) -> dict[str, Any]:
+    """What is sent: without what the last attempt said."""
+    return {name: value for name, value in delivery.notice.items() if name != SAID}
 
 
 def in_language(notice: Mapping[str, Any], lang: str) -> dict[str, Any]:

@@ -349,21 +349,21 @@ def _said_of(rule: Rule, late: OverdueTask, now: Instant) -> tuple[str, dict[str
 
 TEXTS: Mapping[str, str] = {
     "slots_dropped": "{n} slots were dropped: {reason}",
-    "no_worker": "runs wait on queue {queue}, and no worker that could take them is there",
+    "no_worker": "runs wait on queue {queue}, and no connected worker can take them",
     "subscription_disabled": "webhook subscription {name} is disabled: {reason}",
     "worker_lost": "worker {worker} was lost with run {run}",
     "ended": "run {run} ended {status}",
     "ended_with": "run {run} ended {status}: {error}",
-    "overdue": "its slot of {slot} was due {seconds} s ago and has not been planned",
-    "late_start": "{n} run is due and not started, the first for {seconds} s|{n} runs are due and not started, the first for {seconds} s",
-    "slow": "run {run} has taken {seconds} s so far; usual are {usual} s",
-    "sla_ratio": "{ratio} % of its runs succeeded in {window}; {wanted} % are promised",
+    "overdue": "its slot of {slot} was due {span} ago and has not been planned",
+    "late_start": "{n} run is due and not started, waiting for {span}|{n} runs are due and not started, the first waiting for {span}",
+    "slow": "run {run} has taken {seconds} s so far; usually {usual} s",
+    "sla_ratio": "{ratio} % of its runs succeeded in {window}; the target is {wanted} %",
     "sla_breached": "run {run} did not keep {rule}: by {deadline}",
     "sla_foreseen": "run {run} is expected at {expected}; {rule} is {deadline}",
     "sla_foreseen_usual": "run {run} at its usual {seconds} s is expected at {expected}; {rule} is {deadline}",
     "test": "Channel {name} works: this is how alerts will arrive.",
     "store_away": "seen from {node}: {error}",
-    "store_back": "seen from {node}: it was away for {seconds} s",
+    "store_back": "seen from {node}: it was away for {span}",
 }
 """What messages say, in English; `alert_said.CODE` of the catalogues has the other languages. `n` chooses between `one|many`."""
 
@@ -374,7 +374,18 @@ def in_english(code: str, facts: Mapping[str, Any]) -> str:
         one, many = text.split("|", 1)
         text = one if facts.get("n") == 1 else many
     count = {"n": f"{facts['n']:,}"} if isinstance(facts.get("n"), int) else {}
-    return text.format(**{**facts, **count})
+    waited = {"span": _span(facts["seconds"])} if isinstance(facts.get("seconds"), int) else {}
+    return text.format(**{**facts, **count, **waited})
+
+
+def _span(seconds: int) -> str:
+    """The two largest units: `2 d 12 h`, `1 min 5 s`. `service.explain_words.span` says the same in every language."""
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    units = [f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))]
+    begin = next((place for place, count in enumerate((days, hours, minutes)) if count), 3)
+    return " ".join(unit for unit in units[begin : begin + 2] if not unit.startswith("0 ") or begin == 3)
 
 
 def _worded(said: tuple[str, dict[str, Any]]) -> dict[str, Any]:

@@ -542,7 +542,8 @@ class Transitions(Protocol):
     ) -> bool:
         """Write how an attempt at a delivery went; PENDING tries again after the delay. Not `is_counted`: it was none after all.
 
-        False, and nothing written, if it has been claimed again since.
+        An error that Noonbell itself words is kept with its code and facts, as `said` of the notice. False, and nothing written, if the delivery
+        has been claimed again since.
         """
 
     # Webhook subscriptions

@@ -19,6 +19,7 @@ from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.alert import AFTER_SECONDS, Mute, RuleBody, RuleKind
 from noonbell.service.secrets import MASK
+from noonbell.service.translation import failure_words
 from noonbell.web.context import PageContext, merged
 from noonbell.web.forms import Box, boxes_of, problems_by_box, read_boxes, texts_of
 from noonbell.web.page import PageRoute, get, post
@@ -206,7 +207,9 @@ async def test_channel(ctx: PageContext) -> Response:
     ctx.subject, ctx.details = f"/alerts/channels/{name}", {"delivered": told["delivered"]}
     code = told["response_code"]
     if not told["delivered"]:
-        raise InvalidState(ctx.words("settings.not_delivered", name=name, why=told["error"]))
+        raise InvalidState(
+            ctx.words("settings.not_delivered", name=name, why=failure_words(told["error"], told, ctx.words))
+        )
     text = ctx.words("settings.delivered", name=name)
     return ctx.done(text if code is None else f"{text} HTTP {code}", PATH)
 

@@ -86,7 +86,7 @@ def _english(day: int, time: int) -> str:
         return f"At {clock(time)} on day {day} of every month"
     if day == 0:
         return f"At {clock(time)} on the last day of every month"
-    return f"At {clock(time)} on the day {counted(-day, 'day')} before the last of every month"
+    return f"At {clock(time)}, {counted(-day, 'day')} before the last day of every month"
 
 
 def _chinese(day: int, time: int) -> str:

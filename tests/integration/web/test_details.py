@@ -147,7 +147,7 @@ async def test_a_run_is_compared_with_the_last_success_or_with_another(everywher
     api = everywhere
     task = await api.create(name="a")
     lonely = await fail(api, task, "no")
-    assert "None of the 200 runs before it succeeded" in await page(api, f"/runs/{lonely}/compare")
+    assert "No earlier run succeeded (checked: the last 200)" in await page(api, f"/runs/{lonely}/compare")
     good = await api.trigger(task)
     kept = RunBodies(request_headers={"Authorization": "s3cret"}, response_body='{"rows":9223372036854775807,"a":1}')
     await api.finish(await api.claim(), "SUCCESS", response_code=200, bodies=kept)

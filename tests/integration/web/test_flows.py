@@ -187,7 +187,7 @@ async def test_a_flow_that_runs_says_that_its_task_was_changed_meanwhile(api: Ap
     assert "by now" not in text
     await api.good("PATCH", f"/tasks/{task}", {"steps": STEPS[:2]})
     text = await get(api, f"/runs/{run}")
-    assert "These are the steps of v1, with which it started. The task is at v2 by now." in text
+    assert "These are the steps of v1, the version this run started with. The task is now at v2." in text
     assert set(graph(text)) == {each["id"] for each in STEPS}
 
 

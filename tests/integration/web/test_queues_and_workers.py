@@ -61,7 +61,7 @@ async def test_a_queue_with_any_name_can_be_opened_and_worked_on(api):
 
 async def test_a_queue_shows_how_many_runs_waited_and_where_nothing_was_counted(everywhere):
     api = everywhere
-    assert "Nothing was counted in the last 24 hours." in await get(api, "/queues/pdf")
+    assert "No samples in the last 24 hours." in await get(api, "/queues/pdf")
     await api.create(name="job", target_url=None, job_type="resize", queue="pdf")
     for _ in range(2):
         await api.trigger("name:job")
@@ -72,7 +72,7 @@ async def test_a_queue_shows_how_many_runs_waited_and_where_nothing_was_counted(
     assert depth.count('class="mark-waiting"') == 2  # the column, and its key
     gaps = depth.count('fill="url(#hatch)"')
     assert gaps in (46, 47)  # all half hours but the one that was counted
-    assert depth.count('<td colspan="3" class="muted">Not counted</td>') == gaps
+    assert depth.count('<td colspan="3" class="muted">No samples</td>') == gaps
     empty = await get(api, "/queues/idle")
     assert 'aria-label="At most 0 runs waited in idle in 24 hours"' in empty
 
@@ -254,7 +254,7 @@ async def test_a_lost_worker_is_forgotten_by_its_button_and_needs_no_attention_t
     await execute(api.store, "update workers set heartbeat_at = heartbeat_at - 600000000")
     assert button in await get(api, "/workers")
     assert 'action="../workers/w1/forget"' in await get(api, "/workers/w1")
-    assert "1 of 1 are silent: w1" in await get(api, "/")
+    assert "no heartbeat from 1 of 1 workers: w1" in await get(api, "/")
     assert (await post(api, "/workers/w1/forget"))[:2] == (303, "/workers")
     assert "silent" not in await get(api, "/")
     assert await api.store.workers() == []
@@ -332,7 +332,7 @@ async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(ever
     await api.store.events(0)  # numbers what was written
     text = await get(api, "/activity?view=system")
     rows = [row.split("</tr>")[0] for row in text.split('<tr data-row="')[1:]]
-    assert ["a queue was paused" in rows[0], "w9" in rows[1], "a task was created" in rows[2]] == [True, True, True]
+    assert ["Queue paused" in rows[0], "w9" in rows[1], "Task created" in rows[2]] == [True, True, True]
     assert len(rows) == 3
     only = await get(api, "/activity?view=system&kind=worker")
     assert only.count("<tr data-row=") == 1

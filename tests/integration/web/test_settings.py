@@ -177,8 +177,8 @@ async def test_diagnostics_are_in_the_language_of_the_page_and_the_report_is_not
     text = await get(api, "/settings/diagnostics", "zh")
     assert "队列 pdf 无人处理（1 个等待中）" in text
     report = text.split('data-copy="Noonbell')[1].split('"')[0]
-    assert "[ill] service: no worker serves pdf (1 waiting)" in report
-    assert "no worker serves pdf" in await get(api, "/settings/diagnostics")
+    assert "[ill] service: no worker serves queue pdf (1 waiting)" in report
+    assert "no worker serves queue pdf" in await get(api, "/settings/diagnostics")
     assert "队列 pdf 无人处理" in await get(api, "/", "zh")
 
 
@@ -207,7 +207,7 @@ async def test_others_than_admins_do_not_see_where_the_store_is():
 
 async def test_an_open_door_is_told():
     async with serving("memory://", server=ServerSettings(host="0.0.0.0"), auth=AuthSettings(enabled=False)) as api:
-        assert "other machines can reach it, and no token is required" in await get(api, "/settings/diagnostics")
+        assert "other machines can connect, and no token is required" in await get(api, "/settings/diagnostics")
 
 
 async def test_who_comes_from_elsewhere_begins_where_they_like_and_the_overview_stays_within_reach(api):

@@ -32,7 +32,7 @@ def test_a_finding_is_told_in_the_language_of_the_page_with_its_facts():
     assert "3 个任务" in told.says
     assert "nightly" in told.says
     assert "noonbell serve" in told.fix
-    assert found.says.startswith("3 tasks have slots that no node planned, the oldest 'nightly'")
+    assert found.says.startswith("3 tasks have slots that no node planned; the oldest: nightly, since")
 
 
 def test_a_finding_without_a_code_says_what_it_says():
@@ -43,8 +43,8 @@ def test_a_finding_without_a_code_says_what_it_says():
 def test_the_report_is_the_same_for_everybody():
     text = findings_report([finding("queues", CheckStatus.CARE, "queue_paused", name="pdf", n=2)], "sqlite")
     assert text.splitlines()[1:] == [
-        "[care] queues: 'pdf' is paused with 2 waiting",
-        "    -> noonbell queue resume pdf, when that is over",
+        "[care] queues: queue pdf is paused; 2 waiting",
+        "    -> resume it when the reason is gone: noonbell queue resume pdf",
     ]
 
 

@@ -152,7 +152,7 @@ def test_cron_in_words(expr, english, chinese):
         ),
         (
             {"type": "monthly", "day": -1, "time": "02:30"},
-            "At 02:30 on the day 1 day before the last of every month, Europe/Berlin",
+            "At 02:30, 1 day before the last day of every month, Europe/Berlin",
             "每月最后一天的前 1 天 02:30（Europe/Berlin）",
         ),
     ],

@@ -71,6 +71,7 @@ class AlertDeliveryJson(TypedDict):
     ended_at: str | None
     response_code: int | None
     error: str | None
+    said: dict[str, Any] | None
 
 
 class AlertDeliveriesJson(TypedDict):
@@ -196,6 +197,7 @@ class AlertTestedJson(TypedDict):
     delivered: bool
     response_code: int | None
     error: str | None
+    said: dict[str, Any] | None
 
 
 class AlertsJson(TypedDict):

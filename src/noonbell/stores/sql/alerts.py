@@ -27,6 +27,7 @@ from noonbell.model.alert import (
     OverdueTask,
     Rule,
 )
+from noonbell.model.failure_text import SAID, said_by
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 from noonbell.stores.sql import events
@@ -248,8 +249,10 @@ def note_delivery(
     """One that was made past the queue: a test."""
     now = yield Now()
     ids = yield NewIds(1)
-    said = {"rule": notice.rule, "what": notice.type, "subject": notice.subject, "notice": to_json(notice)}
-    ended = {"status": status, "attempts": 1, "next_at": None, "response_code": response_code, "error": error}
+    document = {**msgspec.to_builtins(notice), **said_by(error or "")}
+    said = {"rule": notice.rule, "what": notice.type, "subject": notice.subject, "notice": to_json(document)}
+    words = None if error is None else str(error)
+    ended = {"status": status, "attempts": 1, "next_at": None, "response_code": response_code, "error": words}
     yield insert("alert_deliveries", id=ids[0], channel=channel, created_at=now, ended_at=now, **said, **ended)
     return int(ids[0])
 
@@ -299,7 +302,10 @@ def settle_delivery(
         next_at=now + round(delay_seconds * SECOND) if waits else None,
         ended_at=None if waits else now,
         response_code=response_code,
-        error=error,
+        error=None if error is None else str(error),
+        notice=to_json(
+            {**{name: value for name, value in delivery.notice.items() if name != SAID}, **said_by(error or "")}
+        ),
     )
     return True
 
