@@ -41,9 +41,12 @@ _KNOWN: Final = ("actor", "action", "task", "text", "from", "to")
 _API: Final = "/api/v1"
 _LEGACY: Final = "/legacy"
 """Before the addresses that a cronjob service had: they are about the same things."""
+_JOBS: Final = "/api/jobs"
 _LONGEST_ID: Final = 15
 _NOUNS: Final = ("workers", "tokens")
 """Kinds of things without a page for each of them."""
+_PAGES: Final = {"bulk": "bulk.operations", "calendars": "nav.calendars", "calls": "nav.calls"}
+"""Kinds of things with a page of their own that no room has, and what it is called."""
 _WITHIN: Final = 30 * SECOND
 """How long after a change of a task its audit entry may be written."""
 _COLUMNS: Final = ("id", "at", "actor", "action", "subject", "peer", "request_id", "details", "hash", "key")
@@ -113,6 +116,8 @@ async def _lines(ctx: PageContext, entries: Sequence[dict[str, Any]]) -> list[Au
 def _place(subject: str) -> tuple[str, str]:
     """The kind of thing that an address leads to, and which one: `("tasks", "12")`, `("queues", "mail/out")`."""
     subject = subject.removeprefix(_LEGACY)
+    if subject.startswith(_JOBS):  # a job is a task
+        subject = f"/tasks{subject.removeprefix(_JOBS)}"
     kind, _, name = subject.removeprefix(_API).lstrip("/").partition("/")
     if subject.startswith(_API) or kind not in ("queues", "workers"):  # what was done comes behind the name
         name = name.partition("/")[0]
@@ -141,6 +146,12 @@ def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | N
         return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
     if kind == "alerts" and name in ("rules", "channels") and (named := _name_within(text)):
         return ShownSubject(ctx.words(f"activity.{name}_named", name=named))
+    if kind in _PAGES:
+        return ShownSubject(ctx.words(_PAGES[kind]), f"/{kind}/{name}" if kind == "calendars" and name else f"/{kind}")
+    if kind == "plans" and name:
+        return ShownSubject(ctx.words("activity.plans_named", name=name))
+    if kind == "alerts":
+        return ShownSubject(ctx.words("activity.alerts"), "/settings/alerts")
     if kind in ROOMS:
         return ShownSubject(ctx.words(f"nav.{kind}"), ROOMS[kind])
     return ShownSubject(text.removeprefix(_API))

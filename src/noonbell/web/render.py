@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 from functools import cache
 from importlib.resources import files
@@ -22,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from noonbell.alerts.wording import said_in_words
+from noonbell.model.failure_text import SAID
 from noonbell.service.translation import LANGUAGES, counted, failure_words
 from noonbell.version import __version__
 from noonbell.web import i18n, recent, sending
@@ -46,10 +48,19 @@ def environment() -> Environment:
     )
     made.filters["headline"] = headline
     made.filters["counted"] = counted
+    made.filters["coded"] = coded
     made.globals.update(
         icon=icon, tone_of=tone_of, mark_of=mark_of, modules=modules, languages=LANGUAGES, version=__version__
     )
     return made
+
+
+def coded(text: str) -> Markup:
+    """A sentence with what stands between backticks as code."""
+    told = Markup("")
+    for place, piece in enumerate(text.split("`")):
+        told += Markup("<code>{}</code>").format(piece) if place % 2 else Markup.escape(piece)
+    return told
 
 
 def page(ctx: PageContext, template: str, view: dict[str, Any]) -> str:
@@ -79,7 +90,9 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         "word_of": lambda status: word_of(str(status), words),
         "word_of_action": lambda action: words.get(f"deed.{action}", action),
         "word_of_event": lambda type_: words.get(f"event.{type_}", type_),
+        "plain": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
         "failure": lambda run: headline(failure_words(run.error_message, run.error_details, words)),
+        "delivery_said": lambda told: failure_words(told["error"], {SAID: told["said"]}, words),
         "alert_said": lambda alert: said_in_words(alert["code"], alert["facts"], alert["message"], words),
         "said_of": lambda finding: recent.finding_text(finding, words),
         "flash": ctx.take_flash(),

@@ -7,7 +7,7 @@ A page reads a sample of the newest runs, so its cost does not grow with the his
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +23,7 @@ from noonbell.model.account import StatusChange
 from noonbell.model.rollup import HOUR, Scope, stretch_of
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskSpec, TaskStatus
-from noonbell.service import filters
+from noonbell.service import filters, task_files
 from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
 from noonbell.service.scope import ScopeRule
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
@@ -217,7 +217,7 @@ async def schedule(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 async def configuration(ctx: PageContext, task: Task) -> dict[str, Any]:
     shown = await ctx.services.tasks.show(task)
-    return {"definition": as_json(definition(shown)), "whole": as_json(shown)}
+    return {"definition": as_json(task_files.written(shown)), "whole": as_json(shown)}
 
 
 async def changes_of(ctx: PageContext, task: Task) -> list[VersionChange]:
@@ -246,13 +246,6 @@ async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
     if access is not None and ctx.may("admin"):
         entries = await access.log(None, _LINES, about=(f"/tasks/{task.id}", f"/tasks/{BY_NAME}{task.name}"))
     return {"changes": every[:_VERSIONS], "entries": entries, "lines": _LINES, "is_kept": access is not None}
-
-
-def definition(task: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something: those that are not what they would be anyway."""
-    plain = task_form.masked_fields(TaskSpec(name="x", exec_type=task["exec_type"], job_type=task["job_type"]))
-    kept = {name: task[name] for name in plain if name in task and task[name] != plain[name]}
-    return {"name": task["name"], "exec_type": task["exec_type"], **kept}
 
 
 async def restore(ctx: PageContext) -> Response:
