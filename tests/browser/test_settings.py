@@ -88,7 +88,7 @@ async def test_diagnostics_are_live_in_chinese_and_their_report_is_copied(node, 
     await expect(page.locator("[data-live=doctor]")).to_contain_text("队列 lonely 无人处理（1 个等待中）")
     await page.get_by_role("button", name="复制报告").click()
     await expect(page.locator(".toast")).to_be_visible()
-    assert "no worker serves lonely (1 waiting)" in await page.evaluate("navigator.clipboard.readText()")
+    assert "no worker serves queue lonely (1 waiting)" in await page.evaluate("navigator.clipboard.readText()")
 
 
 async def test_the_page_to_begin_with_is_chosen_and_the_overview_stays_a_click_away(node, open_page):

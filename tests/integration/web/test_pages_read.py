@@ -1,0 +1,84 @@
+"""What pages must not say or do, found by looking at pictures of them (decision 0101)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from integration.web.asking import get
+from noonbell.web.render import coded
+
+TASKS = (
+    ({"target_url": "http://127.0.0.1:9/run", "cron_expr": "0 2 * * *"}, ("dialect", "repeat", "source", "exec_type")),
+    (
+        {"target_url": None, "amqp": {"url": "amqp://127.0.0.1:9/", "exchange": "orders", "routing_key": "made"}},
+        ("callback", "content_encoding", "dialect"),
+    ),
+    (
+        {"target_url": "http://127.0.0.1:9/run", "sla": {"finish_by": "06:00"}},
+        ("finish_within_seconds", "success_ratio"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("fields", "defaults"), TASKS, ids=["cron", "amqp", "sla"])
+async def test_the_configuration_tab_leaves_defaults_out_as_it_says(fields, defaults, api):
+    task = await api.create(name="plain", **fields)
+    page = await get(api, f"/tasks/{task}/configuration")
+    definition = re.search(r'class="copy" data-copy="(\{.*?\})">', page, re.DOTALL)[1]
+    assert '"name"' in definition
+    assert [name for name in defaults if f'"{name}"' in definition] == []
+
+
+def test_what_stands_between_backticks_is_code_and_the_rest_is_escaped():
+    assert coded("as `a < b` and <i>") == "as <code>a &lt; b</code> and &lt;i&gt;"
+
+
+async def test_the_command_that_makes_the_first_task_is_one_command_for_the_shell(api):
+    page = await get(api, "/tasks")
+    command = re.search(r'data-copy="(curl -X POST.*?)">', page, re.DOTALL)[1]
+    lines = command.split("\n")
+    assert all(line.endswith("\\") for line in lines[:-1])
+    assert "/api/v1/tasks" in lines[0]
+
+
+async def test_a_long_list_of_what_needs_attention_is_folded_after_six(api):
+    for number in range(8):
+        await api.trigger(await api.create(name=f"fails-{number}"))
+        await api.finish(await api.claim(), "FAILED", error_message="answered 503")
+    page = await get(api, "/")
+    listed = re.search(r'data-live="attention".*?</section>', page, re.DOTALL)[0]
+    shown, folded = listed.split('<details class="more-needs">')
+    assert shown.count("<li>") == 6
+    count = folded.count("<li>")
+    assert f"Show {count} more" in folded
+    assert f"{6 + count} things need attention" in shown
+
+
+async def test_a_task_without_runs_has_no_empty_table(api):
+    task = await api.create(name="new")
+    assert re.search(r'<div data-live="runs-table" hidden>', await get(api, f"/tasks/{task}"))
+    await api.trigger(task)
+    assert not re.search(r'<div data-live="runs-table" hidden>', await get(api, f"/tasks/{task}"))
+
+
+async def test_waiting_runs_of_a_queue_are_not_said_to_be_counted_when_they_end(api):
+    await api.good("PUT", "/queues/mail", {"concurrency": 2})
+    depth = (await get(api, "/queues/mail")).split('data-live="depth"')[1].partition("</section>")[0]
+    assert "counted when they ended" not in depth
+
+
+async def test_the_activity_page_has_no_path_and_no_python_of_a_bulk_operation(api):
+    await api.good("POST", "/bulk", {"kind": "cancel_runs", "filter": {"task": "none"}})
+    page = await get(api, "/activity")
+    assert 'filter: {"task": "none"}' in page
+    assert "change: {}" not in page
+    assert 'href="./bulk">Bulk operations' in page
+
+
+async def test_hours_are_hours_in_chinese(api):
+    await api.create(name="daily", cron_expr="0 2 * * *")
+    page = await get(api, "/tasks", lang="zh")
+    assert re.search(r"\d+ (小时|分)", page)
+    assert not re.search(r"\d+ 时 ", page)
