@@ -159,7 +159,7 @@ counted_up as (
         || ']', ',') || ']'
     from (select task_id, queue, worker_id, status, duration, delay, waited, count(*) as runs<by_nested>
           from written group by 1, 2, 3, 4, 5, 6, 7<by_nested>) alike
-    having count(*) > 0
+    having count(*) > 0 returning 1
 ),
 kept as (
     insert into bodies (run_id, attempt, request_headers, request_body, response_headers, response_body, truncated)
@@ -172,6 +172,7 @@ told as (
                     when status = 'CANCELED' then 'run.canceled' else 'run.failed' end as kind,
             string_agg(<fact>, ',') as facts
         from ended group by 1) by_kind
+    returning 1
 )"""
 
 

@@ -58,9 +58,12 @@ _FACTS = "task_version, scheduled_time, priority, idempotency_key, trace_id"
 # locked as they are read, and so read as they are now, and not as they were when the statement began. `is true` keeps a set of
 # the flows that are held, in place of a join. Items of a `foreach` never change.
 _MOVING = f"""with now as (select {_NOW.format(clock="statement_timestamp")} as at),{_NAMED},
+over as materialized (
+    select (select count(*) from written) + (select count(*) from counted_up) + (select count(*) from told) as rows
+),
 held as materialized (
     select run_id, task_id from live_rest
-    where run_id = any(array(select distinct parent_id from ended where parent_id is not null))
+    where run_id = any(array(select distinct parent_id from ended where parent_id is not null and (select rows from over) >= 0))
       and place + 0 = {int(Place.PARENT)}
     order by run_id for update
 ),
