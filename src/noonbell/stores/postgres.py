@@ -446,10 +446,10 @@ class PostgresStore(PartitionedHistory):
         self, settlements: Sequence[Settlement], request: ClaimRequest
     ) -> tuple[list[SettleResult], Claimed]:
         now = self._told_now()
-        done, claimed = await self._write_with_kept_plan(
+        done, made = await self._write_with_kept_plan(
             lambda cache: steps.settle_and_claim(self.dialect, cache, settlements, request, now)
         )
-        settled = await self._answers(settlements, done)
+        settled, claimed = await self._answers(settlements, done), made()
         if claimed is None:
             return settled, await self._or_nothing(self._claim_the_long_way(request))
         self._expect_steps(claimed)

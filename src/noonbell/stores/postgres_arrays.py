@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from noonbell.stores.sql.statement import arrays_of
+
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 Shape = tuple[str, str | None, tuple[str, ...], tuple[str, ...]]
@@ -19,7 +21,7 @@ def cut(columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> tuple[tuple[
 
     An array costs both sides time for each of its elements.
     """
-    arrays = list(zip(*rows, strict=True))
+    arrays = list(arrays_of(rows))
     if len(rows) < _MANY:
         return columns, (), arrays
     alike = [values[0] == values[-1] and values.count(values[0]) == len(values) for values in arrays]

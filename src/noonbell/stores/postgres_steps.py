@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 from noonbell.clock import SECOND, Instant
@@ -36,7 +35,7 @@ from noonbell.stores.sql.flow_states import STATE, state_of
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.pausing import PAUSED
 from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
-from noonbell.stores.sql.statement import Fetch, InsertEvents, InsertMany, NewIds, Row, Work
+from noonbell.stores.sql.statement import Columns, Fetch, InsertEvents, InsertMany, NewIds, Row, Work, arrays_of
 
 _NOW = "coalesce(:now::bigint, (extract(epoch from {clock}()) * 1000000)::bigint)"
 
@@ -394,8 +393,11 @@ def _lease(row: Row, task: Task, step: TaskSpec | None, worker_id: str) -> Lease
 
 def settle_and_claim(
     q: Dialect, cache: TaskView, settlements: Sequence[Settlement], request: ClaimRequest, now: Instant | None
-) -> Work[tuple[set[RunId], Claimed | None]]:
-    """What waits is claimed first; then, as far as there is room, the steps that the settlements bring: they are leased at once."""
+) -> Work[tuple[set[RunId], Callable[[], Claimed | None]]]:
+    """What waits is claimed first; then, as far as there is room, the steps that the settlements bring: they are leased at once.
+
+    What is claimed is put together by the second value: once the transaction has committed, and no other waits for these flows.
+    """
     if any(settlement.keyed for settlement in settlements):  # what their keys let in is to be found
         settled = yield from _settle(q, cache, settlements, now)
         picked = yield from _pick(request, now)
@@ -406,11 +408,11 @@ def settle_and_claim(
         picked = sorted((row[:_PICKED_COLUMNS] for row in rows), key=_turn)
     claimed = yield from _lease_picked(q, cache, request, picked)
     if claimed is None or claimed.is_paused:
-        return (yield from _go_on(q, cache, settled)), claimed
+        return (yield from _go_on(q, cache, settled)), lambda: claimed
     taking = _Taking(request, request.max - len(claimed.leases), Instant(picked[0][1]))
     done = yield from _go_on(q, cache, settled, taking)
-    cache.claimed_here |= {lease.run_id for lease in taking.leases}
-    return done, Claimed([*claimed.leases, *taking.leases])
+    cache.claimed_here |= {new_run.id for new_run, _ in taking.taken}
+    return done, lambda: Claimed([*claimed.leases, *taking.leases()])
 
 
 def _turn(row: Row) -> tuple[Any, ...]:
@@ -425,43 +427,58 @@ class _Taking:
     request: ClaimRequest
     room: int
     now: Instant
-    leases: list[Lease] = field(default_factory=list)
+    taken: list[tuple[NewRun, str]] = field(default_factory=list)
+    """With their idempotency keys."""
+    _times: dict[int, tuple[Instant, Instant]] = field(default_factory=dict)
 
     def take(self, new_runs: Sequence[NewRun], inserts: flows.Inserts) -> Work[flows.Inserts]:
         by_table = {each.table: each for each in inserts if isinstance(each, InsertMany)}
         live, runs = by_table["live"], by_table["runs"]
-        columns = {name: place for place, name in enumerate(live.columns)}
-        turn, key = columns["turn"], runs.columns.index("idempotency_key")
-        fits = _Fits(self.request, columns)
+        columns = dict(zip(live.columns, arrays_of(live.rows), strict=True))
+        stored_keys = arrays_of(runs.rows)[runs.columns.index("idempotency_key")]
         # Rows of runs, and of those that are active, are in the order of the new runs.
-        fitting = [
-            (row[turn], row[0], new_run, wide[key], row)
-            for new_run, wide, row in zip(new_runs, runs.rows, live.rows, strict=True)
-            if fits(new_run, row)
-        ]
-        fitting.sort()
+        fits, turns = _Fits(self.request, columns), columns["turn"]
+        fitting = [place for place, new_run in enumerate(new_runs) if fits(new_run, place)]
+        if turns.count(turns[0]) < len(turns):
+            fitting.sort(key=lambda place: (turns[place], new_runs[place].id))
         del fitting[self.room :]
         if not fitting:
             return inserts
-        self.leases = [self._lease(new_run, stored_key) for _, _, new_run, stored_key, _ in fitting]
-        taken = {lease.run_id for lease in self.leases}
-        kept = [(name, place) for name, place in columns.items() if name not in _OF_LEASE]
-        pick = itemgetter(*[place for _, place in kept])
-        leased = [
-            (*pick(row), *_of_lease(lease)) for lease, (_, _, _, _, row) in zip(self.leases, fitting, strict=True)
-        ]
-        others = [row for row in live.rows if row[0] not in taken] if len(taken) < len(live.rows) else []
+        self.taken = [(new_runs[place], stored_keys[place]) for place in fitting]
+        kept = {name: array for name, array in columns.items() if name not in _OF_LEASE}
+        leased = [*_at(kept.values(), fitting), *self._of_leases()]
         written: list[InsertMany | InsertEvents] = [each for each in inserts if each is not live]
-        written.append(InsertMany("live", (*[name for name, _ in kept], *_OF_LEASE), leased))
-        if others:
-            written.append(InsertMany("live", live.columns, others))
+        written.append(InsertMany("live", (*kept, *_OF_LEASE), Columns(leased)))
+        if len(fitting) < len(new_runs):
+            others = sorted(set(range(len(new_runs))).difference(fitting))
+            written.append(InsertMany("live", live.columns, Columns(_at(columns.values(), others))))
         ids = yield NewIds(1)
-        facts = event_facts(((lease.task_id, lease.run_id) for lease in self.leases), RunStatus.RUNNING)
+        facts = event_facts(((new_run.task.id, new_run.id) for new_run, _ in self.taken), RunStatus.RUNNING)
         written.append(InsertEvents([(ids[0], "run.started", facts)]))
         return written
 
+    def _of_leases(self) -> list[Sequence[Any]]:
+        """What the narrow rows have under the names of `_OF_LEASE`. They are given to one worker at one moment, for the first time."""
+        times, count = [self._until(new_run.task) for new_run, _ in self.taken], len(self.taken)
+        one = (int(Place.LEASED), self.now, 1, self.request.worker_id, self.now)
+        place, token, attempt, worker, claimed_at = ([value] * count for value in one)
+        expires, deadlines = [expires for expires, _ in times], [deadline for _, deadline in times]
+        return [place, list(map(min, expires, deadlines)), token, attempt, worker, claimed_at, expires, deadlines]
+
+    def _until(self, task: Task) -> tuple[Instant, Instant]:
+        """When the lease of a run of this step ends, and when its time is over."""
+        found = self._times.get(id(task))
+        if found is None:
+            expires_at = Instant(self.now + task.spec.worker_timeout_ms * 1000)
+            found = self._times[id(task)] = expires_at, Instant(self.now + round(task.spec.timeout_seconds * SECOND))
+        return found
+
+    def leases(self) -> list[Lease]:
+        return [self._lease(new_run, key) for new_run, key in self.taken]
+
     def _lease(self, new_run: NewRun, key: str) -> Lease:
         task, spec, now = new_run.task, new_run.task.spec, self.now
+        expires_at, deadline_at = self._until(task)
         return Lease(
             run_id=new_run.id,
             task_id=task.id,
@@ -476,8 +493,8 @@ class _Taking:
             origin=new_run.origin,
             scheduled_time=new_run.scheduled_time,
             claimed_at=now,
-            expires_at=Instant(now + spec.worker_timeout_ms * 1000),
-            deadline_at=Instant(now + round(spec.timeout_seconds * SECOND)),
+            expires_at=expires_at,
+            deadline_at=deadline_at,
             run_at=new_run.run_at,
             # As another worker would read it: a handler may change what it is given.
             payload=decode(new_run.payload_json or to_json(new_run.payload)),
@@ -494,32 +511,32 @@ class _Taking:
 class _Fits:
     """Whether the worker may have a new run, as `_PICK` says: the same for all runs of a step that are made together."""
 
-    def __init__(self, request: ClaimRequest, columns: Mapping[str, int]) -> None:
+    def __init__(self, request: ClaimRequest, columns: Mapping[str, Sequence[Any]]) -> None:
         self._request, self._columns = request, columns
         self._known: dict[int, bool] = {}
 
-    def __call__(self, new_run: NewRun, row: Row) -> bool:
+    def __call__(self, new_run: NewRun, place: int) -> bool:
         found = self._known.get(id(new_run.task))
         if found is None:
-            found = self._known[id(new_run.task)] = self._find(row)
+            found = self._known[id(new_run.task)] = self._find(place)
         return found
 
-    def _find(self, row: Row) -> bool:
-        columns = self._columns
-        if row[columns["place"]] != Place.CAREFUL or row[columns["flags"]] != RunFlag.STEP:
+    def _find(self, place: int) -> bool:
+        row = {name: array[place] for name, array in self._columns.items()}
+        if row["place"] != Place.CAREFUL or row["flags"] != RunFlag.STEP:
             return False
-        if row[columns["min_version"]] or row[columns["queue"]] not in self._request.queues:
+        if row["min_version"] or row["queue"] not in self._request.queues:
             return False
-        job_type = row[columns["job_type"]] if "job_type" in columns else None
-        types = self._request.job_types
+        job_type, types = row.get("job_type"), self._request.job_types
         return job_type is None or (job_type not in NAMED_TYPES if types is None else job_type in types)
 
 
+def _at(arrays: Iterable[Sequence[Any]], places: Sequence[int]) -> list[Sequence[Any]]:
+    """Of each array, what stands at these places, in their order."""
+    listed = list(arrays)
+    if places == list(range(len(listed[0]))):
+        return listed
+    return [[array[place] for place in places] for array in listed]
+
+
 _OF_LEASE = ("place", "at", "token", "attempt", "worker_id", "claimed_at", "expires_at", "deadline_at")
-
-
-def _of_lease(lease: Lease) -> tuple[Any, ...]:
-    """What its narrow row has under those names."""
-    until = min(lease.expires_at, lease.deadline_at)
-    times = (lease.claimed_at, lease.expires_at, lease.deadline_at)
-    return (int(Place.LEASED), until, lease.token, lease.attempt, lease.worker_id, *times)

@@ -36,7 +36,7 @@ from noonbell.stores.sql.active_runs import Live, Place, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.flow_states import STATE, changes, insert_states, state_of
-from noonbell.stores.sql.insert_runs import NewRun, insert_runs
+from noonbell.stores.sql.insert_runs import NewRun, insert_steps
 from noonbell.stores.sql.rows import FlowVersion, TaskView, from_json, known_tasks, to_json
 from noonbell.stores.sql.statement import (
     Execute,
@@ -668,7 +668,7 @@ def _write(
     if not changed:
         return []
     new_runs = [new_run for flow in changed for new_run in flow.new_runs]
-    inserts = yield from inserts_of(insert_runs(q, cache, now, new_runs))
+    inserts = yield from inserts_of(insert_steps(q, cache, now, new_runs))
     cache.new_steps |= {new_run.id: new_run.task.spec.queue for new_run in new_runs}
     for flow in changed:
         for step_id, new_run in flow.alone.items():

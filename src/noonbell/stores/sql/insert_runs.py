@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -48,7 +47,7 @@ from noonbell.stores.sql.active_runs import (
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
-from noonbell.stores.sql.statement import InsertMany, NewIds, UpdateMany, Work
+from noonbell.stores.sql.statement import Columns, InsertMany, NewIds, UpdateMany, Work
 
 RUN_COLUMNS = (
     *("id", "task_id", "task_version", "origin", "status", "slot", "scheduled_time", "run_at"),
@@ -57,16 +56,13 @@ RUN_COLUMNS = (
     *("trace_id", "idempotency_key", "root", "upstream_run_ids", "expires_at"),
     "moved_to",
 )
-_RUN_PLACES = {name: place for place, name in enumerate(RUN_COLUMNS)}
 _STEP_COLUMNS = ("step_id", "item_index")
 """What a step of a flow has besides."""
 LIVE_COLUMNS = Live._fields[: Live._fields.index("worker_id")]
 """What an active run has before it is claimed."""
-_PARENT_IN_LIVE = LIVE_COLUMNS.index("parent_id")
 
 
-@dataclass(slots=True, kw_only=True)
-class NewRun:
+class NewRun(msgspec.Struct, kw_only=True):
     """A run about to be written."""
 
     task: Task
@@ -192,24 +188,14 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     expiries: list[tuple[int, int]] = []
     watches: list[SlaWatch | None] = []
     has_steps = any(new_run.step is not None for new_run in new_runs)
-    first_of: dict[tuple[Any, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
-        alike = _alike(new_run)
-        if alike is not None and alike in first_of:
-            run_row, row = first_of[alike]
-            runs.append(_run_row_like(run_row, new_run))
-            live.append((id_, *row[1:_PARENT_IN_LIVE], new_run.parent_id, *row[_PARENT_IN_LIVE + 1 :]))
-            inputs.append(_input_row(new_run))
-            continue
         run_row = _run_row(new_run, now, cache.installation)
         runs.append((*run_row, *(new_run.step or (None, None))) if has_steps else run_row)
         if new_run.skip_reason is not None:
             continue
         row = _live_row(new_run, now)
         live.append(row)
-        if alike is not None:
-            first_of[alike] = run_row, row
         if new_run.payload is not msgspec.UNSET or new_run.overrides is not None:
             inputs.append(_input_row(new_run))
         pins.extend((id_, worker) for worker in _pinned(new_run))
@@ -238,6 +224,72 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     yield from rollups.note_skipped(now, [(n.task.id, n.task.spec.queue, n.parent_id) for n in skipped])
     yield from keys.enter(q, cache, entries, gates)
     yield from gates.write()
+
+
+def insert_steps(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
+    """As `insert_runs`, for runs of steps. Those of one step are alike, of several items and in several flows: column by column
+    they differ in their ids, in what they go back to, and in what they are given.
+    """
+    if not new_runs:
+        return
+    places: dict[tuple[Any, ...], int] = {}
+    firsts: list[NewRun] = []
+    which: list[int] = []
+    for new_run in new_runs:
+        alike = id(new_run.task), new_run.priority, new_run.run_at
+        place = places.get(alike)
+        if place is None:
+            place = places[alike] = len(firsts)
+            firsts.append(new_run)
+        which.append(place)
+    if any(first.task.spec.rate_limit is not None or first.task.spec.specific_worker_ids for first in firsts):
+        yield from insert_runs(q, cache, now, new_runs)  # each has rows of its own beside these
+        return
+    ids = yield NewIds(len(new_runs))
+    for id_, new_run in zip(ids, new_runs, strict=True):
+        new_run.id = RunId(id_)
+    parents = [new_run.parent_id for new_run in new_runs]
+    steps = [new_run.step or ("", None) for new_run in new_runs]
+    own: dict[str, Sequence[Any]] = {
+        "id": ids,
+        "scheduled_time": [new_run.scheduled_time for new_run in new_runs],
+        "parent_id": parents,
+        "trace_id": [new_run.trace_id for new_run in new_runs],
+        "idempotency_key": [
+            key_of_step(new_run.parent_key, *step) for new_run, step in zip(new_runs, steps, strict=True)
+        ],
+        "step_id": [step_id for step_id, _ in steps],
+        "item_index": [item for _, item in steps],
+    }
+    rows = [(*_run_row(first, now, cache.installation), *(first.step or ("", None))) for first in firsts]
+    yield _by_column("runs", (*RUN_COLUMNS, *_STEP_COLUMNS), rows, which, own)
+    live = [_live_row(first, now) for first in firsts]
+    yield _by_column("live", LIVE_COLUMNS, live, which, {"run_id": ids, "parent_id": parents})
+    inputs = [n for n in new_runs if n.payload is not msgspec.UNSET or n.overrides is not None]
+    if inputs:
+        yield _insert("inputs", ("run_id", "payload", "overrides"), list(map(_input_row, inputs)))
+
+
+def _by_column(
+    table: str,
+    columns: tuple[str, ...],
+    firsts: Sequence[tuple[Any, ...]],
+    which: Sequence[int],
+    own: Mapping[str, Sequence[Any]],
+) -> InsertMany:
+    """Rows that are as one of `firsts` each, `which` says which, but for the columns of `own`."""
+    filled: list[str] = []
+    arrays: list[Sequence[Any]] = []
+    count = len(which)
+    for name, values in zip(columns, zip(*firsts, strict=True), strict=True):
+        array = own.get(name)
+        if array is None:
+            is_one = values.count(values[0]) == len(values)
+            array = [values[0]] * count if is_one else [values[place] for place in which]
+        if count < _MANY or array.count(None) < count:
+            filled.append(name)
+            arrays.append(array)
+    return InsertMany(table, tuple(filled), Columns(arrays))
 
 
 def _entry(new_run: NewRun, turn: int, run_at: int, *, is_due: bool) -> keys.Entry:
@@ -349,27 +401,6 @@ def _run_row(new_run: NewRun, now: Instant, installation: str) -> tuple[Any, ...
         new_run.expires_at,
         new_run.moved_to,
     )
-
-
-def _alike(new_run: NewRun) -> tuple[Any, ...] | None:
-    """The same for runs of one step: of several items, and in several flows. They differ in what `_run_row_like` puts in, and in
-    what they are given. None where nothing is known to be like it.
-    """
-    spec = new_run.task.spec
-    if new_run.step is None or spec.rate_limit is not None or spec.specific_worker_ids:
-        return None
-    return id(new_run.task), new_run.priority, new_run.run_at
-
-
-def _run_row_like(run_row: tuple[Any, ...], new_run: NewRun) -> tuple[Any, ...]:
-    step_id, item = new_run.step or ("", None)
-    made = [*run_row, step_id, item]
-    made[0] = new_run.id
-    made[_RUN_PLACES["scheduled_time"]] = new_run.scheduled_time
-    made[_RUN_PLACES["parent_id"]] = new_run.parent_id
-    made[_RUN_PLACES["trace_id"]] = new_run.trace_id
-    made[_RUN_PLACES["idempotency_key"]] = key_of_step(new_run.parent_key, step_id, item)
-    return tuple(made)
 
 
 def _live_row(new_run: NewRun, now: Instant) -> tuple[Any, ...]:

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 from noonbell.errors import StoreUnavailable
 from noonbell.stores.blocking import Blocker
@@ -59,6 +59,36 @@ def delete(table: str, **where: Any) -> Execute:
     """Delete the rows that have these values."""
     conditions = " and ".join(f"{column} = :{column}" for column in where)
     return Execute(f"delete from {table} where {conditions}", where)
+
+
+class Columns(Sequence[Row]):
+    """Rows that are held by column: what writes many rows by arrays, one for each column, need not take them apart."""
+
+    __slots__ = ("arrays",)
+
+    def __init__(self, arrays: Sequence[Sequence[Any]]) -> None:
+        """One for each column, all of the same length."""
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Columns: ...
+    def __getitem__(self, place: int | slice) -> Row | Columns:
+        if isinstance(place, slice):
+            return Columns([array[place] for array in self.arrays])
+        return tuple(array[place] for array in self.arrays)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(*self.arrays, strict=True)
+
+
+def arrays_of(rows: Sequence[Row]) -> Sequence[Sequence[Any]]:
+    """The values of each column."""
+    return rows.arrays if isinstance(rows, Columns) else list(zip(*rows, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
