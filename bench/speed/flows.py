@@ -157,7 +157,8 @@ def edge_rows(count: int, rounds: int) -> list[Row]:
     """A task without edges or steps, drained by the store alone, while other tasks have edges and while none has."""
     found: dict[int, list[dict[str, float]]] = {EDGES: [], 0: []}
     for number in range(1, rounds + 1):
-        for edges, each in found.items():
+        # In turn the one and the other first: what else the machine does meanwhile must not always meet the same one.
+        for edges, each in sorted(found.items(), reverse=bool(number % 2)):
             progress(f"PostgreSQL, round {number} of {rounds}: the store's drain beside {edges:,} edges")
             os.sync()
             with databases.fresh("postgres") as url:
