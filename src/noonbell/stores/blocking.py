@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,34 +104,46 @@ class Blocker:
         if self in self._waiting:
             self._waiting.remove(self)
 
-    @contextlib.asynccontextmanager
-    async def looked_for(self, look: Callable[[str], Awaitable[str]]) -> AsyncIterator[None]:
+    def looked_for(self, look: Callable[[str], Awaitable[str]]) -> _Watch:
         """Should what is done inside take long, `look` says who is in its way.
 
         It is given what was found before, and returns that where it finds nothing better.
         """
-        looking: list[asyncio.Task[None]] = []
+        return _Watch(self, look)
 
-        def begin() -> None:
-            if self not in self._waiting:
-                self._waiting.append(self)
-            looking.append(asyncio.create_task(self._look(look)))
-
-        timer = asyncio.get_running_loop().call_later(_FIRST_LOOK, begin)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            for look_task in looking:  # not waited for: the server may hold still
-                look_task.cancel()
-                _ending.add(look_task)
-                look_task.add_done_callback(_ending.discard)
+    def begin_to_look(self, look: Callable[[str], Awaitable[str]]) -> asyncio.Task[None]:
+        if self not in self._waiting:
+            self._waiting.append(self)
+        return asyncio.create_task(self._look(look))
 
     async def _look(self, look: Callable[[str], Awaitable[str]]) -> None:
         while True:
             with contextlib.suppress(Exception):  # the caller learns of the lock all the same
                 self.found = await look(self.found)
             await asyncio.sleep(_FURTHER_LOOK)
+
+
+class _Watch:
+    """A context around one try of a call. Written out, because nearly every one ends before the first look."""
+
+    __slots__ = ("_blocker", "_look", "_task", "_timer")
+
+    def __init__(self, blocker: Blocker, look: Callable[[str], Awaitable[str]]) -> None:
+        self._blocker, self._look = blocker, look
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_FIRST_LOOK, self._begin)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._task is not None:  # not waited for: the server may hold still
+            self._task.cancel()
+            _ending.add(self._task)
+            self._task.add_done_callback(_ending.discard)
+
+    def _begin(self) -> None:
+        self._task = self._blocker.begin_to_look(self._look)
 
 
 async def on_postgres(ask: Ask, pid: int, before: str = "") -> str:

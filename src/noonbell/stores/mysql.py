@@ -348,26 +348,24 @@ class MysqlStore(ServerStore):
             async with _connection(pool) as connection:
                 thread = connection.thread_id()
                 try:
-                    async with (
-                        asyncio.timeout(_PATIENCE) as limit,
-                        blocker.looked_for(lambda before: self._blocker(thread, before)),
-                    ):
-                        cursor, now = connection.cursor(), asyncio.get_running_loop().time
+                    with blocker.looked_for(lambda before: self._blocker(thread, before)):
+                        async with asyncio.timeout(_PATIENCE) as limit:
+                            cursor, now = connection.cursor(), asyncio.get_running_loop().time
 
-                        async def do(statement: Statement) -> Any:
-                            limit.reschedule(now() + _PATIENCE)
-                            return await self._do(cursor, statement)
+                            async def do(statement: Statement) -> Any:
+                                limit.reschedule(now() + _PATIENCE)
+                                return await self._do(cursor, statement)
 
-                        if not spare and self._pulse is not None and connection not in self._greeted:
-                            await connection.begin()
-                            try:
-                                await self._look_back(do)
-                            except Exception:
-                                await _quietly(connection.rollback())
-                                raise
-                            await connection.commit()
-                        self._greeted.add(connection)
-                        yield connection, do
+                            if not spare and self._pulse is not None and connection not in self._greeted:
+                                await connection.begin()
+                                try:
+                                    await self._look_back(do)
+                                except Exception:
+                                    await _quietly(connection.rollback())
+                                    raise
+                                await connection.commit()
+                            self._greeted.add(connection)
+                            yield connection, do
                 except (asyncio.CancelledError, TimeoutError):
                     # Its answer may still be on the way: no other call may read it.
                     await _discard(connection)

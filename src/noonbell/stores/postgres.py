@@ -33,6 +33,7 @@ from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
+from noonbell.stores.postgres_pool import ConnectionPool, as_it_is
 from noonbell.stores.sql import access, change_capture, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
@@ -203,14 +204,14 @@ class PostgresStore(PartitionedHistory):
         self._parse = functools.lru_cache(maxsize=1024)(lambda sql: numbered(self._names.apply(sql)))
         self._text = self._names.apply
         """A statement that is written for PostgreSQL alone, as it has to be sent."""
-        self._pool: asyncpg.Pool[asyncpg.Record] | None
-        self._spare: asyncpg.Pool[asyncpg.Record] | None
+        self._pool: ConnectionPool | None
+        self._spare: ConnectionPool | None
         self._bulk = ArrayStatements({})
         self._gates_until = 0.0
         """Until then (monotonic), claims look behind the gates at once: there was something not long ago."""
         self._steps_until = 0.0
         """The same for steps of flows and runs with a key."""
-        self._keeping_plans: asyncpg.Pool[asyncpg.Record] | None = None
+        self._keeping_plans: ConnectionPool | None = None
         """Connections on which PostgreSQL plans a statement once."""
         self._keeping_free = 0
         self._first_calls = _FIRST_CALLS
@@ -241,10 +242,8 @@ class PostgresStore(PartitionedHistory):
                 await self._set_local(connection)
                 await self._look_back(functools.partial(self._do, connection))
 
-    async def _connect(
-        self, connections: int, greets: bool = False, /, **settings: str
-    ) -> asyncpg.Pool[asyncpg.Record]:
-        return await asyncpg.create_pool(
+    async def _connect(self, connections: int, greets: bool = False, /, **settings: str) -> ConnectionPool:
+        pool: asyncpg.Pool[asyncpg.Record] = await asyncpg.create_pool(
             self._url,
             connect=self._hosts.connect,
             min_size=0,  # with a floor, asyncpg logs a traceback each second while the server is away
@@ -253,8 +252,9 @@ class PostgresStore(PartitionedHistory):
             command_timeout=_PATIENCE,
             timeout=_PATIENCE,
             init=self._greet if greets else None,
-            reset=_as_it_is,
+            reset=as_it_is,
         )
+        return ConnectionPool(pool)
 
     def _session(self, settings: Mapping[str, str]) -> dict[str, Any]:
         if self._is_pooled:
@@ -599,7 +599,7 @@ class PostgresStore(PartitionedHistory):
     async def _with_connection(
         self,
         use: Callable[[Connection], Awaitable[T]],
-        other: asyncpg.Pool[asyncpg.Record] | None = None,
+        other: ConnectionPool | None = None,
         *,
         spare: bool = False,
         begins: bool = False,
@@ -615,21 +615,26 @@ class PostgresStore(PartitionedHistory):
             if pool is None:
                 raise StoreUnavailable("the store is closed")
             try:
-                async with pool.acquire(timeout=WAIT_AT_MOST) as connection:
-                    pid = connection.get_server_pid()
-                    try:
-                        async with blocker.looked_for(lambda before: self._blocker(pid, before)):
-                            if begins or not self._is_pooled:
-                                return await use(connection)  # type: ignore[arg-type]
+                connection = await pool.take(WAIT_AT_MOST)
+                in_order = False
+                try:
+                    with blocker.looked_for(lambda before: self._blocker(connection.get_server_pid(), before)):
+                        if begins or not self._is_pooled:
+                            answer = await use(connection)  # type: ignore[arg-type]
+                        else:
                             async with connection.transaction():
                                 await self._set_local(connection)  # type: ignore[arg-type]
-                                return await use(connection)  # type: ignore[arg-type]
-                    except (TimeoutError, asyncpg.ReadOnlySQLTransactionError):
-                        # Its return to the pool would wait for the server; or the address leads to another one by now.
-                        connection.terminate()
-                        raise
+                                answer = await use(connection)  # type: ignore[arg-type]
+                    in_order = True
+                except (TimeoutError, asyncpg.ReadOnlySQLTransactionError):
+                    # Its return to the pool would wait for the server; or the address leads to another one by now.
+                    connection.terminate()
+                    raise
+                finally:
+                    await pool.give_back(connection, in_order=in_order)
             except (*_AWAY, asyncpg.PostgresError) as error:
                 raise _translated(error) from error
+            return answer
 
         return await until_it_holds(once, blocker, self._wait_at_most)
 
@@ -742,10 +747,6 @@ class PostgresStore(PartitionedHistory):
         # The first time on a connection that is open, if one is free: it is handed out without a wait.
         is_first, self._has_reserved = not self._has_reserved, True
         return await self._with_connection(reserve, spare=not (is_first and self._has_idle()))
-
-
-async def _as_it_is(_connection: object) -> None:
-    """No call changes a session here, so a connection that comes back needs no round trip to set it right."""
 
 
 async def _abandon(connection: Connection, transaction: Any, error: BaseException) -> None:

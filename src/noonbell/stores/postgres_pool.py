@@ -1,0 +1,133 @@
+"""Connections to PostgreSQL that go from one call to the next.
+
+asyncpg's pool opens, heals and closes them. Each use of it costs a task, a future and three timers, more than the call itself
+costs this process. So a connection that a call leaves in order is kept here for the next one, and goes back to the pool
+when a call leaves it otherwise, when somebody waits for one, when nobody has wanted it for a while, and now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final, TypeAlias
+
+import asyncpg
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+_UNWANTED: Final = 60.0
+"""Seconds for which a connection has not been wanted when the pool gets it back. The pool closes it after a while."""
+_USES: Final = 10_000
+"""Calls after which the pool gets it back: it closes those that are old."""
+
+
+class ConnectionPool:
+    """Belongs to one event loop."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self._pool = pool
+        self._idle: list[Connection] = []
+        """The one that was used last is the last."""
+        self._uses_left: dict[Connection, int] = {}
+        """Of those that did not come before `expire_connections`, in use or not."""
+        self._waiting = 0
+        """Calls that ask the pool for a connection."""
+        self._unwanted = 0
+        """So many of the first idle ones have not been used since the last look."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._going: set[asyncio.Task[None]] = set()
+        self._is_open = True
+
+    async def take(self, timeout: float | None = None) -> Connection:  # noqa: ASYNC109 - as asyncpg's pool has it
+        """A connection, which has to be given back. TimeoutError if none is free in that many seconds."""
+        while self._idle:
+            connection = self._idle.pop()
+            self._unwanted = min(self._unwanted, len(self._idle))
+            if _is_usable(connection):
+                return connection
+            self._uses_left.pop(connection, None)  # the pool knows that it is gone
+        self._waiting += 1
+        try:
+            connection = await self._pool.acquire(timeout=timeout)
+        finally:
+            self._waiting -= 1
+        self._uses_left[connection] = _USES
+        return connection
+
+    async def give_back(self, connection: Connection, *, in_order: bool) -> None:
+        """`in_order`: the call has ended by itself, and has the answers to all that it asked."""
+        left = self._uses_left.get(connection, 0) - 1
+        if in_order and left > 0 and self._is_open and not self._waiting and _is_usable(connection):
+            self._uses_left[connection] = left
+            self._idle.append(connection)
+            if self._timer is None:
+                self._look_later()
+            return
+        self._uses_left.pop(connection, None)
+        await self._pool.release(connection)
+
+    @contextlib.asynccontextmanager
+    async def acquire(self, timeout: float | None = None) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - as above
+        connection, in_order = await self.take(timeout), False
+        try:
+            yield connection
+            in_order = True
+        finally:
+            await self.give_back(connection, in_order=in_order)
+
+    def get_size(self) -> int:
+        return self._pool.get_size()
+
+    def get_idle_size(self) -> int:
+        """How many are open and not in use."""
+        return self._pool.get_idle_size() + sum(map(_is_usable, self._idle))
+
+    async def expire_connections(self) -> None:
+        """Each that is there now is closed when it is not in use any longer."""
+        await self._pool.expire_connections()
+        self._uses_left.clear()
+        await self._return(len(self._idle))
+
+    async def close(self) -> None:
+        """Waits for those that are in use."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._return(len(self._idle))
+        await self._pool.close()
+
+    async def _return(self, count: int) -> None:
+        """The first idle ones, to the pool."""
+        unwanted, self._idle = self._idle[:count], self._idle[count:]
+        for connection in unwanted:
+            self._uses_left.pop(connection, None)
+            await self._pool.release(connection)
+
+    def _look_later(self) -> None:
+        self._unwanted = len(self._idle)
+        self._timer = asyncio.get_running_loop().call_later(_UNWANTED, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        task = asyncio.create_task(self._return(self._unwanted))
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+        if len(self._idle) > self._unwanted:
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        if self._timer is None and self._is_open and self._idle:
+            self._look_later()
+
+
+def _is_usable(connection: Connection) -> bool:
+    """Whether it is open, and outside of a transaction."""
+    try:
+        return not connection.is_closed() and not connection.is_in_transaction()
+    except asyncpg.InterfaceError:
+        return False  # it broke while it was here, and the pool has let go of it
+
+
+async def as_it_is(_connection: object) -> None:
+    """What the pool does to a connection that comes back. No call changes a session, so none has to be set right."""
