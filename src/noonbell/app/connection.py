@@ -322,7 +322,8 @@ class AppConnection:
             pause = min(pause * 1.5, _LAST_LOOK)
 
     async def _publications(self, requests: Sequence[PublishRequest[Any]]) -> list[Publication]:
-        made = [request.publication(await self._task_id(request.job)) for request in requests]
+        known = {job: await self._task_id(job) for job in dict.fromkeys(request.job for request in requests)}
+        made = [request.publication(known[request.job]) for request in requests]
         span = None if self._caller is None else self._caller()
         return made if span is None else [msgspec.structs.replace(each, trace_id=span) for each in made]
 

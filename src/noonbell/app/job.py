@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar
@@ -283,14 +283,13 @@ _OF_A_CHILD: Final = ("delay", "run_at", "priority", "specific_worker_ids")
 _NOBODY: Final = TaskId(0)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishRequest(Generic[R]):
+class PublishRequest(msgspec.Struct, Generic[R], frozen=True):
     """One run to be published, checked. Made by `Job.request`; `App.publish_many` takes any number of them."""
 
     job: Job[..., R]
     payload: Any
     """JSON, or UNSET: the handler takes nothing."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     transaction: Any = None
 
     if TYPE_CHECKING:
@@ -341,9 +340,13 @@ def read_request(job: Job[..., R], positional: tuple[Any, ...], given: Mapping[s
     """InvalidArgument names each field or option that is wrong; nothing has been published then."""
     if positional:
         raise InvalidArgument(f"{job.name}.publish takes its payload by keyword; write {_by_keyword(job)}")
-    options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
-    transaction = options.pop("transaction", None)
-    payload: Any = job.signature.write({name: value for name, value in given.items() if name not in OPTIONS})
+    options: dict[str, Any] = {}
+    transaction = None
+    if not OPTIONS.isdisjoint(given):
+        options = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
+        transaction = options.pop("transaction", None)
+        given = {name: value for name, value in given.items() if name not in OPTIONS}
+    payload: Any = job.signature.write(given)
     if not payload and job.declared.task.get("payload") is None:
         payload = msgspec.UNSET
     request = PublishRequest(job, payload, options, transaction)

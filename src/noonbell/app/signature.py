@@ -47,28 +47,33 @@ class Signature:
         InvalidArgument names every field that is missing, unknown or of another type.
         """
         given = {} if payload is None else payload
-        try:
-            whole = msgspec.convert(given, self.struct, dec_hook=from_plain, str_keys=True)
-        except msgspec.ValidationError:
-            raise self._problems_of(given) from None
+        whole = self._converted(given)
         arguments = {name: value for name in self.types if (value := getattr(whole, name)) is not UNSET}
         if self.open_to_more:
             arguments |= {name: value for name, value in given.items() if name not in self.types}
         return arguments
 
+    def _converted(self, given: Any) -> msgspec.Struct:
+        try:
+            return msgspec.convert(given, self.struct, dec_hook=from_plain, str_keys=True)
+        except msgspec.ValidationError:
+            raise self._problems_of(given) from None
+
     def write(self, given: Any) -> dict[str, Any]:
         """The payload as JSON, checked as `read` will check it. InvalidArgument as there."""
-        if not isinstance(given, Mapping):
+        if type(given) is not dict and not isinstance(given, Mapping):
             raise self._problems_of(given)
-        problems = Problems()
+        problems: Problems | None = None
         payload: dict[str, Any] = {}
         for name, value in given.items():
             try:
                 payload[name] = as_json(value)
             except InvalidArgument as error:
+                problems = problems or Problems()
                 problems.add(name, error.message)
-        problems.finish()
-        self.read(payload)
+        if problems is not None:
+            problems.finish()
+        self._converted(payload)
         return payload
 
     def schema(self) -> dict[str, Any]:

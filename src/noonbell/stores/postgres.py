@@ -292,14 +292,12 @@ class PostgresStore(PartitionedHistory):
         if tasks is None:
             return await super()._publish(publications)
         ids = await self._ids.take(len(publications) + 1)
-        arrays = hot.publish_arrays(ids[1:], publications, tasks)
-        rest = (publications[0].origin, self._told_now(), ids[0])
-        key = key_of_asked(self._cache.installation)
+        common = ids[0], self._told_now(), key_of_asked(self._cache.installation)
         if len(publications) == 1:
-            sql, arguments = hot.PUBLISH_ONE, (*(array[0] for array in arrays), *rest, publications[0].trace_id, key)
+            (publication,), (known,) = publications, tasks.values()
+            sql, arguments = hot.PUBLISH_ONE, hot.publish_one_arguments(ids[1], publication, known, *common)
         else:
-            traces = [publication.trace_id for publication in publications]
-            sql, arguments = hot.PUBLISH, (*arrays, *rest, len(publications), traces, key)
+            sql, arguments = hot.PUBLISH, hot.publish_arguments(ids[1], publications, tasks, *common)
         if await self._with_kept_plan(lambda connection: connection.fetchval(self._text(sql), *arguments)):
             return hot.published(ids[1:])
         return await super()._publish(publications)  # a task has changed since this node last saw it

@@ -218,21 +218,23 @@ SETTLE_AND_CLAIM = f"with now as (select {NOW.format(now='$4')} as at),{numbered
 EVENTS_PER_SETTLE = 3
 """Ids to keep ready for the events of a settle: one for each kind of ending."""
 
-# $1 ids, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count,
-# $10 traces or null, $11 idempotency key
+# $1 the first id, $2 tasks, $3 versions, $4 priorities or null, $5 payloads or null, $6 origin, $7 now or null, $8 event, $9 count,
+# $10 traces or null, $11 idempotency key. One task for all is an array of one, and so is its version; null for all is an empty array
 PUBLISH = f"""
 with now as (select {NOW.format(now="$7")} as at),
 given as materialized (
-    select v.id, t.id as task_id, t.version, t.queue, t.job_type, coalesce(v.priority, t.priority) as priority, v.payload,
-        v.trace_id
-    from unnest($1::bigint[], $2::bigint[], $3::int[], $4::int[], $5::text[], $10::text[])
-        as v(id, task_id, version, priority, payload, trace_id)
+    select $1::bigint + v.place as id, t.id as task_id, t.version, t.queue, t.job_type,
+        coalesce(v.priority, t.priority) as priority, v.payload, v.trace_id
+    from rows from (
+        generate_series(0, $9::bigint - 1), unnest($2::bigint[]), unnest($3::int[]), unnest($4::int[]), unnest($5::text[]),
+        unnest($10::text[])
+    ) as v(place, task_id, version, priority, payload, trace_id)
     cross join lateral (
         select t.id, t.version, t.queue, t.job_type, t.priority from tasks t
-        where t.id = v.task_id and t.version = v.version offset 0
+        where t.id = coalesce(v.task_id, ($2::bigint[])[1]) and t.version = coalesce(v.version, ($3::int[])[1]) offset 0
     ) t
 ),
-fits as (select count(*) = $9 as yes from given),
+fits as (select count(*) = $9::bigint as yes from given),
 born as (
     insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,
         priority, attempt, retry_count, lost_count, trace_id, idempotency_key)
@@ -383,16 +385,38 @@ class _Missing:
 MISSING = _Missing()
 
 
-def publish_arrays(
-    ids: Sequence[int], publications: Sequence[Publication], tasks: dict[int, Known]
-) -> tuple[list[Any], ...]:
+def publish_arguments(
+    first: int, publications: Sequence[Publication], tasks: dict[int, Known], event: int, now: Instant | None, key: str
+) -> tuple[Any, ...]:
+    """Of PUBLISH. The driver pays for each element of an array, and most of what is published together is of one task."""
+    if len(tasks) == 1:
+        ((task_id, known),) = tasks.items()
+        task_ids, versions = [task_id], [known.task.version]
+    else:
+        task_ids = [publication.task_id for publication in publications]
+        versions = [tasks[task_id].task.version for task_id in task_ids]
     return (
-        list(ids),
-        [publication.task_id for publication in publications],
-        [tasks[publication.task_id].task.version for publication in publications],
-        [publication.priority for publication in publications],
-        [None if p.payload is msgspec.UNSET else to_json(p.payload) for p in publications],
+        first,
+        task_ids,
+        versions,
+        _column([publication.priority for publication in publications]),
+        _column([None if p.payload is msgspec.UNSET else to_json(p.payload) for p in publications]),
+        publications[0].origin,
+        now,
+        event,
+        len(publications),
+        _column([publication.trace_id for publication in publications]),
+        key,
     )
+
+
+def publish_one_arguments(
+    id_: int, publication: Publication, known: Known, event: int, now: Instant | None, key: str
+) -> tuple[Any, ...]:
+    """Of PUBLISH_ONE."""
+    payload = None if publication.payload is msgspec.UNSET else to_json(publication.payload)
+    given = id_, publication.task_id, known.task.version, publication.priority, payload
+    return (*given, publication.origin, now, event, publication.trace_id, key)
 
 
 def published(ids: Sequence[int]) -> list[PublishResult]:
