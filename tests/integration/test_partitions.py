@@ -261,6 +261,8 @@ async def test_the_slot_of_a_run_that_was_deleted_by_hand_is_free(opened: Open, 
     assert again != gone
     held = await store.fetch("select run_id from run_slots where task_id = :task", task=task.id)
     assert held == [(again,)]
+    counts = await store.counts()
+    assert (counts["run_slots"], counts["live_keys"]) == (await count(store, "run_slots"), 0)
 
 
 # ---- made ahead

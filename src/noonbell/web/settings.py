@@ -225,7 +225,10 @@ def of_channel(channel: dict[str, Any]) -> SecretHolder | None:
     return SecretHolder(channel["name"], f"/settings/channels/{channel['name']}", names, None) if names else None
 
 
-TABLES: Final = ("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers")
+TABLES: Final = (
+    *("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers"),
+    *("run_slots", "live_keys"),
+)
 _DELIVERIES_DAYS: Final = 30
 _MOST: Final = 100
 

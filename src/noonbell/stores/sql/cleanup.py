@@ -189,7 +189,19 @@ def recount(q: Dialect) -> Work[int]:
 
 def counts(q: Dialect) -> Work[Mapping[str, int]]:
     found: dict[str, int] = {}
-    for table in ("tasks", "runs", "attempts", "bodies", "callbacks", "run_log", "events", "dropped", "workers"):
+    unique = tuple(unique_runs.TABLES.values()) if q.has_partitions else ()
+    for table in (
+        "tasks",
+        "runs",
+        "attempts",
+        "bodies",
+        "callbacks",
+        "run_log",
+        "events",
+        "dropped",
+        "workers",
+        *unique,
+    ):
         rows = (yield Fetch(q.rough_count, {"name": q.naming.table(table)})) if q.rough_count else []
         if not rows or (rows[0][0] or 0) < _MANY:
             rows = yield Fetch(f"select count(*) from {table}")
