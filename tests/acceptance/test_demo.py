@@ -169,7 +169,11 @@ def test_ctrl_c_ends_the_demo_while_it_makes_its_history(tmp_path):
         process = subprocess.Popen(
             [COMMAND, "demo", "--port", "0"], cwd=tmp_path, env=CLEAN, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
-    until(lambda: "25 %" in log.read_text(), "a quarter of the history", 2 * PATIENCE)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 130
+    try:
+        until(lambda: "25 %" in log.read_text(), "a quarter of the history", 2 * PATIENCE)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    finally:
+        process.kill()
+        process.wait()
     assert "100 %" not in log.read_text()
