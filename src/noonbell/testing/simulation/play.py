@@ -30,6 +30,8 @@ HEALING: Final = 60.0
 LEAST_FAULTS: Final = 5
 LEAST_TRANSITIONS: Final = 200
 """Of each history."""
+_LATEST: Final = 8.0
+"""Seconds after which no message of before is on its way any more."""
 _MOST_WAITING: Final = 12
 _LOOK: Final = 0.5
 _ALL: Final = TaskQuery(page_size=200)
@@ -170,13 +172,21 @@ class _Player:
         await asyncio.sleep(2.0)
         if self._history.is_filled_up:
             await self._more_transitions()
-        for task in (await world.direct.tasks(_ALL)).items:
-            if task.spec.schedule is not None:
-                await services.tasks.disable(task.id)
-        await self._until(lambda: not self._laws.unfinished(), HEALING)
+        await self._end_schedules(services)
+        await self._until(lambda: not self._laws.unfinished(), _LATEST)
+        if self._laws.unfinished():  # a pause or an enabling that was asked for before may have come after it
+            await services.pauses.resume()
+            await world.direct.set_queue("narrow", lambda queue: _paused(queue, paused=False))
+            await self._end_schedules(services)
+            await self._until(lambda: not self._laws.unfinished(), HEALING)
         await self._until(
             lambda: not self._laws.usurped(), 2 * INTERVAL
         )  # an idle worker hears of it with its next heartbeat
+
+    async def _end_schedules(self, services: Services) -> None:
+        for task in (await self._world.direct.tasks(_ALL)).items:
+            if task.spec.schedule is not None:
+                await services.tasks.disable(task.id)
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
         end = self._world.loop.time() + seconds
