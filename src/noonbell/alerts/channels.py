@@ -20,7 +20,7 @@ from noonbell.errors import InvalidState
 from noonbell.fields import meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
-from noonbell.model.failure_text import failure_text
+from noonbell.model.failure_text import FailureText, failure_text, said_in
 from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.secrets import MASK, masked, opened, unmasked
@@ -163,8 +163,21 @@ class ChannelSender:
         try:
             return await sender.send(channel, message, delivery_id)
         except Undeliverable as problem:  # it may repeat what was answered, and an answer what was sent
-            why = conceal(storable(str(problem)), _hidden(channel))[:_SHOWN]
+            why = _shown(said_in(problem), _hidden(channel))
             raise Undeliverable(why, again=problem.again, response_code=problem.response_code) from None
+
+
+def _shown(why: str, hidden: list[str]) -> str:
+    """Without what must not be kept, still with its code and facts where it has them."""
+
+    def kept(text: str) -> str:
+        return conceal(storable(text), hidden)[:_SHOWN]
+
+    if not isinstance(why, FailureText):
+        return kept(why)
+    return failure_text(
+        why.code, **{name: kept(fact) if isinstance(fact, str) else fact for name, fact in why.facts.items()}
+    )
 
 
 def _hidden(channel: Channel) -> list[str]:
