@@ -2,7 +2,7 @@
 
 asyncpg's pool opens, heals and closes them. Each use of it costs a task, a future and three timers, more than the call itself
 costs this process. So a connection that a call leaves in order is kept here for the next one, and goes back to the pool
-when a call leaves it otherwise, when somebody waits for one, when nobody has wanted it for a while, and now and then.
+when a call leaves it otherwise, when another call waits for one, when it has been idle for a while, and now and then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ConnectionPool:
         self._waiting = 0
         """Calls that ask the pool for a connection."""
         self._unwanted = 0
-        """So many of the first idle ones have not been used since the last look."""
+        """How many of the first idle ones have not been used since the last look."""
         self._timer: asyncio.TimerHandle | None = None
         self._going: set[asyncio.Task[None]] = set()
         self._is_open = True
