@@ -420,6 +420,22 @@ async def test_all_without_the_same_slot_takes_one_of_each_since_the_last(store:
     assert one not in {run for runs in await births(store, load) for run in runs}
 
 
+@pytest.mark.parametrize("how", ["settle", "cancel"])
+async def test_a_batch_completes_the_open_join_and_opens_the_next(store: Store, how: str):
+    a, b = [await create(store, name) for name in "ab"]
+    load = await create(store, "load", a, b, on="any", same_slot=False)
+    filled = await end(store, b)
+    one, two = await publish_many(store, a, 2)
+    if how == "settle":
+        await store.settle([finish(lease) for lease in await claim_due(store)])
+    else:
+        await store.cancel([one, two])
+    assert await births(store, load) == [(one, filled)]
+    assert await states(store) == ["done", "open"]
+    later = await end(store, b)
+    assert await births(store, load) == [(one, filled), (two, later)]
+
+
 async def test_a_join_that_runs_out_of_time_is_a_recorded_skip_that_names_what_is_missing(
     store: Store, clock: ManualClock
 ):

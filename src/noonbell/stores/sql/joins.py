@@ -306,8 +306,9 @@ def _write(q: Dialect, cache: TaskView, now: Instant, waits: Sequence[_Wait]) ->
         root = wait.join.root if ended_by is None else policy.root_when_over(id_, wait.join.root, ended_by)
         run_id = None if wait.new_run is None else wait.new_run.id
         wait.join = msgspec.structs.replace(wait.join, id=id_, root=root, run_id=run_id)
-    yield from write_joins(q, [wait.join for wait in waits if wait.is_new], is_new=True)
+    # One that is over gives its place up before the next one of its task takes it: both may be in this transaction.
     yield from write_joins(q, [wait.join for wait in waits if not wait.is_new], is_new=False)
+    yield from write_joins(q, [wait.join for wait in waits if wait.is_new], is_new=True)
     yield from _write_arrivals(q, waits)
     if followed.new_runs:
         failpoint.hit("K17")
