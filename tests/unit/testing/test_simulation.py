@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from noonbell.engine import attempt_runner
 from noonbell.engine.attempt_runner import AttemptRunner
-from noonbell.testing.simulation import HistoryStep, history_of, play, play_seed, shrink
+from noonbell.engine.settle import released, subject_of
+from noonbell.model.attempt import Assignment, Settlement
+from noonbell.testing.simulation import History, HistoryStep, history_of, play, play_seed, shrink
 from noonbell.testing.simulation.__main__ import main
 from noonbell.testing.simulation.play import LEAST_FAULTS, LEAST_TRANSITIONS
+from noonbell.testing.simulation.targets import Character
 from services.size import size
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +80,34 @@ def test_a_history_without_steps_is_a_quiet_day():
     assert played.violation is None
     assert played.faults == 0
     assert played.deliveries > 20
+
+
+LONG_CALL = History(
+    seed=1,
+    tasks=({"name": "long", "target_url": "http://target/", "timeout_seconds": 20},),
+    characters={"long": Character(shortest=4.0, longest=4.0, fails=0.0, hangs=0.0, loses_answer=0.0)},
+    steps=(HistoryStep(1.0, "publish", 0, "long", 1), HistoryStep(2.0, "pause")),
+    is_filled_up=False,
+)
+"""A call that is under way from the first second to the fifth; from the second one on nothing is claimed."""
+
+
+def test_a_call_that_a_stop_interrupts_is_not_counted():
+    stops = [HistoryStep(2.5, "stop", place) for place in range(3)]
+    steps = (*LONG_CALL.steps, *stops, HistoryStep(6.0, "restart"), HistoryStep(8.0, "cancel", 0, "long"))
+    played = play(replace(LONG_CALL, steps=steps))
+    assert played.violation is None
+    assert (played.runs, played.deliveries) == (1, 1)
+
+
+def test_a_call_that_was_answered_has_to_be_counted(monkeypatch: pytest.MonkeyPatch):
+    def forgets(assignment: Assignment, *_: object) -> Settlement:
+        return released(subject_of(assignment.lease), begun=False)
+
+    monkeypatch.setattr(attempt_runner, "settlement_of", forgets)
+    played = play(replace(LONG_CALL, steps=(*LONG_CALL.steps, HistoryStep(8.0, "cancel", 0, "long"))))
+    assert played.violation is not None
+    assert played.violation.law == "attempts are counted"
 
 
 def test_a_step_says_what_it_does():

@@ -8,18 +8,20 @@ from typing import Any, Final
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import signal_events
+from noonbell.engine.in_flight import StopReason
 from noonbell.engine.node import Node
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import NoonbellError
 from noonbell.model.call import CALL_TYPE
+from noonbell.model.run import RunId
 from noonbell.model.target_kind import ExecType
 from noonbell.ports import Target
 from noonbell.service import Rules, build
 from noonbell.service.bulk_operations import BatchReader, BulkLoop
 from noonbell.testing.simulation.event_loop import Process
-from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, SimulatedTarget, TargetLog
+from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, ReceivedCall, SimulatedTarget, TargetLog
 from noonbell.testing.simulation.world import LastingFault, RemoteStore, SimulatedWakeup, World
 
 QUEUES: Final = ("default", "http", "narrow")
@@ -102,6 +104,11 @@ class SimulatedNode:
         )
         await node.start(graceful_timeout=2.0)
         self._node = node
+
+    def hands_back(self, call: ReceivedCall) -> bool:
+        """Whether its worker interrupts this attempt to hand its run back: not because it is canceled, lost or too late."""
+        state = None if self.worker is None else self.worker.in_flight.leases.get((RunId(call.run_id), call.token))
+        return state is not None and state.stop_reason is StopReason.STOPPED
 
     def do(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """What a caller of this node asks for. It is lost if the node dies."""

@@ -263,8 +263,10 @@ class Laws:
                 self._break("no delivery without a run", f"run {run_id} was delivered and is not in the store")
         for run_id, status, attempt, result, *_ in rows:
             deliveries = log.get(run_id, ())
-            if any(one.attempt > attempt for one in deliveries):
-                self._break("attempts are counted", f"run {run_id} was delivered beyond its {attempt} attempts")
+            for one in deliveries:
+                is_taken_back = one.is_handed_back and one.answer == "-" and not one.at_most_once
+                if one.attempt > attempt and not is_taken_back:
+                    self._break("attempts are counted", f"run {run_id} was delivered beyond its {attempt} attempts")
             answer = json.loads(result) if result else None
             if status != "SUCCESS" or not isinstance(answer, dict) or "attempt" not in answer:
                 continue

@@ -45,6 +45,8 @@ class ReceivedCall:
     """Seconds since the history began."""
     answer: str = "-"
     """What it answered, when it did."""
+    is_handed_back: bool = False
+    """Its node interrupted it because its worker stops or may not go on, and hands the run back."""
     number: int = 0
 
 
@@ -139,9 +141,16 @@ class SimulatedTarget:
         self._log, self._node, self._tasks = log, node, tasks
 
     async def execute(self, assignment: Assignment) -> Outcome:
+        delivery = self._log.receive(assignment, self._node.name)
+        try:
+            return await self._answer(assignment, delivery)
+        except asyncio.CancelledError:
+            delivery.is_handed_back = self._node.hands_back(delivery)
+            raise
+
+    async def _answer(self, assignment: Assignment, delivery: ReceivedCall) -> Outcome:
         log, spec, lease = self._log, assignment.task.spec, assignment.lease
         character, draw = log.characters.get(spec.name, Character()), log.draw(assignment)
-        delivery = log.receive(assignment, self._node.name)
         seconds = draw.uniform(character.shortest, character.longest)
         if log.is_healed:
             character, seconds = HEALED, seconds / 10
