@@ -16,6 +16,8 @@ from noonbell.engine import attempt_runner
 from noonbell.engine.attempt_runner import AttemptRunner
 from noonbell.engine.settle import released, subject_of
 from noonbell.model.attempt import Assignment, Settlement
+from noonbell.stores.sql.statement import Conflict
+from noonbell.stores.sql.store import SqlStore
 from noonbell.testing.simulation import History, HistoryStep, history_of, play, play_seed, shrink
 from noonbell.testing.simulation.__main__ import main
 from noonbell.testing.simulation.play import LEAST_FAULTS, LEAST_TRANSITIONS
@@ -108,6 +110,19 @@ def test_a_call_that_was_answered_has_to_be_counted(monkeypatch: pytest.MonkeyPa
     played = play(replace(LONG_CALL, steps=(*LONG_CALL.steps, HistoryStep(8.0, "cancel", 0, "long"))))
     assert played.violation is not None
     assert played.violation.law == "attempts are counted"
+
+
+def test_a_batch_of_outcomes_that_is_refused_is_an_error_though_they_are_settled_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def refuses(*_: object) -> None:
+        raise Conflict("there is such a row")
+
+    assert play(LONG_CALL).violation is None
+    monkeypatch.setattr(SqlStore, "_settle_and_claim", refuses)
+    played = play(LONG_CALL)
+    assert played.violation is not None
+    assert played.violation.law == "no loop fails"
 
 
 def test_a_step_says_what_it_does():

@@ -28,7 +28,7 @@ from noonbell.clock import SECOND, Instant, ManualClock, monotonic_from
 from noonbell.errors import StoreUnavailable
 from noonbell.ports import StoreObserver
 from noonbell.stores.sql.rows import TaskView
-from noonbell.stores.sql.statement import Work
+from noonbell.stores.sql.statement import Conflict, Work
 from noonbell.stores.sqlite import MemoryStore, SqliteConnection
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.testing.simulation.event_loop import Process, SimulatedLoop, new_loop
@@ -431,13 +431,16 @@ def run_now(work: Any) -> Any:
 
 
 class _Said(logging.Handler):
-    """Errors that the engine logs: a loop that failed, an attempt that could not be carried out."""
+    """Errors that the engine logs: a loop that failed, an attempt that could not be carried out, outcomes that were refused."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        is_refused = any(isinstance(said, Conflict) for said in record.args or ())
+        if record.levelno < logging.ERROR and not is_refused:
+            return
         error = record.exc_info[1] if record.exc_info else None
         self.lines.append(record.getMessage() + ("" if error is None else f" [{type(error).__name__}: {error}]"))
 
