@@ -100,7 +100,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S1", "webhooks of alerts pass by the guard", "alerts/posting.py"),
-        *("= guard or AddressGuard(), connect_timeout", "= AddressGuard(), connect_timeout"),
+        *("super().__init__(guard, connect_timeout", "super().__init__(None, connect_timeout"),
         "integration/test_alerts.py::test_the_outbound_guard_holds_for_webhooks",
     ),
     _cut(
@@ -1185,7 +1185,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     # Receivers of subscriptions
     _cut(
         *("S41", "webhooks of subscriptions pass by the guard", "subscriptions/sender.py"),
-        *("= guard or AddressGuard(), connect_timeout", "= AddressGuard(), connect_timeout"),
+        *("super().__init__(guard, connect_timeout", "super().__init__(None, connect_timeout"),
         f"{SUBSCRIPTIONS}::test_an_address_that_the_guard_denies_is_never_dialled",
     ),
     _cut(
@@ -1202,7 +1202,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S41", "a receiver that repeats the secret has it stored", "subscriptions/sender.py"),
-        *("hidden = _hidden(plain, request.url)", "hidden = []"),
+        *('hidden = hidden_parts(request.url, (plain.secret or "").split())', "hidden = []"),
         f"{SUBSCRIPTIONS}::test_what_a_receiver_repeats_of_the_secret_and_the_address_is_not_kept",
     ),
     # D1 to D10: data
