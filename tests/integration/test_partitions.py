@@ -119,8 +119,7 @@ async def test_a_long_history_is_brought_into_partitions_and_no_row_is_copied(op
 async def test_a_conversion_that_was_cut_off_goes_on(opened: Open, postgres_url: str, after: str):
     store, task = await from_before(opened, postgres_url, SMALL + 1)
     q, now = store.dialect, await store.now()
-    waiting = await do(store, lambda: partitions.look(q, HISTORY))
-    await do(store, lambda: partitions.promise(q, waiting, now))
+    await do(store, lambda: partitions.promise(q, HISTORY, now))
     if after == "validated":
         for table, _ in HISTORY.tables:
             await do(store, lambda table=table: partitions.validate(q, table))
@@ -137,8 +136,7 @@ async def test_a_boundary_that_comes_near_is_moved_on(opened: Open, postgres_url
     """Of a conversion that was cut off days ago: ids beyond the boundary would be refused."""
     store, task = await from_before(opened, postgres_url, SMALL + 1)
     q, now = store.dialect, await store.now()
-    waiting = await do(store, lambda: partitions.look(q, HISTORY))
-    await do(store, lambda: partitions.promise(q, waiting, Instant(now - 7 * DAY * SECOND)))
+    await do(store, lambda: partitions.promise(q, HISTORY, Instant(now - 7 * DAY * SECOND)))
     assert await store.tend_history(KEPT, EVENTS_KEPT)
     parts = await do(store, lambda: partitions.parts_of(q, "runs"))
     assert parts[0].high >= floor_at(now + 6 * DAY * SECOND)
@@ -149,8 +147,7 @@ async def test_a_move_that_begins_during_a_conversion_keeps_the_tables_as_they_a
     """Its triggers are on the tables that would be renamed: what is written to the new ones would not be copied."""
     store, _ = await from_before(opened, postgres_url, SMALL + 10)
     runs = copying.tables()["runs"]
-    waiting = await store._look(partitions.look, HISTORY)
-    await store._change(partitions.promise, waiting, await store.now())
+    await store._change(partitions.promise, HISTORY, await store.now())
     for table, _ in HISTORY.tables:
         await store._change(partitions.validate, table)
     await do(store, lambda: change_capture.install(store.dialect, runs))
@@ -159,6 +156,31 @@ async def test_a_move_that_begins_during_a_conversion_keeps_the_tables_as_they_a
     await do(store, lambda: change_capture.remove(store.dialect, runs))
     assert await store._change(partitions.attach, HISTORY, await store.now(), round(KEPT) * SECOND)
     assert await ends(store) != []
+
+
+async def checks(store: PostgresStore) -> list[Any]:
+    """Of the tables and their partitions: what a conversion has promised about ids."""
+    return list(await store.fetch("select conrelid::regclass::text from pg_constraint where conname like '%_ends'"))
+
+
+async def test_a_node_that_another_has_overtaken_promises_nothing(opened: Open, postgres_url: str):
+    """A promise about tables that are in partitions would never be taken back, and refuse every id beyond the boundary."""
+    store, task = await from_before(opened, postgres_url, SMALL + 1)
+    assert await store.tend_history(KEPT, EVENTS_KEPT)
+    await store._change(partitions.promise, HISTORY, await store.now())
+    for table, _ in HISTORY.tables:
+        await store._change(partitions.validate, table)
+    assert await checks(store) == []
+    assert not await store.tend_history(KEPT, EVENTS_KEPT)
+    await publish_many(store, task, 1)
+
+
+async def test_the_way_back_takes_the_promise_of_a_conversion_back(opened: Open, postgres_url: str):
+    store, _ = await from_before(opened, postgres_url, SMALL + 1)
+    await store._change(partitions.promise, HISTORY, await store.now())
+    assert len(await checks(store)) == len(HISTORY.tables)
+    await store.migrate(45)
+    assert await checks(store) == []
 
 
 async def test_the_way_back_leaves_the_tables_as_they_were(opened: Open, postgres_url: str):

@@ -68,7 +68,7 @@ class PartitionedHistory(ConcurrentIndexes):
             return lacks and await self._change(partitions.extend, group, now, kept)
         if not waiting.is_small and not waiting.is_checked:
             logger.info("%s gets partitions: all of it is read once, and nothing waits for that", name)
-            await self._change(partitions.promise, waiting, now)
+            await self._change(partitions.promise, group, now)
             for table, _ in group.tables:
                 await self._change(partitions.validate, table)
         done = await self._change(partitions.attach, group, now, kept)

@@ -225,13 +225,16 @@ def _check(q: Dialect, table: str) -> str:
     return f"{q.naming.bare(table)}_ends"
 
 
-def promise(q: Dialect, waiting: Waiting, now: Instant) -> Work[None]:
-    """1: from here on no id reaches the boundary."""
-    yield from lock(q, waiting.group)
+def promise(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
+    """1: from here on no id reaches the boundary. Nothing, where another node has put the tables into partitions meanwhile."""
+    yield from lock(q, group)
+    waiting = yield from look(q, group)
+    if waiting is None:
+        return
     boundary = waiting.boundary
     if boundary is None or boundary < floor_at(now + _LEAST_AHEAD):
-        boundary = waiting.group.boundary(now + AHEAD)
-    for table, column in waiting.group.tables:
+        boundary = group.boundary(now + AHEAD)
+    for table, column in group.tables:
         name = _check(q, table)
         if waiting.boundary == boundary:
             there = yield Fetch(
@@ -245,8 +248,9 @@ def promise(q: Dialect, waiting: Waiting, now: Instant) -> Work[None]:
 
 
 def validate(q: Dialect, table: str) -> Work[None]:
-    """2. Writers go on meanwhile."""
-    yield Execute(f"alter table {table} validate constraint {_check(q, table)}")
+    """2. Writers go on meanwhile. Nothing, where another node has put the table into partitions meanwhile."""
+    if not (yield from is_partitioned(q, table)):
+        yield Execute(f"alter table {table} validate constraint {_check(q, table)}")
 
 
 def attach(q: Dialect, group: PartitionedTables, now: Instant, kept: int) -> Work[bool]:
@@ -409,11 +413,13 @@ def drop(q: Dialect, group: PartitionedTables, part: Part) -> Work[None]:
 
 
 def merge_all(q: Dialect) -> Work[None]:
-    """Plain tables again, as they were before: every row is copied."""
+    """Plain tables again, as they were before: every row is copied. The checks of a conversion that was cut off go."""
     for group in GROUPS:
         for table, _ in group.tables:
             if (yield from is_partitioned(q, table)):
                 yield from _merge(q, table)
+            else:
+                yield Execute(f"alter table {table} drop constraint if exists {_check(q, table)}")
 
 
 def _merge(q: Dialect, table: str) -> Work[None]:
