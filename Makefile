@@ -31,8 +31,9 @@ test: setup ## Check and run the tests, both at once; ARGS='-k cron' narrows, JO
 PYTEST := MAKEFLAGS= MFLAGS= PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(BIN)/python -m pytest \
 	-n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# The few that fail are run once more, alone (decision 0110).
 tests: setup
-	$(PYTEST) $(ARGS)
+	tools/tests env $(PYTEST) $(ARGS)
 
 test-full: setup ## The tests that `make test` leaves out or runs smaller: every store, look and width, long properties
 	NOONBELL_TEST_FULL=1 $(PYTEST) $(ARGS)
