@@ -20,7 +20,9 @@ Rows change their place by `moves`, which keeps the counts at gates and keys in 
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -305,6 +307,44 @@ def count_at_gates(
     rows = [row for row in rows if any(row[1:])]
     if rows:
         yield UpdateMany("gates", "task_id", ("used", "waiting", "passed"), rows, add=True)
+
+
+@dataclass(slots=True)
+class GateChanges:
+    """What is to be added to the counters of gates."""
+
+    used: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    waiting: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    passed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    tops: dict[int, int] = field(default_factory=dict)
+    """The most urgent turn that came to a gate."""
+
+    def count(self, row: Live, sign: int) -> None:
+        """A row that a claim may take now, or may not take any longer."""
+        if row.gate is None:
+            return
+        (self.waiting if row.place == Place.GATED else self.passed)[row.gate] += sign
+        if sign > 0:
+            self._note_top(row.gate, row.turn)
+
+    def arrive(self, gate: int, turn: int, *, is_passed: bool, is_urgent: bool) -> None:
+        """A new run. `is_urgent`: more than the other runs of its task."""
+        (self.passed if is_passed else self.waiting)[gate] += 1
+        if is_urgent:
+            self._note_top(gate, turn)
+
+    def _note_top(self, gate: int, turn: int) -> None:
+        self.tops[gate] = min(turn, self.tops.get(gate, turn))
+
+    def write(self) -> Work[None]:
+        yield from count_at_gates(used=self.used, waiting=self.waiting, passed=self.passed)
+        yield from self.write_tops()
+
+    def write_tops(self) -> Work[None]:
+        for gate, turn in sorted(self.tops.items()):
+            yield Execute(
+                "update gates set top = :turn where task_id = :gate and top > :turn", {"turn": turn, "gate": gate}
+            )
 
 
 _LAST_RUN = Record(LastRun)

@@ -36,6 +36,7 @@ from noonbell.stores.sql import keys, rollups, sla
 from noonbell.stores.sql.active_runs import (
     STARTED,
     WAITING,
+    GateChanges,
     Live,
     Place,
     RunFlag,
@@ -45,7 +46,6 @@ from noonbell.stores.sql.active_runs import (
     load_last_runs,
 )
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.rows import TaskView, json_or_null, to_json
 from noonbell.stores.sql.statement import Columns, InsertMany, NewIds, UpdateMany, Work
 

@@ -31,7 +31,7 @@ from noonbell.engine import failpoint
 from noonbell.model.account import KeyLine
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy import value_path
-from noonbell.stores.sql.active_runs import COLUMNS, DUE, Live, Place, RunFlag, claimable_place, count_at_gates
+from noonbell.stores.sql.active_runs import COLUMNS, DUE, GateChanges, Live, Place, RunFlag, claimable_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, UpdateMany, Work
@@ -71,44 +71,6 @@ def stored_key(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
     return f"{text[:128]}…{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-@dataclass(slots=True)
-class GateChanges:
-    """What is to be added to the counters of gates."""
-
-    used: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    waiting: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    passed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    tops: dict[int, int] = field(default_factory=dict)
-    """The most urgent turn that came to a gate."""
-
-    def count(self, row: Live, sign: int) -> None:
-        """A row that a claim may take now, or may not take any longer."""
-        if row.gate is None:
-            return
-        (self.waiting if row.place == Place.GATED else self.passed)[row.gate] += sign
-        if sign > 0:
-            self._note_top(row.gate, row.turn)
-
-    def arrive(self, gate: int, turn: int, *, is_passed: bool, is_urgent: bool) -> None:
-        """A new run. `is_urgent`: more than the other runs of its task."""
-        (self.passed if is_passed else self.waiting)[gate] += 1
-        if is_urgent:
-            self._note_top(gate, turn)
-
-    def _note_top(self, gate: int, turn: int) -> None:
-        self.tops[gate] = min(turn, self.tops.get(gate, turn))
-
-    def write(self) -> Work[None]:
-        yield from count_at_gates(used=self.used, waiting=self.waiting, passed=self.passed)
-        yield from self.write_tops()
-
-    def write_tops(self) -> Work[None]:
-        for gate, turn in sorted(self.tops.items()):
-            yield Execute(
-                "update gates set top = :turn where task_id = :gate and top > :turn", {"turn": turn, "gate": gate}
-            )
 
 
 class Entry(NamedTuple):

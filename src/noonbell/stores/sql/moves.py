@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noonbell.stores.sql import keys
-from noonbell.stores.sql.active_runs import HOLDING, MOVED, Live, Place, RunFlag, count_at_gates
+from noonbell.stores.sql.active_runs import HOLDING, MOVED, GateChanges, Live, Place, RunFlag, count_at_gates
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import UpdateMany, Work
 

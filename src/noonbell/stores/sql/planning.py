@@ -1,4 +1,5 @@
-"""From slots to runs: take what is due, account for it, write it, move the cursor. One transaction for the lot.
+"""From slots to runs: take what is due, account for it, write it, move the cursor. One transaction for the lot. And from runs
+that wait for their time to those that wait for a worker.
 
 died before the commit   nothing is written; the cursor is still due, and another pass does it again
 died after the commit    the runs are there and the cursor has moved; those slots are not planned again
@@ -17,16 +18,24 @@ from noonbell.clock import Instant, instant_of
 from noonbell.engine import failpoint
 from noonbell.model.event import is_event_only
 from noonbell.model.quiet import QuietAction
-from noonbell.model.request import Planned
+from noonbell.model.request import Planned, Promoted
 from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, DueRun, Facts, account
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import rollups, unique_runs
-from noonbell.stores.sql.active_runs import note_skip_answers
+from noonbell.stores.sql import keys, resting, rollups, unique_runs
+from noonbell.stores.sql.active_runs import GateChanges, Place, RunFlag, due_place, note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
-from noonbell.stores.sql.finish import after_birth, cancel_started, follow, soft_delete, turn_held, turn_status
+from noonbell.stores.sql.finish import (
+    after_birth,
+    cancel_started,
+    finish_event_only,
+    follow,
+    soft_delete,
+    turn_held,
+    turn_status,
+)
 from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, insert_runs, load_facts
 from noonbell.stores.sql.joins import JustEnded
 from noonbell.stores.sql.pausing import PAUSED
@@ -142,7 +151,8 @@ def account_for(
     if cursors:
         yield UpdateMany("cursors", "task_id", MOVED, sorted(cursors, key=itemgetter(0)))
     yield from _tell(done, dropped)
-    yield from _complete(q, cache, now, completed)
+    if completed:
+        yield from _complete(q, cache, now, completed)
     yield from after_birth(q, cache, now, done.new_runs)
     yield from follow(q, cache, now, [JustEnded(n.id, n.task.id) for n in done.new_runs if n.skip_reason is not None])
     return done
@@ -215,6 +225,8 @@ def _new_runs(task: Task, result: Account) -> list[NewRun]:
 
 
 def _quiet_skip(task: Task, run_at: Instant) -> SkipReason | None:
+    if not task.spec.quiet:
+        return None
     quiet = quiet_at(task.spec.quiet, task.spec.timezone, run_at)
     return SkipReason.QUIET if quiet is not None and quiet.action is QuietAction.SKIP else None
 
@@ -253,3 +265,32 @@ def _complete(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[tuple[T
     for task in idle:
         if task.id not in busy:
             yield from soft_delete(q, cache, now, task, by="noonbell")
+
+
+def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
+    """Runs whose time has come wait for a worker now. Those whose quiet hours are over get the moment at which they go on."""
+    now = yield Now()
+    due = Fetch(
+        f"select run_id, flags, gate, min_version from live where place = {int(Place.LATER)} and at <= :now"
+        f" and not {PAUSED} order by at limit :limit{q.skip_locked}",
+        {"now": now, "limit": limit},
+    )
+    rows = yield due
+    if rested := [row[0] for row in rows if row[1] & RunFlag.AT_REST]:
+        yield from resting.let_go(q, cache, now, rested)
+        rows = [row for row in (yield due) if not row[1] & RunFlag.AT_REST]
+    moved = []
+    gates = GateChanges()
+    for run_id, flags, gate, min_version in rows:
+        place = due_place(flags, gate, min_version)
+        moved.append((run_id, int(place), None))
+        if gate is not None and place is not Place.HELD:
+            (gates.waiting if place is Place.GATED else gates.passed)[gate] += 1
+    if moved:
+        yield UpdateMany("live", "run_id", ("place", "at"), moved)
+        if keyed := [row[0] for row in rows if row[1] & RunFlag.KEYED]:
+            yield from keys.come_due(q, cache, keyed, gates)
+        yield from gates.write()
+        yield from finish_event_only(q, cache, now, [row[0] for row in rows if row[1] & RunFlag.EVENT_ONLY])
+    following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
+    return Promoted(count=len(moved), next_at=following[0][0])

@@ -27,11 +27,10 @@ from noonbell.policy.account import Refuse, admit, needs_counts
 from noonbell.policy.dedupe import Standing
 from noonbell.policy.joins import root_of
 from noonbell.stores.sql import finish, keys, sla, unique_runs
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, gate_counts, load_active
+from noonbell.stores.sql.active_runs import GateChanges, Live, Place, RunFlag, gate_counts, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs, rate_key
-from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.moves import move
 from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert, update

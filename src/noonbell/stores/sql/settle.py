@@ -1,4 +1,4 @@
-"""Settle, callback, cancel and promote: how the state of a run that is not final changes, apart from its claim.
+"""Settle, callback, cancel, and starting a run early: how a run that is not final changes its state, apart from its claim.
 
 Only the current token can settle; a late caller gets LOST. A callback is always recorded, and settles its run where the run
 still awaits one.
@@ -19,15 +19,14 @@ from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Callback
-from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, Promoted, share_of
+from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.stores.sql import children, keys, resting
+from noonbell.stores.sql import children
 from noonbell.stores.sql.active_runs import (
     Live,
     Place,
     RunFlag,
-    due_place,
     earlier,
     load_active,
     load_where,
@@ -46,9 +45,8 @@ from noonbell.stores.sql.finish import (
     report_of,
     write_bodies,
 )
-from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.moves import move
-from noonbell.stores.sql.pausing import PAUSED, installation_pause
+from noonbell.stores.sql.pausing import installation_pause
 from noonbell.stores.sql.rows import Record, TaskView
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 
@@ -505,35 +503,6 @@ def cancel(
     return [
         Canceled(run_id, standing[run_id][0], run_id in rows) for run_id in dict.fromkeys(run_ids) if run_id in standing
     ]
-
-
-def promote(q: Dialect, cache: TaskView, limit: int) -> Work[Promoted]:
-    now = yield Now()
-    due = Fetch(
-        f"select run_id, flags, gate, min_version from live where place = {int(Place.LATER)} and at <= :now"
-        f" and not {PAUSED} order by at limit :limit{q.skip_locked}",
-        {"now": now, "limit": limit},
-    )
-    rows = yield due
-    if rested := [row[0] for row in rows if row[1] & RunFlag.AT_REST]:
-        yield from resting.let_go(q, cache, now, rested)
-        rows = [row for row in (yield due) if not row[1] & RunFlag.AT_REST]
-    moved = []
-    gates = GateChanges()
-    for run_id, flags, gate, min_version in rows:
-        place = due_place(flags, gate, min_version)
-        moved.append((run_id, int(place), None))
-        if gate is not None and place is not Place.HELD:
-            (gates.waiting if place is Place.GATED else gates.passed)[gate] += 1
-    if moved:
-        yield UpdateMany("live", "run_id", ("place", "at"), moved)
-        yield from keys.come_due(
-            q, cache, [row[0] for row in rows if row[1] & RunFlag.KEYED and not row[1] & RunFlag.AT_REST], gates
-        )
-        yield from gates.write()
-        yield from finish_event_only(q, cache, now, [row[0] for row in rows if row[1] & RunFlag.EVENT_ONLY])
-    following = yield Fetch(f"select min(at) from live where place = {int(Place.LATER)} and at > :now", {"now": now})
-    return Promoted(count=len(moved), next_at=following[0][0])
 
 
 def promote_run(q: Dialect, cache: TaskView, run_id: RunId) -> Work[bool]:

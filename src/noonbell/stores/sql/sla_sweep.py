@@ -22,11 +22,10 @@ from noonbell.model.sla import OnBreach, Sla, SlaRule, SlaSwept, SlaWatch
 from noonbell.policy import sla
 from noonbell.policy.sla import Judgement, Miss, RunFacts, Usual
 from noonbell.stores.sql import rollups
-from noonbell.stores.sql.active_runs import COLUMNS, STARTED, WAITING, Live, Place, RunFlag
+from noonbell.stores.sql.active_runs import COLUMNS, STARTED, WAITING, GateChanges, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
 from noonbell.stores.sql.insert_runs import gate_limit
-from noonbell.stores.sql.keys import GateChanges
 from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.sla import WATCH
 from noonbell.stores.sql.statement import (

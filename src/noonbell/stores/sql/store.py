@@ -462,7 +462,7 @@ class SqlStore(TransitionRunner):
                 lambda cache: planning.plan(self.dialect, cache, limit, cap, skip=skip, careful=True)
             )
 
-    promote = write(settling.promote)
+    promote = write(planning.promote)
     promote_run = write(settling.promote_run, events=bool)
 
     @observed(bool)
