@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from noonbell.errors import ScheduleError
 from noonbell.fields import Moment, meta
@@ -147,9 +147,7 @@ class CalendarKind:
 
     __slots__ = ()
 
-    @property
-    def is_fixed_delay(self) -> bool:
-        return False
+    is_fixed_delay: ClassVar[bool] = False
 
     @property
     def run_if_late(self) -> bool:

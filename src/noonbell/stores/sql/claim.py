@@ -86,7 +86,8 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     chosen = choose(candidates, request.max, queues, gates)
     if any(row.flags & RunFlag.KEYED for row in chosen.rows):
         now = yield Now()  # the run before it in its line may have ended since the look began
-    yield from expiry.forget(q, [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES])
+    if expiring := [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES]:
+        yield from expiry.forget(q, expiring)
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
     started = chosen.rows
@@ -133,8 +134,10 @@ def _awake(
     for _ in range(_MOST_RESTS):
         candidates = yield from _within_rates(q, cache, request, queues, special, now)
         candidates += yield from gates.heads(q, cache, now, request)
-        candidates = yield from resting.by_hand(q, candidates, queues.quiet_now)
-        if not (yield from resting.rest_tasks(q, cache, now, candidates)):
+        if queues.quiet_now:
+            candidates = yield from resting.by_hand(q, candidates, queues.quiet_now)
+        asking = {row.task_id for row in candidates if row.flags & RunFlag.QUIET}
+        if not asking or not (yield from resting.rest_tasks(q, cache, now, asking)):
             return candidates
     return []
 
@@ -283,8 +286,10 @@ def _lease(q: Dialect, cache: TaskView, now: Instant, request: ClaimRequest, row
     if not rows:
         return []
     tasks = yield from known_tasks(q, cache, [row.task_id for row in rows])
-    steps = yield from flows.steps_of(q, cache, [row.run_id for row in rows if row.flags & RunFlag.STEP])
-    executed = yield from children.executed(q, [row.run_id for row in rows if row.flags & RunFlag.SPAWNER])
+    in_flows = [row.run_id for row in rows if row.flags & RunFlag.STEP]
+    steps = (yield from flows.steps_of(q, cache, in_flows)) if in_flows else {}
+    spawners = [row.run_id for row in rows if row.flags & RunFlag.SPAWNER]
+    executed = (yield from children.executed(q, spawners)) if spawners else {}
     leased: list[Live] = []
     for row in rows:
         spec = tasks[row.task_id].task.spec
@@ -427,7 +432,7 @@ def leases_of(
                 parent_id=None if live.parent_id is None else RunId(live.parent_id),
                 shard_index=index,
                 shard_total=total,
-                step=step or spec_of(live.queue, overrides),
+                step=step or (None if overrides is None else spec_of(live.queue, overrides)),
                 item_index=item,
                 trace_id=trace_id,
                 idempotency_key=idempotency_key,

@@ -276,6 +276,7 @@ decode = msgspec.json.Decoder().decode
 UNFOLLOWED = "not exists (select 1 from edges e where e.upstream_id = {}.task_id)"
 """No task follows that of a run: nothing else is to be written when it ends."""
 _HELD = ("run_id", "token", "task_id", "attempt", "gate", "claimed_at")
+_HELD_COLUMNS = numbered(*_HELD)
 _ENDINGS = TRANSITIONS[RunStatus.RUNNING] & FINAL
 
 
@@ -324,7 +325,7 @@ def settle_plain(q: Dialect, cache: TaskView, settlements: Sequence[Settlement])
     if settlements[0].worker_id is not None:
         mine, params["worker"] = " and worker_id = :worker", settlements[0].worker_id
     rows = yield Gather(
-        f"select {numbered(*_HELD)} from live where {q.ids('run_id', 'ids')}"
+        f"select {_HELD_COLUMNS} from live where {q.ids('run_id', 'ids')}"
         f" and place + 0 = {int(Place.LEASED)} and flags = 0 and {UNFOLLOWED.format('live')}{mine}{q.lock}",
         params,
         len(_HELD),

@@ -186,7 +186,7 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
     gates = GateChanges()
     entries: list[keys.Entry] = []
     expiries: list[tuple[int, int]] = []
-    watches: list[SlaWatch | None] = []
+    watches: list[SlaWatch] = []
     has_steps = any(new_run.step is not None for new_run in new_runs)
     for id_, new_run in zip(ids, new_runs, strict=True):
         new_run.id = RunId(id_)
@@ -202,8 +202,8 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         if new_run.expires_at is not None:
             expiries.append((id_, new_run.expires_at))
         level = None if new_run.parent_id is not None else cache.sla_of(new_run.task.spec)
-        if level is not None:
-            watches.append(sla.watch(new_run.task, level, id_, new_run.origin, new_run.run_at, now))
+        if level is not None and (watch := sla.watch(new_run.task, level, id_, new_run.origin, new_run.run_at, now)):
+            watches.append(watch)
         place, turn, gate, flags = row[1], row[4], row[8], row[11]
         if flags & RunFlag.KEYED:
             entries.append(_entry(new_run, turn, row[5], is_due=place == Place.HELD))
@@ -219,10 +219,12 @@ def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[Ne
         yield InsertMany("pins", ("run_id", "worker_id"), pins)
     if expiries:
         yield InsertMany("expiries", ("run_id", "at"), expiries)
-    yield from sla.insert_watches(watches)
+    if watches:
+        yield from sla.insert_watches(watches)
     skipped = [n for n in new_runs if n.skip_reason is not None]
     yield from rollups.note_skipped(now, [(n.task.id, n.task.spec.queue, n.parent_id) for n in skipped])
-    yield from keys.enter(q, cache, entries, gates)
+    if entries:
+        yield from keys.enter(q, cache, entries, gates)
     yield from gates.write()
 
 
@@ -303,6 +305,8 @@ def _key(new_run: NewRun) -> str | None:
     if new_run.parent_id is not None and new_run.child is None:
         return None
     spec = new_run.task.spec
+    if spec.concurrency_key is None and not new_run.overrides:
+        return None
     payload = spec.payload if new_run.payload is msgspec.UNSET else new_run.payload
     return keys.key_of(spec, payload, new_run.overrides)
 

@@ -256,7 +256,7 @@ def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -
             return False
         if row.flags & RunFlag.LABELED and row.task_id in lacking:
             return False
-        if not knows_type(request.job_types, row.job_type):
+        if row.job_type is not None and not knows_type(request.job_types, row.job_type):
             return False
         return row.min_version <= request.version
 
@@ -352,9 +352,11 @@ class OpenQueues:
                 later = min(round(turn * limit.per_seconds * SECOND), _LONGEST_ASIDE)
                 aside.append((row, _aside(row, Instant(granted.next_at + later))))
             self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+        if not aside:
+            return rows, False
         yield from move(q, cache, aside)
         gone = {before.run_id for before, _ in aside}
-        return [row for row in rows if row.run_id not in gone], bool(gone)
+        return [row for row in rows if row.run_id not in gone], True
 
     def ask_again(self, now: Instant) -> None:
         """There may be more behind what has stepped aside."""

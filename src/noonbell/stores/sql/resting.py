@@ -37,14 +37,11 @@ def read_hours(text: str | None) -> tuple[QuietHours, ...]:
     return () if text is None else msgspec.convert(from_json(text), tuple[QuietHours, ...])
 
 
-def rest_tasks(q: Dialect, cache: TaskView, now: Instant, candidates: Sequence[Live]) -> Work[bool]:
-    """Put aside what is due of the tasks among these that are quiet now. Whether there were any."""
-    asking = {row.task_id for row in candidates if row.flags & RunFlag.QUIET}
-    if not asking:
-        return False
-    tasks = yield from known_tasks(q, cache, asking)
+def rest_tasks(q: Dialect, cache: TaskView, now: Instant, task_ids: Collection[int]) -> Work[bool]:
+    """Put aside what is due of those of these tasks, all with quiet hours, that are quiet now. Whether there was any."""
+    tasks = yield from known_tasks(q, cache, task_ids)
     is_any = False
-    for task_id in sorted(asking):
+    for task_id in sorted(task_ids):
         spec = tasks[task_id].task.spec
         quiet = quiet_at(spec.quiet, spec.timezone, now)
         if quiet is None:

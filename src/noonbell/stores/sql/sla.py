@@ -31,10 +31,8 @@ def watch(task: Task, sla: Sla, run_id: int, origin: Origin, run_at: Instant, no
     return watch_of(sla, run_id, task.id, task.spec.timezone, due_at)
 
 
-def insert_watches(watches: Sequence[SlaWatch | None]) -> Work[None]:
-    rows = [(first_look(each), *WATCH.row(each)) for each in watches if each is not None]
-    if rows:
-        yield InsertMany("sla_watches", ("at", *WATCH.columns), rows)
+def insert_watches(watches: Sequence[SlaWatch]) -> Work[None]:
+    yield InsertMany("sla_watches", ("at", *WATCH.columns), [(first_look(each), *WATCH.row(each)) for each in watches])
 
 
 def watch_anew(cache: TaskView, task: Task, run_id: int, origin: Origin, run_at: Instant, now: Instant) -> Work[None]:
@@ -42,7 +40,9 @@ def watch_anew(cache: TaskView, task: Task, run_id: int, origin: Origin, run_at:
     sla = cache.sla_of(task.spec)
     if sla is not None:
         yield delete("sla_watches", run_id=run_id)
-        yield from insert_watches([watch(task, sla, run_id, origin, run_at, now)])
+        found = watch(task, sla, run_id, origin, run_at, now)
+        if found is not None:
+            yield from insert_watches([found])
 
 
 # Levels by label
