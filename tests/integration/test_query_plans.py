@@ -367,6 +367,7 @@ async def test_what_follows_a_run_is_found_by_indexes(plans_url: str, opened: Op
         for lease in leases:
             await store.settle([success(lease)])
         clock.advance(61)
+        await store.due_sweeps()
         await store.sweep_joins(10)
         await store.joins(load.id, f"slot:{START}")
         await store.joins_of_run(leases[0].run_id)
@@ -409,6 +410,7 @@ async def test_runs_with_keys_are_published_claimed_and_settled_by_indexes(
         await store.claim(ClaimRequest(worker_id="w", queues=("ours",), max=5))
         clock.advance(2)
         await store.promote(10)
+        await store.due_sweeps()
         await store.sweep_keys(10)
         lines = await store.key_lines(task.id)
     assert [line.key for line in lines] == ["heavy"]

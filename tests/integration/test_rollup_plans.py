@@ -148,6 +148,7 @@ async def test_a_sweep_of_service_levels_finds_what_is_due_by_an_index(
         "counts": lambda: store.breach_counts([task.id, 7], Instant(0), Instant(START + 1)),
         "of a run": lambda: store.sla_breaches(10, run_id=runs[0]),
         "idle": lambda: store.sweep_sla(100),
+        "due": store.due_sweeps,
     }
     found = []
     for name, step in steps.items():

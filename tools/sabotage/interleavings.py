@@ -104,9 +104,9 @@ _OWN: Final = (
         "the sweep takes leases two seconds early, and the store believes it",
         (
             Edit(
-                f"{SRC}/{_HOLDING}",
+                f"{SRC}/stores/sql/sweeps.py",
                 'order by at limit :limit",\n            {"now": now, "limit": limit},',
-                'order by at limit :limit",\n            {"now": now + 2 * SECOND, "limit": limit},',
+                'order by at limit :limit",\n            {"now": now + 2_000_000, "limit": limit},',
             ),
             Edit(f"{SRC}/{_SETTLE}", _RUN_OUT, "return leased"),
         ),

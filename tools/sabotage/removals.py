@@ -1478,7 +1478,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("D13", "a claim takes runs of a task that is quiet", "stores/sql/claim.py"),
-        *("if not (yield from resting.rest_tasks(q, cache, now, candidates)):", "if True:"),
+        *("if not asking or not (yield from resting.rest_tasks(q, cache, now, asking)):", "if True:"),
         f"{QUIET}::test_what_is_due_when_they_begin_is_put_aside_by_the_claim",
         f"{QUIET}::test_retries_losses_and_releases_are_held_too",
     ),

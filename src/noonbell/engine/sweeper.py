@@ -105,25 +105,18 @@ class Sweeper:
             answers = await self._store.settle([settlement for _, settlement in decided])
             self._tell(decided, answers)
             batch_done()
-        expired = await self._store.expire(self._batch)
-        if expired.tasks:
-            failpoint.hit("K25")
-            self._wakeup.signal(PLAN)  # a fixed delay goes on from here
+        due = await self._store.due_sweeps()
         batch_done()
-        ended = await self._resume_tasks()
-        swept = await self._store.sweep_joins(self._batch)
-        batch_done()
-        opened = await self._store.sweep_keys(self._batch)
-        batch_done()
-        levels = await self._store.sweep_sla(self._batch)
-        for queue in levels.raised:
-            self._wakeup.signal(queue_topic(queue))
-        batch_done()
+        is_full = due.expiries and await self._expire()
+        is_full |= due.pauses and await self._resume_tasks()
+        is_full |= due.joins and await self._sweep_joins()
+        is_full |= due.keys and await self._sweep_keys()
+        is_full |= due.service_levels and await self._sweep_service_levels()
         if self._monotonic() >= self._look_at:
             self._look_at = self._monotonic() + self._look
             await self.look_for_workers()
             batch_done()
-        is_full = await self._fold()
+        is_full |= await self._fold()
         if self._monotonic() >= self._sample_at:
             left = await self._store.sample_queues()
             self._sample_at = self._monotonic() + left
@@ -131,27 +124,49 @@ class Sweeper:
         if self._monotonic() >= self._upkeep_at:
             self._upkeep_at = self._monotonic() + self._upkeep
             await self.clean_up()
-        is_full = (
-            is_full or (len(late) >= wanted and bool(decided)) or swept.looked_at >= self._batch or swept.resumed > 0
-        )
-        is_full = is_full or opened >= self._batch or levels.looked_at >= self._batch
-        is_full = is_full or expired.looked_at >= self._batch or ended >= self._batch
+        is_full |= len(late) >= wanted and bool(decided)
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _resume_tasks(self) -> int:
-        """Resume tasks whose pause has ended; how many pauses were looked at."""
+    async def _expire(self) -> bool:
+        """End runs that no worker has claimed in time. This, and each of the next, says whether there may be more to do."""
+        expired = await self._store.expire(self._batch)
+        if expired.tasks:
+            failpoint.hit("K25")
+            self._wakeup.signal(PLAN)  # a fixed delay goes on from here
+        batch_done()
+        return expired.looked_at >= self._batch
+
+    async def _resume_tasks(self) -> bool:
+        """Resume tasks whose pause has ended."""
         if self._audit_sign is None:
-            return 0
+            return False
         resumed = await self._store.resume_due(self._batch, self._audit_sign)
         for task in resumed.tasks:
             logger.info("task %d (%s) was resumed: its pause has ended", task.id, task.name)
         if resumed.tasks:
             self._wakeup.signal(PLAN)
         batch_done()
-        return resumed.looked_at
+        return resumed.looked_at >= self._batch
+
+    async def _sweep_joins(self) -> bool:
+        swept = await self._store.sweep_joins(self._batch)
+        batch_done()
+        return swept.looked_at >= self._batch or swept.resumed > 0
+
+    async def _sweep_keys(self) -> bool:
+        opened = await self._store.sweep_keys(self._batch)
+        batch_done()
+        return opened >= self._batch
+
+    async def _sweep_service_levels(self) -> bool:
+        levels = await self._store.sweep_sla(self._batch)
+        for queue in levels.raised:
+            self._wakeup.signal(queue_topic(queue))
+        batch_done()
+        return levels.looked_at >= self._batch
 
     async def _fold(self) -> bool:
         """Add up the figures of runs that ended, a batch at a time; whether there is more to add."""

@@ -130,6 +130,16 @@ class ExpiredSkips(msgspec.Struct, frozen=True, kw_only=True):
     """The task of each run that was skipped."""
 
 
+class DueSweeps(msgspec.Struct, frozen=True):
+    """Which sweeps would find something at this moment."""
+
+    expiries: bool = False
+    pauses: bool = False
+    joins: bool = False
+    keys: bool = False
+    service_levels: bool = False
+
+
 class JoinsSwept(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     """Joins whose time had run out; a full batch means: come again at once."""

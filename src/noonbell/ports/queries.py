@@ -28,7 +28,7 @@ from noonbell.model.calendar import Calendar
 from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
 from noonbell.model.join import Follower, Join
-from noonbell.model.request import ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
+from noonbell.model.request import DueSweeps, ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.rollup import QueueDepth, RebuildState, RollUp, Scope, Span, Stretch
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.sla import BreachCount, Sla, SlaBreach
@@ -153,6 +153,12 @@ class Queries(Protocol):
 
     async def overdue(self, limit: int) -> list[ExpiredRun]:
         """Leases run out, attempts past their deadline, callbacks that never came. Reads only; the oldest first."""
+
+    async def due_sweeps(self) -> DueSweeps:
+        """Which of `expire`, `resume_due`, `sweep_joins`, `sweep_keys` and `sweep_sla` would find something now.
+
+        The work does not grow with what is there.
+        """
 
     async def callback_run(self, token: str) -> RunId | None:
         """The run that a callback token was made for, by the token's hash; None for any other text."""

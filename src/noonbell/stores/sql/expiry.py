@@ -29,18 +29,13 @@ NOT_EXPIRED = (
 """For a claim: of runs `l`, those that may still start at `:now`."""
 
 
-def is_due() -> Work[bool]:
-    """A look without a transaction: most sweeps find nothing."""
-    now = yield Now()
-    rows = yield Fetch("select exists (select 1 from expiries where at <= :now)", {"now": now})
-    return bool(rows[0][0])
-
-
 def expire(q: Dialect, cache: TaskView, limit: int) -> Work[ExpiredSkips]:
     now = yield Now()
     due = yield Fetch(
         "select run_id from expiries where at <= :now order by at limit :limit", {"now": now, "limit": limit}
     )
+    if not due:
+        return ExpiredSkips()
     ids = [row[0] for row in due]
     rows = yield from load_active(q, ids)
     waiting = [row for row in rows.values() if not row.was_claimed]

@@ -27,15 +27,6 @@ _RUNS_AT_ONCE = 20
 """Runs whose followers are too many for one transaction, and that are gone on with in one sweep."""
 
 
-def is_due() -> Work[bool]:
-    """Whether a sweep would find anything: most do not, and then nothing is locked."""
-    now = yield Now()
-    rows = yield Fetch(
-        "select exists (select 1 from joins where due_at <= :now), exists (select 1 from unfollowed)", {"now": now}
-    )
-    return any(rows[0])
-
-
 def sweep_joins(q: Dialect, cache: TaskView, limit: int) -> Work[JoinsSwept]:
     now = yield Now()
     resumed = yield from _resume(q, cache, now)

@@ -220,15 +220,11 @@ def change_limit(q: Dialect, cache: TaskView, task_id: int, limit: int) -> Work[
     yield from gates.write()
 
 
-def is_open() -> Work[bool]:
-    """Whether a sweep would find anything: most do not, and then nothing is held."""
-    rows = yield Fetch("select id from run_keys where open = 1 limit 1")
-    return bool(rows)
-
-
 def sweep(q: Dialect, cache: TaskView, limit: int) -> Work[int]:
     """Keys that have room and runs that wait: how many were looked at. Most are let in where a place becomes free."""
     rows = yield Fetch("select id from run_keys where open = 1 order by id limit :limit", {"limit": limit})
+    if not rows:
+        return 0
     held = yield from _hold(q, [row[0] for row in rows])
     gates = GateChanges()
     yield from _go_on(q, cache, list(held.values()), gates)

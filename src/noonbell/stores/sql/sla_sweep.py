@@ -52,13 +52,6 @@ _PLACES = ", ".join(str(int(place)) for place in sorted(WAITING))
 _KEPT = 91 * 86_400 * SECOND
 
 
-def is_due() -> Work[bool]:
-    """A look without a transaction: most sweeps find nothing."""
-    now = yield Now()
-    rows = yield Fetch("select exists (select 1 from sla_watches where at <= :now)", {"now": now})
-    return bool(rows[0][0])
-
-
 def sweep(q: Dialect, cache: TaskView, limit: int) -> Work[SlaSwept]:
     """Judge up to `limit` runs whose turn it is."""
     now = yield Now()

@@ -22,13 +22,10 @@ from noonbell.model.event import EventPage
 from noonbell.model.request import (
     Claimed,
     ClaimRequest,
-    ExpiredSkips,
-    JoinsSwept,
     NewTask,
     Planned,
     Publication,
     PublishResult,
-    ResumedTasks,
 )
 from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.task import Task, TaskSpec, TaskStatus
@@ -63,6 +60,7 @@ from noonbell.stores.sql import (
     run_search,
     sla_sweep,
     spawning,
+    sweeps,
     task_deletion,
     task_pauses,
     unclaimable,
@@ -534,31 +532,12 @@ class SqlStore(TransitionRunner):
     log = write(worker_rows.log)
     progress = write(worker_rows.progress)
     cancel = write(settling.cancel, events=bool)
-    overdue = read(worker_rows.overdue)
-
-    @observed(lambda swept: swept.missing or swept.resumed)
-    async def sweep_joins(self, limit: int) -> JoinsSwept:
-        if not await self._read(join_sweep.is_due):
-            return JoinsSwept()
-        return await self._write(lambda cache: join_sweep.sweep_joins(self.dialect, cache, limit))
-
-    @observed()
-    async def sweep_keys(self, limit: int) -> int:
-        if not await self._read(keys.is_open):
-            return 0
-        return await self._write(lambda cache: keys.sweep(self.dialect, cache, limit))
-
-    @observed(lambda resumed: resumed.tasks)
-    async def resume_due(self, limit: int, sign: Sign = unsigned) -> ResumedTasks:
-        if not await self._read(task_pauses.is_due):
-            return ResumedTasks()
-        return await self._write(lambda cache: task_pauses.resume_due(self.dialect, cache, limit, sign))
-
-    @observed(lambda skips: skips.tasks)
-    async def expire(self, limit: int) -> ExpiredSkips:
-        if not await self._read(expiry.is_due):
-            return ExpiredSkips()
-        return await self._write(lambda cache: expiry.expire(self.dialect, cache, limit))
+    overdue = read(sweeps.overdue)
+    due_sweeps = read(sweeps.due_sweeps)
+    sweep_joins = write(join_sweep.sweep_joins, events=lambda swept: swept.missing or swept.resumed)
+    sweep_keys = write(keys.sweep)
+    resume_due = write(task_pauses.resume_due, events=lambda resumed: resumed.tasks)
+    expire = write(expiry.expire, events=lambda skips: skips.tasks)
 
     # Bulk operations
 
@@ -737,8 +716,6 @@ class SqlStore(TransitionRunner):
 
     @observed(lambda swept: swept.breached or swept.foreseen)
     async def sweep_sla(self, limit: int) -> SlaSwept:
-        if not await self._read(sla_sweep.is_due):
-            return SlaSwept()
         swept = await self._write(lambda cache: sla_sweep.sweep(self.dialect, cache, limit))
         if swept.breached:
             failpoint.hit("K40")

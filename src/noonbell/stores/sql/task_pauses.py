@@ -33,13 +33,6 @@ ENDED = "pause_ended"
 """Why, in the event and in the audit log."""
 
 
-def is_due() -> Work[bool]:
-    """A look without a transaction: most sweeps find nothing."""
-    now = yield Now()
-    rows = yield Fetch("select exists (select 1 from task_pauses where due_at <= :now)", {"now": now})
-    return bool(rows[0][0])
-
-
 def resume_due(q: Dialect, cache: TaskView, limit: int, sign: Sign = unsigned) -> Work[ResumedTasks]:
     now = yield Now()
     due = yield Fetch(

@@ -10,11 +10,8 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, InvalidState, NotFound
 from noonbell.model.account import Pause
-from noonbell.model.attempt import Precondition
-from noonbell.model.call import CALL_TYPE
-from noonbell.model.request import ExpiredRun, HeartbeatAnswer
+from noonbell.model.request import HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
-from noonbell.model.task import TaskId
 from noonbell.model.worker import Attendance, LeaseOrder, Order, Queue, WorkerInfo, WorkerState
 from noonbell.stores.sql import limits, resting
 from noonbell.stores.sql.active_runs import WAITING, Live, Place, RunFlag, load_active
@@ -306,49 +303,6 @@ def _held(q: Dialect, run_id: RunId, token: int, *places: Place) -> Work[Live | 
     rows = yield from load_active(q, [run_id])
     live = rows.get(run_id)
     return live if live is not None and live.place in (Place.LEASED, *places) and live.token == token else None
-
-
-def overdue(limit: int) -> Work[list[ExpiredRun]]:
-    now = yield Now()
-    found = []
-    for place in (Place.LEASED, Place.PARKED, Place.PARENT):
-        rows = yield Fetch(
-            "select run_id, task_id, token, attempt, retry_count, lost_count, worker_id, flags, deadline_at, at,"
-            " job_type from live"
-            f" where place = {int(place)} and at <= :now order by at limit :limit",
-            {"now": now, "limit": limit},
-        )
-        for (
-            run_id,
-            task_id,
-            token,
-            attempt,
-            retry_count,
-            lost_count,
-            worker_id,
-            flags,
-            deadline_at,
-            at,
-            job_type,
-        ) in rows:
-            precondition = Precondition.UNANSWERED
-            if place is not Place.PARKED:
-                precondition = Precondition.OVERTIME if deadline_at <= now else Precondition.EXPIRED
-            late = ExpiredRun(
-                run_id=RunId(run_id),
-                task_id=TaskId(task_id),
-                token=token,
-                precondition=precondition,
-                attempt=attempt,
-                retry_count=retry_count,
-                lost_count=lost_count,
-                worker_id=worker_id,
-                begun=bool(flags & RunFlag.BEGUN),
-                is_step=bool(flags & RunFlag.STEP) or job_type == CALL_TYPE,
-            )
-            found.append((at, late))
-    found.sort(key=lambda entry: entry[0])
-    return [late for _, late in found[:limit]]
 
 
 def log(q: Dialect, run_id: RunId, token: int, lines: Sequence[tuple[str, str]]) -> Work[bool]:
