@@ -2,8 +2,11 @@
 
     .venv/bin/python tools/slot_walk.py [STORE_URL]
 
-A node runs in this process under a profiler. A task with a cron expression of every second fires at a local server; between the
-moment before a slot and the `run.succeeded` event on the API's stream, every Python function that is entered is recorded.
+A node runs in this process under a profiler. A task with a cron expression of every other second fires at a local server; between
+the moment before a slot and the `run.succeeded` event on the API's stream, every Python function that is entered is recorded.
+
+Several slots are recorded. What is on the way of a slot is entered in each of them; a loop that runs beside it, such as the sweep, only
+in those at which its turn comes. Each file is printed with the number of its functions and of the slots, and each slot with its files.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,13 +30,17 @@ from typing import Any
 import noonbell
 
 HOME = str(Path(noonbell.__file__).parent) + os.sep
-entered: dict[str, set[str]] = {}
+SLOTS = 8
+LEAD = 0.03
+"""Seconds before a slot at which recording begins."""
+walks: list[dict[str, set[str]]] = []
+"""By slot: the files that were entered, each with its functions."""
 is_recording = threading.Event()
 
 
 def record(frame: FrameType, event: str, _argument: Any) -> None:
     if is_recording.is_set() and event == "call" and frame.f_code.co_filename.startswith(HOME):
-        entered.setdefault(frame.f_code.co_filename.removeprefix(HOME), set()).add(frame.f_code.co_qualname)
+        walks[-1].setdefault(frame.f_code.co_filename.removeprefix(HOME), set()).add(frame.f_code.co_qualname)
 
 
 class Target(http.server.BaseHTTPRequestHandler):
@@ -61,15 +69,17 @@ def watch(port: int, target: str) -> None:
         except OSError:
             pass
         time.sleep(0.05)
-    task = {"name": "walk", "target_url": target, "http_method": "GET", "cron_expr": "*/5 * * * * *"}
+    task = {"name": "walk", "target_url": target, "http_method": "GET", "cron_expr": "*/2 * * * * *"}
     ask(port, "POST", f"{root}/tasks", json.dumps(task))
     stream = ask(port, "GET", f"{root}/events?type=run.succeeded")
     ends = (line for line in iter(stream.readline, b"") if line.startswith(b"event: run.succeeded"))
     next(ends)  # by now everything is imported and connected
-    time.sleep(5 - time.time() % 5 - 0.2)
-    is_recording.set()
-    next(ends)
-    is_recording.clear()
+    for _ in range(SLOTS):
+        time.sleep(2 - time.time() % 2 - LEAD)
+        walks.append({})
+        is_recording.set()
+        next(ends)
+        is_recording.clear()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -96,9 +106,11 @@ def main() -> None:
         with contextlib.suppress(SystemExit):
             command()
         sys.setprofile(None)
-        for name in sorted(entered):
-            print(f"{name:45} {len(entered[name])}")
-        print(f"{len(entered)} files")
+        times = Counter(name for walk in walks for name in walk)
+        for name, count in sorted(times.items(), key=lambda item: (-item[1], item[0])):
+            functions = set().union(*(walk.get(name, ()) for walk in walks))
+            print(f"{name:45} {len(functions):3} functions, {count} slots")
+        print(f"{sum(count == SLOTS for count in times.values())} files in every slot; by slot: {[*map(len, walks)]}")
 
 
 if __name__ == "__main__":
