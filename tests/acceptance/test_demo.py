@@ -122,7 +122,7 @@ def test_cleaning_up_goes_by_the_label_alone(folder):
     assert noonbell(folder, "demo", "--clean") == "deleted 12 tasks with the label demo=true\n"
     assert noonbell(folder, "demo", "--clean") == "deleted 0 tasks with the label demo=true\n"
     refused = noonbell(folder, "demo", "--no-serve", code=5)
-    assert refused.startswith("error: the store has 2 tasks of somebody else's; ")
+    assert refused.startswith("error: the store has 2 tasks that the demo did not make; ")
     assert "without a history" in noonbell(folder, "demo", "--no-serve", "--yes")
     with shown(folder) as demo:
         found = demo.ask("/tasks?page_size=100")["items"]

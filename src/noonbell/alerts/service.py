@@ -186,7 +186,7 @@ def read_rule(given: Mapping[str, Any]) -> Rule:
     if given.get("kind") is None:
         at.expected("kind", None, f"one of {', '.join(RuleKind)}")
     elif asked.after_seconds is not None and asked.kind not in AFTER_SECONDS:
-        at.wrong("after_seconds", f"is for {', '.join(AFTER_SECONDS)}; {asked.kind} is told at once")
+        at.wrong("after_seconds", f"is for {', '.join(AFTER_SECONDS)}; an alert of kind {asked.kind} is raised at once")
     patterns = sum(is_pattern(each) for each in asked.tasks)
     if patterns > MOST_PATTERNS:
         problem = f"has {patterns} patterns; expected at most {MOST_PATTERNS} texts with *, ? or [ in them"

@@ -42,7 +42,7 @@ class AlertCalls:
         body=AlertAcknowledge, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
     )  # fmt: skip
     async def acknowledge(self, request: Request) -> Response:
-        """It is not repeated until it is over; that it is over is sent. A second call replaces the note."""
+        """An acknowledged alert is not sent again while it lasts; its end is sent. A second call replaces the note."""
         given = await read_object(request, required=True)
         await self._alerts.acknowledge(given, by=params.actor(request))
         params.add_to_audit(request, **{name: given[name] for name in ("rule", "subject")})
@@ -68,7 +68,9 @@ class AlertCalls:
         status=201, body=MuteWrite, body_required=True, answer=Mute, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def mute(self, request: Request) -> Response:
-        """Alerts are raised and shown meanwhile, and send nothing. One that still lasts when the mute ends is sent then."""
+        """While it lasts, alerts are raised and shown, and not sent. An alert that still lasts when the mute ends is sent
+        then.
+        """
         given = await read_object(request, required=True)
         made = await self._alerts.mute(given, by=params.actor(request))
         params.name_in_audit(request, str(made["id"]))

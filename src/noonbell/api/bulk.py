@@ -33,8 +33,8 @@ class BulkCalls:
         body=BulkStart, body_required=True, most_bytes=MOST_BYTES, answer=BulkOperation,
     )  # fmt: skip
     async def start(self, request: Request) -> Response:
-        """Answers at once; the nodes carry it out in batches, however many there are. The filter is frozen: what is made later, or ends
-        later, is not touched. `GET /bulk/{bulk_id}` shows how far it is.
+        """The answer comes at once; the nodes carry the operation out in batches. The filter is frozen: what is made later,
+        or ends later, is not touched. `GET /bulk/{bulk_id}` shows how far it is.
         """
         started = await self._bulk.start(await read_object(request, required=True), by=params.actor(request))
         which = {"ids": started.listed} if started.listed is not None else {"filter": started.filter}
@@ -55,7 +55,7 @@ class BulkCalls:
 
     @call("POST", "/bulk/{bulk_id}/cancel", "cancel_bulk", "Stop a bulk operation", Role.OPERATOR, answer=BulkOperation)
     async def cancel(self, request: Request) -> Response:
-        """What it has done stays. One that has ended stays as it is."""
+        """What the operation has changed already stays. One that has ended stays as it is."""
         was = await self._bulk.get(_id(request))
         if was.status is not BulkStatus.RUNNING:
             params.nothing_changed(request)
@@ -66,7 +66,7 @@ class BulkCalls:
         answer=BulkOperation, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def undo(self, request: Request) -> Response:
-        """Of `enable_tasks` and `disable_tasks`: another operation, for the tasks that this one has changed."""
+        """For `enable_tasks` and `disable_tasks`: starts an operation that changes back the tasks that this one has changed."""
         started = await self._bulk.undo(_id(request), by=params.actor(request))
         params.add_to_audit(request, bulk=started.id, kind=started.kind)
         return json_response(plain(started))

@@ -48,8 +48,9 @@ class CalendarCalls:
         versioned=True,
     )  # fmt: skip
     async def save(self, request: Request) -> Response:
-        """What is left out gets its default. Each task that uses it gets a version that keeps to the new days: slots up to now are
-        accounted for as before, and a slot that the change puts into the past is due at once, late. `If-Match` names the revision.
+        """A field that is left out gets its default. Each task that uses the calendar gets a version with the new days: slots
+        up to now are accounted for as before, and a slot that the change puts into the past is due at once, late. `If-Match`
+        names the revision.
         """
         given = await read_object(request, required=True)
         saved = await self._calendars.save(
@@ -65,7 +66,7 @@ class CalendarCalls:
         answer=ShownCalendar, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        """Refused while tasks use it."""
+        """Refused while tasks use the calendar."""
         return json_response(
             shown(await self._calendars.delete(params.piece(request, "calendar"), by=params.actor(request)))
         )
@@ -86,7 +87,7 @@ class CalendarCalls:
         answer=CalendarAnswer, errors=("INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
     async def refresh(self, request: Request) -> Response:
-        """Where it cannot be fetched or read, the last good copy stays."""
+        """If its source cannot be fetched or read, the last good copy stays."""
         saved = await self._calendars.refresh(params.piece(request, "calendar"), by=params.actor(request))
         return json_response(saved_answer(saved))
 

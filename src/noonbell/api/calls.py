@@ -37,7 +37,7 @@ class CallCalls:
         body=CallBatch, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def batch(self, request: Request) -> Response:
-        """All or none; answers in the order of the calls."""
+        """All calls are stored, or none. The answers are in the order of the calls."""
         given = await read_object(request, required=True)
         problems = Problems()
         wanted = given.get("calls")

@@ -54,9 +54,9 @@ class EventCalls:
         query=EventList, answer_example=_EXAMPLE,
     )  # fmt: skip
     async def stream(self, request: Request) -> Response:
-        """Server-sent events (`text/event-stream`). Come back with `Last-Event-ID` and nothing is missed, over a day and
-        over restarts. `event: reset` means that the stream does not reach back so far. A token with a scope hears of the tasks
-        and runs that it holds.
+        """Server-sent events (`text/event-stream`). A client that comes back with `Last-Event-ID` misses nothing, over a day
+        and over restarts. `event: reset` means that the stream does not reach back so far. A token with a scope gets the
+        events of the tasks and runs in it.
         """
         _check_origin(request)
         wanted = read_filter(params.query_of(request, EventList))

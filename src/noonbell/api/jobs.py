@@ -94,7 +94,7 @@ class JobCalls:
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
     async def replace(self, request: Request) -> Response:
-        """What the body does not name stays. A job can be sent back as it was read."""
+        """Fields that the body does not name stay. A job can be sent back as it was read."""
         ref, version = params.task_ref(request), params.expected_version(request)
         given = await read_object(request, required=True)
         job = await self._jobs.change(ref, given, by=params.actor(request), expect_version=version)
@@ -112,12 +112,12 @@ class JobCalls:
 
     @call("POST", "/{id}/pause", "pause_job", "Pause a job", Role.OPERATOR, answer=ShownJob)
     async def pause(self, request: Request) -> Response:
-        """No further execution by its schedule; those under way finish."""
+        """The schedule makes no further executions; those under way finish."""
         return await self._show(await self._jobs.pause(params.task_ref(request), by=params.actor(request)))
 
     @call("POST", "/{id}/resume", "resume_job", "Resume a job", Role.OPERATOR, answer=ShownJob)
     async def resume(self, request: Request) -> Response:
-        """From now on: what was missed while it was paused is not made up for."""
+        """The schedule goes on from now: what was missed during the pause is not made up for."""
         return await self._show(await self._jobs.resume(params.task_ref(request), by=params.actor(request)))
 
     @call(

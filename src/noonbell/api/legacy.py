@@ -59,7 +59,10 @@ class LegacyTriggered(msgspec.Struct, frozen=True):
 
 class LegacyCanceled(msgspec.Struct, frozen=True):
     run_id: Annotated[RunId, meta(examples=[7340033])]
-    status: Annotated[Literal["CANCELED"], meta("Whatever became of the run: ask for it.", examples=["CANCELED"])]
+    status: Annotated[
+        Literal["CANCELED"],
+        meta("Always this, also where the run ended otherwise: ask for the run.", examples=["CANCELED"]),
+    ]
 
 
 class LegacyCalls:
@@ -152,7 +155,7 @@ class LegacyCalls:
 
     @call("POST", "/runs/{run_id}/cancel", "legacy_cancel_run", "Cancel a run", Role.OPERATOR, answer=LegacyCanceled)
     async def cancel(self, request: Request) -> Response:
-        """Of a final run it says CANCELED too, and changes nothing."""
+        """For a run that is final already, the answer says CANCELED too, and nothing is changed."""
         canceled = await self._services.runs.cancel(params.run_id(request), by=params.actor(request))
         if not canceled.canceled:
             params.nothing_changed(request)

@@ -75,7 +75,7 @@ _TAGS: Final = {
     "plans": "Messages to stations by interval, weekday or day of month: tasks, in the words of a plan dispatcher.",
     "events": "What happens, as it happens.",
     "subscriptions": "Events, posted to a URL.",
-    "alerts": "Who is told when something goes wrong.",
+    "alerts": "Rules that raise alerts, and channels that send them.",
     "queues": "Named lanes of runs, with their limits.",
     "workers": "Who claims runs.",
     "worker protocol": "What a worker of any language calls.",

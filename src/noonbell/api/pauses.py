@@ -29,15 +29,15 @@ class PauseCalls:
         body=PauseWrite, answer=PauseChanged,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """No attempt starts later than two seconds after the answer. Planning stops and its cursors stand; what is published is
-        taken and waits; what executes goes on, and callbacks are taken. A pause that stands already stays as it is.
+        """No attempt starts later than two seconds after the answer. Planning stops; runs that are published are accepted and
+        wait; attempts under way go on, and callbacks are accepted. A pause that stands already stays as it is.
         """
         given = await read_object(request)
         return json_response(plain(await self._pauses.pause(given, by=params.actor(request))))
 
     @call("POST", "/resume", "resume_all", "Let everything start again", Role.OPERATOR, answer=PauseChanged)
     async def resume(self, request: Request) -> Response:
-        """What became due meanwhile is late, as after a downtime: the misfire policy of each task decides about it."""
+        """What became due during the pause is late, as after a downtime: the misfire policy of each task decides about it."""
         return json_response(plain(await self._pauses.resume(by=params.actor(request))))
 
 

@@ -101,7 +101,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """No further slot until it is resumed."""
+        """The plan has no further slot until it is resumed."""
         await read_object(request)
         return await self._shown(await self._plans.pause(_plan_id(request), by=params.actor(request)))
 
@@ -110,7 +110,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def resume(self, request: Request) -> Response:
-        """From now on; what lay in between is not caught up."""
+        """The plan goes on from now; slots in between are not caught up."""
         await read_object(request)
         return await self._shown(await self._plans.resume(_plan_id(request), by=params.actor(request)))
 
@@ -128,7 +128,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def reset(self, request: Request) -> Response:
-        """Back into the queue with its whole count, from error, pause and close too. A one-shot plan runs again, now."""
+        """The plan begins again with its whole count, from error, pause and close too. A one-shot plan runs again, now."""
         await read_object(request)
         return await self._shown(await self._plans.reset(_plan_id(request), by=params.actor(request)))
 
@@ -137,7 +137,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def close(self, request: Request) -> Response:
-        """No further slot, for good. A run that waits is canceled, one that executes may end."""
+        """The plan has no further slot, for good. A run that waits is canceled, one that executes may end."""
         await read_object(request)
         return await self._shown(await self._plans.close(_plan_id(request), by=params.actor(request)))
 

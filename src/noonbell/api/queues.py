@@ -43,7 +43,7 @@ class QueueCalls:
         body=QueueLimits, body_required=True, answer=ShownQueue,
     )  # fmt: skip
     async def limit(self, request: Request) -> Response:
-        """What is left out is no limit. Held over all nodes, from the next claim on."""
+        """A limit that is left out is taken away. Limits hold over all nodes, from the next claim on."""
         given = await read_object(request, required=True)
         limited = await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request))
         params.add_to_audit(request, concurrency=limited["concurrency"], rate_limit=limited["rate_limit"])
@@ -54,7 +54,7 @@ class QueueCalls:
         answer=ShownQueue,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """What executes goes on."""
+        """Attempts under way go on."""
         await read_object(request)
         return json_response(await self._queues.pause(params.piece(request, "name"), by=params.actor(request)))
 
@@ -76,7 +76,7 @@ class QueueCalls:
         answer=RunsCanceled,
     )  # fmt: skip
     async def drain(self, request: Request) -> Response:
-        """Delayed runs and retries too; what executes goes on. At most 10,000 in one call."""
+        """Delayed runs and retries are canceled too; attempts under way go on. At most 10,000 in one call."""
         await read_object(request)
         return json_response(await self._queues.drain(params.piece(request, "name"), by=params.actor(request)))
 
@@ -108,7 +108,9 @@ class QueueCalls:
         query=SeriesList, answer=QueueDepthAnswer,
     )  # fmt: skip
     async def depth(self, request: Request) -> Response:
-        """From samples that are taken once a minute. A step without a sample has null: nothing is known of it, and it is not zero."""
+        """The figures come from samples that are taken once a minute. A step without a sample has null, not zero: nothing is
+        known of it.
+        """
         asked = params.read_query(request, SeriesList)
         return json_response(plain(await self._services.series.depth(params.piece(request, "name"), asked)))
 
@@ -117,7 +119,7 @@ class QueueCalls:
         body=Redriving, answer=RunsRetried,
     )  # fmt: skip
     async def redrive(self, request: Request) -> Response:
-        """New runs beside the old ones, with what they carried. Each dead run is run again once, however often this is
+        """New runs are made beside the old ones, with what those carried. Each dead run is run again once, however often this is
         called. At most 10,000 in one call.
         """
         problems = Problems()

@@ -146,7 +146,7 @@ class TimelineCalls:
 
 
 def _ends(asked: TimelineList, now: Instant) -> tuple[Instant, Instant]:
-    """A day around now, where nothing is said."""
+    """The stretch that was asked for; a day around now by default."""
     since, until = asked.since, asked.until
     if since is None:
         since = Instant(now - _HALF if until is None else until - 2 * _HALF)
@@ -162,7 +162,7 @@ class ScheduleCalls:
         body=PreviewBody, body_required=True, answer=SchedulePreview, is_audited=False,
     )  # fmt: skip
     async def preview(self, request: Request) -> Response:
-        """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
+        """The scheduler's own code computes it. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
         given = await read_object(request, required=True)
         language = request.headers.get("accept-language", "en")[:100]
         return json_response(await self._services.previews.of(given, language))
@@ -183,9 +183,11 @@ class StatsCalls:
         answer=StatsAnswer,
     )
     async def stats(self, request: Request) -> Response:
-        """Of all runs that ended in the stretch `from` to `to`, which is whole minutes (for two days back), hours (90 days) or days of UTC.
+        """About all runs that ended in the stretch `from` to `to`, which is whole minutes (for two days back), hours (90
+        days) or days of UTC.
 
-        Counts and averages are exact, percentiles are within 2 %. Those that have not ended count in `by_status` where they were due in it.
+        Counts and averages are exact, percentiles are within 2 %. Runs that have not ended count in `by_status` if they were
+        due in it.
         """
         at = ReadContext(Problems())
         asked = read_into(StatsList, params.query_of(request, StatsList), at)
@@ -211,7 +213,9 @@ class StatsCalls:
         query=LoadList, answer=WorkerLoad,
     )  # fmt: skip
     async def of_worker(self, request: Request) -> Response:
-        """From the roll-ups: a run counts where it ended. Of workers that are listed: one that has been silent for a day is not."""
+        """From the roll-ups: a run counts where it ended. Only for workers that `GET /workers` lists: one that has been
+        silent for a day is not listed.
+        """
         asked = params.read_query(request, LoadList)
         worker = await self._services.workers.get(params.piece(request, "worker_id"))
         started_at = from_datetime(datetime.fromisoformat(worker["started_at"]))
@@ -223,9 +227,10 @@ class StatsCalls:
         query=SlaList, answer=SlaAnswer,
     )  # fmt: skip
     async def service_levels(self, request: Request) -> Response:
-        """Of each task start delay, queue time, duration, the share of runs that succeeded, the error budget that is left, and breaches.
+        """For each task: start delay, queue time, duration, the share of runs that succeeded, the error budget that is left,
+        and breaches.
 
-        From the roll-ups, for 90 days by hour and day. Breaches that are foreseen are listed with those that came.
+        From the roll-ups, for 90 days by hour and day. Breaches that are foreseen are listed with those that have happened.
         """
         at = ReadContext(Problems())
         asked = read_into(SlaList, params.query_of(request, SlaList), at)

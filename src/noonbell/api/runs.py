@@ -139,7 +139,7 @@ class RunCalls:
         body=BulkRuns, body_required=True, answer=RunsRetried,
     )  # fmt: skip
     async def retry_where(self, request: Request) -> Response:
-        """Those that failed or were canceled, unless `status` says otherwise."""
+        """Runs that failed or were canceled are retried, unless `status` says otherwise."""
         query, dry_run = await self._bulk(request)
         return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
 
@@ -157,7 +157,7 @@ class RunCalls:
 
     @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, scope=ScopeRule.RUN, answer=WholeRun)
     async def get(self, request: Request) -> Response:
-        """With the request and the response of its newest attempt, and its payload."""
+        """The answer has the request and the response of its newest attempt, and its payload."""
         return json_response(await self._runs.show(params.run_id(request)))
 
     @call(
@@ -165,7 +165,9 @@ class RunCalls:
         body=CancelBody, answer=ShownCancel,
     )  # fmt: skip
     async def cancel(self, request: Request) -> Response:
-        """From any status that is not final. A final run stays as it is: `canceled` is false, `status` the true one."""
+        """A run can be canceled from any status that is not final. A final run stays as it is: `canceled` is false, and
+        `status` is the one that it has.
+        """
         run_id = params.run_id(request)
         asked = await params.read_body(request, CancelBody)
         answer = await self._runs.cancel(run_id, by=params.actor(request), reason=asked.reason)
@@ -178,7 +180,7 @@ class RunCalls:
         body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
-        """A new run beside the old one, with its payload. Of a flow, the new run keeps the steps that succeeded."""
+        """A new run is made beside the old one, with its payload. That of a flow keeps the steps that succeeded."""
         run_id = params.run_id(request)
         asked = await params.read_body(request, RetryBody)
         made = await self._runs.retry(run_id, by=params.actor(request), from_step=asked.from_step)
@@ -189,7 +191,7 @@ class RunCalls:
         answer=FlowGraph, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def graph(self, request: Request) -> Response:
-        """In the order in which the task names them. The runs of a step are listed by `GET /runs?parent_id=RUN`."""
+        """The steps are in the order in which the task names them. The runs of a step are listed by `GET /runs?parent_id=RUN`."""
         return json_response(plain(await self._runs.graph(params.run_id(request))))
 
     @call(
@@ -230,9 +232,9 @@ class RunCalls:
         query=CallbackList, answer=CallbackRecords,
     )  # fmt: skip
     async def callbacks(self, request: Request) -> Response:
-        """The ignored ones too, each with its reason. In a list of n callbacks, headers or a body of more than 4 MiB / n
-        are empty, and `omitted` has their size. One callback alone is whole: ask with `limit=1`, and `before` one more than
-        its id.
+        """Ignored callbacks are listed too, each with its reason. In a list of n callbacks, headers or a body of more than 4
+        MiB / n are empty, and `omitted` has their size. One callback alone is whole: ask with `limit=1`, and `before` one
+        more than its id.
         """
         asked = params.read_query(request, CallbackList)
         found = await self._services.callbacks.of_run(params.run_id(request), asked.limit, asked.before)

@@ -40,7 +40,7 @@ class SubscriptionCalls:
         errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """It begins with the next event. A secret that was made here is in this answer, and never shown again."""
+        """The subscription begins with the next event. A secret that the server made is in this answer, and never shown again."""
         made = await self._subscriptions.create(await read_object(request, required=True))
         params.name_in_audit(request, made["name"])
         return json_response(made, 201)
@@ -57,7 +57,9 @@ class SubscriptionCalls:
         body=SubscriptionChange, body_required=True, answer=ShownSubscription,
     )  # fmt: skip
     async def change(self, request: Request) -> Response:
-        """`active: true` goes on from its position; with `from: now`, what waits is given up."""
+        """With `active: true`, deliveries go on from its position; with `from: now` besides, the events that wait are given
+        up.
+        """
         given = await read_object(request, required=True)
         return json_response(await self._subscriptions.change(params.piece(request, "subscription"), given))
 
@@ -81,7 +83,7 @@ class SubscriptionCalls:
         Role.ADMIN, body=SubscriptionMove, body_required=True, answer=ShownSubscription,
     )  # fmt: skip
     async def move(self, request: Request) -> Response:
-        """Every event after it is delivered, again where it was before, as far as the stream reaches back."""
+        """Every event after the position is delivered, also one that was before, as far as the stream reaches back."""
         given = await read_object(request, required=True)
         return json_response(await self._subscriptions.move(params.piece(request, "subscription"), given))
 
@@ -108,7 +110,7 @@ class SubscriptionCalls:
         "Deliver one event again", Role.ADMIN, status=201, answer=ShownWebhook, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def replay(self, request: Request) -> Response:
-        """As a new delivery with the same body and `webhook-id`, in no order with others."""
+        """The event is sent as a new delivery with the same body and `webhook-id`, in no order with others."""
         name = params.piece(request, "subscription")
         made = await self._subscriptions.replay(name, _delivery_id(request))
         return json_response(made, 201)

@@ -147,8 +147,8 @@ class TaskCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`schedule` or its short form `cron_expr`, not both; neither means on demand only. Every wrong field is named in
-        `details`, and fields that a task does not have are refused.
+        """Give `schedule` or its short form `cron_expr`, not both; without either, the task runs on demand only. Every wrong
+        field is named in `details`, and fields that a task does not have are refused.
         """
         given = await read_object(request, required=True)
         task = await self._tasks.create(given, by=params.actor(request))
@@ -265,7 +265,7 @@ class TaskCalls:
         **_TURNED,
     )
     async def enable(self, request: Request) -> Response:
-        """It starts from now: what was missed while it was off is not made up for."""
+        """The schedule goes on from now: what was missed while the task was off is not made up for."""
         await read_object(request)
         task = await self._tasks.enable(
             params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
@@ -289,8 +289,8 @@ class TaskCalls:
         **_PAUSED,
     )
     async def disable(self, request: Request) -> Response:
-        """No further slot until it is enabled, or until the end that is given; what runs finishes. A task that is disabled
-        already keeps its status, and gets this reason and end in place of those that it had.
+        """The task has no further slot until it is enabled, or until the end that is given; runs under way finish. A task
+        that is disabled already keeps its status, and gets this reason and end in place of those that it had.
         """
         task = await self._tasks.disable(
             params.task_ref(request),
@@ -314,7 +314,9 @@ class TaskCalls:
         body=SkipBody, answer=SkipAnswer,
     )  # fmt: skip
     async def skip(self, request: Request) -> Response:
-        """Each becomes a SKIPPED run with the reason `operator`. 0 takes it back, -1 skips until it is taken back."""
+        """Each skipped slot becomes a SKIPPED run with the reason `operator`. 0 takes it back, -1 skips until it is taken
+        back.
+        """
         asked = await params.read_body(request, SkipBody)
         task = await self._tasks.skip(params.task_ref(request), asked.count, by=params.actor(request))
         return json_response({"skip_next": task.skip_next})
@@ -333,7 +335,9 @@ class TaskCalls:
         body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
     async def trigger(self, request: Request) -> Response:
-        """Works on a disabled task too. Without a `key` it always makes a run; with one, `outcome` says whether it did."""
+        """A disabled task can be triggered too. Without a `key` it always makes a run; with one, `outcome` says whether it
+        did.
+        """
         ref = params.task_ref(request)
         given = await read_object(request)
         published = await self._services.publishing.trigger(ref, given, trace_id=request_id(request.scope))
@@ -359,7 +363,7 @@ class TaskCalls:
         answer=KeyLines,
     )  # fmt: skip
     async def keys(self, request: Request) -> Response:
-        """At most 100. A key is there as long as runs wait for it (`concurrency_key`, `max_per_key`)."""
+        """At most 100 keys. A key is listed as long as runs wait for it (`concurrency_key`, `max_per_key`)."""
         task = await self._tasks.get(params.task_ref(request))
         lines = await self._services.store.key_lines(task.id, _MOST_KEYS)
         return json_response({"items": [shown_line(line) for line in lines]})

@@ -33,8 +33,9 @@ class TokenCalls:
         status=201, body=TokenBody, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`token` is shown here, whole, and never again. `labels`, `queues` and `job_types` are its scope: it sees and changes
-        tasks that have all of them, and their runs; nothing else is there for it. A worker's token needs its `queues`. Refused (403) where no token is asked for: `noonbell token create` makes the first one.
+        """`token` is shown here, whole, and never again. `labels`, `queues` and `job_types` are its scope: it sees and
+        changes tasks that have all of them, and their runs; it sees nothing else. A worker's token needs its `queues`.
+        Refused (403) where the server asks for no token: `noonbell token create` makes the first one.
         """
         if not self._mints:
             raise Forbidden(NOT_MINTED)
@@ -58,7 +59,7 @@ class TokenCalls:
 
     @call("DELETE", "/tokens/{token}", "revoke_token", "Revoke a token", Role.ADMIN, answer=TokenRevoked)
     async def revoke(self, request: Request) -> Response:
-        """Within five seconds no node takes it any more."""
+        """Within five seconds no node accepts the token any more."""
         token = await self._access.revoke(params.piece(request, "token"))
         return json_response(TokenRevoked(token.name, True))
 

@@ -56,7 +56,7 @@ class WorkerCalls:
         body=WorkerChange, body_required=True, answer=ShownWorker,
     )  # fmt: skip
     async def change(self, request: Request) -> Response:
-        """The worker hears of it with its next heartbeat. 0: it takes no more."""
+        """The worker learns its concurrency with its next heartbeat. At 0 it takes no more runs."""
         given = await read_object(request, required=True)
         return json_response(await self._workers.change(params.piece(request, "worker_id"), given))
 
@@ -65,7 +65,7 @@ class WorkerCalls:
         answer=WorkerForgotten, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def forget(self, request: Request) -> Response:
-        """One that is connected, or still holds runs, is 409. A worker that comes back registers itself again."""
+        """A worker that is connected, or still holds runs, is 409. A worker that comes back registers itself again."""
         return json_response(await self._workers.forget(params.piece(request, "worker_id")))
 
     @call(
@@ -73,7 +73,7 @@ class WorkerCalls:
         answer=WorkerStateSet,
     )  # fmt: skip
     async def drain(self, request: Request) -> Response:
-        """What it holds, it finishes."""
+        """The worker finishes the runs that it holds."""
         return await self._set(request, WorkerState.DRAINING)
 
     @call(
@@ -81,8 +81,8 @@ class WorkerCalls:
         answer=WorkerStateSet, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def stop(self, request: Request) -> Response:
-        """It takes no more, finishes what it can, hands back the rest, and goes. One inside `noonbell serve` is 409: drain
-        it.
+        """The worker takes no more runs, finishes what it can, hands back the rest, and exits. One inside `noonbell serve` is
+        409: drain it.
         """
         return await self._set(request, WorkerState.STOPPING)
 
@@ -108,8 +108,8 @@ class ProtocolCalls:
         is_audited=False,
     )  # fmt: skip
     async def claim(self, request: Request) -> Response:
-        """Answers at once if there is something, else as soon as there is, or with none after `wait_seconds`. The first
-        claim registers the worker. A connection that breaks while it waits loses nothing.
+        """The answer comes at once if there is a run, else as soon as there is one, or without any after `wait_seconds`. The
+        first claim registers the worker. A connection that breaks while it waits loses nothing.
         """
         # The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back.
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
@@ -146,7 +146,7 @@ class ProtocolCalls:
     )  # fmt: skip
     async def settle(self, request: Request) -> Response:
         """`fail` is final, `error` follows the retry policy, `release` hands the run back, not counted as an attempt.
-        Only the current token is heard; an old one is LEASE_LOST, with the standing `status` in `details`.
+        Only the current token is accepted; an old one is LEASE_LOST, with the standing `status` in `details`.
         """
         return json_response(await self._protocol.settle(*await self._told(request)))
 
@@ -173,7 +173,7 @@ class ProtocolCalls:
         is_audited=False,
     )  # fmt: skip
     async def extend(self, request: Request) -> Response:
-        """Lease and timeout of the attempt end `seconds` from now. The next heartbeat renews the lease as ever."""
+        """The lease and the timeout of the attempt end `seconds` from now. The next heartbeat renews the lease as usual."""
         return json_response(await self._protocol.extend(*await self._told(request)))
 
     async def _told(self, request: Request) -> tuple[RunId, dict[str, Any]]:

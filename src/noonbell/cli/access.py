@@ -84,7 +84,7 @@ def token_command() -> None:
 )
 @click.option("--name", required=True, metavar="NAME", help="Who or what it is for; the audit log shows it.")
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="Good for so many days [until it is revoked]."
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Valid for this many days [until it is revoked]."
 )
 @span_option("--expires", is_zero_allowed=False, help="The same with a unit, such as 30d or 12h.")
 @config_option

@@ -154,7 +154,7 @@ def _told(one: dict[str, Any]) -> str:
 
 
 @bulk_command.command("list")
-@click.option("--limit", default=50, type=click.IntRange(1, 1000), show_default=True, help="At most so many.")
+@click.option("--limit", default=50, type=click.IntRange(1, 1000), show_default=True, help="Show at most this many.")
 @output_option
 def list_bulk(limit: int, output: str) -> None:
     """List bulk operations, newest first."""
@@ -179,7 +179,9 @@ _SKIPPED = {
 
 @bulk_command.command("skipped")
 @click.argument("operation_id")
-@click.option("--limit", default=1000, type=click.IntRange(1, 10_000), show_default=True, help="At most so many.")
+@click.option(
+    "--limit", default=1000, type=click.IntRange(1, 10_000), show_default=True, help="Show at most this many."
+)
 @output_option
 def skipped(operation_id: str, limit: int, output: str) -> None:
     """List what one has skipped, each with the reason."""

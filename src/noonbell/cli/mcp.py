@@ -210,7 +210,7 @@ def _shown(tool: ApiTool) -> Tool:
 
 
 @click.command("mcp")
-@click.option("--read-only", is_flag=True, help="Only tools that change nothing, whatever the token may do.")
+@click.option("--read-only", is_flag=True, help="Only tools that change nothing, even if the token may do more.")
 def mcp_command(*, read_only: bool) -> None:
     """Serve the API of NOONBELL_URL as tools of the Model Context Protocol, over standard input and output.
 

@@ -293,7 +293,7 @@ def run_command() -> None:
 @click.option("--calls", is_flag=True, help="Only calls without a task.")
 @click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
 @click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
-@click.option("--limit", default=50, type=click.IntRange(1), show_default=True, help="At most so many.")
+@click.option("--limit", default=50, type=click.IntRange(1), show_default=True, help="Show at most this many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @output_option
 def list_runs(

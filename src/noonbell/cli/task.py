@@ -66,7 +66,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 @click.option("--status", type=click.Choice(["ENABLED", "DISABLED", "COMPLETED", "ERROR"], case_sensitive=False))
 @click.option("--name", metavar="TEXT", help="Only names with this in them.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
-@click.option("--limit", default=100, type=click.IntRange(1), show_default=True, help="At most so many.")
+@click.option("--limit", default=100, type=click.IntRange(1), show_default=True, help="Show at most this many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @output_option
 def list_tasks(

@@ -436,7 +436,9 @@ def _short(value: Any) -> str:
 @click.command("export")
 @click.option("--owner", metavar="OWNER", help="Only what this owner manages, such as file:billing.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
-@click.option("--versions", is_flag=True, help="With the version of each, so that applying it later overwrites nobody.")
+@click.option(
+    "--versions", is_flag=True, help="With the version of each, so that applying it later overwrites no newer change."
+)
 @click.option("-f", "-o", "--file", "--out", "file", metavar="FILE", help="Write to this file instead of stdout.")
 def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
     """Write tasks as a file that `noonbell apply` takes.

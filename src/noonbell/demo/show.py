@@ -287,7 +287,7 @@ async def _in_the_way(services: Services) -> str | None:
     """Why no past may be told in this store."""
     others = [task for task in await _tasks(services.store) if task.spec.labels.get(LABEL[0]) != LABEL[1]]
     if others:
-        return f"the store has {counted(len(others), 'task')} of somebody else's"
+        return f"the store has {counted(len(others), 'task')} that the demo did not make"
     if any(worker.state is not WorkerState.LOST for worker in await services.store.workers()):
         return "a server or a worker is running on the store"
     return None

@@ -279,7 +279,7 @@ class JobsDialect:
         by: str | None = None,
         expect_version: int | None = None,
     ) -> Task:
-        """What `given` does not name stays, and what it says as the job says it already is no change."""
+        """Change a job. Fields that `given` does not name stay; one with the value that the job has already is no change."""
         task = await self.get(ref)
         fields = changed_task(given, task, self._rules)
         try:

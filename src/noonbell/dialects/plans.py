@@ -169,7 +169,7 @@ class PlanBody(msgspec.Struct, frozen=True, kw_only=True):
     no_keep: Annotated[bool, meta("What is late still runs; an interval counts from the end of the run before.")] = (
         False
     )
-    target: Annotated[ResultTarget, meta("Who carries it out: a worker, whoever listens, or every worker.")] = (
+    target: Annotated[ResultTarget, meta("Who gets it: one worker, the listeners of an event, or every worker.")] = (
         ResultTarget.API
     )
     plan_time: Annotated[

@@ -186,7 +186,7 @@ class RedisMessage(BrokerMessage, frozen=True, kw_only=True):
         ),
     ] = None
     maxlen: Annotated[
-        int | None, described("The stream is cut to about so many entries.", ge=0, le=2**53 - 1, examples=[10000])
+        int | None, described("The stream is cut to about this many entries.", ge=0, le=2**53 - 1, examples=[10000])
     ] = None
 
     @property

@@ -117,7 +117,7 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     open: Annotated[
         tuple[DayText, ...],
         meta(
-            "Days that are open whatever else is said of them: make-up days.",
+            "Make-up days: open even where another rule closes them.",
             max_length=MOST_DAYS,
             examples=[["2026-10-10"]],
         ),

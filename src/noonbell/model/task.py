@@ -137,7 +137,7 @@ class ClockChanges(msgspec.Struct, frozen=True, kw_only=True):
         GapRule | None,
         described(
             "A time that the clock skips: once right after the gap, not at all, or as much earlier as the clock skips."
-            " Null: `next` for times of day, `skip` for what runs every so many minutes or hours.",
+            " Null: `next` for times of day, `skip` for intervals of minutes or hours.",
             examples=["skip"],
         ),
     ] = None
@@ -145,7 +145,7 @@ class ClockChanges(msgspec.Struct, frozen=True, kw_only=True):
         RepeatedTimeRule | None,
         described(
             "A time that the clock shows twice: the first time, both times, or the last time. Null: `first` for times of"
-            " day, `both` for what runs every so many minutes or hours.",
+            " day, `both` for intervals of minutes or hours.",
             examples=["last"],
         ),
     ] = None
@@ -305,7 +305,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     end_at: Annotated[Moment | None, described("No slot after this.")] = None
     jitter_seconds: Annotated[
         int,
-        described("Runs start up to so much after their slot; the same slot always by the same amount.", ge=0, le=YEAR),
+        described(
+            "Each run starts up to this many seconds after its slot; the same slot always by the same amount.",
+            ge=0,
+            le=YEAR,
+        ),
     ] = 0
 
     calendar: Annotated[

@@ -45,7 +45,7 @@ class TasksChange(msgspec.Struct, frozen=True, kw_only=True):
     queue: Annotated[str | None, meta("Where their next runs wait.", min_length=1, max_length=255)] = None
     timeout_seconds: Annotated[float | None, meta("Of an attempt.", ge=0.001)] = None
     max_retries: Annotated[int | None, meta("Attempts after the first.", ge=0)] = None
-    jitter_seconds: Annotated[int | None, meta("Each slot starts up to so many seconds later.", ge=0)] = None
+    jitter_seconds: Annotated[int | None, meta("Each slot starts up to this many seconds later.", ge=0)] = None
 
     def of(self, task: Task) -> dict[str, Any]:
         """The fields of a partial change of that task."""

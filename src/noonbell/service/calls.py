@@ -75,7 +75,7 @@ class CallBody(Call, frozen=True, kw_only=True):
         Any, meta("A text is sent as it is, anything else as JSON.", examples=[{"to": "a@example.com"}])
     ] = None
     delay_seconds: Annotated[
-        float | msgspec.UnsetType, meta("Not before so many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+        float | msgspec.UnsetType, meta("Not before this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
     ] = msgspec.UNSET
     run_at: Annotated[Moment | None, meta("Not before this.", examples=[None])] = None
     expires_at: Annotated[

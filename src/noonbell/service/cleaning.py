@@ -44,7 +44,7 @@ class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
     keep: Annotated[
         int | None,
         meta(
-            "So many of the newest runs stay, whatever their status. With an age, only what is older goes as well.",
+            "This many of the newest runs stay, in any status. With an age, only what is older goes as well.",
             ge=0,
             le=MOST_RUNS,
             examples=[100],

@@ -55,7 +55,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.UNSET
     update_waiting: Annotated[bool, meta("Change the run of this `key`, if it waits.")] = False
     delay_seconds: Annotated[
-        float | msgspec.UnsetType, meta("Not before so many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+        float | msgspec.UnsetType, meta("Not before this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
     ] = msgspec.UNSET
     run_at: Annotated[Moment | None, meta("Not before this.")] = None
     priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None

@@ -49,7 +49,7 @@ _FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT,
 
 
 def cancelable(query: RunQuery) -> tuple[RunStatus, ...]:
-    """The statuses of what a bulk cancel is for: all that are not final, as far as the query asks for them."""
+    """The statuses that a bulk cancel covers: all that are not final, as far as the query asks for them."""
     return tuple(status for status in query.status or tuple(RunStatus) if status not in FINAL)
 
 
@@ -181,7 +181,7 @@ class Runs:
         return ShownCall.of(inputs[run.id].overrides) if run.id in inputs else None
 
     async def bodies(self, run_id: RunId, attempt: int | None = None) -> RunBodies:
-        """Of that attempt, or of the newest; as they are kept, secrets included."""
+        """The bodies of that attempt, or of the newest, as they are stored, secrets included."""
         return await self._store.bodies(run_id, attempt) or RunBodies()
 
     async def page(self, query: RunQuery) -> Page[Run]:
@@ -209,7 +209,7 @@ class Runs:
         return answers[0]
 
     async def retry(self, run_id: RunId, *, by: str | None = None, from_step: str | None = None) -> RunId:
-        """A fresh run with what one that is final carried, beside it. Of a flow, it keeps the steps that succeeded."""
+        """Publish a new run with what a final run carried. A new run of a flow keeps the steps that succeeded."""
         del by  # the run itself says that it is a retry, and of which; the audit log says who asked
         run = await self.get(run_id)
         if run.status not in FINAL:
@@ -339,7 +339,7 @@ class Runs:
         return [answers.get(run.id) for run in runs]
 
     async def cancel_each(self, runs: list[Run], *, by: str | None = None) -> dict[RunId, Canceled]:
-        """What became of each that there still is."""
+        """What became of each run that is still there."""
         answers = await cancel(self._store, self._wakeup, [run.id for run in runs], by=by)
         return {answer.run_id: answer for answer in answers}
 

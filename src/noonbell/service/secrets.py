@@ -487,7 +487,7 @@ async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
         if not done.all:
             return total
     raise InvalidState(
-        "somebody seals with another key at the same time; give every node the same key file, and start again"
+        "another process seals with another key at the same time; give every node the same key file, and start again"
     )
 
 

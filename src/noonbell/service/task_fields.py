@@ -144,7 +144,13 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
         ),
     ] = None
     skip_next: Annotated[
-        int | None, meta("Skip so many of the coming slots; -1 until taken back.", ge=-1, le=1_000_000, default=0)
+        int | None,
+        meta(
+            "Skip this many of the coming slots; -1 skips all until it is set back to 0.",
+            ge=-1,
+            le=1_000_000,
+            default=0,
+        ),
     ] = None
 
 

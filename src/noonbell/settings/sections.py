@@ -281,7 +281,7 @@ class ExecutorSettings(Section):
     call_secret: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "Signs calls without a task, and what is told of their outcomes, as Standard Webhooks. Null: they are not signed.",
+        "Signs calls without a task, and the requests that report their outcomes, as Standard Webhooks. Null: they are not signed.",
     )
     allow_networks: tuple[str, ...] = key(
         (), kinds.networks, "Networks that targets may be in although they are denied otherwise."
@@ -437,7 +437,7 @@ class OidcSettings(Section):
             found["client_id"] = "is missing; the provider gives one to each client"
         if not self.roles:
             found["roles"] = (
-                "is empty, so nobody would have a role; map values of role_claim to viewer, operator or admin"
+                "is empty, so no user would have a role; map values of role_claim to viewer, operator or admin"
             )
         wrong = [value for value in self.roles.values() if value not in _OIDC_ROLES]
         if wrong:

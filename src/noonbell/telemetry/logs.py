@@ -36,14 +36,14 @@ _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u
 
 
 def redacted(text: str) -> str:
-    """Without passwords and tokens in addresses, credentials of headers, and callback tokens."""
+    """The text without passwords and tokens in addresses, credentials of headers, and callback tokens."""
     text = mask_addresses(text)
     text = _CREDENTIAL.sub(rf"\g<scheme>{MASK}", text)
     return _CALLBACK.sub(rf"\g<path>{MASK}", text)
 
 
 def escaped(text: str) -> str:
-    """On one line: control characters, line and direction marks are written out."""
+    """The text on one line: control characters, line and direction marks are written out."""
     return _UNFIT.sub(lambda found: _written_out(found.group()), text)
 
 
@@ -267,7 +267,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
 def _hand_over(line: RunLogLine) -> None:
-    """As a record, to handlers that may show nothing but its message."""
+    """Send a line as a record to handlers that may show nothing but its message."""
     name = f"task {line.task_id}" if line.task_name is None else fit(line.task_name)
     says, values = "%s: %s, run %s, attempt %s, %s", [line.event, name, line.run_id, line.attempt, line.status]
     if line.err is not None:
@@ -326,7 +326,7 @@ _LEVELS: Final = {logging.INFO: "info", logging.WARNING: "warning"}
 
 @lru_cache(maxsize=1024)
 def _quoted(text: str) -> str:
-    """Of names and addresses, which recur."""
+    """As `quoted`, remembered: names and addresses recur."""
     return quoted(fit(text))
 
 

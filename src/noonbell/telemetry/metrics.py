@@ -260,15 +260,15 @@ class Metrics:
             self.alert_deliveries.labels(outcome)
 
     def delivered(self, outcome: str) -> None:
-        """An attempt to bring a notice to a channel came to this."""
+        """Count an attempt to send a notice to a channel, with this result."""
         self.alert_deliveries.labels(outcome).inc()
 
     def webhook(self, subscription: str, outcome: str) -> None:
-        """An attempt to post an event to a subscription's receiver came to this."""
+        """Count an attempt to post an event to a subscription's receiver, with this result."""
         self.webhook_deliveries.labels(subscription, outcome).inc()
 
     def listening(self, listeners: int, cut: int) -> None:
-        """The listeners that are connected now, and those that were cut since the last call."""
+        """Show how many listeners are connected now, and count those that were cut since the last call."""
         self.event_listeners.set(listeners)
         self.event_cuts.inc(cut)
 

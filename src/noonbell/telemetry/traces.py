@@ -33,13 +33,13 @@ _SAMPLED: Final = 1
 
 
 def traced(target: Target) -> Target:
-    """The same target, its attempts recorded; itself where no spans are recorded."""
+    """A target that records a span for each attempt; the target itself where no spans are recorded."""
     tracer = _tracer()
     return target if tracer is None else _Traced(target, tracer)
 
 
 def caller() -> Callable[[], str | None] | None:
-    """What tells which span publishes, as a traceparent; None where there are no spans."""
+    """The traceparent of the span that publishes; None where there are no spans."""
     return None if _tracer() is None else _current
 
 

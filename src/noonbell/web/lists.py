@@ -163,7 +163,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The list as others would ask for it."""
+    """The same list as a call of the API and as a command."""
 
     curl: str
     command: str

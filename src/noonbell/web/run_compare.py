@@ -113,7 +113,7 @@ def facts(left: Run, right: Run, say: Callable[[Run], str]) -> list[ComparedFact
 
 
 def texts(left: Side, right: Side) -> list[TextDiff]:
-    """Only those that one of them has."""
+    """The texts that at least one of the two runs has."""
     found = [
         text_diff("field.payload", _json(left.payload), _json(right.payload)),
         text_diff("compare.request_headers", _headers(left, "request"), _headers(right, "request"), header_key),
@@ -138,7 +138,7 @@ def _headers(side: Side, what: str) -> str:
 
 
 def header_key(line: str) -> str:
-    """What of a header counts: of those that every request has its own of, that it is there."""
+    """What is compared of a header: of one that differs with every request, only that it is there."""
     name = line.partition(":")[0].lower()
     return name if name in _OWN or name.startswith(_OWN_PREFIX) else line
 

@@ -65,7 +65,7 @@ def compressed(request: Request, answer: Response, ready: bytes | None = None) -
 
 
 def takes_gzip(header: str) -> bool:
-    """Of `Accept-Encoding`: named, and not with a weight of nothing."""
+    """Whether an `Accept-Encoding` names gzip with a weight above 0."""
     for each in header[:1_000].lower().split(","):
         name, *more = (part.strip() for part in each.split(";"))
         if name == "gzip":

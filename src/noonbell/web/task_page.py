@@ -115,7 +115,7 @@ def steps_of(spec: TaskSpec, now: Instant, begin: int | None) -> FlowView | None
 
 
 def recent(runs: Sequence[Run], now: int) -> list[Run]:
-    """Those of the last thirty days. Not asked for so: a store would look through all that is older for nothing."""
+    """The runs of the last thirty days. The store is not asked for the period: it would look through all older runs in vain."""
     return [run for run in runs if run.scheduled_time >= now - DAYS * DAY]
 
 
@@ -141,7 +141,7 @@ async def _off_since(ctx: PageContext, task: Task) -> StatusChange | None:
 
 
 async def answer(ctx: PageContext, task: Task) -> dict[str, Any]:
-    """Why did, or didn't, it run: at the moment that was asked for, or lately."""
+    """Why the task ran, or did not: at the moment that was asked for, or lately."""
     text = ctx.query.get("at")
     try:
         _, told = await ctx.services.explain.about_task(task, _moment(ctx, text))
@@ -204,7 +204,7 @@ async def runs_of(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 
 def is_slow(run: Run, figures: Health) -> bool:
-    """Slower than nineteen in twenty, and twice as slow as usual: where all take the same, none is slow."""
+    """Whether a run took as long as the slowest 5 %, and more than twice the median: where all take the same, none is slow."""
     if run.duration_ms is None or figures.p95_ms is None or figures.median_ms is None:
         return False
     return run.duration_ms >= figures.p95_ms and run.duration_ms > 2 * figures.median_ms
@@ -249,7 +249,7 @@ async def activity(ctx: PageContext, task: Task) -> dict[str, Any]:
 
 
 async def restore(ctx: PageContext) -> Response:
-    """The task says again what it said in that version; it stays on or off as it is, and who manages it stays too."""
+    """Give the task the fields of an earlier version. Its status and who manages it do not change."""
     task = await task_of(ctx)
     given = await ctx.fields()
     wanted, seen = ctx.piece("version"), given.get("seen", "")

@@ -98,7 +98,7 @@ def of_cron(fields: Sequence[CronField], source: str, both_days: bool) -> list[F
 def of_clock_changes(slots: LocalSlots, after: int | None, *, wall: bool = False) -> list[Found]:
     """The next gap and the next overlap, within a year, that a moment of the schedule falls into.
 
-    A rule that runs every so often is no surprise in an overlap; times of day that go by the wall clock may be.
+    That an interval goes on in an overlap is no surprise; that a time of day comes twice may be one.
     """
     if after is None:
         return []

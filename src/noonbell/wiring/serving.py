@@ -94,7 +94,7 @@ async def serve(
                 await reconcile(parts.services, settings)
                 await _begin_signing(parts)
                 if api and asks_for_tokens(settings) and not await parts.access.tokens():
-                    log.warning("nobody has a token yet: noonbell token create --role admin --name NAME makes one")
+                    log.warning("no token has been made yet: noonbell token create --role admin --name NAME makes one")
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
                 async with contextlib.AsyncExitStack() as attached:

@@ -67,7 +67,7 @@ def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -
         value = value[1:-1]
     around.variables[name] = value
     if name not in ("CRON_TZ", "TZ"):
-        told = "nobody is mailed; alerts do that" if name == "MAILTO" else "kept for `${...}` in the commands below"
+        told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for `${...}` in the commands below"
         return Imported(where, source, notes=[f"{name}: {told}"])
     try:
         around.zone = find(value).name

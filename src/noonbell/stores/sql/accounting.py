@@ -301,7 +301,7 @@ def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
         final,
     )
     for run_id, task_id, status in rows:
-        found.append(_place(f"run {run_id} is {status}, and nobody will ever take it up", task_id, run_id))
+        found.append(_place(f"run {run_id} is {status}, and no worker or sweep will ever find it", task_id, run_id))
     rows = yield Fetch(
         "select run_id, count(*) from live group by run_id having count(*) > 1 limit :limit", {"limit": limit}
     )

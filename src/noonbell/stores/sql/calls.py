@@ -36,7 +36,9 @@ _ENDED = (
 
 
 def tell_outcomes(q: Dialect, cache: TaskView, now: Instant, answers: Mapping[int, str | None]) -> Work[None]:
-    """Of calls that have just become final, by run: what the target answered with. Their history is written already."""
+    """Tell the outcomes of calls that have just become final; their history is written already. `answers`: of the targets, by
+    run.
+    """
     if not answers:
         return
     rows = yield from q.fetch_by(_ENDED, "r.id", answers)
@@ -76,7 +78,7 @@ _CANCELED = (
 
 
 def tell_cancels(q: Dialect, cache: TaskView, now: Instant, task_of: Mapping[int, int]) -> Work[None]:
-    """Of runs that have just been canceled while they were under way, by run: to the `cancel_url` of its task, where it has one."""
+    """Tell the `cancel_url` of its task, where it has one, of each run that has just been canceled while it was under way."""
     if not task_of:
         return
     tasks = yield from known_tasks(q, cache, set(task_of.values()))

@@ -306,7 +306,7 @@ _MISCOUNTED: Final = (
     f" or k.waiting <> coalesce(sum(case when r.state = {HELD} then 1 else 0 end), 0)"
 )
 FLAWS: Final = {
-    "key {key} has {number} runs let in, and may not let in so many": (
+    "key {key} has {number} runs let in, more than its limit allows": (
         f"select k.task_id, k.limit_key, count(*) from run_keys k join keyed_runs r on r.key_id = k.id and r.state = {LET_IN}"
         " join live l on l.run_id = r.run_id group by k.id, k.task_id, k.limit_key, k.lim having count(*) > k.lim"
         f" and sum(case when l.place in ({_CLAIMABLE}) then 1 else 0 end) > 0"

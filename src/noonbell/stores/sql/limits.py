@@ -205,9 +205,9 @@ class Gates:
 
 
 def open_gates(q: Dialect, queues: Sequence[str], limit: int) -> Work[Gates]:
-    """Those of these queues that have a waiting run and room, the most urgent first, locked.
+    """The gates of these queues at which a run waits and a place is free, the most urgent first, locked.
 
-    A gate that another claim holds is left to it. One that its rate has shut is looked at again when it opens.
+    A gate that another claim holds is left to that claim. One that its rate has shut is looked at again when it opens.
     """
     if not queues:
         return Gates([], None)
@@ -244,7 +244,7 @@ def _aside(row: Live, at: Instant) -> Live:
 
 
 def _allowed(q: Dialect, request: ClaimRequest, listed: dict[int, list[Live]]) -> Work[dict[int, list[Live]]]:
-    """Without what this worker may not have: another job type, a newer version, other workers' pins."""
+    """The listed rows without those of another job type, for a newer version, or pinned to other workers."""
     pinned = [row.run_id for rows in listed.values() for row in rows if row.flags & RunFlag.PINNED]
     more = " and worker_id = :worker"
     found = yield from q.fetch_by("select run_id from pins", "run_id", pinned, more, worker=request.worker_id)
@@ -325,7 +325,8 @@ class OpenQueues:
     def within_rates(
         self, q: Dialect, cache: TaskView, now: Instant, rows: list[Live]
     ) -> Work[tuple[list[Live], bool]]:
-        """Without the calls whose key may not start now; whether there were any. They step aside, until it is their turn.
+        """The rows without calls whose key may not start now, and whether there were such calls. They step aside until it is
+        their turn.
 
         So a key with a long line is not looked at by every claim, and does not hide what stands behind it.
         """
@@ -399,7 +400,9 @@ class OpenQueues:
 
 
 def open_queues(q: Dialect, names: Sequence[str]) -> Work[OpenQueues]:
-    """Without the paused ones; those with a limit are held until the end of the transaction. None are open while all is paused."""
+    """The queues that are not paused. Those with a limit are held until the end of the transaction. While all is paused, none
+    is open.
+    """
     sql = f"select name, paused, concurrency, rate_limit, quiet from queues where {q.names('name', 'names')}"
     params = {"names": q.pack(list(names))}
     rows = yield Fetch(
@@ -474,9 +477,9 @@ def save(scope: str, state: RateState, limit: RateLimit) -> Work[None]:
 
 
 def forget_idle(q: Dialect, now: Instant, most: int) -> Work[int]:
-    """Remove the rows of limits that nothing has started under for so long that they weigh nothing any more.
+    """Remove the rows of rate limits under which nothing has started for so long that they hold nothing back any more.
 
-    A claim that holds one of them, or makes it anew, is not waited for.
+    A row that a claim holds, or makes anew, is passed over: this does not wait for the claim.
     """
     rows = yield Fetch(
         f"select scope from rates where idle_at < :now order by idle_at limit :most{q.skip_locked}",

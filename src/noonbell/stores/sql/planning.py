@@ -151,8 +151,7 @@ def account_for(
     if cursors:
         yield UpdateMany("cursors", "task_id", MOVED, sorted(cursors, key=itemgetter(0)))
     yield from _tell(done, dropped)
-    if completed:
-        yield from _complete(q, cache, now, completed)
+    yield from _complete(q, cache, now, completed)
     yield from after_birth(q, cache, now, done.new_runs)
     yield from follow(q, cache, now, [JustEnded(n.id, n.task.id) for n in done.new_runs if n.skip_reason is not None])
     return done
@@ -257,6 +256,8 @@ def _complete(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[tuple[T
 
     With nothing left to run, `delete_on_complete` is due at once.
     """
+    if not ended:
+        return
     ordered = sorted(ended, key=lambda each: each[0].id)
     turned = yield from turn_held(q, cache, now, [task for task, _ in ordered], TaskStatus.COMPLETED, by="noonbell")
     idle = [task for task, (_, alone) in zip(turned, ordered, strict=True) if alone and task.spec.delete_on_complete]

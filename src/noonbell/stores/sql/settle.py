@@ -66,7 +66,7 @@ ATTEMPT_COLUMNS = (
 
 @dataclass(slots=True)
 class _Changes:
-    """What a batch of settlements comes down to."""
+    """What a batch of settlements changes, collected to be written together."""
 
     endings: list[Ending] = field(default_factory=list)
     moves: list[tuple[Live, Live]] = field(default_factory=list)
@@ -429,7 +429,7 @@ def _record(
 
 
 def _forget_unknown() -> Work[None]:
-    """Anybody can send what finds no run: of that, the newest are kept."""
+    """Any caller can send callbacks that find no run: the newest of those are kept."""
     rows = yield Fetch(
         "select id from callbacks where run_id is null order by id desc limit 1 offset :kept", {"kept": UNKNOWN_KEPT}
     )

@@ -217,7 +217,7 @@ class SqlStore(TransitionRunner):
         return await self._read(ids.read)
 
     async def new_installation(self) -> str:
-        """Another id. No other node may have the store open: it would go on with the one it knows."""
+        """Give the installation another id. No other node may have the store open: it would go on with the former id."""
         made = await self._write_past_conflicts(lambda _: ids.replace())
         self._cache.installation = made
         return made

@@ -35,7 +35,7 @@ class BrokerFailure(Exception):
 
 
 def lost(error: object = None) -> BrokerFailure:
-    """The connection ended before the broker's word was there: it may have the message."""
+    """The failure of a connection that ended before the broker had confirmed: the broker may have the message."""
     if error is not None and str(error):
         return BrokerFailure("connection_lost", failure_text("lost_before_broker_why", error=str(error)))
     return BrokerFailure("connection_lost", failure_text("lost_before_broker"))
@@ -64,7 +64,7 @@ class Link:
         return self.address.host.rstrip(".")
 
     def drop(self) -> None:
-        """At once: nothing that is still to be sent is sent."""
+        """Close the socket at once: nothing that is still to be sent is sent."""
         self.is_dropped = True
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
