@@ -12,14 +12,21 @@ from conformance.store.builders import (
     after_each,
     at,
     claim,
+    done,
     every,
     job,
+    lose,
     publish,
+    release,
     reread,
+    retry,
+    run_of,
     runs_of,
+    settle,
 )
 from noonbell.clock import ManualClock
 from noonbell.model.account import StoreReturn
+from noonbell.model.attempt import SettleResult
 from noonbell.model.run import RunStatus, SkipReason
 from noonbell.model.task import Delivery
 from noonbell.stores.sql.statement import Execute, Work
@@ -34,6 +41,16 @@ async def lose_pulses_after(store: SqlStore, moment: int) -> None:
         yield Execute("update pulses set at = :moment where at > :moment", {"moment": moment})
 
     await store._write(lambda _: work())
+
+
+async def goes_back(store: SqlStore, clock: ManualClock) -> StoreReturn:
+    await store.pulse("n1")
+    clock.advance(1)
+    await store.pulse("n1")
+    await lose_pulses_after(store, START)
+    noted = await store.pulse("n1")
+    assert noted is not None
+    return noted
 
 
 async def test_nothing_is_noted_while_the_store_goes_on(store: SqlStore, another_node: Node, clock: ManualClock):
@@ -117,3 +134,43 @@ async def test_a_run_that_had_started_before_is_left_to_its_worker(store: SqlSto
     assert noted.skipped == 0
     (run,) = await runs_of(store, task)
     assert (run.id, run.status) == (lease.run_id, S.RUNNING)
+
+
+async def test_a_lease_that_had_not_begun_counts_as_begun(store: SqlStore, clock: ManualClock):
+    """Its worker may have begun and settled it in the time that is gone: then it knows nothing of it, and the lease runs out."""
+    task = await store.create_task(job(**ONCE))
+    again = await store.create_task(job("again"))
+    await publish(store, task)
+    await publish(store, task)
+    await publish(store, again)
+    lost, goes_on, other = sorted(await claim(store, count=3), key=lambda lease: lease.run_id)
+    assert not any(one.begun for one in await store.overdue(10))
+    assert (await goes_back(store, clock)).skipped == 0
+    assert await store.begin([goes_on]) == {goes_on.run_id}, "a worker that has it goes on"
+    clock.advance(3600)
+    assert {one.run_id for one in await store.overdue(10) if one.begun} == {lost.run_id, goes_on.run_id}
+    assert await settle(store, lose(lost)) is SettleResult.LOST, "nobody may send it again"
+    assert await settle(store, lose(other)) is SettleResult.DONE
+
+
+async def test_a_run_that_was_handed_back_before_is_skipped_as_well(store: SqlStore, clock: ManualClock):
+    """It waits again, and may have been claimed and delivered in the time that is gone."""
+    task = await store.create_task(job(**ONCE))
+    await publish(store, task)
+    (lease,) = await claim(store, count=1)
+    await done(store, release(lease))
+    assert (await goes_back(store, clock)).skipped == 1
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.skip_reason) == (S.SKIPPED, SkipReason.STORE_WENT_BACK)
+    assert await claim(store, count=1) == []
+
+
+async def test_a_retry_of_what_never_began_is_canceled(store: SqlStore, clock: ManualClock):
+    task = await store.create_task(job(**ONCE))
+    await publish(store, task)
+    (lease,) = await claim(store, count=1)
+    await done(store, retry(lease, delay=0))
+    assert (await goes_back(store, clock)).skipped == 1
+    run = await run_of(store, lease.run_id)
+    assert (run.status, run.error_details) == (S.CANCELED, {"kind": "canceled", "why": "store_went_back"})
+    assert await claim(store, count=1) == []

@@ -4,10 +4,10 @@
     a new connection    looks for that pulse before it is used: a fail-over ends the connections that were there before
     it is not there     the store went back. In one transaction the stretch is noted, and what may have been delivered in it, and must
                         not be delivered twice, is skipped as `store_went_back`: slots of at-most-once tasks that are due, and
-                        at-most-once runs that wait
+                        at-most-once runs that wait. Leases of such runs count as begun
 
-A lease from before the stretch needs nothing: its worker settles it, or it is lost, which no at-most-once run outlives. Runs that may be
-repeated are repeated, under the key that they had before.
+A lease from before the stretch is its worker's, who settles it; or it is lost, which no at-most-once run outlives that has begun. It
+may have begun in the time that is gone. Runs that may be repeated are repeated, under the key that they had before.
 
     died before the commit   the next connection, of any node that remembers, notes it
     two nodes at once        both hold the cursors and runs that they skip; the second finds nothing left, and notes the same stretch
@@ -28,7 +28,7 @@ from noonbell.stores.sql import expiry, planning
 from noonbell.stores.sql.active_runs import COLUMNS, WAITING, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.finish import Ending, finish
+from noonbell.stores.sql.finish import Ending, canceled, finish
 from noonbell.stores.sql.rows import Record, TaskView, known_tasks
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 
@@ -92,21 +92,34 @@ def note(q: Dialect, cache: TaskView, node: str, remembered: Pulse) -> Work[tupl
 
 
 def _skip_waiting(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:
+    """Runs that a worker may have had in the time that is gone. How many of them are over."""
     places = ", ".join(str(int(place)) for place in (*WAITING, Place.LATER))
+    may_have_run = f"(place in ({places}) and run_at <= :now)"
+    may_have_begun = f"(place = {int(Place.LEASED)} and (flags & {RunFlag.BEGUN}) = 0)"
     rows = yield Fetch(
-        f"select {COLUMNS} from live where place in ({places}) and (flags & {RunFlag.ONCE}) <> 0 and run_at <= :now"
+        f"select {COLUMNS} from live where (flags & {RunFlag.ONCE}) <> 0 and ({may_have_run} or {may_have_begun})"
         f" order by run_id{q.lock}",
         {"now": now},
     )
-    waiting = [row for row in (Live(*row) for row in rows) if not row.was_claimed]
-    if not waiting:
-        return 0
+    found = [Live(*row) for row in rows]
+    leased = [row for row in found if row.place == Place.LEASED]
+    if leased:
+        yield UpdateMany("live", "run_id", ("flags",), [(row.run_id, row.flags | RunFlag.BEGUN) for row in leased])
+    retried = [row for row in found if row.place != Place.LEASED and row.flags & RunFlag.RETRIED]
+    waiting = [row for row in found if row.place != Place.LEASED and not row.flags & RunFlag.RETRIED]
     reason = SkipReason.STORE_WENT_BACK
     yield from expiry.forget(q, [row.run_id for row in waiting])
-    yield UpdateMany("runs", "id", ("skip_reason",), [(row.run_id, reason) for row in waiting])
+    if waiting:
+        yield UpdateMany("runs", "id", ("skip_reason",), [(row.run_id, reason) for row in waiting])
     endings = [Ending(live=row, status=RunStatus.SKIPPED, start_time=None, note={"reason": reason}) for row in waiting]
+    endings += yield from canceled(q, retried, _MAY_HAVE_RUN, {"kind": "canceled", "why": reason})
     yield from finish(q, cache, now, endings)
-    return len(waiting)
+    return len(endings)
+
+
+_MAY_HAVE_RUN = (
+    "the store went back to an earlier state, and this retry may have been carried out in the time that is gone"
+)
 
 
 def _skip_due(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:
