@@ -19,7 +19,7 @@ from noonbell.model.task import Task
 from noonbell.service.retention import Keep, Retention
 from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres import PostgresStore
-from noonbell.stores.postgres_partitions import HISTORY, SMALL
+from noonbell.stores.postgres_partitions import HISTORY, SMALL, Part
 from noonbell.stores.sql import change_capture, copying
 from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.statement import Conflict, Fetch, InsertMany, Work
@@ -414,6 +414,45 @@ async def test_a_partition_with_a_live_run_stays_and_the_rest_of_it_goes(opened:
     assert stretch.name in [part.name for part in await do(store, lambda: partitions.parts_of(store.dialect, "runs"))]
     assert await store.fetch(f"select id from {stretch.name}") == [(run_id,)]
     assert await store.run(RunId(run_id)) is not None
+
+
+async def test_slots_that_another_cleaning_removes_meanwhile_are_counted_once(opened: Open, postgres_url: str):
+    store, clock, daily = await two_months(opened, postgres_url)
+    before, slots = Instant(clock.now() - 30 * DAY * SECOND), await count(store, "run_slots")
+    empty, hit = store._empty_belongings, list[str]()
+
+    async def clean_meanwhile(part: Part) -> None:
+        await empty(part)
+        if part.low is not None and not hit:
+            hit.append(part.name)
+            await store.clean_runs([RunId(row[0]) for row in await store.fetch(f"select id from {part.name}")])
+
+    store._empty_belongings = clean_meanwhile  # type: ignore[method-assign]
+    await store.drop_history(before)
+    assert hit
+    ((gone,),) = await store.fetch("select count from cleaned where task_id = :task", task=daily.id)
+    assert gone == slots - await count(store, "run_slots")
+    await store.drop_history(before)
+    assert hit[0] not in [part.name for part in await do(store, lambda: partitions.parts_of(store.dialect, "runs"))]
+
+
+async def test_two_cleanings_at_once_count_each_slot_once(opened: Open, postgres_url: str):
+    store, clock, daily = await two_months(opened, postgres_url)
+    other = await opened(postgres_url, clock=clock)
+    assert isinstance(other, PostgresStore)
+    before, slots = Instant(clock.now() - 30 * DAY * SECOND), await count(store, "run_slots")
+    empty, met = other._empty_belongings, list[Part]()
+
+    async def drop_meanwhile(part: Part) -> None:
+        if not met:
+            met.append(part)
+            await store.drop_history(before)
+        await empty(part)
+
+    other._empty_belongings = drop_meanwhile  # type: ignore[method-assign]
+    assert await other.drop_history(before) == 0
+    ((gone,),) = await store.fetch("select count from cleaned where task_id = :task", task=daily.id)
+    assert gone == slots - await count(store, "run_slots") > 0
 
 
 async def test_a_family_goes_together(opened: Open, postgres_url: str):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from noonbell.clock import SECOND, Instant
@@ -89,14 +90,12 @@ class PartitionedHistory(ConcurrentIndexes):
         for part in await self._look(partitions.parts_of, HISTORY.tables[0][0]):
             if part.high is None or part.high > floor_at(before):
                 break
-            if not await self._change(_may_go, part, before):
-                continue
-            count, slots = await self._change(_count, part)
-            if part.low is None and not count:
-                continue  # it is as it is to be
+            found = await self._change(_what_goes, part, before)
+            if found is None or (part.low is None and not found.runs):
+                continue  # it stays; or it is as it is to be
             await self._empty_belongings(part)
-            await self._change(_drop, part, before, slots)
-            gone += count
+            if await self._change(_drop, part, before, found):
+                gone += found.runs
         return gone
 
     async def _empty_belongings(self, part: Part) -> None:
@@ -165,6 +164,8 @@ def _delete(q: Dialect, sql: str, part: Part) -> Work[int]:
 
 def _forget_unique(q: Dialect, part: Part, after: int) -> Work[int | None]:
     """Of the next runs of a partition; the last of them."""
+    if not (yield from _is_there(q, part)):
+        return None
     name = partitions.named(q, part.name)
     rows = yield Fetch(
         f"select max(id) from (select id from {name} where id > :after order by id limit {_AT_ONCE}) few",
@@ -179,6 +180,11 @@ def _forget_unique(q: Dialect, part: Part, after: int) -> Work[int | None]:
                 {"after": after, "last": last},
             )
     return None if last is None else int(last)
+
+
+def _is_there(q: Dialect, part: Part) -> Work[bool]:
+    """Another node may have dropped it."""
+    return part in (yield from partitions.parts_of(q, HISTORY.tables[0][0]))
 
 
 def _may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
@@ -202,25 +208,41 @@ def _may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
     return True
 
 
-_Counted = tuple[int, Sequence[tuple[int, int, int]]]
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """What goes with a partition."""
+
+    runs: int
+    """Parts not counted."""
+    slots: Sequence[tuple[int, int, int]]
+    """Of each task the last slot that goes, and how many."""
+    gone: Mapping[int, int]
+    """Of each of these tasks, how many slots had gone before, at the moment when these were counted."""
 
 
-def _count(q: Dialect, part: Part) -> Work[_Counted]:
-    """How many runs go, parts not counted; and of each task the last slot that goes, and how many."""
+def _what_goes(q: Dialect, part: Part, before: Instant) -> Work[_Going | None]:
+    """None: it stays."""
+    if not (yield from _is_there(q, part)) or not (yield from _may_go(q, part, before)):
+        return None
     name = partitions.named(q, part.name)
     roots = yield Fetch(f"select count(*) from {name} where parent_id is null")
-    slots = yield Fetch(
-        f"select task_id, max(slot), count(*) from {name} where slot is not null group by task_id order by task_id"
+    rows = yield Fetch(
+        "select s.task_id, s.last, s.slots, coalesce(c.count, 0) from (select task_id, max(slot) as last, count(*) as slots"
+        f" from {name} where slot is not null group by task_id) s left join cleaned c on c.task_id = s.task_id order by 1"
     )
-    return int(roots[0][0]), [tuple(row) for row in slots]
+    slots = [(task, last, count) for task, last, count, _ in rows]
+    return _Going(int(roots[0][0]), slots, {task: gone for task, _, _, gone in rows})
 
 
-def _drop(q: Dialect, part: Part, before: Instant, slots: Sequence[tuple[int, int, int]]) -> Work[None]:
+def _drop(q: Dialect, part: Part, before: Instant, going: _Going) -> Work[bool]:
+    """False: another cleaning was faster, with all of it or with some of its slots; or a move has begun. The next cleaning counts anew."""
     yield from partitions.lock(q, HISTORY)
-    if part not in (yield from partitions.parts_of(q, HISTORY.tables[0][0])):
-        return  # another node was faster
-    if (yield from partitions.is_moving(q, HISTORY)):
-        return
+    if not (yield from _is_there(q, part)) or (yield from partitions.is_moving(q, HISTORY)):
+        return False
+    rows = yield from q.fetch_by("select task_id, count from cleaned", "task_id", going.gone)
+    if going.gone != dict.fromkeys(going.gone, 0) | {row[0]: row[1] for row in rows}:
+        return False
+    slots = going.slots
     if slots:
         yield Execute(
             "insert into cleaned (task_id, last, count) select * from unnest(:tasks::bigint[], :lasts::bigint[], :counts::bigint[])"
@@ -231,6 +253,7 @@ def _drop(q: Dialect, part: Part, before: Instant, slots: Sequence[tuple[int, in
     yield from rollups.note_cleaned(before)
     failpoint.hit("K14")
     yield from partitions.drop(q, HISTORY, part)
+    return True
 
 
 def _events_may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
