@@ -96,6 +96,22 @@ def test_a_restore_that_is_killed_goes_on_and_a_copy_can_be_an_installation_of_i
     assert old_id == rows_of(sqlite_url)[0] != new_id
 
 
+def test_a_copy_that_is_to_be_another_installation_is_one_when_it_is_complete(
+    sqlite_url: str, nodes: Nodes, target: Target, tmp_path: Path
+):
+    """Killed right after that, it may be started."""
+    node = nodes.start(sqlite_url)
+    fill(node, target)
+    assert node.stop() == 0
+    file, to = tmp_path / "backup.db", f"sqlite:///{tmp_path / 'restored.db'}"
+    assert forked.run("backup", str(file), "--store", sqlite_url, cwd=tmp_path, env={}).returncode == 0
+    command = ("restore", str(file), "--store", to, "--new-installation")
+    killed = forked.run(*command, cwd=tmp_path, env={"NOONBELL_FAILPOINT": "K55"})
+    assert killed.returncode == KILLED, killed.stdout + killed.stderr
+    nodes.start(to)
+    assert rows_of(to)[0] != rows_of(sqlite_url)[0]
+
+
 def test_what_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path):
     file = tmp_path / "other.db"
     with closing(sqlite3.connect(file)) as other:

@@ -90,10 +90,10 @@ async def _restore(settings: Settings, file: Path, *, new_installation: bool) ->
     try:
         await store.open()
         async with _copy_in(file) as copy:
-            copied = await restore(copy, store, _say)
+            copied, installation = await restore(copy, store, _say, new_installation=new_installation)
         click.echo(f"{copied.total} rows in {shown_store_address(settings.store.url)}")
         if new_installation:
-            click.echo(f"installation {await store.new_installation()}")
+            click.echo(f"installation {installation}")
         return await audit(store)
     finally:
         await store.close()

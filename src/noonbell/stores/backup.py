@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 
+from noonbell.engine import failpoint
 from noonbell.errors import InvalidState
 from noonbell.stores.moving import CopiedRows, Reader, Say, TableCopy, all_rows, apply, ask, check_empty
-from noonbell.stores.sql import copying, move_state
+from noonbell.stores.sql import copying, ids, move_state
 from noonbell.stores.sql.move_state import MovePhase, MoveState
 from noonbell.stores.sql.statement import Execute, Row, Work
 from noonbell.stores.sql.store import SqlStore
@@ -24,11 +25,18 @@ async def backup(source: SqlStore, copy: SqlStore, say: Say) -> CopiedRows:
         return await _fill(read, copy, state.installation, secrets.token_hex(8), say)
 
 
-async def restore(copy: SqlStore, destination: SqlStore, say: Say) -> CopiedRows:
-    """From a backup into a store that is empty, or holds a part of the same backup. No node has the destination open."""
+async def restore(
+    copy: SqlStore, destination: SqlStore, say: Say, *, new_installation: bool = False
+) -> tuple[CopiedRows, str]:
+    """From a backup into a store that is empty, or holds a part of the same backup; and which installation that store is now.
+
+    No node has the destination open. `new_installation`: the store never is complete with the id of its original.
+    """
     state = await ask(copy, move_state.read)
     _check_complete(state)
-    return await _fill(copy._read, destination, state.installation, state.token or state.installation, say)
+    installation = ids.random_installation() if new_installation else state.installation
+    copied = await _fill(copy._read, destination, installation, state.token or state.installation, say)
+    return copied, installation
 
 
 def _check_complete(state: MoveState) -> None:
@@ -50,6 +58,7 @@ async def _fill(read: Reader, store: SqlStore, installation: str, token: str, sa
         raise InvalidState(f"the row {key} of the table {name} contradicts another row: the backup is damaged")
     small = {name: await all_rows(read, copying.tables()[name]) for name in copying.COPIED_AT_ONCE}
     await store._change_schema(lambda _: _finish(installation, small))
+    failpoint.hit("K55")
     return copy.copied
 
 

@@ -124,7 +124,7 @@ def ensure() -> Work[str]:
     found = yield from read()
     if found is not None:
         return found
-    made, now = _random(), (yield Now())
+    made, now = random_installation(), (yield Now())
     yield Execute("insert into installation (one, id, made_at) values (1, :id, :now)", {"id": made, "now": now})
     return made
 
@@ -132,10 +132,10 @@ def ensure() -> Work[str]:
 def replace() -> Work[str]:
     """Another id, for a copy that is to run beside its original. Runs that are there keep their keys."""
     yield from ensure()
-    made, now = _random(), (yield Now())
+    made, now = random_installation(), (yield Now())
     yield update("installation", {"one": 1}, id=made, made_at=now)
     return made
 
 
-def _random() -> str:
+def random_installation() -> str:
     return secrets.token_hex(8)
