@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 from integration.conftest import Open
@@ -17,6 +19,7 @@ from noonbell.model.request import ClaimRequest, IfFinished, Publication, Publis
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import Task
 from noonbell.service.retention import Keep, Retention
+from noonbell.stores import postgres_history
 from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.postgres_partitions import HISTORY, SMALL, Part
@@ -337,6 +340,37 @@ async def test_a_reader_that_stays_keeps_no_writer_waiting_for_long(opened: Open
     may_end.set()
     await reader
     assert await change
+
+
+@contextlib.asynccontextmanager
+async def read_by_another(url: str, *tables: str) -> AsyncIterator[None]:
+    """As `pg_dump` keeps tables from being changed, for as long as it runs."""
+    link = await asyncpg.connect(url)
+    try:
+        async with link.transaction():
+            await link.execute(f"lock table {', '.join(tables)} in access share mode")
+            yield
+    finally:
+        await link.close()
+
+
+async def test_a_reader_that_does_not_end_is_no_trouble_of_the_store(
+    opened: Open, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A StoreUnavailable from a loop makes a node not ready, and alerts that the store is away."""
+    store, clock, _ = await two_months(opened, postgres_url)
+    monkeypatch.setattr(postgres_history, "_TRIES", 2)
+    monkeypatch.setattr(postgres_history, "_PAUSE", 0.01)
+    later(store, clock, 20 * DAY)
+    parts, runs = await ends(store), await count(store, "runs")
+    async with read_by_another(postgres_url, "runs", "events"):
+        assert not await store.tend_history(KEPT, EVENTS_KEPT)
+        assert await store.drop_history(Instant(clock.now() - 30 * DAY * SECOND)) == 0
+        await store.forget_events(Instant(clock.now() - 25 * 3600 * SECOND), 1000)
+    assert (await ends(store), await count(store, "runs")) == (parts, runs)
+    assert "others use them" in caplog.text
+    assert await store.tend_history(KEPT, EVENTS_KEPT)
+    assert await store.drop_history(Instant(clock.now() - 30 * DAY * SECOND)) > 0
 
 
 # ---- dropped

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.errors import StoreUnavailable
 from noonbell.model.run import FINAL
 from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres_indexes import ConcurrentIndexes
@@ -34,6 +34,8 @@ T = TypeVar("T")
 KEPT: Final = {HISTORY: 30 * partitions.DAY, EVENTS: 25 * partitions.HOUR}
 """How long rows are kept where the settings are not known: as their defaults say."""
 _TRIES: Final = 60
+_FEW_TRIES: Final = 3
+"""Where the next call comes soon."""
 _PAUSE: Final = 1.0
 """Seconds."""
 _AT_ONCE: Final = 5_000
@@ -48,7 +50,8 @@ class PartitionedHistory(ConcurrentIndexes):
             for group in GROUPS:
                 waiting = await self._look(partitions.look, group)
                 if waiting is not None and waiting.is_small:
-                    await self._change(partitions.attach, group, await self.now(), KEPT[group])
+                    with _put_off():
+                        await self._change(partitions.attach, group, await self.now(), KEPT[group])
             await self.build_indexes(progress.step)
         return taken
 
@@ -58,7 +61,8 @@ class PartitionedHistory(ConcurrentIndexes):
         if await self._look(partitions.is_moving):
             return changed
         for group, kept in ((HISTORY, seconds), (EVENTS, events_seconds)):
-            changed = await self._tend(group, max(1, round(kept * SECOND))) or changed
+            with _put_off():
+                changed = await self._tend(group, max(1, round(kept * SECOND))) or changed
         return changed
 
     async def _tend(self, group: PartitionedTables, kept: int) -> bool:
@@ -87,15 +91,16 @@ class PartitionedHistory(ConcurrentIndexes):
         gone = 0
         if await self._look(partitions.is_moving):
             return gone
-        for part in await self._look(partitions.parts_of, HISTORY.tables[0][0]):
-            if part.high is None or part.high > floor_at(before):
-                break
-            found = await self._change(_what_goes, part, before)
-            if found is None or (part.low is None and not found.runs):
-                continue  # it stays; or it is as it is to be
-            await self._empty_belongings(part)
-            if await self._change(_drop, part, before, found):
-                gone += found.runs
+        with _put_off():
+            for part in await self._look(partitions.parts_of, HISTORY.tables[0][0]):
+                if part.high is None or part.high > floor_at(before):
+                    break
+                found = await self._change(_what_goes, part, before)
+                if found is None or (part.low is None and not found.runs):
+                    continue  # it stays; or it is as it is to be
+                await self._empty_belongings(part)
+                if await self._change(_drop, part, before, found):
+                    gone += found.runs
         return gone
 
     async def _empty_belongings(self, part: Part) -> None:
@@ -115,7 +120,8 @@ class PartitionedHistory(ConcurrentIndexes):
             if part.high is None or instant_floor(part.high) > before:
                 break
             if await self._change(_events_may_go, part, before):
-                await self._change(_drop_events, part)
+                with contextlib.suppress(partitions.PartitionsBusy):
+                    await self._change(_drop_events, part, tries=_FEW_TRIES)
         cut = partitions.cut(parts, before, await self.now())
         return await self._do_once(event_log.forget, cut, limit)
 
@@ -125,18 +131,28 @@ class PartitionedHistory(ConcurrentIndexes):
     async def _do_once(self, work: Callable[..., Work[T]], *given: Any) -> T:
         return await self._write(lambda _: work(self.dialect, *given))
 
-    async def _change(self, work: Callable[..., Work[T]], *given: Any) -> T:
+    async def _change(self, work: Callable[..., Work[T]], *given: Any, tries: int | None = None) -> T:
         """In a transaction without a limit of time. Again after a pause, where the tables are in use: others wait behind
-        a lock that is waited for.
+        a lock that is waited for. PartitionsBusy: they were each time.
         """
-        for left in reversed(range(_TRIES)):
+        left = _TRIES if tries is None else tries
+        while True:
             try:
                 return await self._change_schema(lambda _: work(self.dialect, *given))
-            except partitions.PartitionsBusy as busy:
+            except partitions.PartitionsBusy:
+                left -= 1
                 if not left:
-                    raise StoreUnavailable(f"no moment to change partitions in {_TRIES} tries: {busy}") from busy
+                    raise
                 await asyncio.sleep(_PAUSE * (0.5 + random.random()))  # noqa: S311 - no secret
-        raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _put_off() -> Iterator[None]:
+    """Who reads a table for long, as a dump does, keeps its partitions as they are. The store is well: the next look tries again."""
+    try:
+        yield
+    except partitions.PartitionsBusy as busy:
+        logger.warning("partitions stay as they are for now, because others use them: %s", busy)
 
 
 _STEP: Final = 46
