@@ -146,6 +146,18 @@ async def test_a_boundary_that_comes_near_is_moved_on(opened: Open, postgres_url
     await publish_many(store, task, 3)
 
 
+async def test_a_boundary_is_moved_on_while_a_move_stands_still_for_days(opened: Open, postgres_url: str):
+    """The conversion waits for the end of the move, which its operator may have forgotten; runs are born all the same."""
+    store, task = await from_before(opened, postgres_url, SMALL + 1)
+    now = await store.now()
+    await store._change(partitions.promise, HISTORY, Instant(now - 7 * DAY * SECOND))
+    await do(store, lambda: change_capture.install(store.dialect, copying.tables()["runs"]))
+    assert not await store.tend_history(KEPT, EVENTS_KEPT)
+    promised = await do(store, lambda: partitions.look(store.dialect, HISTORY))
+    assert promised.boundary >= floor_at(now + 6 * DAY * SECOND)
+    await publish_many(store, task, 1)
+
+
 async def test_a_move_that_begins_during_a_conversion_keeps_the_tables_as_they_are(opened: Open, postgres_url: str):
     """Its triggers are on the tables that would be renamed: what is written to the new ones would not be copied."""
     store, _ = await from_before(opened, postgres_url, SMALL + 10)

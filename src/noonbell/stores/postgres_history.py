@@ -59,6 +59,9 @@ class PartitionedHistory(ConcurrentIndexes):
     async def tend_history(self, seconds: float, events_seconds: float) -> bool:
         changed = bool(await self.build_indexes())
         if await self._look(partitions.is_moving):
+            with _put_off():
+                for group in GROUPS:
+                    await self._change(partitions.promise_again, group, await self.now())
             return changed
         for group, kept in ((HISTORY, seconds), (EVENTS, events_seconds)):
             with _put_off():

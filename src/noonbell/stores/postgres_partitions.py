@@ -232,7 +232,7 @@ def promise(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
     if waiting is None:
         return
     boundary = waiting.boundary
-    if boundary is None or boundary < floor_at(now + _LEAST_AHEAD):
+    if boundary is None or _is_near(boundary, now):
         boundary = group.boundary(now + AHEAD)
     for table, column in group.tables:
         name = _check(q, table)
@@ -245,6 +245,17 @@ def promise(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
                 continue
         yield Execute(f"alter table {table} drop constraint if exists {name}")
         yield Execute(f"alter table {table} add constraint {name} check ({column} < {boundary}) not valid")
+
+
+def promise_again(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
+    """Where a conversion has to wait, and its boundary comes near."""
+    waiting = yield from look(q, group)
+    if waiting is not None and waiting.boundary is not None and _is_near(waiting.boundary, now):
+        yield from promise(q, group, now)
+
+
+def _is_near(boundary: int, now: Instant) -> bool:
+    return boundary < floor_at(now + _LEAST_AHEAD)
 
 
 def validate(q: Dialect, table: str) -> Work[None]:
