@@ -146,6 +146,21 @@ async def test_a_boundary_that_comes_near_is_moved_on(opened: Open, postgres_url
     await publish_many(store, task, 3)
 
 
+async def test_ids_that_are_ahead_of_the_clock_stay_below_the_boundary(opened: Open, postgres_url: str):
+    """The clock of the database was a month ahead once; ids never go back."""
+    store, task = await from_before(opened, postgres_url, SMALL + 1)
+    ahead = floor_at(await store.now() + 30 * DAY * SECOND)
+    await execute(store, f"update counters set value = {ahead} where name = 'ids'")
+    store._ids._block.drop()
+    (before,) = await publish_many(store, task, 1)
+    assert before > ahead
+    await store._change(partitions.promise, HISTORY, await store.now())
+    await publish_many(store, task, 1)
+    assert await store.tend_history(KEPT, EVENTS_KEPT)
+    (after,) = await publish_many(store, task, 1)
+    assert await lies_in(store, before) == await lies_in(store, after) == "runs_before"
+
+
 async def test_a_boundary_is_moved_on_while_a_move_stands_still_for_days(opened: Open, postgres_url: str):
     """The conversion waits for the end of the move, which its operator may have forgotten; runs are born all the same."""
     store, task = await from_before(opened, postgres_url, SMALL + 1)

@@ -32,7 +32,7 @@ from typing import Final
 
 from noonbell.clock import SECOND, Instant
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.ids import floor_at, instant_floor
+from noonbell.stores.sql.ids import IDS, floor_at, instant_floor
 from noonbell.stores.sql.statement import Execute, Fetch, Work
 
 HOUR: Final = 3600 * SECOND
@@ -231,9 +231,9 @@ def promise(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
     waiting = yield from look(q, group)
     if waiting is None:
         return
-    boundary = waiting.boundary
-    if boundary is None or _is_near(boundary, now):
-        boundary = group.boundary(now + AHEAD)
+    boundary, reached = waiting.boundary, (yield from _reached(now))
+    if boundary is None or _is_near(boundary, reached):
+        boundary = group.boundary(reached + AHEAD)
     for table, column in group.tables:
         name = _check(q, table)
         if waiting.boundary == boundary:
@@ -250,12 +250,18 @@ def promise(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
 def promise_again(q: Dialect, group: PartitionedTables, now: Instant) -> Work[None]:
     """Where a conversion has to wait, and its boundary comes near."""
     waiting = yield from look(q, group)
-    if waiting is not None and waiting.boundary is not None and _is_near(waiting.boundary, now):
+    if waiting is not None and waiting.boundary is not None and _is_near(waiting.boundary, (yield from _reached(now))):
         yield from promise(q, group, now)
 
 
-def _is_near(boundary: int, now: Instant) -> bool:
-    return boundary < floor_at(now + _LEAST_AHEAD)
+def _reached(now: Instant) -> Work[int]:
+    """The instant that ids have reached: later than now for a while, where the clock was set back."""
+    rows = yield Fetch("select value from counters where name = :name", {"name": IDS})
+    return max(now, instant_floor(rows[0][0]) if rows else 0)
+
+
+def _is_near(boundary: int, reached: int) -> bool:
+    return boundary < floor_at(reached + _LEAST_AHEAD)
 
 
 def validate(q: Dialect, table: str) -> Work[None]:
