@@ -203,6 +203,24 @@ def test_a_move_that_is_canceled_lets_the_source_go_on(origin, url_of, nodes: No
     check_slots(target)
 
 
+def test_a_cancel_that_is_killed_is_finished_by_the_next(sqlite_url: str, nodes: Nodes, target: Target, tmp_path: Path):
+    node = nodes.start(sqlite_url)
+    fill(node, target)
+    to = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    killed = move(sqlite_url, to, folder=tmp_path, point="K52")
+    assert killed.returncode == KILLED, killed.stderr
+    command = ("move", "--from", sqlite_url, "--cancel")
+    assert forked.run(*command, cwd=tmp_path, env={"NOONBELL_FAILPOINT": "K56"}).returncode == KILLED
+    refused = move(sqlite_url, to, folder=tmp_path)
+    assert (refused.returncode, "part of another move" in refused.stderr) == (5, True), (
+        "what changes is not noted any longer"
+    )
+    repeated = forked.run(*command, cwd=tmp_path, env={})
+    assert repeated.returncode == 0, repeated.stderr
+    count = len(target.at(PATHS[0]))
+    target.wait_for(PATHS[0], count + 2)
+
+
 def test_what_still_runs_after_the_drain_is_lost_as_by_a_dead_worker(
     sqlite_url: str, nodes: Nodes, target: Target, tmp_path: Path
 ):

@@ -18,6 +18,7 @@ two rows have exchanged it during the copy, the row is noted once more, and foll
     K53  died after the destination's     the destination has everything, and is paused; the same command writes down in the
          last transaction                 source that it has moved
     K54  died after that                  the same command ends the pause of the destination
+    K56  died in `--cancel`               the source goes on; the same command ends the move
 """
 
 from __future__ import annotations
@@ -376,11 +377,14 @@ async def cancel(source: SqlStore, destination: SqlStore | None) -> None:
             raise InvalidState("the destination has everything already; run `noonbell move` again to finish the move")
     q, variant = source.dialect, source._schema
     await apply(source, change_capture.reopen, q, variant)
+    # From here on what changes may not be noted: nobody goes on with this move, should the rest of this be cut off.
+    await apply(source, move_state.write, MovePhase.PREPARING, move_token=secrets.token_hex(8))
+    await end_own_pause(source)
+    failpoint.hit("K56")
     for table in copying.batched():
         await apply(source, change_capture.remove, q, table)
     await apply(source, change_capture.forget_all)
     await apply(source, move_state.write, None, move_token=None, moved_to=None)
-    await end_own_pause(source)
 
 
 async def is_own_pause(store: SqlStore) -> bool:
