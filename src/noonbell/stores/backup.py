@@ -52,17 +52,19 @@ async def _fill(read: Reader, store: SqlStore, installation: str, token: str, sa
         await check_empty(store)
         await apply(store, move_state.write, MovePhase.FILLING, move_token=token)
     copy = TableCopy(read, store, say)
+    copy.token = token
     await copy.run()
     if copy.conflicts:
         name, key = copy.conflicts[0]
         raise InvalidState(f"the row {key} of the table {name} contradicts another row: the backup is damaged")
     small = {name: await all_rows(read, copying.tables()[name]) for name in copying.COPIED_AT_ONCE}
-    await store._change_schema(lambda _: _finish(installation, small))
+    await store._change_schema(lambda _: _finish(store, token, installation, small))
     failpoint.hit("K55")
     return copy.copied
 
 
-def _finish(installation: str, small: dict[str, list[Row]]) -> Work[None]:
+def _finish(store: SqlStore, token: str, installation: str, small: dict[str, list[Row]]) -> Work[None]:
+    yield from move_state.check_own(store.dialect, token, MovePhase.FILLING)
     for name, rows in small.items():
         yield from copying.replace_all(copying.tables()[name], rows)
     yield Execute("delete from move_progress")

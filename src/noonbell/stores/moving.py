@@ -96,6 +96,8 @@ class TableCopy:
     def __init__(self, read: Reader, destination: SqlStore, say: Say) -> None:
         """`read` carries out a transition that reads the source."""
         self._read_source, self._destination, self._say = read, destination, say
+        self.token = ""
+        """Of what is under way: the destination takes rows of that alone."""
         self.copied = CopiedRows()
         self.conflicts: list[tuple[str, str]] = []
         """(table, key as text) of rows that could not be written."""
@@ -128,7 +130,16 @@ class TableCopy:
                 told = time.monotonic()
                 self._say(f"{table.name}: {self.copied.by_table[table.name]} rows")
             rows = await reading
-        await apply(self._destination, self._note_progress, table, after, is_done=True)
+        await self.apply(self._note_progress, table, after, is_done=True)
+
+    async def apply(self, work: Callable[P, Work[T]], *given: P.args, **named: P.kwargs) -> T:
+        """In a transaction of the destination; InvalidState where another process has made that complete."""
+
+        def fenced() -> Work[T]:
+            yield from move_state.check_own(self._destination.dialect, self.token, MovePhase.FILLING)
+            return (yield from work(*given, **named))
+
+        return await apply(self._destination, fenced)
 
     async def _read(self, table: CopiedTable, after: Key | None, limit: int) -> list[Row]:
         rows: list[Row] = await self._read_source(lambda: copying.read_after(table, after, limit))
@@ -142,15 +153,15 @@ class TableCopy:
             yield from self._note_progress(table, after)
 
         try:
-            await apply(self._destination, work)
+            await self.apply(work)
         except Conflict:
             await self._write_each(table, rows)
-            await apply(self._destination, self._note_progress, table, after)
+            await self.apply(self._note_progress, table, after)
 
     async def _write_each(self, table: CopiedTable, rows: Sequence[Row]) -> None:
         for row in rows:
             try:
-                await apply(self._destination, copying.write_rows, table, [row])
+                await self.apply(copying.write_rows, table, [row])
             except Conflict:
                 self.conflicts.append((table.name, copying.packed(table.key_of(row))))
 
@@ -199,11 +210,11 @@ class Move:
     async def begin(self) -> None:
         """Prepare both; does nothing that an earlier try has done."""
         source, destination = await self.states()
-        token = source.token or secrets.token_hex(8)
+        token = self._copy.token = source.token or secrets.token_hex(8)
         if source.phase in (None, MovePhase.PREPARING):
             if source.phase is None:
-                token = secrets.token_hex(8)
-                await self._write_source(MovePhase.PREPARING, move_token=token, moved_to=self._to)
+                token = self._copy.token = secrets.token_hex(8)
+                await apply(self._source, move_state.write, MovePhase.PREPARING, move_token=token, moved_to=self._to)
             q = self._source.dialect
             try:
                 for table in copying.batched():
@@ -262,7 +273,7 @@ class Move:
             yield from copying.write_rows(table, rows)
 
         try:
-            await apply(self._destination, work)
+            await self._copy.apply(work)
         except Conflict:
             return False
         self.copied.again += len(rows)
@@ -312,6 +323,8 @@ class Move:
             await self._close()
             failpoint.hit("K52")
             rest = await self._rest()
+        except InvalidState:
+            raise
         except NoonbellError:
             await self.reopen()
             raise
@@ -340,6 +353,7 @@ class Move:
         return rest
 
     def _finish_destination(self, source: MoveState, rest: dict[str, tuple[list[Key] | None, list[Row]]]) -> Work[None]:
+        yield from move_state.check_own(self._destination.dialect, self._copy.token, MovePhase.FILLING)
         for name, (keys, _) in rest.items():
             if keys is not None:
                 yield from copying.delete_keys(self._destination.dialect, copying.tables()[name], keys)
@@ -354,12 +368,19 @@ class Move:
     async def reopen(self) -> None:
         """The source goes on; what was copied stays in the destination, and follows when the move is tried again."""
         q, variant = self._source.dialect, self._source._schema
+        await self._write_source(MovePhase.COPYING)  # first: not where another process has moved it meanwhile
         await apply(self._source, change_capture.reopen, q, variant)
-        await self._write_source(MovePhase.COPYING)
         await end_own_pause(self._source)
 
-    async def _write_source(self, phase: MovePhase | None, **more: str | None) -> None:
-        await apply(self._source, move_state.write, phase, **more)
+    async def _write_source(self, phase: MovePhase) -> None:
+        def work() -> Work[None]:
+            yield from move_state.check_own(self._source.dialect, self._copy.token, *_UNDER_WAY)
+            yield from move_state.write(phase)
+
+        await apply(self._source, work)
+
+
+_UNDER_WAY = (MovePhase.PREPARING, MovePhase.COPYING, MovePhase.CLOSED, MovePhase.FINISHING)
 
 
 async def cancel(source: SqlStore, destination: SqlStore | None) -> None:

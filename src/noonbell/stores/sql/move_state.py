@@ -15,8 +15,9 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from noonbell.errors import StoreMoved
+from noonbell.errors import InvalidState, StoreMoved
 from noonbell.stores import migrations
+from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, Work, update
 
 
@@ -65,6 +66,13 @@ def read() -> Work[MoveState]:
         return MoveState("")
     installation, phase, token, moved_to = rows[0]
     return MoveState(installation, None if phase is None else MovePhase(phase), token, moved_to or "")
+
+
+def check_own(q: Dialect, token: str, *phases: MovePhase | None) -> Work[None]:
+    """Raises InvalidState where the store is not in one of these phases of this move: two processes are at it."""
+    rows = yield Fetch(f"select move_phase, move_token from installation where one = 1{q.lock}")
+    if not rows or rows[0][1] != token or rows[0][0] not in phases:
+        raise InvalidState("another process has finished this, or has begun it anew")
 
 
 def write(phase: MovePhase | None, **more: Any) -> Work[None]:
