@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from integration.conftest import Open
@@ -129,6 +130,34 @@ async def test_an_index_of_a_table_in_partitions_is_built_in_each(opened: Open, 
     assert await is_valid(store, "runs_task") is True
     assert await is_valid(store, "runs_before_runs_task") is True
     assert await store.build_indexes() == []
+
+
+async def test_writers_do_not_queue_behind_the_index_of_the_whole_table(opened: Open, postgres_url: str):
+    """The index above those of the partitions waits for all who write, and whoever comes next would wait behind it."""
+    store = await opened(postgres_url)
+    assert isinstance(store, PostgresStore)
+    task = await store.create_task(job("plain"))
+    await execute(store, "drop index runs_task")
+    await execute(store, "insert into schema_log (name, step, state) values ('index runs_task', 1, 'begun')")
+    writer = await asyncpg.connect(postgres_url)
+
+    async def is_waiting() -> bool:
+        rows = await store.fetch("select 1 from pg_locks where not granted and relation = to_regclass('runs')")
+        return bool(rows)
+
+    try:
+        transaction = writer.transaction()
+        await transaction.start()
+        await writer.execute("lock table runs in row exclusive mode")
+        build = asyncio.create_task(store.build_indexes())
+        await until(is_waiting, 30, "the build to wait for the writer")
+        await publish_many(store, task, 1)
+        assert not build.done()
+        await transaction.rollback()
+    finally:
+        await writer.close()
+    assert await build == ["runs_task"]
+    assert await is_valid(store, "runs_task") is True
 
 
 async def test_a_step_whose_index_is_not_built_yet_can_be_taken_back(opened: Open, postgres_url: str):

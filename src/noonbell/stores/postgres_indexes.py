@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from noonbell.stores import migrations
 from noonbell.stores.migrations import ownership
+from noonbell.stores.postgres_partitions import LOCK, NOT_GIVEN
 from noonbell.stores.sql.server_store import ServerStore
 from noonbell.stores.sql.statement import Fetch, Work
 
@@ -40,6 +41,8 @@ _PARTS: Final = """select c.relname::text from pg_inherits i join pg_class c on 
     where i.inhparent = to_regclass($1) order by c.relname"""
 _LONGEST: Final = 63
 """Characters of a name."""
+_TRIES: Final = 60
+"""A second apart."""
 
 
 class ConcurrentIndexes(ServerStore):
@@ -69,7 +72,7 @@ class ConcurrentIndexes(ServerStore):
         await self._write(lambda _: ownership.index_is_built(name))
 
     async def _build(self, name: str, sql: str, say: Callable[[str], None]) -> bool:
-        """False: another node is at it."""
+        """False: another node is at it, or the tables are in use all the time. The next look goes on."""
         bare = self._names.bare(name)
         before, _, rest = sql.partition(" on ")
         on, _, columns = rest.partition(" ")
@@ -79,15 +82,17 @@ class ConcurrentIndexes(ServerStore):
                 making = f"{before.replace('create index', _CONCURRENTLY)} on {rest}"
                 return await _build_valid(connection, self._names.table(name), making)
             whole = self._names.table(name)
-            if await connection.fetchval(_IS_VALID, whole) is None:
-                await connection.execute(f"{before} on only {on} {columns}")
+            missing = await connection.fetchval(_IS_VALID, whole) is None
+            if missing and not await _briefly(connection, f"{before} on only {on} {columns}"):
+                return False
             schema = f'"{self._names.schema}".' if self._names.schema is not None else ""
             for part in (row[0] for row in parts):
                 own = f"{part}_{name}"[:_LONGEST]
                 making = f"{_CONCURRENTLY} {own} on {schema}{part} {columns}"
                 if not await _build_valid(connection, f"{schema}{own}", making):
                     return False
-                await connection.execute(f"alter index {whole} attach partition {schema}{own}")
+                if not await _briefly(connection, f"alter index {whole} attach partition {schema}{own}"):
+                    return False
         return True
 
     async def _progress_of(self, pid: int) -> str:
@@ -115,6 +120,22 @@ async def _build_valid(connection: Any, name: str, sql: str) -> bool:
         await connection.execute(f"drop index concurrently {name}")
     await connection.execute(sql)
     return True
+
+
+async def _briefly(connection: Any, sql: str) -> bool:
+    """What waits for all who write, while those who come next wait behind it: by moments. False: there was none in which it could be done."""
+    for _ in range(_TRIES):
+        try:
+            async with connection.transaction():
+                await connection.execute(f"set local lock_timeout = '{LOCK}'")
+                await connection.execute(sql)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) not in NOT_GIVEN:
+                raise
+            await asyncio.sleep(1.0)
+        else:
+            return True
+    return False
 
 
 @contextlib.asynccontextmanager

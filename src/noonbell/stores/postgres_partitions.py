@@ -101,7 +101,7 @@ _BOUND = re.compile(r"FROM \((MINVALUE|'?\d+'?)\) TO \((MAXVALUE|'?\d+'?)\)")
 _DEFINITION = re.compile(r"CREATE (UNIQUE )?INDEX \S+ ON (?:ONLY )?\S+ (USING .+)", re.DOTALL)
 
 
-_NOT_GIVEN: Final = ("55P03", "40P01")
+NOT_GIVEN: Final = ("55P03", "40P01")
 """States of SQL: a lock that was not given in time, and a deadlock."""
 
 
@@ -350,7 +350,7 @@ def lock(q: Dialect, group: PartitionedTables) -> Work[None]:
     try:
         yield Execute(f"lock table {tables} in access exclusive mode")
     except Exception as error:
-        if getattr(error, "sqlstate", None) in _NOT_GIVEN:
+        if getattr(error, "sqlstate", None) in NOT_GIVEN:
             raise PartitionsBusy(f"{tables}: {error}") from error
         raise
 
