@@ -53,6 +53,23 @@ LINES = [
     ("0 0 * * * curl ftp://h/a", "only http and https"),
     ("0 0 * * * curl", "has no address"),
     ("0 0 * * * curl http://h/a && curl http://h/b", "several commands"),
+    ("0 0 * * * curl http://h/a>/dev/null 2>&1", CALL),
+    ("0 0 * * * curl http://h/a &>/dev/null", CALL),
+    ("0 0 * * * curl http://h/a 2>/dev/null # nightly", CALL),
+    ("0 0 * * * curl http://h/a?x=1&y=2", "several commands"),
+    ("0 0 * * * curl http://h/a|grep ok", "several commands"),
+    ("0 0 * * * curl http://h/a&", "several commands"),
+    ("0 0 * * * (curl http://h/a)", "several commands"),
+    ("0 0 * * * >/tmp/out curl http://h/a", "several commands"),
+    ("0 0 * * * /opt/{/", "runs a program ()"),
+    ("0 0 * * * curl http://[", "cannot be read"),
+    ("0 0 * * * curl http://h/a </tmp/in", "reads a file"),
+    ("0 0 * * * curl 'http://h/{a,b}'", "more than one address"),
+    ("0 0 * * * curl http://h/[1-3]", "more than one address"),
+    ("0 0 * * * curl -d '{{run_id}}' http://h/a", "braces that a task would fill in"),
+    ("0 0 * * * curl http://h/a#b", {"target_url": "http://h/a#b"}),
+    ("0 0 * * * curl http://me:s%40@h/a".replace("%", "\\%"), {**CALL, "headers": {"Authorization": "Basic bWU6c0A="}}),
+    ("0 0 * * * wget -qO- http://me:secret@h/a", {"headers": {"Authorization": "Basic bWU6c2VjcmV0"}}),
     ("0 0 * * * curl http://h/$(date +\\%F)", "several commands"),
     ("0 0 * * * curl $UNKNOWN", "variable of the shell"),
     ("0 0 * * * wget -qO- http://h/a", {**CALL, "follow_redirects": True}),
@@ -114,18 +131,46 @@ def test_what_is_no_call_becomes_a_command_where_that_is_asked_for():
         "name": "backup.sh",
         "cron_expr": "0 1 * * *",
         "timezone": "UTC",
+        "misfire_policy": "SKIP",
+        "max_concurrency": None,
         "command": "/opt/backup.sh --full >/dev/null",
         "shell": True,
         "payload": "yes\nno",
         "env": {"PATH": "/opt/bin", "TOKEN": "x"},
         "user": "root",
     }
-    assert entry.changes == ["SHELL=/bin/bash is left out: /bin/sh reads the command"]
+    assert entry.changes == [
+        "SHELL=/bin/bash is left out: /bin/sh reads the command",
+        "names no time limit; here an attempt ends after 3600 seconds: timeout_seconds",
+    ]
     assert entry.notes == [
         "ran as user root",
         "the worker's file has to name PATH under `env`",
         "a worker carries it out whose file allows /bin/sh: noonbell worker --commands FILE",
     ]
+
+
+def test_a_line_keeps_what_cron_does_when_it_is_late_when_it_overlaps_and_when_it_fails():
+    call, job = crontab.read_crontab("* * * * * curl http://h/a\n* * * * * /opt/backup.sh", job_type="shell")
+    assert (call.task["misfire_policy"], call.task["max_concurrency"]) == ("SKIP", None)
+    assert (job.task["misfire_policy"], job.task["max_concurrency"]) == ("SKIP", None)
+    assert job.task["retry_policy"] == {"max_retries": 0}
+
+
+def test_a_call_without_a_time_limit_gets_one_by_name_and_one_with_it_keeps_its_own():
+    without, own = crontab.read_crontab("0 0 * * * curl http://h/a\n0 0 * * * curl -m 60 http://h/b")
+    assert without.changes == ["names no time limit; here an attempt ends after 10 seconds: timeout_seconds"]
+    assert (own.task["timeout_seconds"], own.changes) == (60, [])
+
+
+@pytest.mark.parametrize(("more", "is_said"), [((), True), (("--tz", "Europe/Berlin"), False)])
+def test_a_crontab_whose_zone_nobody_named_says_which_one_was_taken(noonbell, tmp_path, more, is_said):
+    (tmp_path / "crontab").write_text("0 1 * * * curl -m 5 http://h/a\n")
+    code, _, err = noonbell("import", "crontab", "crontab", *more)
+    assert code == 0
+    assert ("lines without one are in UTC" in err) is is_said
+    (tmp_path / "crontab").write_text("CRON_TZ=Asia/Shanghai\n0 1 * * * curl -m 5 http://h/a\n")
+    assert "no time zone was named" not in noonbell("import", "crontab", "crontab", *more)[2]
 
 
 def test_a_line_that_runs_a_program_is_refused_with_the_option_that_takes_it():
@@ -203,6 +248,10 @@ def test_a_task_that_is_deleted_there_is_passed_over_and_named():
         ("/opt/backup full 2>/tmp/log", "backup-full"),
         ("/opt/backup /srv/data", "backup-/srv/data"),
         ("/opt/backup && /opt/mail", "backup"),
+        ("/opt/backup>/dev/null", "backup"),
+        ("cd /srv && /opt/backup full", "backup-full"),
+        ("LANG=C /opt/backup", "backup"),
+        ("(/opt/backup; /opt/mail)", "backup"),
     ],
 )
 def test_where_output_goes_is_no_part_of_a_name(command, name):
@@ -230,7 +279,7 @@ def test_a_page_of_its_api_is_read_as_well():
 
 
 def test_the_tasks_go_to_stdout_and_the_report_to_stderr(noonbell, tmp_path):
-    (tmp_path / "crontab").write_text("0 1 * * * curl http://h/a\n@reboot curl http://h/b\n")
+    (tmp_path / "crontab").write_text("0 1 * * * curl -m 5 http://h/a\n@reboot curl http://h/b\n")
     code, out, err = noonbell("import", "crontab", "crontab")
     assert code == 1
     assert [task["name"] for task in yaml.safe_load(out)["tasks"]] == ["h/a"]

@@ -20,7 +20,15 @@ import click
 
 from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
 from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.report import (
+    Findings,
+    Imported,
+    Refused,
+    finish,
+    import_options,
+    read_entries,
+    say_time_limit,
+)
 from noonbell.clock import SystemClock
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
@@ -56,6 +64,7 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
         **payload_of(list(getattr(job, "args", ())), dict(getattr(job, "kwargs", {})), found),
         "retry_policy": {"max_retries": 0},
     }
+    say_time_limit(task, found)
     most = getattr(job, "max_instances", 1)
     task["max_concurrency"] = most
     task["concurrency_policy"] = "SKIP"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from noonbell.cli.importers.apscheduler import payload_of, schedule_of
 from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields
-from noonbell.cli.importers.report import Findings, Imported, Refused, read_entries
+from noonbell.cli.importers.report import Findings, Imported, Refused, read_entries, say_time_limit
 from noonbell.clock import Instant, to_datetime
 
 QUERIES: Final = {"tasks": "select * from tasks", "schedules": "select * from schedules order by id"}
@@ -54,6 +54,7 @@ def _task(row: Mapping[str, Any], tasks: Mapping[str, Any], now: datetime, found
         "max_concurrency": of_task.get("max_running_jobs"),
     }
     _misfires(row, task, found)
+    say_time_limit(task, found)
     if row["max_jitter"]:
         task["jitter_seconds"] = -(-int(row["max_jitter"]) // _SECOND)
     if row["paused"]:

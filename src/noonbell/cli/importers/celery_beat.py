@@ -17,12 +17,24 @@ import click
 
 from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
 from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, text_from
+from noonbell.cli.importers.report import (
+    Findings,
+    Imported,
+    Refused,
+    finish,
+    import_options,
+    read_entries,
+    say_time_limit,
+    text_from,
+)
 from noonbell.when.zones import find
 
 _SCHEDULES: Final = ("beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE")
 _ZONES: Final = ("timezone", "CELERY_TIMEZONE")
 _CRONTAB: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
+
+
+_SUN: Final = "runs by the sun, which is not known here"
 
 
 class _Crontab(NamedTuple):
@@ -125,6 +137,8 @@ class _Module:
                 case "crontab":
                     fields = dict(zip(_Crontab._fields, given, strict=False)) | keywords
                     return _Crontab(**{key: _text(value) for key, value in fields.items()})
+                case "solar":
+                    raise Refused(_SUN)
                 case "schedule" if given or "run_every" in keywords:
                     return given[0] if given else keywords["run_every"]
         except (TypeError, OverflowError):
@@ -169,7 +183,7 @@ def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Fi
         found.notes.append(f"{other} is not known and left out")
     if entry.get("relative"):
         found.changes.append("`relative` is left out: the interval counts from when the task is made")
-    return {
+    task = {
         "name": str(name),
         "timezone": zone,
         "job_type": entry["task"],
@@ -178,6 +192,8 @@ def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Fi
         **_options(entry.get("options") or {}, found),
         **_POLICY,
     }
+    say_time_limit(task, found)
+    return task
 
 
 _POLICY: Final = {"misfire_policy": "FIRE_ONCE", "retry_policy": {"max_retries": 0}}
@@ -302,6 +318,7 @@ def _row(
         **_options(options, found),
         **_POLICY,
     }
+    say_time_limit(task, found)
     if row.get("description"):
         task["description"] = str(row["description"])
     if row.get("start_time"):
@@ -325,7 +342,7 @@ def _row_schedule(
         return {"timezone": zone, "schedule": interval_of(int(interval["every"]) * seconds)}
     if (clocked := known["clocked"].get(row.get("clocked_id"))) is not None:
         return {"timezone": zone, "schedule": {"type": "once", "at": _moment(clocked["clocked_time"])}}
-    raise Refused("runs by the sun, which is not known here" if row.get("solar_id") else "has no schedule")
+    raise Refused(_SUN if row.get("solar_id") else "has no schedule")
 
 
 def _moment(value: Any) -> str:

@@ -15,7 +15,17 @@ import click
 
 from noonbell import when
 from noonbell.cli.importers.programs import Program, ProgramOptions, name_of, program_options, target_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, text_from, unused
+from noonbell.cli.importers.report import (
+    Findings,
+    Imported,
+    Refused,
+    finish,
+    import_options,
+    say_time_limit,
+    say_zone,
+    text_from,
+    unused,
+)
 from noonbell.errors import ScheduleError
 from noonbell.service.task_files import is_read_otherwise
 from noonbell.when.zones import find
@@ -92,8 +102,19 @@ def _task(
     program = Program(
         command, _expanded(command, around.variables), stdin=given, env=around.variables, user=user, is_cron=True
     )
-    what = target_of(program, options, found)
-    return {"name": name_of(command), **_cron(expr, around.zone), "timezone": around.zone, **what}
+    task = {
+        "name": name_of(command),
+        **_cron(expr, around.zone),
+        "timezone": around.zone,
+        **_POLICY,
+        **target_of(program, options, found),
+    }
+    say_time_limit(task, found)
+    return task
+
+
+_POLICY: Final = {"misfire_policy": "SKIP", "max_concurrency": None}
+"""Cron starts what is due beside what still runs, and nothing that was due while it was away."""
 
 
 def _cron(expr: str, zone: str) -> dict[str, str]:
@@ -137,13 +158,16 @@ def _expanded(command: str, variables: dict[str, str]) -> str:
 
 @click.command("crontab")
 @click.argument("file")
-@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The zone that cron runs in.")
+@click.option("--tz", metavar="ZONE", help="The zone that cron runs in [UTC].")
 @click.option("--system", is_flag=True, help="Lines have a user's name, as in /etc/crontab.")
 @program_options
 @import_options
-def crontab_command(file: str, tz: str, system: bool, job_type: str | None, commands: bool, **given: Any) -> int:
+def crontab_command(file: str, tz: str | None, system: bool, job_type: str | None, commands: bool, **given: Any) -> int:
     """A crontab: FILE, or - for stdin."""
     options = ProgramOptions.of(job_type, commands=commands)
-    text, zone = text_from(file), find(tz).name
+    text, zone = text_from(file), find(tz or "UTC").name
     found = read_crontab(text, zone=zone, system=system, job_type=options.job_type, commands=options.commands)
-    return finish(found, "crontab", **given)
+    code = finish(found, "crontab", **given)
+    if tz is None and not any(entry.startswith(("CRON_TZ", "TZ")) for entry in text.split()):
+        say_zone(zone, "lines")
+    return code

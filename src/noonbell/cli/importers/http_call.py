@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 import shlex
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-_SHELL: Final = ("|", "||", "&&", ";", "&", "`")
 _SILENT: Final = {
     *("-s", "--silent", "-S", "--show-error", "-f", "--fail", "--fail-with-body", "-v", "--verbose", "--compressed"),
     *("-q", "--quiet", "-nv", "--no-verbose", "-4", "-6", "-N", "--no-buffer", "-#", "--progress-bar"),
@@ -20,38 +21,80 @@ class NotACall(Exception):
     """The command is not one HTTP call, or not one that can be told for sure; the message says what is in the way."""
 
 
+class Word(NamedTuple):
+    """A word of a command line as a shell reads it, or what stands between words: `|`, `&&`, `2>`."""
+
+    text: str
+    is_operator: bool = False
+
+    @property
+    def redirects(self) -> bool:
+        return self.is_operator and (">" in self.text or "<" in self.text)
+
+
+_PIECE: Final = re.compile(
+    r"""(?P<gap>\\\n|(?:(?!\n\s*\S)\s)+|(?<!\S)\#[^\n]*)
+    |(?P<operator>\n|(?:(?<!\S)\d+)?(?:[<>]&[\d-]|>>|>\||<<<|<<|<|>)|&>>?|\|\||&&|[;|&()])
+    |(?P<text>'[^']*'|"(?:\\.|[^"\\])*"|\\.|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def words_of(command: str) -> Iterator[Word]:
+    """ValueError where a quotation is not closed."""
+    raw = ""
+    for piece in _PIECE.finditer(command):
+        if piece["text"] is not None:
+            raw += piece["text"]
+            continue
+        if raw:
+            yield Word("".join(shlex.split(raw)))
+        raw = ""
+        if piece["operator"] is not None:
+            yield Word(piece["operator"], is_operator=True)
+    if raw:
+        yield Word("".join(shlex.split(raw)))
+
+
 def call_of(command: str, given: str | None, notes: list[str]) -> dict[str, Any]:
     """The fields of the HTTP task. `notes` gets what was left out."""
     try:
-        words = shlex.split(command, comments=True)
+        read = list(words_of(command))
     except ValueError as error:
         raise NotACall(f"cannot be read as a shell would: {error}") from None
-    words = _without_redirections(words, notes)
-    program = words[0].rsplit("/", 1)[-1] if words else ""
+    if read and read[0].is_operator:
+        raise NotACall("is a script of several commands")
+    program = read[0].text.rsplit("/", 1)[-1] if read else ""
     if program not in _READERS:
         raise NotACall(f"runs a program ({program})")
+    words = _without_redirections(read, notes)
     for word in words:
-        if word in _SHELL or word.endswith(";") or "$(" in word or "`" in word:
+        if "$(" in word or "`" in word:
             raise NotACall("is a script of several commands")
         if "$" in word:
             raise NotACall(f"uses a variable of the shell ({word})")
+        if "{{" in word:
+            raise NotACall(f"has braces that a task would fill in itself ({word})")
     reader, with_value = _READERS[program]
     return reader(_options(words[1:], with_value), given, notes)
 
 
-def _without_redirections(words: list[str], notes: list[str]) -> list[str]:
+def _without_redirections(words: Iterable[Word], notes: list[str]) -> list[str]:
     """`> /dev/null 2>&1` says where output goes; the response is kept with the run instead."""
     kept: list[str] = []
     line = iter(words)
     for word in line:
-        bare = word.lstrip("012&")
-        if bare.startswith(">"):
-            if bare in (">", ">>"):
+        if not word.is_operator:
+            kept.append(word.text)
+        elif not word.redirects:
+            raise NotACall("is a script of several commands")
+        elif "<" in word.text:
+            raise NotACall("reads a file")
+        else:
+            if not word.text[-1].isdigit() and not word.text.endswith("-"):
                 next(line, None)
             if "redirection" not in " ".join(notes):
                 notes.append("the redirection is left out: the response is kept with the run")
-        else:
-            kept.append(word)
     return kept
 
 
@@ -83,6 +126,17 @@ class _Call:
         if self.url is not None:
             raise NotACall("calls more than one address")
         self.url = word if "://" in word else f"http://{word}"
+        try:
+            parts = urlsplit(self.url)
+        except ValueError as error:
+            raise NotACall(f"has an address that cannot be read: {error}") from None
+        if "@" in parts.netloc:
+            pair, _, host = parts.netloc.rpartition("@")
+            self.url = urlunsplit(parts._replace(netloc=host))
+            self.log_in(unquote(pair))
+
+    def log_in(self, pair: str) -> None:
+        self.headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
 
     def header(self, text: str) -> None:
         name, colon, value = text.partition(":")
@@ -126,8 +180,7 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "-b" | "--cookie":
                 call.headers["Cookie"] = _value(word, line)
             case "-u" | "--user":
-                pair = base64.b64encode(_value(word, line).encode()).decode()
-                call.headers["Authorization"] = f"Basic {pair}"
+                call.log_in(_value(word, line))
             case "-d" | "--data" | "--data-raw" | "--data-ascii" | "--data-binary":
                 text = _value(word, line)
                 call.data(given if text == "@-" and given is not None else text)
@@ -150,7 +203,13 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
                 call.address(_value(word, line))
             case _:
                 _read_any(word, line, call, notes)
+    if call.url is not None and _GLOB.search(call.url.partition("://")[2].partition("/")[2]):
+        raise NotACall("calls more than one address")
     return call.task()
+
+
+_GLOB: Final = re.compile(r"\{[^}]*,|\[\w+-\w+")
+"""Where curl itself makes several addresses of one."""
 
 
 def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:

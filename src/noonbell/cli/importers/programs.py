@@ -8,19 +8,19 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from noonbell.cli.importers.http_call import NotACall, call_of
+from noonbell.cli.importers.http_call import NotACall, Word, call_of, words_of
 from noonbell.cli.importers.report import Findings, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_NAME = 60
-_REDIRECTION: Final = re.compile(r"\d*[<>&|;]")
-"""Where what a shell does with a command begins."""
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+"""A variable that is set for one command."""
 _OF_CRON: Final = ("MAILTO", "MAILFROM", "CRON_TZ", "RANDOM_DELAY", "SHELL", "LOGNAME", "USER")
 
 
@@ -81,7 +81,7 @@ def target_of(program: Program, options: ProgramOptions, found: Findings) -> dic
                 f"{reason}; --commands makes a COMMAND task of it, for a worker that allows it;"
                 " --job-type TYPE makes a job of it, for a worker of yours to run"
             ) from None
-        return {"job_type": options.job_type, "payload": _payload(program)}
+        return {"job_type": options.job_type, "payload": _payload(program), "retry_policy": {"max_retries": 0}}
     found.notes += notes
     return call
 
@@ -130,13 +130,16 @@ def _unbraced(line: str) -> str:
 
 
 def name_of(command: str) -> str:
-    """A name for a task, from the words of its command."""
+    """A name for a task, from the words of its command: not of `cd DIR &&` before it, nor of what a shell does with it."""
     try:
-        words = [word for word in shlex.split(command, comments=True) if not word.startswith("-")]
+        read = list(words_of(command))
     except ValueError:
-        words = command.split()
-    words = list(takewhile(lambda word: not _REDIRECTION.match(word), words))
+        read = [Word(word) for word in command.split()]
+    if read and read[0].text == "cd" and (after := [place for place, word in enumerate(read) if word.text == "&&"]):
+        read = read[after[0] + 1 :]
+    read = list(dropwhile(lambda word: word.is_operator or _ASSIGNMENT.match(word.text), read))
+    words = [word.text for word in takewhile(lambda word: not word.is_operator, read) if not word.text.startswith("-")]
     first = words[0].rsplit("/", 1)[-1] if words else "task"
     address = next((word for word in words if word.startswith(("http://", "https://"))), None)
     text = address.split("://", 1)[1].split("?")[0] if address else f"{first} {' '.join(words[1:2])}"
-    return re.sub(r"[^\w.:/-]+", "-", text).strip("-/")[:_MOST_NAME] or "task"
+    return re.sub(r"[^\w.:/-]+", "-", text.rpartition("@")[2] if address else text).strip("-/")[:_MOST_NAME] or "task"

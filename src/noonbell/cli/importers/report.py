@@ -18,6 +18,7 @@ from noonbell.cli.options import text_of
 from noonbell.cli.output import shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.errors import InvalidArgument, NoonbellError
+from noonbell.model.target_kind import KIND_OF, ExecType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +80,14 @@ def whole_number(row: Mapping[str, Any], name: str, default: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).lstrip("-").isdecimal():
         raise Refused(f"{name} is {value!r}; expected a whole number")
     return int(value)
+
+
+def say_time_limit(task: Mapping[str, Any], found: Findings) -> None:
+    """Where the source names no time limit, that of the target's kind is a change of meaning."""
+    if "timeout_seconds" not in task:
+        exec_type = ExecType.JOB if "job_type" in task else ExecType.COMMAND if "command" in task else ExecType.SYNC
+        limit = KIND_OF[exec_type].timeout_seconds
+        found.changes.append(f"names no time limit; here an attempt ends after {limit:g} seconds: timeout_seconds")
 
 
 def read_entries(
@@ -249,6 +258,11 @@ def _apply(tasks: Sequence[dict[str, Any]], owner: str, *, dry_run: bool) -> Non
             bar.move((start + len(part)) / len(tasks))
     said = ", ".join(f"{number} {name}" for name, number in counts.items())
     talk(f"{said}{' (nothing was written)' if dry_run else f' as file:{owner}'}")
+
+
+def say_zone(zone: str, taken_by: str) -> None:
+    """Where no --tz was given."""
+    talk(f"no time zone was named: {taken_by} without one are in {zone}; --tz names that of the machine they ran on")
 
 
 def text_from(source: str) -> str:

@@ -17,7 +17,17 @@ import click
 
 from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of, listed
 from noonbell.cli.importers.programs import Program, ProgramOptions, program_options, target_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, text_from
+from noonbell.cli.importers.report import (
+    Findings,
+    Imported,
+    Refused,
+    finish,
+    import_options,
+    read_entries,
+    say_time_limit,
+    say_zone,
+    text_from,
+)
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
@@ -86,13 +96,15 @@ def _task(
         if name not in (*_NO_EFFECT, *_KNOWN):
             found.notes.append(f"{name} is not known and left out")
     description = _last(unit.get("Unit", {}), "Description")
-    return {
+    task = {
         "name": file.removesuffix(".timer"),
         **({"description": description} if description else {}),
         **_when(timer, zone),
         **_policies(timer, found),
         **_target(read_unit(services[started]), options, found),
     }
+    say_time_limit(task, found)
+    return task
 
 
 _KNOWN: Final = (
@@ -277,14 +289,19 @@ def _field(text: str, low: int, high: int, whole: str) -> str:
 
 @click.command("systemd")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER...")
-@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The zone of the machine.")
+@click.option("--tz", metavar="ZONE", help="The zone of the machine [UTC].")
 @program_options
 @import_options
-def systemd_command(sources: tuple[str, ...], tz: str, job_type: str | None, commands: bool, **given: Any) -> int:
+def systemd_command(
+    sources: tuple[str, ...], tz: str | None, job_type: str | None, commands: bool, **given: Any
+) -> int:
     """Systemd timers: .timer files or folders of them, with the services beside them."""
-    options, zone = ProgramOptions.of(job_type, commands=commands), find(tz).name
+    options, zone = ProgramOptions.of(job_type, commands=commands), find(tz or "UTC").name
     places = [Path(source) for source in sources]
     timers = [each for place in places for each in (sorted(place.glob("*.timer")) if place.is_dir() else [place])]
     services = {each.name: text_from(str(each)) for timer in timers for each in timer.parent.glob("*.service")}
     found = read_timers([(each.name, text_from(str(each))) for each in timers], services, zone, options)
-    return finish(found, "systemd", **given)
+    code = finish(found, "systemd", **given)
+    if tz is None:
+        say_zone(zone, "timers")
+    return code
