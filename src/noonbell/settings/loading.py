@@ -142,6 +142,7 @@ def load(files: Sequence[str | Path], env: Mapping[str, str], flags: Mapping[str
         _add_file(draft, Path(file))
     _add_layer(draft, {path: (value, name) for name, path, value in _variables(env)})
     _add_layer(draft, {path: (value, _flag_name(path)) for path, value in flags.items() if value is not None})
+    draft.problems.update(_almost_settings(env, draft.values))
     settings = _build(draft)
     if draft.problems:
         raise SettingsError.fields(draft.problems)
@@ -198,6 +199,23 @@ def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
             yield name, rest.lower().replace("__", "."), env[name]
         elif name == f"{PREFIX}ALERTS":
             yield name, "alerts", env[name]
+
+
+def _almost_settings(env: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
+    """Variables that would be ignored and look like keys which nothing else sets: NOONBELL_STORE, NOONBELL_STORE_URL.
+
+    Kubernetes sets NOONBELL_SERVER_PORT=tcp://… where a service is called noonbell-server.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(env):
+        if not name.startswith(PREFIX) or "__" in name or env[name].startswith(("tcp://", "udp://", "sctp://")):
+            continue
+        rest = name.removeprefix(PREFIX).lower()
+        meant = [path for path in KEYS if "." in path and rest in (path.partition(".")[0], path.replace(".", "_"))]
+        if meant and not any(path in values for path in meant):
+            variables = ", ".join(f"{PREFIX}{path.upper().replace('.', '__')}" for path in meant[:3])
+            found[name] = f"is not a setting; sections and keys have two underscores between them: {variables}"
+    return found
 
 
 _FLAGS: Final = {"store.url": "--store", "jobs.worker_concurrency": "--concurrency"}

@@ -153,6 +153,24 @@ def test_variables_for_the_command_line_are_no_settings():
     assert load([], {"NOONBELL_URL": "http://x", "NOONBELL_TOKEN": "t"}, {}).settings == Settings()
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("NOONBELL_STORE", "NOONBELL_STORE__URL"),
+        ("NOONBELL_STORE_URL", "NOONBELL_STORE__URL"),
+        ("NOONBELL_AUTH_OIDC_CLIENT_ID", "NOONBELL_AUTH__OIDC__CLIENT_ID"),
+    ],
+)
+def test_a_variable_with_too_few_underscores_is_refused_with_the_one_that_is_meant(name, meant):
+    assert meant in problems(env={name: "sqlite:///x.db"})[name]
+
+
+def test_such_a_variable_is_somebody_elses_where_its_key_is_set_or_kubernetes_has_set_it():
+    assert load([], {"NOONBELL_STORE": "sqlite:///x.db"}, {"store.url": "sqlite:///y.db"}).settings.store.url
+    env = {"NOONBELL_SERVER_PORT": "tcp://10.0.0.1:80", "NOONBELL_SERVER_SERVICE_HOST": "10.0.0.1"}
+    assert load([], env, {}).settings == Settings()
+
+
 def test_a_misspelt_variable_is_refused():
     assert "NOONBELL_SEVER__PORT" in problems(env={"NOONBELL_SEVER__PORT": "1"})["sever.port"]
 
