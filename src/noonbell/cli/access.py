@@ -105,6 +105,7 @@ def create(
     Where no store is named, the server's own file must be here already. With --label, --queue or --job-type the token is for
     tasks that have all of them, and for their runs: nothing else is there for it.
     """
+    from noonbell.cli.store import missing_file
     from noonbell.service.access import labels_of, scope_of
     from noonbell.settings.kinds import shown_store_address
 
@@ -122,9 +123,13 @@ def create(
         await access.note(audit_action("create_token", f"/tokens/{name}", **scope_of(token)))
         return secret
 
-    click.echo(_with_access(files, store, work))
     loaded = load_settings(files, store__url=store)
-    talk(f"valid for servers on {shown_store_address(loaded.settings.store.url)}")
+    address, is_new = (
+        shown_store_address(loaded.settings.store.url),
+        missing_file(loaded.settings.store.url) is not None,
+    )
+    click.echo(_with_access(files, store, work))
+    talk(f"valid for servers on {address}" + (" (newly created: no server has used it yet)" if is_new else ""))
     if loaded.origins["store.url"] == "default" and (server := os.environ.get("NOONBELL_URL")):
         talk(f"no store was named: if the server at {server} works on another one, name that with --store")
 

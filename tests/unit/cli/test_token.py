@@ -15,7 +15,9 @@ def test_without_a_named_store_no_new_one_is_made(noonbell, tmp_path, monkeypatc
 def test_a_store_that_is_named_is_made_and_said(noonbell, tmp_path, monkeypatch):
     code, out, err = noonbell("token", "create", "--role", "viewer", "--name", "ada", "--store", "sqlite:///bell.db")
     assert (code, out[:3]) == (0, "nb_")
-    assert "/bell.db" in err
+    assert "/bell.db (newly created" in err
+    again = noonbell("token", "create", "--role", "viewer", "--name", "eve", "--store", "sqlite:///bell.db")
+    assert "newly created" not in again[2]
     monkeypatch.setenv("NOONBELL_STORE__URL", "sqlite:///other.db")
     assert noonbell("token", "create", "--role", "viewer", "--name", "bob")[0] == 0
     assert (tmp_path / "other.db").exists()

@@ -28,7 +28,7 @@ from noonbell.engine.planner import Planner
 from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
-from noonbell.errors import AlreadyExists
+from noonbell.errors import AlreadyExists, StoreUnavailable
 from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import RunStatus
@@ -390,6 +390,29 @@ async def test_heartbeats_keep_leases_alive(store: MemoryStore, clock: ManualClo
     target.finish()
     await worker.run_until_idle()
     assert (await run_of(store, run_id)).status is S.SUCCESS
+
+
+async def test_heartbeats_that_fail_and_come_back_within_the_lease_stop_nothing(store: MemoryStore, clock: ManualClock):
+    run_id = await publish(store, await store.create_task(job()))
+    moody = Moody(store)
+    worker = worker_on(moody, target := Patient())  # type: ignore[arg-type]
+    await worker.tick()
+    await spin()
+    moody.away = True
+    for _ in range(2):
+        clock.advance(5)
+        with pytest.raises(StoreUnavailable):
+            await worker.beat()
+    moody.away = False
+    clock.advance(4)
+    await worker.beat()
+    await spin()
+    assert target.interrupted == []
+    assert (await run_of(store, run_id)).lease_expires_at == at(29)
+    target.finish()
+    await worker.run_until_idle()
+    run = await run_of(store, run_id)
+    assert (run.status, run.attempt) == (S.SUCCESS, 1)
 
 
 async def test_short_leases_are_renewed_more_often(store: MemoryStore):
