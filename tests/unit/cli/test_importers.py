@@ -141,6 +141,57 @@ def test_a_module_of_celery_is_read_and_not_executed():
     assert found["sunset"].refused == "runs by the sun, which is not known here"
 
 
+PERIODIC = """
+from celery.schedules import crontab
+from proj.tasks import add as plus
+import proj.mail as mail
+
+@app.on_after_configure.connect
+def setup(sender, **kwargs):
+    sender.add_periodic_task(10.0, hello.s("world"), name="hello every 10")
+    sender.add_periodic_task(crontab(hour=7, minute=30, day_of_week=1), plus.s(1, by=2), queue="reports")
+    sender.add_periodic_task(60, mail.send.si(to="a@b"), expires=30)
+    sender.add_periodic_task(60, named.s())
+    sender.add_periodic_task(60, signature_of("x"))
+
+@app.task
+def hello(whom): ...
+
+@app.task(name="the.name")
+def named(): ...
+"""
+
+
+def test_calls_of_add_periodic_task_are_read_with_the_names_that_celery_gives_their_tasks():
+    *tasks, refused = checked(celery_beat.read_module(PERIODIC, None, "shop"))
+    assert [(entry.task["name"], entry.task["job_type"]) for entry in tasks] == [
+        ("hello every 10", "shop.hello"),
+        ("proj.tasks.add", "proj.tasks.add"),
+        ("proj.mail.send", "proj.mail.send"),
+        ("the.name", "the.name"),
+    ]
+    assert tasks[0].task["payload"] == {"args": ["world"], "kwargs": {}}
+    assert (tasks[1].task["payload"], tasks[1].task["queue"]) == ({"args": [1], "kwargs": {"by": 2}}, "reports")
+    assert (tasks[2].task["payload"], tasks[2].task["expires_in_seconds"]) == ({"to": "a@b"}, 30)
+    assert "signature_of('x')" in refused.refused
+
+
+def test_what_is_put_into_a_schedule_of_celery_later_or_from_elsewhere_is_not_lost():
+    text = """
+more = {"b": {"task": "t.b", "schedule": 2}}
+app.conf.beat_schedule = {"a": {"task": "t.a", "schedule": 1}, **more}
+app.conf.beat_schedule["c"] = {"task": "t.c", "schedule": 3}
+app.conf.beat_schedule.update({"d": {"task": "t.d", "schedule": 4}})
+"""
+    found = list(checked(celery_beat.read_module(text, None)))
+    assert [(entry.task["name"], entry.task["schedule"]["every"]) for entry in found] == [
+        ("a", 1),
+        ("b", 2),
+        ("c", 3),
+        ("d", 4),
+    ]
+
+
 @pytest.mark.parametrize("text", ["x = 1", "beat_schedule = load()", "timezone = f()\nbeat_schedule = {}"])
 def test_a_module_whose_schedule_is_not_written_out_is_refused_by_name(text):
     with pytest.raises(ValueError, match=r"beat_schedule|not written out"):

@@ -1,4 +1,4 @@
-"""Celery beat: the `beat_schedule` of a module, or the tables of django-celery-beat.
+"""Celery beat: the `beat_schedule` and the `add_periodic_task(…)` of a module, or the tables of django-celery-beat.
 
 The module is read and not executed: its text is parsed, and only literals, `crontab(…)`, `schedule(…)`, `timedelta(…)` and names that
 the module itself sets are understood. What else stands there is refused by name.
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
@@ -54,13 +55,36 @@ class _Module:
 
     def __init__(self, text: str) -> None:
         self.named: dict[str, ast.expr] = {}
+        self.added: list[ast.Dict] = []
+        """What is put into the schedule after it was set."""
+        self.periodic: list[ast.Call] = []
+        self.places: dict[str, str] = {}
+        """Where imported names come from, with the dot; "" for a name that the module defines."""
+        self.task_names: dict[str, str] = {}
+        """Of functions whose decorator names them."""
         for node in ast.walk(ast.parse(text)):
             match node:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
+                        if isinstance(target, ast.Subscript) and _last_name(target.value) in _SCHEDULES:
+                            self.added.append(ast.Dict([target.slice], [value]))
                         self._set(target, value)
                 case ast.AnnAssign(target=target, value=ast.expr() as value):
                     self._set(target, value)
+                case ast.Call(func=ast.Attribute(attr="add_periodic_task")):
+                    self.periodic.append(node)
+                case ast.ImportFrom(module=str(module), names=names):
+                    self.places.update({each.asname or each.name: f"{module}.{each.name}" for each in names})
+                case ast.Import(names=names):
+                    self.places.update({each.asname: each.name for each in names if each.asname})
+                case ast.FunctionDef(name=name, decorator_list=decorators):
+                    self.places[name] = ""
+                    for decorator in decorators:
+                        self._name_task(name, decorator)
+                case ast.Call(func=ast.Attribute(attr="update", value=owner), args=[ast.Dict() as more]) if (
+                    _last_name(owner) in _SCHEDULES
+                ):
+                    self.added.append(more)
                 case ast.Call(func=ast.Attribute(attr="update"), keywords=keywords):
                     self.named.update({each.arg: each.value for each in keywords if each.arg})
                 case _:
@@ -73,10 +97,21 @@ class _Module:
         elif isinstance(target, ast.Attribute):
             self.named[target.attr] = value
 
+    def _name_task(self, function: str, decorator: ast.expr) -> None:
+        """`@app.task(name="…")`."""
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            match keyword:
+                case ast.keyword(arg="name", value=ast.Constant(value=str(name))):
+                    self.task_names[function] = name
+
     def items(self, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
         match node:
             case ast.Dict(keys=keys, values=values):
-                yield from ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+                for key, value in zip(keys, values, strict=True):
+                    if key is None:  # **others
+                        yield from self.items(value)
+                    else:
+                        yield key, value
             case ast.Call(func=ast.Name(id="dict"), keywords=keywords, args=[]):
                 yield from ((ast.Constant(each.arg), each.value) for each in keywords)
             case ast.Name(id=name) if name in self.named:
@@ -146,50 +181,107 @@ class _Module:
         raise _NotLiteral(ast.unparse(node))
 
 
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def read_module(text: str, zone: str | None) -> Iterator[Imported]:
-    """ValueError if the module has no schedule. `zone`: in place of the one that the module names."""
+def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Imported]:
+    """ValueError if the module has no schedule. `zone`: in place of the one that the module names. `name`: that of the module."""
     module = _Module(text)
-    asked = next((module.named[name] for name in _SCHEDULES if name in module.named), None)
-    if asked is None:
-        raise ValueError(f"sets no {', '.join(_SCHEDULES)}")
-    named = next((module.named[name] for name in _ZONES if name in module.named), None)
+    asked = next((module.named[each] for each in _SCHEDULES if each in module.named), None)
+    if asked is None and not module.added and not module.periodic:
+        raise ValueError(f"sets no {', '.join(_SCHEDULES)}, and calls no add_periodic_task")
+    named = next((module.named[each] for each in _ZONES if each in module.named), None)
     if zone is None:
         try:
             zone = find("UTC" if named is None else module.value(named)).name
         except _NotLiteral as error:
             raise ValueError(f"its timezone is {error}, which is not written out; give --tz") from None
     try:
-        entries = list(module.items(asked))
+        parts = [*([] if asked is None else [asked]), *module.added]
+        entries = [entry for part in parts for entry in module.items(part)]
     except _NotLiteral as error:
         raise ValueError(f"its schedule is {error}, which is not written out") from None
-    return read_entries(
-        (f"entry {number}", ast.unparse(key), partial(_entry, module, key, value, zone))
-        for number, (key, value) in enumerate(entries, 1)
-    )
+    readers = [
+        *((ast.unparse(key), partial(_entry, module, key, value, zone)) for key, value in entries),
+        *((ast.unparse(call), partial(_periodic, module, call, zone, name)) for call in module.periodic),
+    ]
+    return read_entries((f"entry {number}", source, read) for number, (source, read) in enumerate(readers, 1))
+
+
+def _periodic(module: _Module, call: ast.Call, zone: str, name: str, found: Findings) -> dict[str, Any]:
+    """`app.add_periodic_task(schedule, task.s(…), args, kwargs, name)` with options of apply_async."""
+    given = dict(zip(("schedule", "sig", "args", "kwargs", "name"), call.args, strict=False))
+    given |= {str(each.arg): each.value for each in call.keywords}
+    match given.pop("sig", None):
+        case ast.Call(func=ast.Attribute(value=task, attr="s" | "si"), args=args, keywords=keywords):
+            job_type = _task_name(module, task, name)
+        case signature:
+            shown = "nothing" if signature is None else ast.unparse(signature)
+            raise Refused(f"sends {shown}, which is not written out as TASK.s(…)")
+    try:
+        read = {key: module.value(value) for key, value in given.items()}
+        positional = [*(read.pop("args", None) or []), *(module.value(each) for each in args)]
+        named = {**(read.pop("kwargs", None) or {}), **{str(each.arg): module.value(each.value) for each in keywords}}
+    except _NotLiteral as error:
+        raise _unwritten(error) from None
+    except TypeError:
+        raise Refused("its args are no list, or its kwargs no object") from None
+    schedule, entry = read.pop("schedule", None), read.pop("name", None)
+    return _built(str(entry or job_type), job_type, schedule, positional, named, read, zone, found)
+
+
+def _task_name(module: _Module, task: ast.expr, name: str) -> str:
+    """The name that Celery gives it: that of its module and its own."""
+    root, dot, rest = ast.unparse(task).partition(".")
+    if not dot and root in module.task_names:
+        return module.task_names[root]
+    place = module.places.get(root)
+    if place is None:
+        return f"{root}{dot}{rest}" if dot else f"{name}.{root}"
+    return f"{place or f'{name}.{root}'}{dot}{rest}"
+
+
+def _unwritten(error: _NotLiteral) -> Refused:
+    return Refused(f"{error} is not written out; only executing the module would tell what it is")
 
 
 def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Findings) -> dict[str, Any]:
     try:
         name, entry = module.value(key), module.value(value)
     except _NotLiteral as error:
-        raise Refused(f"{error} is not written out; only executing the module would tell what it is") from None
+        raise _unwritten(error) from None
     if not isinstance(entry, dict) or not isinstance(entry.get("task"), str):
         raise Refused("names no task")
     for other in sorted(entry.keys() - {"task", "schedule", "args", "kwargs", "options", "relative"}):
         found.notes.append(f"{other} is not known and left out")
     if entry.get("relative"):
         found.changes.append("`relative` is left out: the interval counts from when the task is made")
+    schedule, args, kwargs = entry.get("schedule"), entry.get("args") or [], entry.get("kwargs") or {}
+    return _built(str(name), entry["task"], schedule, args, kwargs, entry.get("options") or {}, zone, found)
+
+
+def _built(
+    name: str,
+    job_type: str,
+    schedule: Any,
+    args: Any,
+    kwargs: Any,
+    options: Mapping[str, Any],
+    zone: str,
+    found: Findings,
+) -> dict[str, Any]:
     task = {
-        "name": str(name),
+        "name": name,
         "timezone": zone,
-        "job_type": entry["task"],
-        **_schedule(entry.get("schedule"), zone),
-        **_payload(entry.get("args") or [], entry.get("kwargs") or {}, found),
-        **_options(entry.get("options") or {}, found),
+        "job_type": job_type,
+        **_schedule(schedule, zone),
+        **_payload(args, kwargs, found),
+        **_options(options, found),
         **_POLICY,
     }
     say_time_limit(task, found)
@@ -367,11 +459,11 @@ def _json(text: Any, default: Any) -> Any:
 @click.option("--tz", metavar="ZONE", help="The zone of the schedule [that of the module, else UTC].")
 @import_options
 def celery_beat_command(source: str, tz: str | None, **given: Any) -> int:
-    """Celery beat: a module FILE.py that sets beat_schedule (read, not executed), or a database with django-celery-beat."""
+    """Celery beat: a module FILE.py with its schedule (read, not executed), or a database with django-celery-beat."""
     zone = None if tz is None else find(tz).name
     if is_database(source):
         return finish(read_tables(rows_of(source, TABLES), zone or "UTC"), "celery", **given)
     try:
-        return finish(read_module(text_from(source), zone), "celery", **given)
+        return finish(read_module(text_from(source), zone, Path(source).stem), "celery", **given)
     except (ValueError, SyntaxError) as error:
         raise click.BadParameter(f"{source}: {error}", param_hint="SOURCE") from None
