@@ -234,6 +234,30 @@ def test_a_container_without_an_answer_is_refused_with_the_options_that_take_it(
     assert job.task["payload"]["image"] == "busybox:1.28"
 
 
+REFERENCES = """
+kind: CronJob
+metadata: {name: a}
+spec:
+  schedule: "0 2 * * *"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          containers:
+          - name: a
+            image: b
+            command: [/bin/report, --day=$(DAY), $$(DAY), $(NOBODY), $DAY]
+            env: [{name: DAY, value: monday}, {name: TOKEN, valueFrom: {secretKeyRef: {name: a, key: b}}}]
+"""
+
+
+def test_what_kubernetes_itself_fills_in_is_filled_in_and_refused_where_it_is_not_in_the_file():
+    known = only(kubernetes.read_kubernetes(REFERENCES, "UTC", COMMANDS))
+    assert known.task["command"] == ["/bin/report", "--day=monday", "$(DAY)", "$(NOBODY)", "$DAY"]
+    secret = only(kubernetes.read_kubernetes(REFERENCES.replace("$DAY", "$(TOKEN)"), "UTC", COMMANDS))
+    assert secret.refused == "uses $(TOKEN), which comes from elsewhere in the cluster; write it out"
+
+
 # systemd
 
 TIMER = "[Unit]\nDescription=Nightly\n[Timer]\nOnCalendar=daily\nOnCalendar=Mon 12:00\nPersistent=true\nRandomizedDelaySec=5min\n"
@@ -276,11 +300,22 @@ def test_a_timer_and_its_service_become_one_task():
         ("[Timer]\nOnCalendar=daily\nUnit=other.service\n", SERVICE, "not beside it"),
         (TIMER, "[Service]\nExecStart=/a\nExecStart=/b\n", "exactly one ExecStart"),
         (TIMER, "[Service]\nExecStart=/a %i\n", "specifier"),
+        (TIMER, "[Service]\nExecStart=/a ; /b\n", "several commands"),
+        (TIMER, "[Service]\nExecStart=/a --token=${TOKEN}\n", "uses TOKEN"),
+        (TIMER, "[Service]\nEnvironmentFile=/etc/a\nExecStart=/a $OPTS\n", "uses OPTS"),
         ("[Timer]\nOnUnitActiveSec=banana\n", SERVICE, "span"),
     ],
 )
 def test_a_timer_that_cannot_be_said_here_is_refused_by_its_setting(text, service, reason):
     assert reason in timer(text, service).refused
+
+
+def test_what_systemd_itself_fills_in_is_filled_in():
+    service = """[Service]
+Environment=OPTS="--x --y" NAME=bob
+ExecStart=@/opt/a shown-name $OPTS --name=${NAME} pre$NAME $$HOME
+"""
+    assert timer(service=service).task["command"] == ["/opt/a", "--x", "--y", "--name=bob", "pre$NAME", "$HOME"]
 
 
 def test_spans_become_intervals():

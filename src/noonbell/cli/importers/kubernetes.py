@@ -6,6 +6,7 @@ task; others become COMMAND tasks or jobs where that is asked for, and the repor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -124,10 +125,12 @@ def _target(job: Mapping[str, Any], options: ProgramOptions, found: Findings) ->
         if entry is None:
             raise Refused(f"names no command; the image {image} knows what it runs, and this file does not")
         words = [entry, *words]
+    env = _env(container, found)
+    words = [_filled(word, env, container) for word in words]
     program = Program(
         words,
         expanded=words[2] if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-ec") else "",
-        env=_env(container, found),
+        env=env,
         cwd=container.get("workingDir"),
         more={"image": image},
     )
@@ -148,6 +151,20 @@ def _env(container: Mapping[str, Any], found: Findings) -> dict[str, str]:
         elif isinstance(each, Mapping):
             found.changes.append(f"{each.get('name')} comes from elsewhere in the cluster, and is left out")
     return env
+
+
+def _filled(word: str, env: Mapping[str, str], container: Mapping[str, Any]) -> str:
+    """`$(NAME)` is the value of a variable of the container, and itself where there is none; `$$(NAME)` is `$(NAME)`."""
+    names = {str(each.get("name")) for each in container.get("env") or [] if isinstance(each, Mapping)}
+
+    def value(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[0][1:]
+        if found[2] in names - env.keys() or (found[2] not in names and container.get("envFrom")):
+            raise Refused(f"uses $({found[2]}), which comes from elsewhere in the cluster; write it out")
+        return env.get(found[2], found[0])
+
+    return re.sub(r"(\$)?\$\(([A-Za-z_][\w.-]*)\)", value, word)
 
 
 def _policies(spec: Mapping[str, Any], job: Mapping[str, Any], found: Findings) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -174,6 +174,11 @@ def _target(service: Sections, options: ProgramOptions, found: Findings) -> dict
         env = dict(each.partition("=")[::2] for value in settings.get("Environment", []) for each in shlex.split(value))
     except ValueError as error:
         raise Refused(f"cannot be read: {error}") from None
+    if ";" in words:
+        raise Refused("its ExecStart has several commands; a flow has several steps")
+    if "@" in starts[0][: len(starts[0]) - len(line)]:
+        del words[1:2]  # what the program is told that it is called
+    words = [*words[:1], *(filled for word in words[1:] for filled in _filled(word, env))]
     if settings.get("EnvironmentFile"):
         found.changes.append("EnvironmentFile is left out: the worker's own file says what its commands see")
     program = Program(words, env=env, user=_last(settings, "User"), cwd=_last(settings, "WorkingDirectory"))
@@ -184,6 +189,21 @@ def _target(service: Sections, options: ProgramOptions, found: Findings) -> dict
     if limit is not None and limit != "infinity":
         target["timeout_seconds"] = _seconds(limit)
     return target
+
+
+def _filled(word: str, env: Mapping[str, str]) -> list[str]:
+    """What systemd makes of a word: `$NAME` alone becomes the words of its value, `${NAME}` its value, `$$` a dollar."""
+
+    def value(name: str) -> str:
+        if name not in env:
+            raise Refused(
+                f"its ExecStart uses {name}, which its Environment does not have; write out what it stands for"
+            )
+        return env[name]
+
+    if found := re.fullmatch(r"\$([A-Za-z_]\w*)", word):
+        return value(found[1]).split()
+    return [re.sub(r"\$\$|\$\{([A-Za-z_]\w*)\}", lambda found: value(found[1]) if found[1] else "$", word)]
 
 
 def _seconds(text: str) -> float:
