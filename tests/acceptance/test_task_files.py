@@ -55,6 +55,16 @@ def test_what_is_exported_and_applied_again_differs_in_nothing(noonbell: Noonbel
     assert noonbell("apply", "-f", "exported.yaml", "--set", "billing", "-o", "json").json["changed"] == []
 
 
+def test_a_format_in_the_place_of_the_file_is_no_file(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    (folder / "as.json").write_text(noonbell("export", "--owner", "file:billing", "-o", "json").out)
+    assert noonbell("diff", "-f", "as.json", "--set", "billing").code == 0
+    assert noonbell("export", "-o", "yaml").out == noonbell("export").out
+    told = noonbell("export", "-o", "table")
+    assert (told.code, "./table" in told.err) == (2, True)
+    assert not {"json", "yaml", "table"} & {each.name for each in folder.iterdir()}
+
+
 def test_diff_shows_the_effect_before_anything_changes(noonbell: Noonbell, folder):
     noonbell("apply", "-f", "billing.yaml")
     text = FILE.format(timeout=5).replace("0 2 * * *", "0 3 * * *")

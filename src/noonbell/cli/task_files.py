@@ -22,7 +22,7 @@ import click
 
 from noonbell.cli.api import Remote
 from noonbell.cli.options import confirm, text_of
-from noonbell.cli.output import ago, cut, output_option, show_one, talk
+from noonbell.cli.output import FORMATS, ago, cut, output_option, show_one, talk
 from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, exit_code, say_problems
 from noonbell.cli.task import schedule_words
 from noonbell.errors import InvalidArgument, NoonbellError
@@ -439,16 +439,26 @@ def _short(value: Any) -> str:
 @click.option(
     "--versions", is_flag=True, help="With the version of each, so that applying it later overwrites no newer change."
 )
-@click.option("-f", "-o", "--file", "--out", "file", metavar="FILE", help="Write to this file instead of stdout.")
+@click.option(
+    "-f",
+    "-o",
+    "--file",
+    "--out",
+    "file",
+    metavar="FILE",
+    help="Write to this file instead of stdout; json: JSON to stdout.",
+)
 def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
     """Write tasks as a file that `noonbell apply` takes.
 
     Secrets are masked; a masked value that is applied to the same server keeps the secret.
     """
+    if file in FORMATS and file not in ("json", "yaml"):
+        raise click.UsageError(f"tasks are written as yaml or json, not as {file}; a file of that name is ./{file}")
     query = {"managed_by": owner, "label": label}
     found = [task_as_written(task, versions=versions) for task in Remote.of_environment().pages("/tasks", query, None)]
-    text = as_yaml(found)
-    if file is None:
+    text = json.dumps({"tasks": found}, ensure_ascii=False, indent=2) + "\n" if file == "json" else as_yaml(found)
+    if file is None or file in FORMATS:
         click.echo(text, nl=False)
         return
     with click.open_file(file, "w", encoding="utf-8") as out:

@@ -108,7 +108,9 @@ def _route(row: Mapping[str, Any], task: dict[str, Any], found: Findings) -> Non
     route = str(row.get("executor_route_strategy") or "FIRST")
     if route == "SHARDING_BROADCAST":
         task["fanout"] = {"workers": "all"}
-        found.changes.append("SHARDING_BROADCAST runs on every worker; a worker gets no number of its shard")
+        found.changes.append(
+            "SHARDING_BROADCAST runs on every worker; a handler has its shard as `shard_index` and `shard_total` of its context"
+        )
     elif route != "FIRST":
         found.notes.append(f"executor_route_strategy {route} is left out: a free worker claims the run")
     if row.get("child_jobid"):
