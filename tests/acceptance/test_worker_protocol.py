@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 
 from acceptance.conftest import FRESH
@@ -261,15 +262,17 @@ def shell_worker(_: Path) -> list[str]:
 
 
 def typescript_worker(_: Path) -> list[str]:
-    node = shutil.which("node")
-    said = (
-        "v0.0"
-        if node is None
-        else subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
-    )
-    if tuple(int(part) for part in said[1:].split(".")[:2]) < (22, 18):
-        pytest.skip(f"worker.ts needs Node 22.18 or newer, which runs TypeScript as it is; this is {said.strip()}")
-    return [str(node), str(WORKERS / "worker.ts")]
+    """By the Node of this machine, else by the one that comes with Playwright."""
+    own, brought = shutil.which("node"), Path(playwright.__file__).parent / "driver/node"
+    for node in (own, str(brought) if brought.exists() else None):
+        if node is not None and _node_version(node) >= (22, 18):
+            return [node, str(WORKERS / "worker.ts")]
+    pytest.skip("worker.ts needs Node 22.18 or newer, which runs TypeScript as it is")
+
+
+def _node_version(node: str) -> tuple[int, ...]:
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in said[1:].split(".")[:2])
 
 
 def go_worker(folder: Path) -> list[str]:
