@@ -21,6 +21,17 @@ LINES = [
     ("0 2 * * * curl --retry=5 http://h/a", {"retry_policy": {"max_retries": 5}}),
     ("@daily curl http://h/a", {"cron_expr": "@daily"}),
     ("@HOURLY curl http://h/a", {"cron_expr": "@hourly"}),
+    ("@daily\tcurl http://h/a", {"cron_expr": "@daily", **CALL}),
+    ("0\t2 * * *\tcurl http://h/a", {"cron_expr": "0 2 * * *", **CALL}),
+    (
+        "0 2 * * * curl --retry 3 --retry-delay 7 http://h/a",
+        {"retry_policy": {"max_retries": 3, "strategy": "fixed", "initial_delay": 7.0}},
+    ),
+    (
+        "0 2 * * * curl --data-urlencode 'a=b c&d' --data-urlencode '=x y' http://h/a",
+        {"http_method": "POST", "body_template": "a=b%20c%26d&x%20y"},
+    ),
+    ("0 2 * * * curl --data-urlencode a@/etc/passwd http://h/a", "sends a file"),
     ("@reboot curl http://h/a", "names no moment"),
     ("@fortnightly curl http://h/a", "@fortnightly is not known"),
     ("0 9-17/2 * * MON-FRI curl http://h/a", {"cron_expr": "0 9-17/2 * * MON-FRI"}),
@@ -182,6 +193,8 @@ def test_a_system_crontab_has_a_user_in_each_line():
     (entry,) = crontab.read_crontab("17 * * * * www-data curl http://h/a", system=True)
     assert entry.task["target_url"] == "http://h/a"
     assert entry.notes == ["ran as user www-data"]
+    (tabbed,) = crontab.read_crontab("17 *\t* * *\troot\tcurl http://h/a", system=True)
+    assert (tabbed.task["target_url"], tabbed.notes) == ("http://h/a", ["ran as user root"])
 
 
 def test_two_lines_that_call_the_same_get_two_names():

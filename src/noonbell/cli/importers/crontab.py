@@ -92,7 +92,7 @@ def _task(
     expr, rest = _moment(line)
     user = None
     if system:
-        user, _, rest = rest.partition(" ")
+        user, rest = (*rest.split(None, 1), "", "")[:2]
         found.notes.append(f"ran as user {user}")
     command = rest.strip()
     if not command:
@@ -126,7 +126,7 @@ def _cron(expr: str, zone: str) -> dict[str, str]:
 def _moment(line: str) -> tuple[str, str]:
     """The expression, and what follows it."""
     if line.startswith("@"):
-        word, _, rest = line.partition(" ")
+        word, rest = (*line.split(None, 1), "")[:2]
         if word.lower() == "@reboot":
             raise Refused("@reboot names no moment; trigger the task from what starts the machine")
         if word.lower() not in _NICKNAMES:

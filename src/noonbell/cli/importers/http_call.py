@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 _SILENT: Final = {
     *("-s", "--silent", "-S", "--show-error", "-f", "--fail", "--fail-with-body", "-v", "--verbose", "--compressed"),
@@ -165,8 +165,18 @@ class _Call:
         return task
 
 
+def _url_encoded(text: str) -> str:
+    """As curl reads it: `content`, `=content` or `name=content`."""
+    name, equals, content = text.partition("=")
+    if "@" in (name if equals else text):
+        raise NotACall(f"sends a file ({text.partition('@')[2]})")
+    if not equals:
+        return quote(text, safe="")
+    return f"{name}={quote(content, safe='')}" if name else quote(content, safe="")
+
+
 def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:
-    call = _Call()
+    call, retry = _Call(), dict[str, Any]()
     for word in line:
         match word:
             case "-X" | "--request":
@@ -184,6 +194,8 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "-d" | "--data" | "--data-raw" | "--data-ascii" | "--data-binary":
                 text = _value(word, line)
                 call.data(given if text == "@-" and given is not None else text)
+            case "--data-urlencode":
+                call.data(_url_encoded(_value(word, line)))
             case "--json":
                 call.data(_value(word, line))
                 call.headers.setdefault("Content-Type", "application/json")
@@ -194,7 +206,11 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "-m" | "--max-time":
                 call.more["timeout_seconds"] = _seconds(word, _value(word, line))
             case "--retry":
-                call.more["retry_policy"] = {"max_retries": int(_seconds(word, _value(word, line)))}
+                retry["max_retries"] = int(_seconds(word, _value(word, line)))
+            case "--retry-delay":
+                retry |= {"strategy": "fixed", "initial_delay": _seconds(word, _value(word, line))}
+            case "--retry-connrefused":
+                continue  # of the network, as others
             case "--connect-timeout":
                 notes.append(f"--connect-timeout {_value(word, line)} is left out: executor.connect_timeout is for all")
             case "-k" | "--insecure":
@@ -205,6 +221,8 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
                 _read_any(word, line, call, notes)
     if call.url is not None and _GLOB.search(call.url.partition("://")[2].partition("/")[2]):
         raise NotACall("calls more than one address")
+    if retry.get("max_retries") is not None:
+        call.more["retry_policy"] = retry
     return call.task()
 
 

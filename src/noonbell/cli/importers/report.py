@@ -207,7 +207,8 @@ _MARKS: Final = {"translated": "✔", "changed": "≈", "refused": "✖", "left 
 
 
 def _tell(entry: Imported) -> None:
-    shown = entry.source if len(entry.source) <= _SHOWN else f"{entry.source[: _SHOWN - 1]}…"
+    shown = " ".join(entry.source.split("\t"))
+    shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
     name = f" → {entry.task['name']}" if entry.task else ""
     talk(shown_safely(f"{_MARKS[entry.outcome]} {entry.where}: {shown}{name}"))
     if entry.refused is not None:
