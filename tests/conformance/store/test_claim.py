@@ -527,6 +527,13 @@ async def test_next_at_is_none_when_no_time_holds_anything_back(store: Store):
     assert (len(claimed.leases), claimed.next_at) == (3, None)
 
 
+async def test_long_values_of_a_keyed_rate_are_told_apart(store: Store):
+    task = await store.create_task(job(rate_limit=limits(1, 60, "tenant")))
+    for tenant in ("x" * 300, "x" * 299 + "y", "x" * 300):
+        await publish(store, task, payload={"tenant": tenant})
+    assert len(await claim(store)) == 2
+
+
 async def test_each_attempt_is_a_start(store: Store, clock: ManualClock):
     task = await store.create_task(job(rate_limit=limits(1, 10)))
     lease = await started(store, task)

@@ -253,6 +253,12 @@ async def test_keys_that_differ_in_case_or_blanks_are_others(store: Store):
     assert len(await claim(store)) == 4
 
 
+async def test_keys_with_a_nul_are_kept_and_told_apart(store: Store):
+    task = await store.create_task(keyed())
+    await publish_to(store, task, "a\0b", "a", "a\0c", "a\0b")
+    assert len(await claim(store)) == 3
+
+
 async def test_tasks_do_not_share_keys(store: Store):
     one, two = await store.create_task(keyed("one")), await store.create_task(keyed("two"))
     await publish_to(store, one, "a", "a")

@@ -151,7 +151,7 @@ def rate_key(spec: TaskSpec, payload: Any, overrides: Mapping[str, Any] | None =
     value = payload
     for part in spec.rate_limit.key.removeprefix("payload.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
-    return to_json(value)[:200]
+    return keys.stored_key(to_json(value))
 
 
 def load_facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:

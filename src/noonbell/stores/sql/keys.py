@@ -67,10 +67,10 @@ def key_of(spec: TaskSpec, payload: Any, overrides: dict[str, Any] | None) -> st
 
 
 def stored_key(text: str) -> str:
-    """As it is where it is short enough; else its beginning and a hash of it all."""
-    if len(text) <= _LONGEST:
+    """As it is where it is short enough and a database takes it; else its beginning and a hash of it all."""
+    if len(text) <= _LONGEST and "\0" not in text:
         return text
-    return f"{text[:128]}…{hashlib.sha256(text.encode()).hexdigest()}"
+    return f"{text[:128].replace(chr(0), '␀')}…{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 class Entry(NamedTuple):
