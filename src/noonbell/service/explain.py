@@ -246,8 +246,8 @@ class Explain:
         if stretch.state is not State.ON and (named or stretch.schedule is None or stretch.is_chained):
             return off(history, stretch)
         if not named and stretch.schedule is None and stretch.spec.after is not None:
-            names = await explain_after.names_of(self._store, stretch.spec.after)
-            return SlotFinding("not_a_slot", "not_a_slot_after", facts={"names": ", ".join(names.values())})
+            told = await explain_after.nothing_yet(self._store, stretch.spec.after)
+            return SlotFinding(told.cause, told.key, facts=told.facts, more=told.more)
         if not named:
             return no_slot(history, stretch, slot)
         if dropped:

@@ -35,6 +35,15 @@ async def names_of(store: Store, after: After) -> dict[int, str]:
     return {id_: names[id_] for id_ in after.upstream_ids if id_ in names}
 
 
+async def nothing_yet(store: Store, after: After) -> UpstreamFinding:
+    """A task without a schedule, and without anything that says more: what it runs after."""
+    tasks = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
+    gone = [task.name for task in scope.held(tasks) if task.deleted_at is not None]
+    names = ", ".join((await names_of(store, after)).values())
+    more = [("and_upstream_deleted", {"names": ", ".join(gone)})] if gone else []
+    return UpstreamFinding("not_a_slot", "not_a_slot_after", facts={"names": names}, more=more)
+
+
 async def open_wait(store: Store, task_id: TaskId, after: After) -> UpstreamFinding | None:
     """What the newest open join of a task waits for."""
     (join, *_) = (await store.joins(task_id, limit=1)) or (None,)

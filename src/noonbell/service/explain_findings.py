@@ -196,8 +196,10 @@ def skipped(stretch: VersionSpan, run: Run, details: Mapping[str, Any]) -> SlotF
         found.facts["calendar"] = calendar_name(stretch)
     if run.skip_reason is SkipReason.EXPIRED:
         found.since = run.end_time
+        found.key = "expired_call" if run.origin is Origin.CALL else ""
         found.facts |= {"span": ((run.expires_at or run.run_at) - run.run_at) / SECOND, "until": run.expires_at}
     if run.skip_reason is SkipReason.UPSTREAM_MISSING:
+        found.key = "upstream_changed" if details.get("changed") else ""
         found.facts |= {"missing": _named(details.get("missing") or {}), "span": _waited(run, details)}
     return found
 

@@ -32,6 +32,7 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
     "expired": ("expires_in_seconds",),
+    "expired_call": (),
     "calendar": ("calendar",),
     "quiet": ("quiet", "spread_seconds"),
     "canceled_replaced": ("overlap_action",),
@@ -70,8 +71,8 @@ def shown(history: TaskHistory, found: SlotFinding, lang: str) -> dict[str, Any]
 
 
 def _policy(spec: TaskSpec, found: SlotFinding) -> dict[str, Any] | None:
-    names = _POLICIES.get(found.key) or _POLICIES.get(found.cause)
-    return None if names is None else {name: getattr(spec, name) for name in names}
+    names = _POLICIES.get(found.key, _POLICIES.get(found.cause))
+    return None if not names else {name: getattr(spec, name) for name in names}
 
 
 class _Teller:

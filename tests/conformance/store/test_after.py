@@ -529,7 +529,20 @@ async def test_a_change_of_after_ends_what_waited_under_the_old_one(store: Store
     await edit(store, load, after=after(a, c))
     await end_run(store, yours)
     await store.sweep_joins(10)
-    assert [run.skip_reason for run in await runs_of(store, load)] == [SkipReason.UPSTREAM_MISSING]
+    (run,) = await runs_of(store, load)
+    assert run.skip_reason is SkipReason.UPSTREAM_MISSING
+    details = run.error_details or {}
+    assert (details["missing"], details["changed"]) == ({"b": None}, True)
+
+
+async def test_what_waited_when_after_was_taken_away_still_names_what_it_waited_for(store: Store):
+    a, b = [await create(store, name) for name in "ab"]
+    load = await create(store, "load", a, b)
+    await end_run(store, await slot(store, a, 60))
+    await edit(store, load, after=None)
+    await store.sweep_joins(10)
+    (run,) = await runs_of(store, load)
+    assert (run.error_details or {})["missing"] == {"b": None}
 
 
 async def test_a_task_with_after_alone_is_never_completed(store: Store, clock: ManualClock):

@@ -221,6 +221,31 @@ async def test_explain_names_what_was_missing(quick_api: Api):
     assert "clean did not end as this task waits for" in message
 
 
+async def test_explain_says_that_a_change_of_after_ended_the_wait(quick_api: Api):
+    extract = await job(quick_api, "extract")
+    await job(quick_api, "clean")
+    load = await job(quick_api, "load", **following("extract", "clean"))
+    await ended(quick_api, extract)
+    await quick_api.good("PATCH", f"/tasks/{load}", {"after": None})
+    while not (await quick_api.store.sweep_joins(10)).missing:
+        pass
+    (run,) = (await quick_api.good("GET", f"/tasks/{load}/runs"))["items"]
+    answer = await quick_api.good("GET", f"/runs/{run['id']}/explain")
+    assert answer["cause"] == "upstream_missing"
+    assert answer["message"] == "Skipped: after of the task was changed while this run still waited for clean."
+    assert "仍在等待 clean" in (await quick_api.good("GET", f"/runs/{run['id']}/explain?lang=zh"))["message"]
+
+
+async def test_explain_says_that_an_upstream_was_deleted(quick_api: Api):
+    extract = await job(quick_api, "extract")
+    load = await job(quick_api, "load", **following("extract"))
+    await quick_api.good("DELETE", f"/tasks/{extract}?force=true")
+    message = (
+        "The task has no schedule: it runs after extract. extract was deleted: nothing of it will be followed any more."
+    )
+    assert await explained(quick_api, load) == ("not_a_slot", message)
+
+
 async def test_metrics_count_what_follows(quick_api: Api):
     extract = await job(quick_api, "extract")
     await job(quick_api, "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -296,7 +297,12 @@ async def test_a_call_that_no_worker_takes_in_time_is_skipped_and_told(api_every
     assert told.overrides is not None
     outcome = msgspec.json.decode(told.overrides["override_body"])
     assert (outcome["run_id"], outcome["status"], outcome["attempts"]) == (expiring, "SKIPPED", 0)
+    assert outcome["skip_reason"] == "expired"
     assert len(leases) == 2
+    answer = await api.good("GET", f"/runs/{expiring}/explain")
+    at = datetime.fromisoformat(soon).replace(microsecond=0).isoformat(sep=" ")
+    assert answer["message"] == f"Skipped: no worker had taken the call by {at} (expires_at)."
+    assert (answer["cause"], answer["policy"]) == ("expired", None)
 
 
 async def test_a_call_cannot_be_over_before_it_is_due(quick_api: Api):

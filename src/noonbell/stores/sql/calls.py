@@ -31,7 +31,7 @@ LONGEST_ANSWER: Final = 65_536
 
 _ENDED = (
     'select r.id, r.task_id, r."key", r.status, r.priority, r.attempt, r.start_time, r.end_time, r.response_code,'
-    " r.error_message, r.error_details, r.trace_id, i.overrides from runs r join inputs i on i.run_id = r.id"
+    " r.error_message, r.error_details, r.trace_id, r.skip_reason, i.overrides from runs r join inputs i on i.run_id = r.id"
 )
 
 
@@ -45,7 +45,7 @@ def tell_outcomes(q: Dialect, cache: TaskView, now: Instant, answers: Mapping[in
     tasks = yield from known_tasks(q, cache, {row[1] for row in rows})
     new_runs: list[NewRun] = []
     for row in sorted(rows, key=lambda row: row[0]):
-        call = call_of(from_json(row[12]))
+        call = call_of(from_json(row[13]))
         url = None if call is None else call.success_url if row[3] in SUCCEEDED else call.failure_url
         if call is None or url is None or row[1] not in tasks:
             continue
@@ -139,7 +139,7 @@ def _insert(q: Dialect, cache: TaskView, now: Instant, new_runs: list[NewRun]) -
 
 
 def _outcome(row: Row, call: Call, answer: str | None) -> dict[str, Any]:
-    run_id, _, key, status, _, attempt, started, ended, code, message, details, _, _ = row
+    run_id, _, key, status, _, attempt, started, ended, code, message, details, _, reason, _ = row
     return {
         "run_id": run_id,
         "key": key,
@@ -148,6 +148,7 @@ def _outcome(row: Row, call: Call, answer: str | None) -> dict[str, Any]:
         "labels": call.labels,
         "status": status,
         "final_status": final_status(RunStatus(status)),
+        "skip_reason": reason,
         "attempts": attempt,
         "start_time": None if started is None else rfc3339(Instant(started)),
         "end_time": None if ended is None else rfc3339(Instant(ended)),

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.model.join import Join, JoinState
+from noonbell.model.join import After, Join, JoinState
 from noonbell.model.request import JoinsSwept
 from noonbell.model.run import Origin, SkipReason
 from noonbell.model.task import Task
 from noonbell.policy import joins as policy
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.finish import follow
+from noonbell.stores.sql.flows import task_as_of
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.joins import FOLLOWS, JustEnded, load_joins, tell_births, write_joins
 from noonbell.stores.sql.rows import TaskView, known_tasks, to_json
@@ -86,15 +87,27 @@ def _skip(q: Dialect, cache: TaskView, now: Instant, late: Sequence[tuple[Join, 
 
 
 def _details(q: Dialect, cache: TaskView, late: Sequence[tuple[Join, Task]]) -> Work[list[dict[str, Any]]]:
-    """Which upstreams were missing, by name, each with how its run ended, if one did."""
-    wanted = {id_ for _, task in late if task.spec.after is not None for id_ in task.spec.after.upstream_ids}
+    """Which upstreams were missing, by name, each with how its run ended, if one did; and whether a change of `after` ended the wait."""
+    waited: list[After | None] = []
+    for join, task in late:
+        waited.append((yield from _after_of(q, cache, join, task)))
+    wanted = {id_ for after in waited if after is not None for id_ in after.upstream_ids}
     names = yield from known_tasks(q, cache, wanted)
     said: list[dict[str, Any]] = []
-    for join, task in late:
-        left = {} if task.spec.after is None else policy.missing(task.spec.after, join.arrivals)
+    for (join, task), after in zip(late, waited, strict=True):
+        left = {} if after is None else policy.missing(after, join.arrivals)
         named = {names[id_].task.name if id_ in names else str(id_): status for id_, status in left.items()}
-        said.append({"missing": named, "since": join.first_at})
+        told: dict[str, Any] = {"missing": named, "since": join.first_at}
+        said.append(told if after == task.spec.after else {**told, "changed": True})
     return said
+
+
+def _after_of(q: Dialect, cache: TaskView, join: Join, task: Task) -> Work[After | None]:
+    """What the task followed when the join was opened."""
+    if join.edge_version == task.version:
+        return task.spec.after
+    then = yield from task_as_of(q, cache, task.id, join.edge_version)
+    return task.spec.after if then is None else then.spec.after
 
 
 def _resume(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:
