@@ -106,6 +106,15 @@ def test_every_step_succeeds(scene: Scene):
     assert "4 of 4 steps have ended." in said
 
 
+def test_a_retry_of_a_flow_that_succeeded_carries_it_out_again(scene: Scene):
+    run_id = scene.trigger()
+    scene.node.wait_for_run(run_id, "SUCCESS")
+    again = scene.node.ask("POST", f"/runs/{run_id}/retry")["run_id"]
+    scene.node.wait_for_run(again, "SUCCESS")
+    assert scene.calls("/extract") == 2
+    assert [step["copied_from"] for step in scene.graph(again).values()] == [None] * 4
+
+
 def test_a_part_that_fails_makes_the_condition_false(scene: Scene):
     scene.spoil("bb.csv")
     run_id = scene.trigger()

@@ -409,7 +409,7 @@ def clean(run_ids: tuple[int, ...], yes: bool) -> int:
 @_wait_option
 @output_option
 def retry(run_ids: tuple[str, ...], from_step: str | None, wait: bool, timeout: float, output: str) -> int:
-    """Run final runs once more, each as a new run. A flow keeps the steps that succeeded."""
+    """Run final runs once more, each as a new run. A flow that did not succeed keeps the steps that did."""
     remote = Remote.of_environment()
     made = []
     for run_id in run_ids:

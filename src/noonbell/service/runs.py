@@ -22,6 +22,7 @@ from noonbell.model.request import Canceled, Page, Publication, PublishOutcome, 
 from noonbell.model.run import (
     FINAL,
     MOST_ATTEMPTS,
+    SUCCEEDED,
     Attempt,
     FinalStatus,
     Origin,
@@ -209,7 +210,7 @@ class Runs:
         return answers[0]
 
     async def retry(self, run_id: RunId, *, by: str | None = None, from_step: str | None = None) -> RunId:
-        """Publish a new run with what a final run carried. A new run of a flow keeps the steps that succeeded."""
+        """Publish a new run with what a final run carried. That of a flow that did not succeed keeps the steps that did."""
         del by  # the run itself says that it is a retry, and of which; the audit log says who asked
         run = await self.get(run_id)
         if run.status not in FINAL:
@@ -367,8 +368,9 @@ def again(run: Run, from_step: str | None = None) -> dict[str, Any]:
 
 
 def _again_with_key(run: Run, from_step: str | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One that succeeded has nothing to go on with: without a step to start from, all of it is carried out again."""
     kept = {name: value for name, value in (overrides or {}).items() if name == "concurrency_key"}
-    return {**kept, **again(run, from_step)}
+    return kept if from_step is None and run.status in SUCCEEDED else {**kept, **again(run, from_step)}
 
 
 def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> StepInGraph:
