@@ -29,7 +29,7 @@ from noonbell.model.task import Task
 from noonbell.model.worker import is_scheduler_alive
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.ports import Store
-from noonbell.service import explain_after
+from noonbell.service import explain_after, scope
 from noonbell.service.account import TaskHistory, task_history
 from noonbell.service.blocked_reason import blocked_reason, named
 from noonbell.service.explain_after import UpstreamFinding
@@ -121,7 +121,18 @@ class Explain:
             names = [step.step_id for step in steps if step.status is status]
             if names:
                 told.append((key, {"names": named(names)}))
-        return told
+        return told if run.status in FINAL else [*told, *await self._why_held(run)]
+
+    async def _why_held(self, parent: Run) -> list[tuple[str, dict[str, Any]]]:
+        """Of the first step or child that waits for more than a worker to take it: for what."""
+        query = RunQuery(parent_id=parent.id, status=(RunStatus.SCHEDULED,), sort="id", page_size=1)
+        for part in (await self._store.runs(query)).items:
+            (task,) = scope.held(await self._store.tasks_by_id([part.task_id])) or (None,)
+            if task is not None:
+                found = await self._waits(await task_history(self._store, task), part)
+                if found.cause != "waiting":
+                    return [(found.key or found.cause, {**found.facts, "run": part.id}), *found.more]
+        return []
 
     async def _note_scheduler(self, history: TaskHistory, found: SlotFinding) -> None:
         """Say that no scheduler is running, where only a scheduler brings it on."""
@@ -326,6 +337,7 @@ class Explain:
         count = (await self._store.runs(query)).total
         if count:
             found.key, found.facts = "running_children", {"count": count, "attempt": run.attempt}
+            found.more += await self._why_held(run)
 
     async def _ran(self, history: TaskHistory, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
         due_at = run.scheduled_time if run.moved_to is None else run.moved_to

@@ -8,6 +8,7 @@ import pytest
 
 from integration.api.serving import Api
 from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.model.request import ClaimRequest
 from services.steps import calls_while
 
 KEYS = {"cause", "message", "slot", "run_id", "blocking_run_id", "policy", "actor", "since", "next_slot"}
@@ -45,6 +46,24 @@ async def test_the_sentence_is_in_the_language_of_the_caller(quick_api: Api):
     assert "该时刻尚未到来" in heard["message"]
     over = await quick_api.good("GET", f"/tasks/{task}/explain?lang=en", headers={"Accept-Language": "zh"})
     assert over["message"].isascii()
+
+
+async def test_a_flow_says_why_its_step_does_not_start(api_everywhere: Api):
+    api = api_everywhere
+    steps = [{"id": "a", "job_type": "nobody_knows"}]
+    made = await api.good("POST", "/tasks", {"name": "flow", "steps": steps}, 201)
+    flow = await api.trigger(made["id"])
+    await api.store.claim(ClaimRequest(worker_id="w", queues=("http",), max=1))
+    (step,) = (await api.good("GET", f"/runs?parent_id={flow}"))["items"]
+    answer = await api.good("GET", f"/runs/{flow}/explain")
+    assert answer["cause"] == "running"
+    alone = (await api.good("GET", f"/runs/{step['id']}/explain"))["message"].split(" It is step")[0]
+    assert alone.startswith(f"Run {step['id']} waits: ")
+    assert answer["message"].endswith(f"Under way: a. {alone}")
+    await api.good("POST", "/pause", {"reason": "a new database"})
+    message = (await api.good("GET", f"/runs/{flow}/explain"))["message"]
+    assert f"Run {step['id']} waits: everything is paused" in message
+    assert message.endswith("The reason that was given: a new database.")
 
 
 async def test_what_waits_for_a_scheduler_says_that_none_is_running(api_everywhere: Api):
