@@ -24,7 +24,15 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import instant_of, rfc3339, slot_of
-from noonbell.errors import AlreadyExists, Forbidden, InvalidArgument, NoonbellError, NotFound, VersionConflict
+from noonbell.errors import (
+    AlreadyExists,
+    Forbidden,
+    InvalidArgument,
+    InvalidState,
+    NoonbellError,
+    NotFound,
+    VersionConflict,
+)
 from noonbell.fields import Moment, brief, meta, table
 from noonbell.fields.problems import MOST_PROBLEMS
 from noonbell.masking import masked_env
@@ -393,8 +401,9 @@ async def reconcile(
     names = {str(fields["name"]) for fields in declared}
     found: dict[str, list[str]] = {"created": [], "changed": [], "unchanged": []}
     foreign: dict[str, str] = {}
+    gone = await _undeclared(services, owner, names) if prune else []
     # First, so that a task that was renamed can keep its external id.
-    pruned = await _prune(services, owner, names, by=by, dry_run=dry_run) if prune else []
+    is_pruned = dry_run or await _prune(services, gone, declared, by=by)
     standing = await services.store.tasks_named(names)
     missing = [fields for fields in declared if fields["name"] not in standing]
     created = set() if dry_run else await _create_together(services, owner, missing, by=by)
@@ -423,9 +432,11 @@ async def reconcile(
                 f"{path}[{name}].{error.message}",
                 details={f"{path}[{name}].{key}": value for key, value in error.details.items()},
             ) from None
+    if not is_pruned:
+        await _delete(services, gone, by=by)
     place = {str(fields["name"]): number for number, fields in enumerate(declared)}
     ordered = {kind: tuple(sorted(each, key=place.__getitem__)) for kind, each in found.items()}
-    return ReconcileReport(**ordered, pruned=tuple(pruned), foreign=foreign)
+    return ReconcileReport(**ordered, pruned=tuple(task.name for task in gone), foreign=foreign)
 
 
 async def _create_together(
@@ -600,13 +611,39 @@ async def _delete_together(services: Services, gone: Sequence[Task], *, by: str)
                 await services.tasks.delete(task.id, by=by)
 
 
-async def _prune(services: Services, owner: str, names: Collection[str], *, by: str, dry_run: bool) -> list[str]:
+async def _undeclared(services: Services, owner: str, names: Collection[str]) -> list[Task]:
     found = every(services.store.tasks, TaskQuery(managed_by=owner, include_system=True, scope=scope.current()))
-    gone = [task async for task in found if task.name not in names and task.spec.managed_by == owner]
-    if not dry_run:
-        for start in range(0, len(gone), tasks.MOST_TASKS):
-            await _delete_together(services, gone[start : start + tasks.MOST_TASKS], by=by)
-    return [task.name for task in gone]
+    return [task async for task in found if task.name not in names and task.spec.managed_by == owner]
+
+
+async def _delete(services: Services, gone: Sequence[Task], *, by: str) -> None:
+    for start in range(0, len(gone), tasks.MOST_TASKS):
+        await _delete_together(services, gone[start : start + tasks.MOST_TASKS], by=by)
+
+
+async def _prune(services: Services, gone: Sequence[Task], declared: Sequence[Mapping[str, Any]], *, by: str) -> bool:
+    """Whether they are deleted. Not yet, where one is followed by declared tasks, none of which follows it any longer."""
+    try:
+        await _delete(services, gone, by=by)
+    except InvalidState:
+        if not await _are_let_go(services, gone, {str(fields["name"]): fields for fields in declared}):
+            raise
+        return False
+    return True
+
+
+async def _are_let_go(services: Services, gone: Sequence[Task], declared: Mapping[str, Mapping[str, Any]]) -> bool:
+    ids = {int(task.id) for task in gone}
+    for task in gone:
+        for follower in await services.store.followers(task.id):
+            if follower.task_id in ids:
+                continue
+            if follower.name not in declared:
+                return False
+            after = declared[follower.name].get("after") or {}
+            if any(each["task"] in (task.name, task.id) for each in after.get("tasks", ())):
+                return False
+    return True
 
 
 _DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr", "cron_dialect")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -66,6 +67,39 @@ async def test_a_name_or_an_external_id_that_is_declared_twice_is_refused(servic
     with pytest.raises(InvalidArgument) as refused:
         await declare(services, declaration("a", external_id="1"), declaration("a"), declaration("b", external_id="1"))
     assert set(refused.value.details) == {"tasks[1] a.name", "tasks[b].external_id"}
+
+
+def following(name: str, *upstreams: str) -> dict[str, Any]:
+    return declaration(name, after={"tasks": [{"task": upstream} for upstream in upstreams]})
+
+
+@pytest.mark.parametrize("later", [declaration("load"), following("load", "fetch")])
+async def test_an_upstream_goes_with_the_edge_to_it(services: Services, later: dict[str, Any]):
+    first = [declaration("extract"), following("clean", "extract"), following("load", "extract", "clean")]
+    await declare(services, *first)
+    wanted = [declaration("fetch"), later]
+    expected = ReconcileReport(created=("fetch",), changed=("load",), pruned=("clean", "extract"))
+    planned = await declare(services, *wanted, prune=True, dry_run=True)
+    done = await declare(services, *wanted, prune=True)
+    for report in (planned, done):
+        assert dataclasses.replace(report, pruned=tuple(sorted(report.pruned))) == expected
+    for name in ("extract", "clean"):
+        with pytest.raises(NotFound):
+            await services.tasks.get(name)
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+async def test_an_upstream_that_is_still_followed_is_not_pruned_and_nothing_is_written(
+    services: Services, is_declared: bool
+):
+    await declare(services, declaration("extract"), following("load", "extract"), declaration("other"))
+    if not is_declared:
+        await services.tasks.create({**following("theirs", "extract")})
+    kept = following("load", "extract") if is_declared else declaration("load")
+    with pytest.raises(InvalidState, match="is followed by"):
+        await declare(services, kept, declaration("other", timeout_seconds=99), prune=True)
+    assert (await services.tasks.get("other")).version == 1
+    assert (await services.tasks.get("load")).spec.after is not None
 
 
 @pytest.mark.parametrize("other", ["api", "code:billing", "file:other.yaml"])
