@@ -217,10 +217,15 @@ class Applying:
         task = await self._services.tasks.get(str(fields["name"]))
         draft = await self._services.tasks.draft_of_change(task, fields)
         doing = (await self._services.store.activity([task.id])).get(task.id, Activity())
+        differences = _differences(task, draft)
+        if "after" in differences:
+            both = [task, msgspec.structs.replace(task, spec=draft.spec)]
+            names = await self._services.tasks.upstream_names(both)
+            differences["after"] = [tasks.named_upstreams(each, names) for each in differences["after"]]
         return {
             "name": task.name,
             "version": task.version,
-            "fields": {**_adoption(task, owner), **_differences(task, draft)},
+            "fields": {**_adoption(task, owner), **differences},
             "next_before": _time(task.next_fire_at),
             "next_after": _time(await self._next_after(task, draft)),
             "running": doing.active_runs,

@@ -144,6 +144,14 @@ async def test_a_task_that_is_there_may_follow_one_that_a_file_brings(quick_api:
     assert ([each["name"] for each in told["changed"]], told["created"]) == (["a"], ["b"])
 
 
+async def test_a_diff_names_upstreams_by_their_names(quick_api: Api):
+    extract, clean, load = ({**JOB, "name": name} for name in ("extract", "clean", "load"))
+    await applied(quick_api, extract, clean, {**load, **following("extract")})
+    told = await applied(quick_api, extract, clean, {**load, **following("clean")}, dry_run=True)
+    (change,) = told["changed"]
+    assert [each["tasks"][0]["task"] for each in change["fields"]["after"]] == ["extract", "clean"]
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 async def test_a_file_with_a_cycle_or_an_unknown_task_changes_nothing(quick_api: Api, dry_run: bool):
     await job(quick_api, "outside")
