@@ -14,6 +14,7 @@ from noonbell.engine.publish import publish
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
 from noonbell.fields import Moment, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
+from noonbell.model.account import KeyLine
 from noonbell.model.call import (
     CALL_TYPE,
     CONCURRENCY_KEY,
@@ -177,6 +178,11 @@ class Calls:
         inputs = await self._store.inputs(run_ids)
         found = {run_id: ShownCall.of(each.overrides) for run_id, each in inputs.items()}
         return {run_id: call for run_id, call in found.items() if call is not None}
+
+    async def key_lines(self, queue: str, limit: int) -> list[KeyLine]:
+        """The keys behind which calls of the queue wait, the longest line first."""
+        task = await self._store.task_named(name_of(queue))
+        return [] if task is None else await self._store.key_lines(task.id, limit)
 
     def _read(self, given: Mapping[str, Any], at: ReadContext) -> CallBody:
         asked = read_into(CallBody, _over_defaults(given, self._rules), at)

@@ -42,6 +42,8 @@ from noonbell.web.recent import newest_runs
 
 Row = TypeVar("Row")
 
+_KEYS: Final = 10
+"""Keys of calls that the page of a queue lists."""
 _MOST_DEAD: Final = 10
 _LONGEST_REASON: Final = 200
 
@@ -166,6 +168,7 @@ async def show_one(
         dead_statuses=",".join(DEAD),
         problems=problems or {},
         limits=given or _limits(row.queue),
+        key_lines=await services.calls.key_lines(name, _KEYS),
         day=await last_day(services.store, Scope.QUEUE, name, ctx.now),
         depth=await depth_of_day(services.store, name, ctx.now),
         clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",

@@ -53,6 +53,20 @@ async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: A
     assert (line["action"], line["subject"]) == ("make_call", place)
 
 
+@pytest.mark.parametrize(("lang", "title"), [("en", "Waiting keys"), ("zh", "等待中的键")])
+async def test_the_page_of_the_queue_lists_the_keys_behind_which_calls_wait(api: Api, lang: str, title: str):
+    await api.good("POST", "/calls", {"url": URL})
+    assert title not in await get(api, "/queues/http", lang)
+    keyed = {"url": URL, "concurrency_key": "<acme>"}
+    made = [(await api.good("POST", "/calls", keyed))["run_id"] for _ in range(3)]
+    text = await get(api, "/queues/http", lang)
+    assert title in text
+    assert '<td class="said"><acme></td>' in text
+    assert '<td class="number">2</td>' in text
+    assert f"/runs/{made[0]}" in text
+    assert f"/runs/{made[1]}" in text
+
+
 async def test_what_is_wrong_stands_beside_its_box_and_the_rest_stays(api: Api):
     status, _, text = await post(
         api, "/calls", {"url": "http://169.254.169.254/", "body": "kept", "delay_seconds": "x"}
