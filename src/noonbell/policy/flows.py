@@ -26,9 +26,9 @@ from noonbell.policy.expressions import Expression
 from noonbell.policy.value_path import InputError, ValuePath, kind_of
 
 MOST_AT_ONCE: Final = 1_000
+"""Items of a `foreach` that are under way at once."""
 RESERVE: Final = 100
 """Items of a `foreach` that wait for any worker, beside those that the worker which made them has taken."""
-"""Items of a `foreach` that are under way at once."""
 _NAMED: Final = 10
 """Steps that a message names."""
 

@@ -89,6 +89,7 @@ async def test_what_is_wrong_is_named_by_its_field(quick_api: Api, after: Any, n
     await job(quick_api, "a")
     answer = await quick_api.call("POST", "/tasks", {**JOB, "name": "load", "after": after})
     assert (answer.status, set(answer.body["details"])) == (400, named)
+    assert all(f"{field}: " in answer.body["message"] for field in named)
     assert (await quick_api.good("GET", "/tasks"))["total"] == 1
 
 

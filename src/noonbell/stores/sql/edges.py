@@ -92,8 +92,7 @@ def _resolved(
         else:
             found[id_] = msgspec.structs.replace(upstream, task=id_)
     if problems:
-        text = "; ".join(f"{field} {problem}" for field, problem in problems.items())
-        return InvalidArgument(text, details=problems)
+        return InvalidArgument.fields(problems)
     return msgspec.structs.replace(spec, after=msgspec.structs.replace(after, tasks=tuple(found.values())))
 
 
