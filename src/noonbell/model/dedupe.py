@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -11,6 +11,8 @@ from noonbell.fields import meta
 
 LONGEST = 2_592_000
 """Seconds: thirty days."""
+PREFIX: Final = "dedupe:"
+"""Of the keys under which runs of a rule are found: no caller names such a `key`."""
 
 
 class DedupeMode(enum.StrEnum):
@@ -69,4 +71,4 @@ class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stored_key(self) -> str:
         """Under which its run has it. Each mode is apart from the others, and all from what callers name as `key`."""
-        return f"dedupe:{self.mode}:{self.key}"
+        return f"{PREFIX}{self.mode}:{self.key}"

@@ -35,6 +35,7 @@ async def task_of(api: Api) -> int:
         ({"dedupe": DEBOUNCE, "delay_seconds": 5}, "delay_seconds"),
         ({"dedupe": THROTTLE, "run_at": "2030-01-01T00:00:00Z"}, "run_at"),
         ({"dedupe": {**THROTTLE, "odd": 1}}, "dedupe.odd"),
+        ({"key": "dedupe:throttle:k"}, "key"),
     ],
 )
 async def test_what_contradicts_itself_is_refused_by_the_name_of_the_field(
