@@ -15,6 +15,7 @@ from noonbell.fields import read as read_struct
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.account import StatusChange
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import Page as Found
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import SUCCEEDED, Run
@@ -119,9 +120,11 @@ async def _failed_elsewhere(ctx: PageContext, here: set[int]) -> list[dict[str, 
     others = [each for each in await failed_lately(ctx.services, ctx.now) if each[0].task_id not in here]
     for failing, doing in [each for each in others if each[1].last_run_status not in SUCCEEDED][:_MOST]:
         try:
-            found.append(await tasks.show(await tasks.get(failing.task_id), doing))
+            task = await tasks.get(failing.task_id)
         except NotFound:
             continue  # deleted meanwhile
+        if task.spec.job_type != CALL_TYPE:  # a call without a task is on the page of calls
+            found.append(await tasks.show(task, doing))
     return found
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from integration.api.serving import Api
 from integration.web.asking import field, get, post
+from noonbell.model.call import CALL_TYPE
+from noonbell.model.request import ClaimRequest
 
 URL = "http://127.0.0.1:9000/mails"
 
@@ -75,3 +77,15 @@ async def test_what_is_wrong_stands_beside_its_box_and_the_rest_stays(api: Api):
     assert "169.254.169.254" in field(text, "url")
     assert 'role="alert"' in field(text, "delay_seconds")
     assert "kept" in field(text, "body")
+
+
+async def test_a_call_that_failed_is_no_row_among_the_tasks(api: Api):
+    call = await api.good("POST", "/calls", {"url": URL, "retry_policy": {"max_retries": 0}})
+    asked = ClaimRequest(worker_id="w1", queues=("http",), job_types=(CALL_TYPE,), max=1)
+    (lease,) = (await api.store.claim(asked)).leases
+    assert lease.run_id == call["run_id"]
+    await api.finish(lease, "FAILED", error_message="answered 501", error_details={"kind": "http_5xx"})
+    await api.create(name="mine")
+    text = await get(api, "/tasks")
+    assert ">mine<" in text
+    assert "calls:http" not in text
